@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cluster.schedulers import fate
 from cluster.schedulers.limits import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.answers import JobInfo
@@ -9,6 +11,10 @@ from cluster.schedulers.slurm.limits import REQUEUE_PATIENCE_S
 from cluster.schedulers.slurm.query import SLURM, job_info
 from cluster.schedulers.slurm.states import ENDED_BY, OVER
 from cluster.types import Allocation
+
+
+NODE_DOWN: Final = "NodeDown"
+"""The reason of a job that Slurm has ended since one of its nodes does not answer."""
 
 
 def is_running(info: JobInfo, restart_count: int) -> bool:
@@ -34,13 +40,15 @@ def ended_by(allocation: Allocation) -> str | None:
 
 
 def reason_of(info: JobInfo, restart_count: int) -> str | None:
-    """Pure. While a job is COMPLETING Slurm hides its last state: then the times tell."""
+    """Pure. While a job is COMPLETING Slurm hides its last state: then a node that is down, or the times, tell."""
     if info.restarts > restart_count:
         return "requeued"
     if info.preempt_time is not None:
         return "preempted"
     if info.state != "COMPLETING":
         return ENDED_BY.get(info.state)
+    if info.reason == NODE_DOWN:
+        return "node_lost"
     start, end, limit = info.start_time, info.end_time, info.time_limit_s
     if start is not None and end is not None and limit is not None and end - start >= limit:
         return "timeout"

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import os
 import pwd
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,8 @@ class Job:
         self._scope, self._clock, self._time = scope, clock, time
         self.scheduler = scheduler
         self.allocation = allocation
+        self.silent_nodes: Callable[[], tuple[str, ...]] = tuple
+        """The names of nodes that say nothing: which of them is lost, where the scheduler says that one is."""
         self.is_ending = False
         """Whether somebody was told to end, and we ask why: all that happens meanwhile is a consequence."""
 
@@ -133,4 +135,7 @@ class Job:
         except SlipwayError as error:
             logger.warning("%s, and the scheduler does not say why: %s", told, error)
             word = None
-        self._scope.end(self._time.ended_by(word, told))
+        ending = self._time.ended_by(word, told)
+        if ending.status == "node_lost" and (silent := self.silent_nodes()):
+            ending = dataclasses.replace(ending, nodes=silent, reason=f"{ending.reason}; nothing is heard of {', '.join(silent)}")
+        self._scope.end(ending)

@@ -13,6 +13,9 @@ LEASE_AGAIN_S: Final = 1.0
 """The pause before it is looked again whether another one still has the run: storage tells nobody that a lease is given back."""
 NODE_SILENCE_S: Final = 30.0
 """After how long without a message a node is lost."""
+NODE_DOUBT_S: Final = 6.0
+"""After how long without a message a node is one that the scheduler may have meant, where it ends the job for a lost node: a node says
+something every 2 s, and a scheduler may notice before we do."""
 SUPERVISOR_ALIVE_EVERY_S: Final = 5.0
 """How often the supervisor says that it lives: node programs end themselves when they hear nothing of it."""
 HUNG_UP_S: Final = 0.1

@@ -26,6 +26,7 @@ from workflow.run.supervisor.limits import (
     HUNG_UP_S,
     LAUNCH_RETRY_S,
     LAUNCH_TERM_S,
+    NODE_DOUBT_S,
     SUPERVISOR_ALIVE_EVERY_S,
     USUAL,
     AttemptLimits,
@@ -191,6 +192,13 @@ class Nodes:
             self._on_message(node, message)
 
     # -- losing
+
+    def silent(self) -> tuple[str, ...]:
+        """The names of those that are lost, or of which so little has been heard lately that they may be; nobody where that is said of
+        all, since it is we then who hear nothing."""
+        now = time.monotonic()
+        found = [node for node in self.all if node.lost or (node.channel is not None and now - node.heard > NODE_DOUBT_S)]
+        return tuple(node.node.name for node in found) if len(found) < len(self.all) else ()
 
     def _say_alive(self) -> None:
         self.tell(orders.Alive())

@@ -167,6 +167,7 @@ def test_whether_a_start_of_a_job_still_runs(changes: dict[str, Any], restart_co
         ({"state": "COMPLETING", "preempt_time": 700.0}, "preempted"),
         ({"state": "COMPLETING", "end_time": 300.0}, "cancelled"),
         ({"state": "COMPLETING"}, "timeout"),
+        ({"state": "COMPLETING", "reason": "NodeDown", "end_time": 300.0}, "node_lost"),
         ({"state": "COMPLETING", "time_limit_s": None}, "cancelled"),
         ({"state": "TIMEOUT"}, "timeout"),
         ({"state": "NODE_FAIL"}, "node_lost"),

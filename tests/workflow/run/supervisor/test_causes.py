@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -10,6 +12,7 @@ from base.errors import Cancelled
 from cluster.types import Node
 from tests.workflow.run.supervisor.made import running_attempt
 from workflow.run.link import said
+from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
@@ -67,6 +70,22 @@ def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: RunningAt
     run.job.ended("got SIGTERM")  # the scheduler is being asked why
     run._training_failed(KILLED)
     assert run.scope.ending is None
+
+
+@pytest.mark.parametrize(
+    ("silent", "word", "failed"),
+    [((1,), "node_lost", ("n1",)), ((0, 1), "node_lost", ()), ((), "node_lost", ()), ((1,), "cancelled", ())],
+)
+def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
+    run: RunningAttempt, silent: tuple[int, ...], word: str, failed: tuple[str, ...]
+) -> None:
+    """The scheduler may notice before we do; the run's next job is to keep off the node."""
+    for index in silent:
+        run.nodes.all[index].lost = True
+    run.job._told_why("got SIGTERM", cast(Call, SimpleNamespace(result=lambda: word)))
+    assert run.scope.ending is not None
+    assert (run.scope.ending.status, run.scope.ending.failed_nodes) == (word, failed)
+    assert ("nothing is heard of n1" in (run.scope.ending.reason or "")) == bool(failed)
 
 
 def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: RunningAttempt) -> None:

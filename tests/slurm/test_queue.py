@@ -1,0 +1,172 @@
+"""What happens to jobs of runs in a real queue: two starts at once, a job that cannot be started, one that is held, a node that dies."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.minicluster import Cluster
+from tests.minicluster.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 300.0
+STUDY = """
+study: {name}
+programs:
+  waits: {{folder: program, command: [sh, "{{folder}}/waits.sh"], launcher: ranks, events: none}}
+base: {{program: waits, dataset: none, batch_size: 1, device: cpu, nodes: {nodes}, repeats: {repeats}}}
+axes: {{}}
+limits: {{walltime: 5m}}
+"""
+WAITS = "touch {place}/began-$(hostname)\nuntil test -e {place}/go-on; do sleep 0.1; done\n"
+
+
+class Started:
+    """A study of runs that wait for the file `go_on`, and the commands that were typed for it on the login node."""
+
+    def __init__(self, cluster: Cluster, name: str, nodes: int, repeats: int) -> None:
+        self.cluster, self.place = cluster, cluster.shared / name
+        self.results = cluster.shared / "slipway" / "results" / name
+        self.go_on = self.place / "go-on"
+        (self.place / "program").mkdir(parents=True)
+        (self.place / "program" / "waits.sh").write_text(WAITS.format(place=self.place))
+        (self.place / "study.yaml").write_text(STUDY.format(name=name, nodes=nodes, repeats=repeats))
+        self.site = self.place / "site.yaml"
+        self.site.write_text(f"{cluster.site_file.read_text()}directives: [--no-requeue]\n")
+        self.commands: list[subprocess.Popen[Any]] = []
+
+    def start(self) -> None:
+        argv = [str(ROOT / ".venv/bin/slipway"), "run", str(self.place / "study.yaml"), "--site", str(self.site)]
+        with (self.place / f"said-{len(self.commands)}").open("wb") as said:
+            command = self.cluster.popen("login", argv, cwd=self.place, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        self.commands.append(command)
+
+    def codes(self) -> list[int]:
+        return [command.wait(LIMIT_S) for command in self.commands]
+
+    def said(self) -> str:
+        """On the terminal, and by Snakemake."""
+        paths = [*sorted(self.place.glob("said-*")), *sorted(self.results.glob("logs/snakemake-*.log"))]
+        return "\n".join(path.read_text(errors="replace") for path in paths)
+
+    def slurm(self, *argv: str) -> str:
+        return self.cluster.exec("login", list(argv), check=True, timeout=60).stdout
+
+    def jobs(self) -> list[str]:
+        return self.slurm("squeue", "--noheader", "--format=%i").split()
+
+    def wait_for(self, word: str) -> None:
+        wait_until(lambda: word in self.said(), LIMIT_S, word)
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Records of all attempts, by run and number."""
+        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/attempts/*/record.json"))]
+
+    def began(self) -> set[str]:
+        return {path.name.removeprefix("began-") for path in self.place.glob("began-*")}
+
+    def end(self) -> None:
+        for command in self.commands:
+            if command.poll() is None:
+                command.terminate()
+                command.wait(60)
+
+
+@pytest.fixture
+def started(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Started]:
+    nodes, repeats = request.param
+    started = Started(cluster, re.sub("[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[-40:].strip("-"), nodes, repeats)
+    yield started
+    started.end()
+
+
+@pytest.mark.parametrize("started", [(1, 4)], indirect=True, ids=["4 runs"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_of_two_commands_each_run_is_made_once(started: Started, at_once: bool) -> None:
+    """At once, both may submit a job for a run; the one that comes later is refused it, and the other is waited for."""
+    started.start()
+    if not at_once:
+        wait_until(lambda: bool(started.began()), LIMIT_S, "a run that trains")
+    started.start()
+    if at_once:
+        wait_until(lambda: bool(started.began()), LIMIT_S, "a run that trains")
+    else:
+        started.wait_for("is in the queue already for")
+    started.go_on.touch()
+    assert started.codes() == [0, 0], started.said()
+    assert started.said().count("4 of 4 runs ok") == 2
+    assert [record["status"] for record in started.attempts()] == ["ok"] * 4
+    report = (started.results / "report.html").stat().st_mtime_ns
+    assert report > max(path.stat().st_mtime_ns for path in started.results.glob("runs/*/record.json"))
+
+
+@pytest.mark.parametrize("started", [(1, 1)], indirect=True, ids=["1 run"])
+def test_a_job_whose_launch_has_failed_is_told_and_made_on_another_node(started: Started) -> None:
+    conf = started.cluster.spec.slurm_conf
+    before, prolog = conf.read_text(), started.place / "prolog.sh"
+    prolog.write_text("#!/bin/sh\ntest $(hostname) != n1\n")
+    prolog.chmod(0o755)
+    started.go_on.touch()
+    try:
+        conf.write_text(f"{before}Prolog={prolog}\n")
+        started.slurm("scontrol", "reconfigure")
+        started.start()
+        assert started.codes() == [0], started.said()
+    finally:
+        conf.write_text(before)
+        started.slurm("scontrol", "reconfigure")
+        started.slurm("scontrol", "update", "nodename=n1", "state=resume")
+    assert "Slurm could not start it on its nodes (launch failed requeued held); `scontrol release " in started.said()
+    assert "was taken out of the queue: Slurm could not start it on its nodes" in started.said()
+    (record,) = started.attempts()
+    assert record["status"] == "ok"
+    assert [node["name"] for node in record["nodes"]] != ["n1"]
+
+
+@pytest.mark.parametrize("started", [(1, 1)], indirect=True, ids=["1 run"])
+def test_a_job_that_is_held_is_told_with_what_to_type_and_runs_when_it_is_let_go(started: Started) -> None:
+    for node in started.cluster.nodes:
+        started.slurm("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    started.go_on.touch()
+    try:
+        started.start()
+        wait_until(lambda: started.jobs() != [], LIMIT_S, "a job in the queue")
+        (job,) = started.jobs()
+        started.slurm("scontrol", "hold", job)
+    finally:
+        for node in started.cluster.nodes:
+            started.slurm("scontrol", "update", f"nodename={node}", "state=resume")
+    started.wait_for(f"job {job} waits")
+    started.wait_for("held by an administrator (JobHeldAdmin); nobody else lets it go, and `scancel")  # root has held it
+    argv = [str(ROOT / ".venv/bin/slipway"), "status", str(started.place / "study.yaml"), "--site", str(started.site)]
+    assert "held by an administrator (JobHeldAdmin)" in " ".join(started.slurm(*argv).split())
+    started.slurm("scontrol", "release", job)
+    assert started.codes() == [0], started.said()
+
+
+@pytest.mark.parametrize("started", [(2, 1)], indirect=True, ids=["2 nodes"])
+def test_the_next_job_of_a_run_whose_node_has_died_asks_for_others(started: Started) -> None:
+    """Where Slurm puts the job back into the queue itself, that one has its nodes to choose again; the site says --no-requeue."""
+    started.start()
+    wait_until(lambda: len(started.began()) == 2, LIMIT_S, "a run on two nodes")
+    (job,) = started.jobs()
+    head = next(word for word in started.slurm("scontrol", "-o", "show", "job", job).split() if word.startswith("BatchHost="))[10:]
+    (dead,) = started.began() - {head}
+    started.cluster.kill(dead)
+    try:
+        started.go_on.touch()
+        assert started.codes() == [0], started.said()
+        first, second = started.attempts()
+        assert (first["status"], first["failed_nodes"], second["status"]) == ("node_lost", [dead], "ok"), first["status_reason"]
+        assert dead not in {node["name"] for node in second["nodes"]}
+        assert first["job_id"] != second["job_id"]
+        assert f" ExcNodeList={dead} " in started.slurm("scontrol", "-o", "show", "job", str(second["job_id"]))
+    finally:
+        started.cluster.heal(dead)
