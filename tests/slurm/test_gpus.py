@@ -7,13 +7,16 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from cluster.gpus.health import YES
 from tests.minicluster import Cluster
 from tests.slurm.test_scheduler import ClusterWorld
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
 HELD = {"n1": 3, "n2": 1}
 """GPUs that other jobs hold, so that ours are neither the first ones nor the same on both nodes."""
 
@@ -59,3 +62,42 @@ def test_gpus_explain_in_a_step_names_what_the_run_of_the_job_gets(world: Cluste
         conclusion = said.splitlines()[-1]
         assert "granted: 2 GPUs: " in conclusion, said
         assert all(uuid in conclusion for uuid in granted), said
+
+
+STUDY = """
+study: {name}
+programs:
+  sees: {{folder: program, command: [sh, "{{folder}}/sees.sh"], launcher: single, events: none}}
+base: {{program: sees, dataset: none, batch_size: 1, gpus_per_node: 1, repeats: 1}}
+axes: {{nodes: [1]}}
+limits: {{walltime: 5m}}
+"""
+
+
+@pytest.mark.long
+def test_a_gpu_that_is_not_well_prevents_the_run_there_and_the_next_job_gets_another_node(world: ClusterWorld) -> None:
+    cluster, place = world.cluster, world.cluster.shared / f"unwell{os.getpid()}"
+    (place / "program").mkdir(parents=True)
+    (place / "program" / "sees.sh").write_text("nvidia-smi -L\n")
+    (place / "study.yaml").write_text(STUDY.format(name=place.name))
+    (place / "site.yaml").write_text(f"{cluster.site_file.read_text().replace('device: cpu', 'device: cuda')}gpu_health: refuse\n")
+    cards = cluster.gpus("n1")
+    fault = "retired_pages.pending"
+    cluster.exec("n1", ["tee", "/run/nvidia-faults"], input="".join(f"{card.uuid} {fault} Yes\n" for card in cards), check=True)
+    try:
+        argv = [str(ROOT / ".venv/bin/slipway"), "run", str(place / "study.yaml"), "--site", str(place / "site.yaml")]
+        done = cluster.exec("login", argv, cwd=place, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        cluster.exec("n1", ["rm", "/run/nvidia-faults"])
+    records = sorted((cluster.shared / "slipway" / "results" / place.name).glob("runs/*/attempts/*/record.json"))
+    first, second = (json.loads(path.read_text()) for path in records)
+    assert (first["status"], first["kind"], first["failed_nodes"]) == ("node_lost", "prevented", ["n1"])
+    (gpu,) = first["nodes"][0]["gpus"]
+    assert gpu["uuid"] in {card.uuid for card in cards}
+    for words in ("node n1: GPU ", gpu["uuid"], YES[fault], "gpu_health: refuse"):
+        assert words in first["status_reason"]
+    assert (second["status"], [node["name"] for node in second["nodes"]]) == ("ok", ["n2"])
+    assert "prevented: sees" in done.stderr
+    job = cluster.exec("login", ["scontrol", "-o", "show", "job", str(second["job_id"])], check=True).stdout
+    assert " ExcNodeList=n1 " in job
