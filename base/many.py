@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 THREADS: Final = 8
@@ -22,5 +21,7 @@ def each(function: Callable[[T], object], things: Sequence[T]) -> None:
         for thing in things:
             function(thing)
         return
+    from concurrent.futures import ThreadPoolExecutor  # what imports base.publish starts many times, and hardly ever has so many files
+
     with ThreadPoolExecutor(min(THREADS, len(things))) as pool:
         deque(pool.map(function, things), maxlen=0)

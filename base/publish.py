@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from base.removing import remove_tree as remove_tree
 
 def part_path(target: Path) -> Path:
     """A fresh name beside `target`, hidden, unique across hosts and processes."""
-    return target.parent / f".{target.name}.part-{secrets.token_hex(6)}"
+    return target.parent / f".{target.name}.part-{os.urandom(6).hex()}"
 
 
 def publish(target: Path, content: bytes, mode: int = 0o644) -> None:

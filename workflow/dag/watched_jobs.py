@@ -1,6 +1,6 @@
 """The jobs in a scheduler's queue that one Snakemake waits for: how each ends, and what is done about one that never would.
 
-Their exit files are looked for every second in one directory. The queue is asked by one question for all, in a thread of its own, from 5 s
+Their exit files are looked for twice a second in one directory. The queue is asked by one question for all, in a thread of its own, from 5 s
 to half a minute apart: a scheduler that is silent delays no end that storage tells, and no job is forgotten while it is.
 """
 
@@ -23,7 +23,7 @@ from workflow.dag.queue_view import QueueView
 from workflow.dag.run_job import PLACE, exit_file
 from workflow.dag.submitted import LATE_S, Submitted, end_words, is_over, step
 
-LOOK_S: Final = 1.0
+LOOK_S: Final = 0.5
 SAID_AFTER_S: Final = 10.0
 
 Ended = Callable[[Any, str | None], None]
