@@ -1,7 +1,7 @@
 """The jobs in a scheduler's queue that one Snakemake waits for: how each ends, and what is done about one that never would.
 
-Their exit files are looked for twice a second in one directory. The queue is asked by one question for all, in a thread of its own, from 5 s
-to half a minute apart: a scheduler that is silent delays no end that storage tells, and no job is forgotten while it is.
+Their exit files are looked for twice a second in one directory. The queue is asked by one question for all, in a thread of its own, from
+5 s to half a minute apart: a scheduler that is silent delays no end that storage tells, and no job is forgotten while it is.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from cluster.schedulers.slurm.query import SLURM, job_info
 from cluster.schedulers.slurm.states import ENDED_BY, OVER
 from cluster.types import Allocation
 
-
 NODE_DOWN: Final = "NodeDown"
 """The reason of a job that Slurm has ended since one of its nodes does not answer."""
 
