@@ -21,6 +21,7 @@ ALLOWED: Final = (
     "podman leaves a cgroup of its own below it; apptainer stays in the cgroup of who starts it",
     "a stand-in has its own words",
     "mounts nothing",
+    "shows what was granted and nothing else",
     "enroot is not here: tests/runtimes/build-enroot.sh",
     "OpenPBS is not here: tests/runtimes/build-openpbs.sh",
     "pyxis is not here: tests/runtimes/build-pyxis.sh",

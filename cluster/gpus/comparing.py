@@ -23,5 +23,16 @@ def compare(expected: Sequence[str], seen: Sequence[str]) -> str | None:
     return f"the container sees other GPUs than it was given: of {len(set(expected))} granted it shows {len(set(seen))}: {', '.join(said)}"
 
 
+def beyond(granted: Sequence[str], seen: Sequence[str]) -> str | None:
+    """Where nothing hides the other GPUs of the node: None where there are none, else which, and what keeps the ranks to theirs."""
+    foreign = [uuid for uuid in dict.fromkeys(seen) if uuid not in granted]
+    if not foreign:
+        return None
+    return (
+        f"the container shows {len(foreign)} GPUs beyond the {len(set(granted))} granted ({_names(foreign)}): only CUDA_VISIBLE_DEVICES, "
+        "by UUID, keeps the ranks to theirs; have the scheduler constrain devices (Slurm: ConstrainDevices=yes in cgroup.conf)"
+    )
+
+
 def _names(uuids: Iterable[str]) -> str:
     return ", ".join(uuids)

@@ -186,6 +186,7 @@ class Container:
         except SlipwayError as error:
             return str(error)
         self.gpus_seen = tuple(seen)
+        # what an engine cannot hide is told by the supervisor, which has all that is seen, and no error
         return compare(granted, [uuid for uuid in seen if uuid in granted] if self._control.sees_all_gpus else seen)
 
     def _client_ended(self, code: int) -> None:

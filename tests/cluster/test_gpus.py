@@ -10,7 +10,7 @@ import pytest
 from base.errors import AllocationError
 from cluster import processes
 from cluster.gpus import foreign
-from cluster.gpus.comparing import compare, listed_uuids
+from cluster.gpus.comparing import beyond, compare, listed_uuids
 from cluster.gpus.foreign import foreign_use, parse_apps, query_apps
 from cluster.gpus.listing import (
     Gpu,
@@ -96,6 +96,13 @@ def test_what_a_container_sees_is_compared_with_what_it_was_given(seen: str, wor
     said = compare(["GPU-a", "GPU-b"], [f"GPU-{letter}" for letter in seen])
     assert (said is None) is (words is None)
     assert all(word in (said or "") for word in words or [])
+
+
+def test_what_nothing_hides_is_told_by_uuid() -> None:
+    assert beyond(["GPU-a", "GPU-b"], ["GPU-b", "GPU-a"]) is None
+    said = beyond(["GPU-a", "GPU-b"], ["GPU-a", "GPU-b", "GPU-c", "MIG-d"])
+    assert said is not None
+    assert said.startswith("the container shows 2 GPUs beyond the 2 granted (GPU-c, MIG-d): only CUDA_VISIBLE_DEVICES")
 
 
 def test_split() -> None:

@@ -20,7 +20,9 @@ from containers.engines import STORES, Engine
 from containers.engines.cli import remove_argv
 from containers.labels import TAG
 from containers.program_folder import look_at
+from tests.cluster import smi
 from tests.containers.conftest import Dockerd
+from tests.minicluster.gpus import STAND_INS
 from tests.workflow.run.hostile import a_pipe_freezes_nobody, links_lead_nowhere
 from tests.workflow.run.test_programs import LOOP, program
 from tests.workflow.run.world import ROOT, World
@@ -284,6 +286,35 @@ def test_a_daemon_that_hangs_is_named_within_its_limit(tmp_path: Path, dockerd: 
     assert code == 16, log
     assert f"dockerd at {dockerd.host} does not answer" in log
     wait_until_clean(world, "docker")
+
+
+def test_gpus_that_an_engine_cannot_hide_are_in_the_record(
+    world: World, acting: Engine, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the eight of this machine is granted, and the container shows all. The others may be taken by who asks no variable."""
+    if acting.NAME in STORES:
+        pytest.skip("shows what was granted and nothing else")
+    place = tmp_path / "bin"
+    place.mkdir()
+    smi.install(place, ["p100x8-query", "p100x8-list", "compute-apps"])
+    shutil.copy(STAND_INS / "nvidia-container-cli", place)
+    gpus = [line.split("UUID: ")[1].rstrip(")") for line in smi.answer("p100x8-list").splitlines()]
+    for name, value in {"PATH": f"{place}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": gpus[2]}.items():
+        monkeypatch.setenv(name, value)
+    run_id = program(world, LOOP.format(step=f"assert os.environ['CUDA_VISIBLE_DEVICES'] == {gpus[2]!r}"), image=image)
+    world.cells[0]["device"] = "cuda"
+    world.write()
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    validate_record(record)
+    assert record["status"] == "ok", log
+    (node,) = record["nodes"]
+    assert ([gpu["uuid"] for gpu in node["gpus"]], node["gpus_seen"]) == ([gpus[2]], gpus)
+    beyond = ", ".join(uuid for uuid in gpus if uuid != gpus[2])
+    told = f"local-0: the container shows 7 GPUs beyond the 1 granted ({beyond}): only CUDA_VISIBLE_DEVICES, by UUID, keeps the ranks"
+    assert any(warning.startswith(told) for warning in record["warnings"]), record["warnings"]
+    assert told in log
 
 
 def test_links_that_a_container_plants_lead_nowhere_on_the_host(world: World) -> None:

@@ -1,4 +1,4 @@
-"""GPUs of a node that has none: device files, and stand-ins for NVIDIA's nvidia-smi, container hook and CDI file that go by them.
+"""GPUs of a node that has none: device files, and stand-ins for NVIDIA's nvidia-smi, container hooks and CDI file that go by them.
 
 The device files have NVIDIA's major number and no driver: opening one says "No such device" where the device cgroup lets it through, and
 "Operation not permitted" where it does not, which is how the stand-in of nvidia-smi tells what is visible, as the driver does.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tests.minicluster.spec import Spec
 
+TOOLS = ("nvidia-smi", "nvidia-container-runtime-hook", "nvidia-container-cli")
 STAND_INS = Path(__file__).with_name("stand_ins")
 ON_NODE = "/run/minicluster"  # where a node finds them
 NAMESPACE = uuid.UUID("0b3aa0b0-51fe-4b0a-9f6e-3f3b8c0f6d11")
@@ -60,7 +61,7 @@ def write(spec: Spec, host: str, directory: Path) -> None:
     found = cards(spec, host)
     if not found:
         return
-    for name in ("nvidia-smi", "nvidia-container-runtime-hook"):
+    for name in TOOLS:
         path = directory / "bin" / name
         path.write_text((STAND_INS / name).read_text().replace("@TABLE@\n", table(found)))
         path.chmod(0o755)

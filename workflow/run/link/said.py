@@ -312,7 +312,7 @@ class Released(Message, frozen=True, kw_only=True):
     """The lease of the dataset is dropped."""
 
 
-OfTraining = Alive | Exited | Overdue | Saving
+OfTraining = Alive | Exited | Overdue | Saving | GpusSeen
 """What the supervisor acts on while the ranks run."""
 OfStaging = Progress | Listening | Waiting | Loading | DatasetIsHere
 """What it acts on while the nodes are prepared."""
@@ -325,7 +325,6 @@ Awaited = (
     | Fetched
     | StagingEnded
     | Started
-    | GpusSeen
     | RankReport
     | Stopped
     | Collected

@@ -13,6 +13,7 @@ from base import errors
 from base.errors import SlipwayError, error_named
 from base.units import counted
 from cluster.addresses import listening_address
+from cluster.gpus.comparing import beyond
 from containers.images.model import check_same
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
@@ -215,6 +216,10 @@ class RunningAttempt:
     def _heard_of_ranks(self, node: NodeHandle, message: said.OfTraining) -> None:
         if isinstance(message, said.Saving):
             self.limit.heard_saving(message.step)
+        elif isinstance(message, said.GpusSeen):
+            problem = beyond(node.node.gpus, message.seen)
+            if problem is not None:
+                self._warn(f"{node.node.name}: {problem}")
         elif self._training is not None:
             self._training.heard(node, message)
 
