@@ -1,4 +1,5 @@
 """Remove containers of ours whose job is gone. It reads our labels and asks the scheduler; a container that it is not sure about stays.
+Of pyxis these are images that were unpacked for jobs: their names say what labels say elsewhere.
 
 Usable at every start of a node program, by hand, and in an epilog: `slipway reap --remove`.
 """
@@ -10,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Final, TypedDict
 
 from base.command import last_lines
@@ -20,6 +22,8 @@ from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder, is_job_id
 from containers.engines import STORES, client
 from containers.engines.cli import remove_argv
+from containers.images import trees
+from containers.images.marks import marked_trees
 from containers.labels import HOLDER, JOB, TAG, USER
 from containers.limits import HOLDERS_S
 
@@ -123,7 +127,8 @@ def _holder(container: Found) -> Holder | None:
 
 def engines_here() -> tuple[str, ...]:
     """Those whose client is on PATH."""
-    return tuple(engine for engine in STORES if shutil.which(engine))
+    clients = {**{engine: (engine,) for engine in STORES}, trees.ENGINE: ("srun", "enroot")}
+    return tuple(engine for engine, programs in clients.items() if all(map(shutil.which, programs)))
 
 
 def list_argv(engine: str) -> tuple[str, ...]:
@@ -131,8 +136,12 @@ def list_argv(engine: str) -> tuple[str, ...]:
     return (engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={TAG}")
 
 
-def ours(engine: str) -> tuple[Found, ...]:
-    """Containers with our labels, whoever's. Raises ContainerError naming whom the client talks to."""
+def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
+    """Containers with our labels, whoever's; of pyxis what no image in the caches is started from. Raises ContainerError naming whom the
+    client talks to."""
+    if engine == trees.ENGINE:
+        marked = {tree for cache in caches for tree in marked_trees(cache / "images", engine)}
+        return tuple(_found_tree(tree) for tree in trees.idle() if tree.name not in marked)
     where = STORES[engine].where(os.environ)
     listed = client.call(list_argv(engine), where)
     if listed.returncode:
@@ -143,6 +152,11 @@ def ours(engine: str) -> tuple[Found, ...]:
     # One that has gone meanwhile makes the call fail, and the others are told all the same.
     told = client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids), where)
     return parse_found(engine, told.stdout)
+
+
+def _found_tree(tree: trees.Tree) -> Found:
+    labels = ((JOB, tree.job), (TAG, tree.name), (USER, str(tree.uid)))
+    return Found(engine=trees.ENGINE, id=tree.listed_as, name=tree.name, labels=labels)
 
 
 def parse_found(engine: str, text: str) -> tuple[Found, ...]:
@@ -157,10 +171,11 @@ def parse_found(engine: str, text: str) -> tuple[Found, ...]:
     )
 
 
-def reap_here(engine: str, older: Callable[[str], bool] = lambda _tag: False) -> tuple[Decision, ...]:
-    """Remove what is to be removed on this node; all decisions, as they were carried out: one that cannot be removed stays, and says why,
-    since it must not keep every later run from this node. Raises ContainerError where the engine does not answer."""
-    decisions = plan_reap(ours(engine), jobs_alive, os.geteuid(), older)
+def reap_here(engine: str, caches: Sequence[Path] = (), older: Callable[[str], bool] = lambda _tag: False) -> tuple[Decision, ...]:
+    """Remove what is to be removed on this node, whose caches these are; all decisions, as they were carried out: one that cannot be
+    removed stays, and says why, since it must not keep every later run from this node. Raises ContainerError where the engine does not
+    answer."""
+    decisions = plan_reap(ours(engine, caches), jobs_alive, os.geteuid(), older)
     return tuple(_carried_out(decision) if decision.remove else decision for decision in decisions)
 
 
@@ -174,6 +189,9 @@ def _carried_out(decision: Decision) -> Decision:
 
 def remove(container: Found) -> None:
     """By its id, which nobody else's container has. Raises ContainerError naming it."""
+    if container.engine == trees.ENGINE:
+        trees.remove(container.name)
+        return
     where = STORES[container.engine].where(os.environ)
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
     client.remove_container(container.name, find, remove_argv(container.engine, container.id), where)

@@ -1,8 +1,9 @@
 """Pyxis: a container that Slurm makes of a step, for sites that allow nothing else. The image is a squashfs file, which pyxis unpacks.
 
 The node program starts a step of its own node by srun, and pyxis, which the administrator has put into Slurm, has enroot make the container
-around its one task, the watchdog. So it is slurmstepd's child, in the step's cgroup: the job's limits and its devices hold. Pyxis removes
-what it unpacked when the task has ended.
+around its one task, the watchdog. So it is slurmstepd's child, in the step's cgroup: the job's limits and its devices hold. The load of an
+image unpacks it once, under a name (containers.images.trees), which is what `image_id` holds. Without one pyxis unpacks it for this step
+and removes it when the task has ended, which is for who looks at a plan.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from base.errors import UnsupportedRequest
 from cluster.schedulers.slurm.steps import INPUTS, OURS
 from containers.engines import container
 from containers.engines.inside import TEMPORARY, gpu_environment, mounts, plan_inside, watchdog_argv, watchdog_plan
-from containers.limits import PYXIS_UNPACK_S
+from containers.limits import CONTAINER_START_S, PYXIS_UNPACK_S
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "pyxis"
@@ -37,21 +38,14 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     if spec.image is None:
         raise UnsupportedRequest(f"{NAME}: {spec.name!r} has no image: only bare can do without")
     processes = plan_inside(spec, host_env)
-    variables = gpu_environment(spec)
     scratch = (f"{spec.paths.control}/{SCRATCH}", TEMPORARY, True)
     bound = (scratch, *mounts(spec), *((device, device, True) for device in spec.devices))
-    foreign = sorted(name for name in host_env if name.startswith(INPUTS) and name not in OURS)
+    unpacked = f"--container-name={spec.image_id}:no_exec"  # another run's container of the same image is not entered
     run = (
-        "env",
-        *(f"--unset={name}" for name in foreign),
-        *(f"{name}={value}" for name, value in variables.items()),
-        *_step(spec, host_env),
-        f"--export={','.join((*EXPORTED, *variables))}",
-        f"--container-env={','.join(variables)}",
+        *_step_argv(host_env, len(spec.gpus), gpu_environment(spec)),
         f"--container-mounts={','.join((_shared_memory(spec), *(_mount(*one) for one in bound)))}",
-        *("--container-workdir=/", "--container-readonly", "--no-container-mount-home"),
-        *("--no-container-remap-root", "--no-container-entrypoint"),
-        *("--container-image", spec.image_id or spec.image, spec.python),
+        f"--container-image={spec.image}" if spec.image_id is None else unpacked,
+        spec.python,
         *watchdog_argv(),
     )
     control = ContainerPlan(
@@ -61,15 +55,26 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         remove=(),
         files=(("plan.json", watchdog_plan(spec, processes)), (f"{SCRATCH}/.made", "")),
         sees_all_gpus=True,
-        start_s=PYXIS_UNPACK_S,
+        start_s=PYXIS_UNPACK_S if spec.image_id is None else CONTAINER_START_S,
     )
     return EnginePlan(engine=NAME, spec=spec, processes=processes, container=control)
 
 
-def _step(spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[str, ...]:
-    """One task on this node, beside the node program's and with all that that has."""
+def unpack_argv(name: str, file: str, host_env: Mapping[str, str]) -> tuple[str, ...]:
+    """Pure: a step that unpacks the squashfs file under a name, which must be new, and ends. `sh` is what pyxis itself wants of an
+    image; a word `:` would begin another step."""
+    step = _step_argv(host_env, 0, {"NVIDIA_VISIBLE_DEVICES": "void"})
+    return (*step, f"--container-image={file}", f"--container-name={name}:create", "sh", "-c", "exit 0")
+
+
+def _step_argv(host_env: Mapping[str, str], num_gpus: int, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """One task on this node, beside the node program's and with all that that has, in a container that gets these variables."""
+    foreign = sorted(name for name in host_env if name.startswith(INPUTS) and name not in OURS)
     cores = host_env.get("SLURM_CPUS_ON_NODE")
     return (
+        "env",
+        *(f"--unset={name}" for name in foreign),
+        *(f"{name}={value}" for name, value in variables.items()),
         "srun",
         f"--jobid={host_env.get(JOB, f'${JOB}')}",
         "--overlap",
@@ -77,8 +82,12 @@ def _step(spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[str, ...]:
         f"--nodelist={host_env.get('SLURMD_NODENAME', '$SLURMD_NODENAME')}",
         "--ntasks=1",
         *((f"--cpus-per-task={cores}",) if cores else ()),
-        *((f"--gres=gpu:{len(spec.gpus)}",) if spec.gpus else ()),
+        *((f"--gres=gpu:{num_gpus}",) if num_gpus else ()),
         *("--mem=0", "--mpi=none", "--cpu-bind=none", "--input=none"),
+        f"--export={','.join((*EXPORTED, *variables))}",
+        f"--container-env={','.join(variables)}",
+        *("--container-workdir=/", "--container-readonly", "--no-container-mount-home"),
+        *("--no-container-remap-root", "--no-container-entrypoint"),
     )
 
 

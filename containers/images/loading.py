@@ -19,10 +19,11 @@ from base.errors import ContainerError, StorageError
 from base.publish import publish_file
 from base.refusals import DISK_FULL, STORAGE_FAILS
 from containers.engines import STORES
+from containers.images import trees
 from containers.images.archiving import not_as_archived
 from containers.images.commands import demand, find, load_argv, root_argv
 from containers.images.locks import locked
-from containers.images.marks import is_checked, mark_used, our_tag
+from containers.images.marks import forget, is_checked, mark_used, our_tag, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.parts import parts_of, remove_part
 from containers.images.pinning import by_digest, pin
@@ -54,7 +55,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
     if bringing.bring is not None and chunks_path(archive).exists():  # without the list each node reads for itself
         with locked(lock, _doing(image), limit_s, bringing.wait):
             if _is_here(entry, engine, place):
-                mark_used(place, image, engine)
+                _use(entry, engine, place)
                 return image.image_id
         require(_needs(entry, engine, place), _doing(image))
         copy = bringing.bring(entry.bytes)  # may wait for other nodes: no other run shall wait for that at our lock
@@ -63,8 +64,18 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
             for part in parts_of(place, image.short):
                 remove_part(part)  # of a load that was killed: we hold its lock
             _fetch(entry, archive, engine, place, copy, bringing.moved)
-        mark_used(place, image, engine)
+        _use(entry, engine, place)
     return image.image_id
+
+
+def _use(entry: ArchivedImage, engine: str, place: Path) -> None:
+    """It is here, and a run is about to start it. Raises ContainerError where it cannot be unpacked for that."""
+    image = entry.image
+    if engine != trees.ENGINE:
+        mark_used(place, image, engine)
+        return
+    tree = trees.provide(place, place / entry.file, image.short, lambda: forget(place, image.short, engine))
+    mark_used(place, image, engine, tree)
 
 
 def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None) -> bool:
@@ -90,13 +101,18 @@ def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path 
 
 
 def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:
-    """What an engine's command line is given: the id, or the path of the image's file on this node."""
+    """What an engine's command line is given: the id, the path of the image's file on this node, or the name of what is unpacked of it."""
+    if engine == trees.ENGINE:
+        return tree_of(cache / "images", entry.image.short, engine) or ""
     return str(cache / "images" / entry.file) if engine not in STORES else entry.image.image_id
 
 
 def loaded_id(entry: ArchivedImage, engine: str, cache: Path) -> str:
     """The id of what this node would start, asked again before a start; empty where it has nothing. Raises ContainerError."""
-    return entry.image.image_id if _is_here(entry, engine, cache / "images") else ""
+    here = _is_here(entry, engine, cache / "images")
+    if here and engine == trees.ENGINE:
+        here = trees.is_here(image_to_start(entry, engine, cache))
+    return entry.image.image_id if here else ""
 
 
 def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:

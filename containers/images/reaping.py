@@ -16,10 +16,11 @@ from base.command import last_lines
 from base.errors import ContainerError
 from base.units import parse_size
 from containers.engines import STORES
+from containers.images import trees
 from containers.images.commands import ask, demand
 from containers.images.files import FILE_ENGINES, suffix_of
 from containers.images.locks import locked
-from containers.images.marks import forget, last_used, our_repository
+from containers.images.marks import forget, last_used, our_repository, tree_of
 from containers.images.parts import parts_of, remove_part, short_of
 from containers.limits import IMAGE_LIST_S, IMAGE_REMOVE_S, IMAGE_UNUSED_S
 
@@ -72,9 +73,15 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
     if engine in STORES:
         rows = parse_images(demand(list_argv(engine, uid), IMAGE_LIST_S), engine)
     else:
-        pattern = f"*{suffix_of(engine)}" if engine in FILE_ENGINES else ""
-        rows = [(path.stem, str(path), path.stat().st_size) for path in sorted(place.glob(pattern))] if pattern else []
+        files = sorted(place.glob(f"*{suffix_of(engine)}")) if engine in FILE_ENGINES else []
+        rows = [(path.stem, str(path), path.stat().st_size) for path in files if _last_engine(place, path.stem, engine) == engine]
     return tuple(LoadedImage(short=short, handle=handle, bytes=size, used=last_used(place, short, engine)) for short, handle, size in rows)
+
+
+def _last_engine(place: Path, short: str, engine: str) -> str:
+    """Of those that start the same files, the one that last did: one cache may serve several."""
+    alike = [other for other in FILE_ENGINES if suffix_of(other) == suffix_of(engine)]
+    return max(alike, key=lambda other: last_used(place, short, other) or 0.0)
 
 
 def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
@@ -85,7 +92,12 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
             if last_used(place, image.short, engine) != image.used:
                 return "a run has loaded it since it was listed"
             if engine not in STORES:
+                tree = tree_of(place, image.short, engine)
+                if tree is not None and any(found.name == tree and found.runs for found in trees.trees()):
+                    return "a container runs in what is unpacked of it"
                 Path(image.handle).unlink(missing_ok=True)
+                if tree is not None:
+                    trees.remove(tree)
             else:
                 result = ask([engine, "rmi", image.handle], IMAGE_REMOVE_S)
                 if result.returncode:

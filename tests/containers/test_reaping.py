@@ -87,7 +87,7 @@ def test_one_that_cannot_be_removed_stays_and_keeps_no_other(tmp_path: Path, mon
     )
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    first, second = reaping.reap_here("docker", lambda _tag: True)
+    first, second = reaping.reap_here("docker", older=lambda _tag: True)
     assert [path.name for path in here.iterdir()] == ["1f"]
     assert (first.remove, first.stuck, second.remove, second.stuck) == (False, True, True, False)
     assert first.reason.startswith("of an earlier attempt of a run that is ours now, and it could not be removed: ")

@@ -60,7 +60,7 @@ class Place(ContainerWorld):
     """Every node has the base image, from which others start theirs; the image of runs comes to them by the runs themselves."""
 
     def __init__(self, cluster: Cluster, name: str, engine: str) -> None:
-        self.device = "cuda" if engine in STORES else "cpu"
+        self.device = "cuda" if cluster.spec.gpus else "cpu"
         self.words = queue.words_of(cluster)
         self.scheduler = cluster.spec.scheduler
         if self.words.user is not None:
@@ -69,7 +69,6 @@ class Place(ContainerWorld):
             for host in ("login", *cluster.nodes):
                 cluster.load_image(images.base_image(), host, engine=engine)
             super().__init__(cluster, name, engine)
-            self.site |= {"gpus_per_node": cluster.spec.gpus}
         else:
             ClusterWorld.__init__(self, cluster, name)
             self.engine = engine
@@ -81,6 +80,8 @@ class Place(ContainerWorld):
             image = runtimes.image_of(engine, images.base_image())
             self.site |= {"engine": engine, "images": {"fake": str(image)}, "device": self.device, "setup": setup}
         self.site["scheduler"] = self.scheduler
+        if self.device == "cuda":
+            self.site["gpus_per_node"] = cluster.spec.gpus
         self.user_limits = dict(self.limits)
         self.checkout = self.path / "checkout"
         self.cell()  # pinning wants a cell

@@ -1,8 +1,9 @@
-"""A run in containers that Slurm makes of steps: the real pyxis, which has a real enroot start them."""
+"""Runs in containers that Slurm makes of steps: the real pyxis, which has a real enroot start them."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from tests import images, runtimes
 from tests.endings.place import Place
 from tests.minicluster import Cluster, missing_here
+from tests.workflow.run.world import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
-REMOVED_S = 30.0
+GONE = 900001
 
 
 @pytest.fixture
@@ -21,24 +23,71 @@ def place() -> Iterator[Place]:
         pytest.skip(reason)
     if runtimes.path_of("pyxis") is None or not runtimes.plugin().exists():
         pytest.skip("pyxis is not here: tests/runtimes/build-pyxis.sh")
-    cluster = Cluster.up(f"pyx{os.getpid()}", nodes=2, gpus=0, cores=8)
+    cluster = Cluster.up(f"pyx{os.getpid()}", nodes=2, gpus=4, cores=8, docker=True)
     try:
         yield Place(cluster, "pyxis", "pyxis")
     finally:
         cluster.down()
 
 
-def containers(place: Place, node: str) -> str:
-    """Those that enroot knows there."""
-    return str(place.cluster.exec(node, ["enroot", "list"], env=dict(place.login_environ)).stdout)
+def unpacked(place: Place, node: str) -> list[str]:
+    """What enroot has there, of whomever."""
+    told = place.cluster.exec(node, ["enroot", "list"], env=dict(place.login_environ), check=True).stdout.split()
+    return [name.removeprefix("pyxis_") for name in told]
 
 
-def test_a_run_on_two_nodes_has_its_ranks_in_steps_of_pyxis_and_leaves_nothing_unpacked(place: Place) -> None:
-    run_id = place.cell(nodes=2, each=2)
-    place.cells[-1]["device"] = "cpu"
+def run(place: Place, *nodes: str) -> tuple[dict, str]:
+    """Record and log of a run of two ranks on each."""
+    run_id = place.cell(nodes=len(nodes), each=2)
+    place.cells[-1]["device"] = "cuda"
     place.write()
-    job = place.batch(run_id, place.cluster.nodes)
+    job = place.batch(run_id, nodes)
     assert place.ended(job).state == "COMPLETED", place.log()
     record = place.record(run_id)
-    assert (record["status"], record["engine"], len(record["nodes"])) == ("ok", "pyxis", 2), place.log()
-    place.wait_for(lambda: not any(containers(place, node) for node in place.cluster.nodes), REMOVED_S)
+    assert (record["status"], record["engine"], len(record["nodes"])) == ("ok", "pyxis", len(nodes)), place.log()
+    for node in record["nodes"]:  # Slurm constrains no devices here: the record tells of the others
+        every, granted = {card.uuid for card in place.cluster.gpus(node["name"])}, {gpu["uuid"] for gpu in node["gpus"]}
+        assert set(node["gpus_seen"]) == every > granted
+        (said,) = [warning for warning in record["warnings"] if warning.startswith(f"{node['name']}: the container shows 2 GPUs beyond")]
+        assert {uuid for uuid in every if uuid in said} == every - granted
+    return record, job
+
+
+def test_an_image_is_unpacked_once_on_each_node_and_what_dead_jobs_left_goes(place: Place) -> None:
+    """Never what is of a job that lives, of another user, or not of Slipway."""
+    cluster = place.cluster
+    first, job = run(place, *cluster.nodes)
+    trees = {node: unpacked(place, node) for node in cluster.nodes}
+    short = first["provenance"]["image_id"].removeprefix("sha256:")[:12]
+    for node, names in trees.items():
+        assert [name.rpartition("-")[0] for name in names] == [f"slipway-u0-{job}.0-{short}-{node}"]
+    living = cluster.exec("login", ["sbatch", "--parsable", "--output=/dev/null", "--wrap=exec sleep 600"], check=True).stdout.strip()
+    tail = f"{short}-n1"
+    dead, lives, theirs, elsewhere, foreign = (
+        f"slipway-u0-{GONE}.0-{tail}-00000d",
+        f"slipway-u0-{living}.0-{tail}-00000e",
+        f"slipway-u12345-{GONE}.0-{tail}-00000f",
+        f"slipway-u0-{GONE}.0-{short}-n2-000010",
+        f"{GONE}.0",
+    )
+    for name in (dead, lives, theirs, elsewhere, foreign):
+        cluster.exec("n1", ["sh", "-c", f"mkdir -p ~/.local/share/enroot/pyxis_{name}/usr"], check=True)
+    options = {"cwd": ROOT, "env": {**place.login_environ, "PYTHONPATH": str(ROOT), "SLIPWAY_SITE": str(cluster.site_file)}}
+    said = cluster.exec("n1", [sys.executable, "-m", "workflow.commands.main", "reap"], check=True, timeout=120, **options).stdout
+    assert f"pyxis {dead}: would be removed by --remove: job slurm:{GONE}:0 is gone" in said, said
+    assert f"pyxis {lives}: stays: job slurm:{living}:0 lives" in said
+    assert f"pyxis {theirs}: stays: of uid 12345, not ours" in said
+    second, _ = run(place, "n1")
+    assert f"removed the container {dead}: job slurm:{GONE}:0 is gone" in place.log()
+    assert sorted(unpacked(place, "n1")) == sorted([*trees["n1"], lives, theirs, elsewhere, foreign])
+    assert second["nodes"][0]["image_s"] < first["nodes"][0]["image_s"]
+    cluster.exec("login", ["scancel", living], check=True)
+
+
+def test_a_tree_that_somebody_took_away_is_unpacked_again(place: Place) -> None:
+    run(place, "n1")
+    (before,) = unpacked(place, "n1")
+    place.cluster.exec("n1", ["enroot", "remove", "--force", f"pyxis_{before}"], env=dict(place.login_environ), check=True)
+    run(place, "n1")
+    (after,) = unpacked(place, "n1")
+    assert after != before

@@ -38,7 +38,7 @@ def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = Fa
         if problems:
             raise problems[0]
         return
-    failures = list(_containers(site.engine, remove_dead)) if remove_dead or not push else []
+    failures = list(_containers(site, remove_dead)) if remove_dead or not push else []
     if remove_dead or not push:
         _work_directories(site, remove_dead)
     if push:
@@ -68,7 +68,7 @@ def _images(site: Site, act: bool) -> Iterator[ContainerError]:
     from containers.limits import IMAGE_UNUSED_S
 
     cache = cache_here(site)
-    for engine in (*engines_here(), *FILE_ENGINES):
+    for engine in dict.fromkeys((*engines_here(), *FILE_ENGINES)):
         try:
             found = reap_images(engine, cache, act=act)
         except ContainerError as error:
@@ -89,15 +89,15 @@ def _described_image(image: LoadedImage, why: str | None, act: bool) -> str:
     return f"image {image.short} ({image.handle}), {format_size(image.bytes)}, {used}: {what}"
 
 
-def _containers(wanted: str, act: bool) -> Iterator[ContainerError]:
+def _containers(site: Site, act: bool) -> Iterator[ContainerError]:
     """A line per container of ours, removed if `act`; what did not go. An engine that does not answer matters where it is the site's."""
     for engine in engines_here():
         try:
-            decisions = plan_reap(ours(engine), jobs_alive, os.geteuid())
+            decisions = plan_reap(ours(engine, caches_here(site)), jobs_alive, os.geteuid())
         except ContainerError as error:
-            if in_container(wanted):  # a site without containers has nothing to do with an engine that does not answer
+            if in_container(site.engine):  # a site without containers has nothing to do with an engine that does not answer
                 show.line(f"{engine}: {error}")
-            if engine == wanted:
+            if engine == site.engine:
                 yield error
             continue
         for decision in decisions:

@@ -47,7 +47,7 @@ def prepare_node(
             raise TrainingFailed(problem)
     if in_container(engine):
         here.bring_library()
-        removed = remove_leftovers(engine, directory[1])
+        removed = remove_leftovers(engine, Path(directory[0]), directory[1])
         from containers.engines.cdi import find_cdi
         from containers.engines.parent_cgroup import find_parent
 
@@ -65,15 +65,15 @@ def prepare_node(
     return {"removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign, "faults": faults}
 
 
-def remove_leftovers(engine: str, tag: str) -> list[str]:
+def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
     """Take away containers whose job is gone; what was done about them, in lines. Raises ContainerError."""
-    from containers.reaping import reap_here
+    from containers.reaping import engines_here, reap_here
 
-    if engine not in STORES:
+    if engine not in STORES and engine not in engines_here():
         return []
     return [
         f"{'removed' if decision.remove else 'left'} the container {decision.container.name}: {decision.reason}"
-        for decision in reap_here(engine, partial(is_older, tag))
+        for decision in reap_here(engine, [cache], partial(is_older, tag))
         if decision.remove or decision.stuck
     ]
 
