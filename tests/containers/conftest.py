@@ -1,5 +1,5 @@
 """Engines that act: bare everywhere; docker, podman, apptainer and enroot as root, each with a place of its own on this machine. For
-apptainer a stand-in where the real one is not here."""
+apptainer and enroot a stand-in where the real one is not here."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from containers.engines import ENGINES, Engine
+from containers.images.files import suffix_of
 from tests import images, runtimes
 
 FAKES = Path(__file__).parent / "fake"
@@ -122,9 +123,23 @@ def podman_home() -> Iterator[dict[str, str]]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-MARKS = {"bare": [], "enroot": [pytest.mark.slow, pytest.mark.long]}
-ACTING = [pytest.param(name, marks=MARKS.get(name, [pytest.mark.slow])) for name in ENGINES]
+ACTING = [pytest.param(name, marks=[] if name == "bare" else [pytest.mark.slow]) for name in ENGINES]
 REAL = ("apptainer", "enroot")
+OF_ENROOT = (
+    "test_a_run_of_two_nodes_and_four_ranks",
+    "test_a_client_that_is_killed_is_named",
+    "test_gpus_that_an_engine_cannot_hide_are_in_the_record",
+)
+"""Its whole runs that are not `long`: it is like apptainer in most."""
+STAND_IN = "SLIPWAY_TEST_STAND_IN"
+"""Set where the engine is one of FAKES."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        of = item.callspec.params.get("acting") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+        if of == "enroot" and item.path.name in ("test_runs.py", "test_program_runs.py") and item.originalname not in OF_ENROOT:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(params=ACTING)
@@ -140,10 +155,8 @@ def acting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
         pytest.skip("is a step of a job of Slurm: tests/slurm/test_pyxis.py")
     elif name in REAL:
         path, own = runtimes.path_of(name), runtimes.environment(name)
-        if path is None and name == "enroot":
-            pytest.skip("enroot is not here: tests/runtimes/build-enroot.sh")
         if path is None:
-            path, own = f"{FAKES}:{os.environ['PATH']}", {}
+            path, own = f"{FAKES}:{os.environ['PATH']}", {STAND_IN: "yes"}
         needs("unshare", "mount", "chroot")
         for key, value in {"PATH": path, **own}.items():
             monkeypatch.setenv(key, value)
@@ -155,9 +168,10 @@ def image(acting: Engine, tmp_path: Path) -> str:
     """What is on this machine for it."""
     if acting.NAME not in REAL:
         return images.BASE
-    if runtimes.path_of(acting.NAME) is None:
-        (tmp_path / "image.sif").write_text("stands for this machine's own system\n")
-        return str(tmp_path / "image.sif")
+    if STAND_IN in os.environ:
+        file = tmp_path / f"image{suffix_of(acting.NAME)}"
+        file.write_text("stands for this machine's own system\n")
+        return str(file)
     if (why := images.missing_here()) is not None:
         pytest.skip(why)
     return str(runtimes.image_of(acting.NAME, images.base_image()))

@@ -301,14 +301,17 @@ def test_a_fork_bomb_meets_its_limit(acting: Engine, image: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"image": "slipway-test/none:1"}, "(?i)(no such image|not known|unable to find|does not exist)"),
+        (
+            {"image": "slipway-test/none:1"},
+            "(?i)(no such image|not known|unable to find|does not exist|Invalid argument: slipway-test/none)",
+        ),
         ({"python": "/nowhere"}, "/nowhere"),
     ],
 )
 def test_what_cannot_be_started_is_said_in_the_engine_s_words(
     acting: Engine, image: str, tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
-    if acting.NAME not in ("docker", "podman"):
+    if acting.NAME not in ("docker", "podman", "enroot"):
         pytest.skip("a stand-in has its own words")
     make_place(tmp_path)
     plan = acting.plan(spec(tmp_path, **{"image": image, "limits": limits_here(), **changes}), {})

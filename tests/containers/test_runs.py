@@ -236,11 +236,23 @@ def test_a_client_that_is_killed_is_named(world: World, acting: Engine, foreign:
     world.wait_for(lambda: world.steps(run_id) > 2 or process.poll() is not None)
     assert process.poll() is None, process.communicate()[1]
     (client,) = clients(world)
+    servers = servers_of(client)
+    assert bool(servers) is (acting.NAME not in STORES), "the image is a file, which a process of the client's serves"
     os.kill(client, signal.SIGKILL)
     _, log = process.communicate(timeout=60)
     assert process.returncode == 16, log
     assert f"the client of {acting.NAME} that held it was killed" in log
     wait_until_clean(world, acting.NAME)
+    world.wait_for(lambda: not any(processes.state_of(server) for server in servers))
+
+
+def servers_of(client: int) -> list[int]:
+    """Processes that serve the file of an image: squashfuse, which is not in the client's group, but in its session."""
+    found = []
+    for pid in pids_of("squashfuse"):
+        with contextlib.suppress(ProcessLookupError):
+            found += [pid] if os.getsid(pid) == client else []
+    return found
 
 
 def clients(world: World) -> list[int]:
