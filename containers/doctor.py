@@ -14,16 +14,12 @@ from typing import Final
 from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.finding import Finding
-from base.machine_files import machine_number
 from containers.engines import ENGINES, PLUGGED_INTO, in_container
 from containers.limits import ENGINE_VERSION_S
+from containers.needs import SUBJECT, Machine, judge_needs, machine_here
 
 logger = logging.getLogger(__name__)
-SUBJECT: Final = "engines"
 SOCKET: Final = Path("/var/run/docker.sock")
-UNPRIVILEGED: Final = ("podman", "apptainer", "enroot")
-"""They start containers by user namespaces."""
-NAMESPACES: Final = Path("/proc/sys/user/max_user_namespaces")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +30,7 @@ class Engine:
     trouble: str = ""
 
 
-def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool, user_namespaces: bool) -> Iterator[Finding]:
+def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool, machine: Machine) -> Iterator[Finding]:
     """Pure. `wanted`: engine of the site file; `docker_group`: we may use docker's socket by our group, without being root."""
     usable = {name: engine.version for name, engine in engines.items() if engine.version}
     said = ", ".join(f"{name} {version}" for name, version in usable.items())
@@ -54,15 +50,14 @@ def judge_engines(engines: Mapping[str, Engine], wanted: str, docker_group: bool
     if docker_group and "docker" in usable:
         text = "docker's socket is open to us by the group docker: whoever is in it is root on this machine, in effect"
         yield Finding(SUBJECT, "note", text, "podman or apptainer where they are here; on a shared machine ask whether this is meant")
-    if not user_namespaces and any(name in usable for name in UNPRIVILEGED):
-        text = "user namespaces are off: podman, enroot and unprivileged apptainer cannot start containers"
-        yield Finding(SUBJECT, "warning" if wanted in UNPRIVILEGED else "note", text, "ask for user.max_user_namespaces > 0")
+    if wanted in usable:
+        yield from judge_needs(wanted, machine)
 
 
 def check_engines(wanted: str) -> tuple[Finding, ...]:
-    """Ask each engine for its version; nothing is started."""
+    """Ask each engine for its version, and look for what that of the site needs besides; no container is started."""
     engines = {name: _ask(engine.VERSION) for name, engine in ENGINES.items() if engine.VERSION and _is_here(name)}
-    return tuple(judge_engines(engines, wanted, _by_group(), machine_number(NAMESPACES) != 0))
+    return tuple(judge_engines(engines, wanted, _by_group(), machine_here()))
 
 
 def _is_here(name: str) -> bool:

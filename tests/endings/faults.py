@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from cluster import processes
 from containers.engines.inside import WATCHDOG
-from tests.endings.one import One
+from tests.endings.one import One, read
 
 Act = Callable[[One], Callable[[], None] | None]
 ALL = ("before", "load", "start", "train", "push")
@@ -18,7 +19,7 @@ LATE = ALL[1:]
 OVER_S = 180.0
 CUT_S = 60.0
 SERVER_S = 5.0
-COMES_UP_S = 5.0
+COMES_UP_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,8 @@ class Fault:
     """In one of so many rounds of all kinds."""
     only: str | None = None
     """The scheduler that it is of."""
+    engine: str | None = None
+    """The engine that it is of."""
 
 
 def _strike(one: One, find: Callable[[], list[int]]) -> None:
@@ -100,6 +103,11 @@ def slurmstepd_of_step(one: One) -> None:
     _strike(one, lambda: one.pids(f"slurmstepd: [{one.job}.0]"))
 
 
+def slurmstepd_of_container(one: One) -> None:
+    """Of the step that pyxis makes a container of, or unpacks an image in: those after the node program's."""
+    _strike(one, lambda: [pid for pid in one.pids(f"slurmstepd: [{one.job}.") if re.search(rb"\.([1-9]\d*)\]", read(pid, "cmdline"))])
+
+
 def node_program(one: One) -> None:
     _strike(one, lambda: one.programs("-m", "workflow.run.node"))
 
@@ -115,7 +123,7 @@ def rank(one: One) -> None:
 
 def watchdog(one: One) -> None:
     """The first process of a container, with which all of it goes."""
-    _strike(one, lambda: one.pids(WATCHDOG))
+    _strike(one, lambda: one.programs(WATCHDOG))
 
 
 def cut(one: One) -> None:
@@ -190,6 +198,13 @@ FAULTS: dict[str, Fault] = {
     ),
     "dockerd kill": Fault(act=dockerd_kill, daemon=True, bound_s=30.0),
     "slurmstepd of step": Fault(act=slurmstepd_of_step, words=("cancelled", "node_lost"), only="slurm"),
+    "slurmstepd of container": Fault(
+        act=slurmstepd_of_container,
+        moments=("load", "start", "train"),
+        words=("cancelled", "node_lost", "killed"),
+        only="slurm",
+        engine="pyxis",
+    ),
     "watchdog": Fault(act=watchdog, moments=("train",), words=("killed", "node_lost")),
     "suspend": Fault(act=suspend, moments=("start", "train"), bound_s=30.0, stills=True),
     "walltime": Fault(act=walltime, moments=("train",), submitted=True, limited=True, waits=True, every=2, words=("timeout",)),

@@ -44,6 +44,10 @@ class One:
         """Whether the scheduler says that the job does."""
         return self.job in queue.listed(self.cluster, running=True)
 
+    def listed(self) -> bool:
+        """Whether the scheduler still has it."""
+        return self.job in queue.listed(self.cluster)
+
     def order(self, command: str | None) -> None:
         """Of queue.Words, about the job."""
         queue.order(self.cluster, command, self.job)

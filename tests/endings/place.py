@@ -14,6 +14,7 @@ from pathlib import Path
 from cluster.schedulers import SCHEDULERS
 from cluster.schedulers.jobs import JOB_ID, BatchJob, JobSize
 from containers.engines import STORES
+from containers.images import trees
 from tests import images, runtimes
 from tests.minicluster import Cluster, queue
 from tests.minicluster.hosts import environment
@@ -185,6 +186,16 @@ class Place(ContainerWorld):
                 continue
             for image in self.ours(node):
                 self.told(node, "rmi", "--force", image)
+
+    def halves(self) -> list[str]:
+        """What pyxis has unpacked and no image is started from."""
+        found = []
+        for node in self.cluster.nodes if self.engine == trees.ENGINE else ():
+            listed = self.cluster.exec(node, ["enroot", "list"], env=dict(self.login_environ), check=True).stdout.split()
+            marks = [json.loads(path.read_text()) for path in self.node_files(node, f"local/{self.path.name}/images/*.{trees.ENGINE}.json")]
+            named = {f"pyxis_{mark.get('tree')}" for mark in marks}
+            found += [f"{node}: {name}" for name in listed if name not in named]
+        return found
 
     def ends(self, since: float) -> list[tuple[str, str]]:
         """Status and reason of the attempts that were recorded since that moment."""

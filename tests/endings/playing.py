@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.endings.faults import FAULTS, Fault
 from tests.endings.moments import await_moment
 from tests.endings.one import One
-from tests.minicluster import queue, schedulers
+from tests.minicluster import schedulers
 
 LOOK_S = 0.15
 LIVES_S = 15.0
@@ -18,6 +18,8 @@ GIVE_UP_S = 120.0
 QUEUE_S = 90.0
 SUBMIT = "submit"
 OWN_TIME_S = (6.0, 16.0)
+RANKS = ("start", "train")
+"""Moments at which the supervisor lives, and has what a record needs."""
 DEAF = 0.4
 """In so many of the runs that are ended while they train, the ranks ignore TERM."""
 
@@ -60,6 +62,8 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
         result.problems.append("the run ended by itself")
     if fault.words is not None:
         result.problems += [f"a record says {status}: {why}" for status, why in ends if status not in (*fault.words, "ok")]
+    if fault.words and not ends and (fault.own_time or name in RANKS):
+        result.problems.append(f"no record says how it ended; it said: {one.log()[-1500:]}")
     return result
 
 
@@ -110,7 +114,7 @@ def _tidy(one: One, result: Result) -> None:
     if one.job:
         one.order(one.place.words.cancel)
         give_up = time.monotonic() + QUEUE_S
-        while one.job in queue.listed(one.cluster):
+        while one.listed():
             if time.monotonic() > give_up:
                 result.problems.append(f"job {one.job} is in the queue after {QUEUE_S:g} s")
                 break
@@ -121,5 +125,7 @@ def _tidy(one: One, result: Result) -> None:
             one.cluster.heal(node)
     if created := one.take_created():
         result.notes.append(f"{len(created)} created, never started, for the next start")
+    if halves := one.place.halves():
+        result.notes.append(f"{len(halves)} unpacked for nobody, for the next start")
     if files := one.place.files_left() - one.files_before:
         result.notes.append(f"{len(files)} files for the next start")

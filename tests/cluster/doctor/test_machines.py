@@ -11,6 +11,7 @@ from cluster.doctor import gpus, interfaces, names, process_limits
 from cluster.doctor.interfaces import Interface
 from containers import doctor as engines
 from containers.doctor import Engine
+from tests.containers.test_needs import EQUIPPED
 
 PLENTY = {"files": (65536, 65536), "memlock": (None, None), "processes": (None, None), "core": (0, None), "memory": (None, None)}
 
@@ -169,19 +170,18 @@ def test_no_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "group", "namespaces", "level", "words"),
+    ("wanted", "found", "group", "level", "words"),
     [
-        ("bare", {}, False, True, "ok", "no engine that can be used"),
-        ("docker", {"docker": Engine(version="20.10.24")}, False, True, "ok", "docker 20.10.24 can be used"),
-        ("docker", {"docker": Engine(version="20.10.24")}, True, True, "note", "root on this machine"),
-        ("docker", {"docker": Engine(version=None, trouble="permission denied")}, False, True, "error", "permission denied"),
-        ("apptainer", {"podman": Engine(version="4.3.1")}, False, True, "error", "not on PATH"),
-        ("podman", {"podman": Engine(version="4.3.1")}, False, False, "warning", "user namespaces are off"),
-        ("bare", {"docker": Engine(version=None, trouble="no daemon")}, False, True, "note", "cannot be used: no daemon"),
+        ("bare", {}, False, "ok", "no engine that can be used"),
+        ("docker", {"docker": Engine(version="20.10.24")}, False, "ok", "docker 20.10.24 can be used"),
+        ("docker", {"docker": Engine(version="20.10.24")}, True, "note", "root on this machine"),
+        ("docker", {"docker": Engine(version=None, trouble="permission denied")}, False, "error", "permission denied"),
+        ("apptainer", {"podman": Engine(version="4.3.1")}, False, "error", "not on PATH"),
+        ("bare", {"docker": Engine(version=None, trouble="no daemon")}, False, "note", "cannot be used: no daemon"),
     ],
 )
-def test_engines(wanted: str, found: dict[str, Engine], group: bool, namespaces: bool, level: str, words: str) -> None:
-    findings = list(engines.judge_engines(found, wanted, group, namespaces))
+def test_engines(wanted: str, found: dict[str, Engine], group: bool, level: str, words: str) -> None:
+    findings = list(engines.judge_engines(found, wanted, group, EQUIPPED))
     assert worst(findings) == level
     assert any(words in finding.text for finding in findings), findings
 

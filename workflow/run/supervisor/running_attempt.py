@@ -14,6 +14,7 @@ from base.errors import SlipwayError, error_named
 from base.units import counted
 from cluster.addresses import listening_address
 from cluster.gpus.comparing import beyond
+from containers.engines import ONLY_UNDER
 from containers.images.model import check_same
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
@@ -231,7 +232,11 @@ class RunningAttempt:
         error = error_named(message.error)
         status: Status = "error" if error is errors.TrainingFailed else "node_lost" if at_node else "storage"
         nodes = (node.node.name,) if at_node or message.error in OF_A_DISK else ()
-        self.scope.end(Ending(status=status, reason=reason, error=error, nodes=nodes))
+        ending = Ending(status=status, reason=reason, error=error, nodes=nodes)
+        if error is errors.ContainerError and self.run.site.engine in ONLY_UNDER:
+            self.job.ended(reason, ending)  # such a container is a step of the job, which may be ended before we are
+        else:
+            self.scope.end(ending)
 
     def _training_failed(self, ending: Ending) -> None:
         """What ranks do that the scheduler ends is a consequence, but for memory that ran out: that may be why it ends them."""
