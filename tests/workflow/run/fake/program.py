@@ -47,7 +47,7 @@ class Peers:
             server = socket.create_server(address, backlog=WORLD)
             self.peers = [server.accept()[0] for _ in range(WORLD - 1)]
             return
-        for _ in range(200):
+        for _ in range(3000):  # on a busy machine rank 0 comes up much later
             try:
                 self.peers = [socket.create_connection(address)]
                 return

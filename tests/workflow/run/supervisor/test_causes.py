@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 
 from base.errors import Cancelled
-from cluster.types import Node
-from tests.workflow.run.supervisor.made import running_attempt
+from cluster.types import Allocation, Node
+from tests.workflow.run.supervisor.made import RUN, running_attempt
 from workflow.run.link import said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
@@ -131,6 +133,31 @@ def test_storage_is_not_accused_of_what_happens_without_it(run: RunningAttempt, 
     run._heard(handle(), said.Failed(during=during, error=error, message="it broke"))
     assert run.scope.ending is not None
     assert (run.scope.ending.status, run.scope.ending.reason) == (status, f"{during} on n0: it broke")
+
+
+@pytest.mark.parametrize(("word", "status"), [("cancelled", "cancelled"), (None, "node_lost")])
+def test_a_container_that_is_a_step_of_the_job_may_have_been_ended_with_it(word: str | None, status: str) -> None:
+    """Slurm may have done so before any of our programs is told; where it knows nothing of an end, the container is at fault."""
+    run = running_attempt(msgspec.structs.replace(RUN, site=replace(RUN.site, engine="pyxis")))
+    run.job.scheduler = Says(word)  # type: ignore[assignment]
+    run._heard(handle(), said.Failed(during="start", error="ContainerError", message="was not started: Job/step already completing"))
+    assert run.scope.ending is None
+    run.scope.loop.until(lambda: run.scope.ending is not None)
+    assert run.scope.ending is not None
+    assert run.scope.ending.status == status
+    assert run.scope.ending.reason is not None
+    assert run.scope.ending.reason.startswith("start on n0: was not started: Job/step already completing")
+    run.nodes.close()
+
+
+class Says:
+    """A scheduler that is asked for an end."""
+
+    def __init__(self, word: str | None) -> None:
+        self._word = word
+
+    def ended_by(self, allocation: Allocation) -> str | None:  # noqa: ARG002 - of the one job
+        return self._word
 
 
 def test_what_ended_before_anything_began_is_no_success() -> None:
