@@ -45,7 +45,7 @@ def kinds_of(options: argparse.Namespace) -> list[str]:
     if options.engine not in STORES:  # what is in such a container is the job's, and stands still with it
         names = [kind for kind in names if not FAULTS[kind].stills]
     rounds = ((kind for kind in names if options.only or turn % FAULTS[kind].every == 0) for turn in itertools.count())
-    return list(itertools.islice(itertools.chain.from_iterable(rounds), options.endings))
+    return list(itertools.islice(itertools.chain.from_iterable(rounds), options.first - 1, options.first - 1 + options.endings))
 
 
 def line_of(number: int, kind: str, result: Result, took_s: float) -> str:
@@ -62,7 +62,7 @@ def campaign(cluster: Cluster, options: argparse.Namespace, results: dict[str, l
     if options.scheduler == "slurm" and options.engine in STORES and any(FAULTS[kind].submitted for kind in kinds):
         place.prepare_submissions()
     others = Others(place)
-    for number, kind in enumerate(kinds, 1):
+    for number, kind in enumerate(kinds, options.first):
         rng = random.Random(options.seed * 1000 + number)  # noqa: S311 - no secret
         submitted = place.checkout.exists() and FAULTS[kind].submitted and len(results[kind]) % SUBMIT_EVERY == 1
         began = time.monotonic()
@@ -101,6 +101,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.endings", description=__doc__)
     parser.add_argument("--endings", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=1, help="the number of the first: to do one again")
     parser.add_argument("--scheduler", choices=sorted(WORDS), default="slurm")
     parser.add_argument("--engine", choices=(*STORES, *FILE_ENGINES), default="docker")
     parser.add_argument("--only", choices=sorted(FAULTS), nargs="+", metavar="KIND", help=", ".join(FAULTS))

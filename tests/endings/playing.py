@@ -63,7 +63,9 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
     if fault.words is not None:
         result.problems += [f"a record says {status}: {why}" for status, why in ends if status not in (*fault.words, "ok")]
     if fault.words and not ends and (fault.own_time or name in RANKS):
-        result.problems.append(f"no record says how it ended; it said: {one.log()[-1500:]}")
+        result.problems.append("no record says how it ended")
+    if result.problems:
+        result.problems.append(f"it said: {one.log()[-3000:]}")
     return result
 
 
