@@ -43,15 +43,18 @@ limits: {{walltime: 10m, init: 120s}}
 """
 
 
-def give_pyxis(cluster: Cluster) -> None:
+def give_pyxis(cluster: Cluster, user: str | None) -> None:
     """As an administrator does it: a line of Slurm's configuration, a slurmd that reads it, and enroot on that one's PATH, since pyxis
-    takes no PATH of a job's."""
+    takes no PATH of a job's; for `user` a place of enroot's that root has by itself. Root's trees lie on the node, the user's in a home
+    that all nodes share."""
     line = f"required {runtimes.plugin()} runtime_path=/run/pyxis\n"
     cluster.spec.slurm_conf.with_name("plugstack.conf").write_text(line)
     programs = (runtimes.path_of("pyxis") or "").partition(":")[0]
     for node in cluster.nodes:
         here = f'mount -t tmpfs none /usr/local/sbin && ln -s "{programs}"/* /usr/local/sbin'
         own = "mkdir -p /local/enroot ~/.local/share/enroot && mount --bind /local/enroot ~/.local/share/enroot"
+        if user is not None:
+            own = f"mkdir -p /run/enroot /sys/fs/cgroup/unified && chown {user} /run/enroot"
         cluster.exec(node, ["sh", "-c", own], check=True)
         cluster.exec(node, ["sh", "-c", here], check=True)  # of this node's alone
         cluster.heal(node)
@@ -60,11 +63,13 @@ def give_pyxis(cluster: Cluster) -> None:
 class Place(ContainerWorld):
     """Every node has the base image, from which others start theirs; the image of runs comes to them by the runs themselves."""
 
-    def __init__(self, cluster: Cluster, name: str, engine: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, engine: str, user: str | None = None) -> None:
+        """`user`: whose runs they are where root's jobs are taken too."""
         self.device = "cuda" if cluster.spec.gpus else "cpu"
         self.words = queue.words_of(cluster)
+        self.user = user or self.words.user
         self.scheduler = cluster.spec.scheduler
-        if self.words.user is not None:
+        if self.user is not None:
             self.user_id = USER_ID
         if engine in STORES:
             for host in ("login", *cluster.nodes):
@@ -74,7 +79,7 @@ class Place(ContainerWorld):
             ClusterWorld.__init__(self, cluster, name)
             self.engine = engine
             if engine == "pyxis":
-                give_pyxis(cluster)
+                give_pyxis(cluster, user)
             directory, own = (runtimes.path_of(engine) or "").partition(":")[0], runtimes.environment(engine)
             self.login_environ = {**own, "PATH": f"{directory}:{os.environ['PATH']}"}
             setup = [f"export PATH={shlex.quote(directory)}:$PATH", *(f"export {key}={value}" for key, value in own.items())]
@@ -99,9 +104,10 @@ class Place(ContainerWorld):
 
     def batch(self, run_id: str, nodelist: tuple[str, ...], minutes: int = 5) -> str:
         """The job that a profile makes of a run, without the Snakemake in it; its id."""
-        if self.scheduler != "slurm":
+        if self.user is not None:
             for path in (self.path, *self.path.rglob("*")):
                 os.chown(path, USER_ID, USER_ID, follow_symlinks=False)
+        if self.scheduler != "slurm":
             environ = {"SLIPWAY_TEST_WORLD": str(self.path), "PYTHONPATH": str(ROOT)}
             return self.submit_as_user(self.path, self.argv(run_id), nodelist, minutes, environ)
         options = (
@@ -112,6 +118,11 @@ class Place(ContainerWorld):
         )
         nodes = (f"--nodes={len(nodelist)}", f"--nodelist={','.join(nodelist)}")
         return self.submit(self.script(f"exec {self.supervisor(run_id)}"), *nodes, *options)
+
+    def submit(self, script: Path, *options: str) -> str:
+        """To Slurm, as whose runs they are."""
+        argv = ["sbatch", "--parsable", f"--output={self.path}/log-%j-%t", *options, str(script)]
+        return str(self.cluster.exec("login", argv, user=self.user, cwd=self.path, check=True).stdout.strip())
 
     def submit_as_user(self, place: Path, argv: list[str], nodes: tuple[str, ...], minutes: int, environ: Mapping[str, str]) -> str:
         """A job of the cluster's ordinary user by Slipway's own script, which leaves room for others on its nodes; its id."""

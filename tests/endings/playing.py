@@ -122,7 +122,7 @@ def _tidy(one: One, result: Result) -> None:
                 break
             time.sleep(0.3)
     for node, state in one.cluster.states().items():
-        if state.rstrip("*") not in schedulers.of(one.cluster.spec).USABLE:
+        if state.rstrip("*-") not in schedulers.of(one.cluster.spec).USABLE:
             result.notes.append(f"{node} {state}")
             one.cluster.heal(node)
     if created := one.take_created():

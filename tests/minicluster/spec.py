@@ -35,6 +35,8 @@ class Spec:
     kill_wait: int = 5
     slurmd_timeout: int = 60
     docker: bool = False
+    opened: tuple[str, ...] = ()
+    """Directories below one that is root's alone, which USER may enter all the same."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -142,6 +144,6 @@ def write_state(spec: Spec) -> None:
 def read_state(directory: Path) -> Spec:
     value: dict[str, Any] = read_json(directory / "state.json", ClusterError)
     try:
-        return Spec(**value)
-    except TypeError as error:
+        return Spec(**{**value, "opened": tuple(value["opened"])})
+    except (KeyError, TypeError) as error:
         raise ClusterError(f"{directory}/state.json is not of this version: {error}") from error

@@ -5,39 +5,44 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests import images, runtimes
 from tests.endings.place import Place
 from tests.minicluster import Cluster, missing_here
+from tests.minicluster.spec import USER
 from tests.workflow.run.world import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 GONE = 900001
 
 
-@pytest.fixture
-def place() -> Iterator[Place]:
+@pytest.fixture(params=[None, USER], ids=["root", "user"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Of root, whose trees lie on the node, or of a user whose home has those of all nodes."""
     if reason := missing_here() or images.missing_here():
         pytest.skip(reason)
     if runtimes.path_of("pyxis") is None or not runtimes.plugin().exists():
         pytest.skip("pyxis is not here: tests/runtimes/build-pyxis.sh")
-    cluster = Cluster.up(f"pyx{os.getpid()}", nodes=2, gpus=4, cores=8, docker=True)
+    opened = (sys.base_prefix, str(runtimes.place()), str(images.cache())) if request.param else ()
+    cluster = Cluster.up(f"pyx{os.getpid()}", nodes=2, gpus=4, cores=8, docker=True, opened=opened)
     try:
-        yield Place(cluster, "pyxis", "pyxis")
+        yield Place(cluster, "pyxis", "pyxis", request.param)
     finally:
         cluster.down()
 
 
 def unpacked(place: Place, node: str) -> list[str]:
-    """What enroot has there, of whomever."""
-    told = place.cluster.exec(node, ["enroot", "list"], env=dict(place.login_environ), check=True).stdout.split()
-    return [name.removeprefix("pyxis_") for name in told]
+    """What enroot has on that node, of whomever, but for what another node has unpacked in the same place."""
+    told = place.cluster.exec(node, ["enroot", "list"], env=dict(place.login_environ), user=place.user, check=True).stdout.split()
+    other = next(name for name in place.cluster.nodes if name != node)
+    return [name.removeprefix("pyxis_") for name in told if f"-{other}-" not in name]
 
 
-def run(place: Place, *nodes: str) -> tuple[dict, str]:
-    """Record and log of a run of two ranks on each."""
+def run(place: Place, *nodes: str) -> tuple[dict[str, Any], str]:
+    """Record and job of a run of two ranks on each."""
     run_id = place.cell(nodes=len(nodes), each=2)
     place.cells[-1]["device"] = "cuda"
     place.write()
@@ -54,26 +59,28 @@ def run(place: Place, *nodes: str) -> tuple[dict, str]:
 
 
 def test_an_image_is_unpacked_once_on_each_node_and_what_dead_jobs_left_goes(place: Place) -> None:
-    """Never what is of a job that lives, of another user, or not of Slipway."""
-    cluster = place.cluster
+    """Never what is of a job that lives, of another user or node, or not of Slipway."""
+    cluster, own = place.cluster, place.user_id
     first, job = run(place, *cluster.nodes)
     trees = {node: unpacked(place, node) for node in cluster.nodes}
     short = first["provenance"]["image_id"].removeprefix("sha256:")[:12]
     for node, names in trees.items():
-        assert [name.rpartition("-")[0] for name in names] == [f"slipway-u0-{job}.0-{short}-{node}"]
-    living = cluster.exec("login", ["sbatch", "--parsable", "--output=/dev/null", "--wrap=exec sleep 600"], check=True).stdout.strip()
+        assert [name.rpartition("-")[0] for name in names] == [f"slipway-u{own}-{job}.0-{short}-{node}"]
+    submit = ["sbatch", "--parsable", "--output=/dev/null", "--wrap=exec sleep 600"]
+    living = cluster.exec("login", submit, user=place.user, check=True).stdout.strip()
     tail = f"{short}-n1"
     dead, lives, theirs, elsewhere, foreign = (
-        f"slipway-u0-{GONE}.0-{tail}-00000d",
-        f"slipway-u0-{living}.0-{tail}-00000e",
+        f"slipway-u{own}-{GONE}.0-{tail}-00000d",
+        f"slipway-u{own}-{living}.0-{tail}-00000e",
         f"slipway-u12345-{GONE}.0-{tail}-00000f",
-        f"slipway-u0-{GONE}.0-{short}-n2-000010",
+        f"slipway-u{own}-{GONE}.0-{short}-n7-000010",
         f"{GONE}.0",
     )
     for name in (dead, lives, theirs, elsewhere, foreign):
-        cluster.exec("n1", ["sh", "-c", f"mkdir -p ~/.local/share/enroot/pyxis_{name}/usr"], check=True)
+        cluster.exec("n1", ["sh", "-c", f"mkdir -p ~/.local/share/enroot/pyxis_{name}/usr"], user=place.user, check=True)
     options = {"cwd": ROOT, "env": {**place.login_environ, "PYTHONPATH": str(ROOT), "SLIPWAY_SITE": str(cluster.site_file)}}
-    said = cluster.exec("n1", [sys.executable, "-m", "workflow.commands.main", "reap"], check=True, timeout=120, **options).stdout
+    reap = [sys.executable, "-m", "workflow.commands.main", "reap"]
+    said = cluster.exec("n1", reap, user=place.user, check=True, timeout=120, **options).stdout
     assert f"pyxis {dead}: would be removed by --remove: job slurm:{GONE}:0 is gone" in said, said
     assert f"pyxis {lives}: stays: job slurm:{living}:0 lives" in said
     assert f"pyxis {theirs}: stays: of uid 12345, not ours" in said
@@ -84,6 +91,7 @@ def test_an_image_is_unpacked_once_on_each_node_and_what_dead_jobs_left_goes(pla
     cluster.exec("login", ["scancel", living], check=True)
 
 
+@pytest.mark.parametrize("place", [None], indirect=True)
 def test_a_tree_that_somebody_took_away_is_unpacked_again(place: Place) -> None:
     run(place, "n1")
     (before,) = unpacked(place, "n1")
