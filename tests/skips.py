@@ -23,6 +23,7 @@ ALLOWED: Final = (
     "mounts nothing",
     "shows what was granted and nothing else",
     "enroot is not here: tests/runtimes/build-enroot.sh",
+    "apptainer is not here: tests/runtimes/get-apptainer.sh",
     "OpenPBS is not here: tests/runtimes/build-openpbs.sh",
     "pyxis is not here: tests/runtimes/build-pyxis.sh",
     "is a step of a job of Slurm: tests/slurm/test_pyxis.py",

@@ -49,7 +49,7 @@ def run(place: Place, *nodes: str) -> tuple[dict[str, Any], str]:
     job = place.batch(run_id, nodes)
     assert place.ended(job).state == "COMPLETED", place.log()
     record = place.record(run_id)
-    assert (record["status"], record["engine"], len(record["nodes"])) == ("ok", "pyxis", len(nodes)), place.log()
+    assert (record["status"], record["engine"], len(record["nodes"])) == ("ok", place.engine, len(nodes)), place.log()
     for node in record["nodes"]:  # Slurm constrains no devices here: the record tells of the others
         every, granted = {card.uuid for card in place.cluster.gpus(node["name"])}, {gpu["uuid"] for gpu in node["gpus"]}
         assert set(node["gpus_seen"]) == every > granted
