@@ -70,6 +70,8 @@ class ProcessSpec:
     """Its name, where it is a process around the ranks."""
     may_end: bool = False
     """Of a sidecar: whether it ends by itself, with 0, when the ranks do."""
+    launcher: str | None = None
+    """Its name, where it is no rank, and starts its ranks itself: torchrun."""
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -155,6 +157,7 @@ class ProcessPlan:
     cwd: str
     sidecar: str | None = None
     may_end: bool = False
+    launcher: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,7 @@ def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Ma
             cwd=places.out,
             sidecar=process.sidecar,
             may_end=process.may_end,
+            launcher=process.launcher,
         )
         for process in spec.processes
     )

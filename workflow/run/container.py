@@ -17,6 +17,7 @@ from workflow.run.plan import TAG, Framework, Workload, node_ranks, threads_per_
 from workflow.run.ports import MASTER, Reserved, ports_by_name, rank_port
 from workflow.study.cell import Cell, plain_text
 
+TORCHRUN: Final = "torchrun"
 THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -210,7 +211,8 @@ def _torchrun(start: Start) -> tuple[ProcessSpec, ...]:
         f"--local-addr={allocation.nodes[index].address}",
     )
     name = f"rank-{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else f"rank-{ranks[0]}"
-    return (ProcessSpec(name=name, ranks=ranks, command=("{python}", "-m", "torch.distributed.run", *options, *program), env=()),)
+    argv = ("{python}", "-m", "torch.distributed.run", *options, *program)
+    return (ProcessSpec(name=name, ranks=ranks, command=argv, env=(), launcher=TORCHRUN),)
 
 
-_PROCESSES: Final = {"single": _single, "ranks": _ranks, "torchrun": _torchrun, MPI: _mpirun}
+_PROCESSES: Final = {"single": _single, "ranks": _ranks, TORCHRUN: _torchrun, MPI: _mpirun}

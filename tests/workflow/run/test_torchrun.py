@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -75,21 +74,6 @@ def test_torchrun_and_ranks_give_the_same_training(world: Loopback, tmp_path: Pa
     first, second = (records[launcher]["training"] for launcher in ("torchrun", "ranks"))
     assert first["losses"] == second["losses"]
     assert first["parameter_norm"] == second["parameter_norm"]
-
-
-def test_a_rank_that_dies_under_torchrun_ends_all(world: Loopback, tmp_path: Path) -> None:
-    run_id = cell(world, framework(tmp_path, "torchrun"))
-    world.cells[-1]["steps"]["measured"] = 100_000
-    world.write()
-    process = world.start(run_id)
-    world.wait_for(lambda: process.poll() is not None or world.steps(run_id, 3) > 5, PATIENCE_S)
-    ranks = [pid for pid in world.pids("program.py") if b"torch.distributed.run" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(ranks[-1], 9)
-    _, log = process.communicate(timeout=PATIENCE_S)
-    record = world.record(run_id, 1)
-    assert record["status"] in ("error", "killed"), log
-    assert record["failed_rank"] is not None
-    assert world.left() == []
 
 
 def test_the_options_are_those_of_this_torch() -> None:

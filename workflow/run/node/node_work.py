@@ -211,12 +211,12 @@ class NodeWork:
         if self.reservation is not None and self.ranks.least_step() is not None:
             self.reservation.release()
             self.reservation = None
-        if self._said_overdue or self.shutdown is not None:
+        asked = self.preparation.plan.ranks
+        if self._said_overdue or self.shutdown is not None or asked is None:
             return
-        ranks = self._rank_states()
-        if any(rank.is_overdue for rank in ranks):
+        if self.ranks.is_overdue(now, asked.beat_s, asked.init_s):
             self._said_overdue = True
-            self.say(said.Overdue(ranks=ranks))
+            self.say(said.Overdue(ranks=self._rank_states()))
 
     def _beat(self, directory: WorkDirectory) -> None:
         """Said once where it cannot be any more: a container's watchdog then ends it, and what ranks write is lost."""

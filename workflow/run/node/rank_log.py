@@ -82,9 +82,13 @@ class RankLog:
         path.unlink()
         return os.fdopen(descriptor, "w+b", buffering=0)
 
+    def recent(self) -> str:
+        """The last that was printed, as it is."""
+        return self._recent.decode(errors="replace")
+
     def last_lines(self) -> str:
         """The last lines, safe to show, secrets masked."""
-        said = self._recent.decode(errors="replace")
+        said = self.recent()
         text = printable(masked(_EPILOGUE.split(said)[0] or said))
         return last_lines(text, LAST_LINES)[-LAST_BYTES:]
 

@@ -19,7 +19,8 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.node.beats import Beats
 from workflow.run.node.limits import CONTAINER_REMOVAL_S
 from workflow.run.node.rank_log import RankLog
-from workflow.run.record.outcome import RankEnd, RankState
+from workflow.run.record.outcome import FROZEN, RankEnd, RankState
+from workflow.run.record.torchrun_words import first_failed
 
 
 class Watched:
@@ -59,14 +60,16 @@ class Watched:
         now = time.monotonic()
         for beats in self.beats.values():
             beats.poll(now)
-        failed = next((rank for rank, beats in self.beats.items() if beats.error), None)
-        error = self.beats[failed].error if failed is not None else None
-        code = self.process.exit_code()
+        errors = {rank: beats.error for rank, beats in self.beats.items() if beats.error is not None}
+        plan, code, failed = self.process.plan, self.process.exit_code(), next(iter(errors), None)
+        if plan.launcher is not None and code:
+            failed, code = first_failed(code, self.log.recent(), plan.ranks, errors)
+        error = None if failed is None else errors.get(failed)
         odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.clock.problem()) is not None}
         looked = time.monotonic()
         late = {rank: words for rank, beats in self.beats.items() if not code and (words := beats.clock.unwatched(looked)) is not None}
         return RankEnd(
-            ranks=self.process.plan.ranks,
+            ranks=plan.ranks,
             host=self.host,
             exit_code=code,
             time=(error or {}).get("time") or time.time(),
@@ -79,13 +82,17 @@ class Watched:
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
             wrong_clock=next(iter(odd.values()), None),
             unwatched=next((f"rank {rank} on {self.host} {words}" for rank, words in late.items()), None),
-            sidecar=self.process.plan.sidecar,
-            may_end=self.process.plan.may_end,
+            sidecar=plan.sidecar,
+            may_end=plan.may_end,
+            launcher=plan.launcher if code and failed is None else None,
         )
+
+    def is_overdue(self, now: float, beat_s: float, init_s: float) -> bool:
+        """Whether a rank of it has been silent for too long."""
+        return any(beats.silent_s(now) > beats.limit_s(beat_s, init_s) for beats in self.beats.values())
 
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
         """Per rank: how long it has been silent, what the limit is, and whether its process is stopped."""
-        state = processes.state_of(self.process.pid) if self.process.pid else None
         return [
             RankState(
                 rank=rank,
@@ -94,11 +101,25 @@ class Watched:
                 step=beats.step,
                 silent_s=round(beats.silent_s(now), 3),
                 limit_s=round(beats.limit_s(beat_s, init_s), 3),
-                state=state.state if state else "?",
+                state=state_of_rank(self.process, rank),
                 last_lines=self.log.last_lines(),
             )
             for rank, beats in self.beats.items()
         ]
+
+
+def state_of_rank(process: Process, rank: int) -> str:
+    """The letter of /proc; `T` too where a process below it is stopped, such as the program of an adapter. Looks at all of this machine."""
+    everybody = {state.pid: state for state in processes.all_processes()} if process.pid else {}
+    below = processes.descendants(process.pid, everybody.values())
+    if process.plan.launcher is not None:
+        own = set(processes.tagged("RANK", str(rank).__eq__)).intersection(below)
+        found = next((pid for pid in below if pid in own), None)
+        below = [] if found is None else processes.descendants(found, everybody.values())
+    else:
+        found = process.pid
+    states = [everybody[pid].state for pid in (process.pid if found is None else found, *below) if pid in everybody]
+    return next((state for state in states if state in FROZEN), next(iter(states), "?"))
 
 
 class Ranks:
@@ -170,6 +191,10 @@ class Ranks:
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
         """See Watched.states, for all that run."""
         return [state for watched in self.running() for state in watched.states(now, beat_s, init_s)]
+
+    def is_overdue(self, now: float, beat_s: float, init_s: float) -> bool:
+        """Whether a rank that runs has been silent for too long."""
+        return any(watched.is_overdue(now, beat_s, init_s) for watched in self.running())
 
     def least_step(self) -> int | None:
         """The step that all ranks here have reached."""

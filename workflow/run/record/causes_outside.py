@@ -11,8 +11,7 @@ from workflow.run.record.outcome import RankEnd
 STORAGE_EXIT: Final = 44
 KILLED_EXIT: Final = 45
 CHILD_KILLED: Final = re.compile(r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
-RANK_KILLED: Final = re.compile(r"Signal 9 \(SIGKILL\) received by PID")
-"""PyTorch's words for a loader process, torchrun's for a rank."""
+"""PyTorch's words for a loader process."""
 ADVICE: Final = (
     (re.compile(r"No space left|Disk quota|os error (28|122)\b"), "make room in the node's cache (`slipway cache ls`, `slipway cache rm`)"),
     (re.compile(r"Input/output error|Read-only file|os error (5|30)\b"), "the node's disk fails: look at the node's kernel log"),
@@ -43,5 +42,4 @@ def _lost_a_process(end: RankEnd) -> bool:
     """By its exit code, by its event, or in the words of its framework."""
     if not end.exit_code or end.exit_code < 0:
         return False
-    said = CHILD_KILLED.search(end.error_message) if end.error_message else RANK_KILLED.search(end.last_lines)
-    return end.error_kind == "killed" or end.exit_code == KILLED_EXIT or said is not None
+    return end.error_kind == "killed" or end.exit_code == KILLED_EXIT or CHILD_KILLED.search(end.error_message or "") is not None

@@ -30,6 +30,7 @@ class RankEndNote(TypedDict):
     unwatched: NotRequired[str | None]
     sidecar: NotRequired[str | None]
     may_end: NotRequired[bool]
+    launcher: NotRequired[str | None]
 
 
 class EndingNote(TypedDict):

@@ -26,6 +26,8 @@ OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate 
 
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|NotFound)\b")
 """The last line of a traceback."""
+_TRACEBACK: Final = "Traceback (most"
+"""Its first one begins so."""
 MAX_WORDS: Final = 300
 
 
@@ -51,7 +53,7 @@ def verdict(end: RankEnd) -> Verdict | None:
     if end.exit_code is not None and end.exit_code < 0:
         return _signal_verdict(end, -end.exit_code)
     if end.exit_code:
-        weight = 2 if SECONDARY.search(end.error_message or end.last_lines) else 1
+        weight = 2 if SECONDARY.search(end.error_message or (end.last_lines if len(end.ranks) <= 1 else _last_words(end))) else 1
         if end.oom_kill and _may_be_of_memory(end):
             what = f"ended with exit code {end.exit_code}, after the kernel had killed a process beside it for want of memory"
             return Verdict("oom", weight, f"{what}{_message(end)}")
@@ -67,14 +69,24 @@ def verdict(end: RankEnd) -> Verdict | None:
 def _last_words(end: RankEnd) -> str:
     """Of a process that told of no error by an event: the exception that it printed, or its last line."""
     lines = end.last_lines.splitlines()
-    raised = [line for line in lines if _EXCEPTION.match(line)] if any(line.startswith("Traceback (most") for line in lines) else []
+    raised = [line for line in lines if _EXCEPTION.match(line)] if any(line.startswith(_TRACEBACK) for line in lines) else []
+    if len(end.ranks) > 1:
+        lines, raised = _of_the_cause(end, lines, raised)
     words = (raised or lines)[-1:]
     return f": {words[0][:MAX_WORDS]}" if words else ""
 
 
+def _of_the_cause(end: RankEnd, lines: list[str], raised: list[str]) -> tuple[list[str], list[str]]:
+    """Where several ranks of one launcher print into one: an exception ends a rank with 1, and echoes are another's words."""
+    if end.exit_code == 1:
+        return lines, [line for line in raised if not SECONDARY.search(line)] or raised
+    tracebacks = (" ", _TRACEBACK)
+    return [line for line in lines if not (line.startswith(tracebacks) or _EXCEPTION.match(line) or SECONDARY.search(line))], []
+
+
 def _may_be_of_memory(end: RankEnd) -> bool:
-    """Whether a process may have failed because one that it had started was killed: torchrun by its rank, a rank by a loader's worker. Not
-    where it tells of an error of its own."""
+    """Whether a process may have failed because one that it had started was killed, such as a loader's worker. Not where it tells of an
+    error of its own."""
     return end.error_message is None or any(pattern.search(end.error_message) for pattern in (SECONDARY, OF_A_CHILD))
 
 

@@ -59,16 +59,26 @@ class RankEnd(NamedTuple):
     """Its name, where it is a process around the ranks: then there are no ranks."""
     may_end: bool = False
     """Of a sidecar: whether it ends by itself, with 0, when the ranks do."""
+    launcher: str | None = None
+    """Its name, where it is what started the ranks and failed itself: of none of them is known that it did before."""
 
     @property
     def rank(self) -> int | None:
-        """The rank to be named; None of a sidecar."""
+        """The rank to be named; None of a sidecar or a launcher."""
+        if self.launcher is not None:
+            return None
         return next(iter(self.ranks), None) if self.failed_rank is None else self.failed_rank
 
     @property
     def who(self) -> str:
         """In sentences."""
-        return f"rank {self.rank} on {self.host}" if self.sidecar is None else f"sidecar {self.sidecar} on {self.host}"
+        name = f"sidecar {self.sidecar}" if self.sidecar is not None else self.launcher or f"rank {self.rank}"
+        return f"{name} on {self.host}"
+
+    @property
+    def printed_by(self) -> str:
+        """Whose the last lines are: the ranks of one launcher print into one."""
+        return self.who if len(self.ranks) <= 1 else f"ranks {', '.join(map(str, self.ranks))} on {self.host}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +159,7 @@ class Ending:
             "exit_code": code if code is not None and code >= 0 else None,
             "signal": signal_name(-code) if code is not None and code < 0 else None,
             "last_lines": end.last_lines,
-            **({} if end.sidecar is None else {"sidecar": end.sidecar}),
+            **({"sidecar": name} if (name := end.sidecar or end.launcher) else {}),
         }
 
 

@@ -123,7 +123,7 @@ class _Finish:
         if self.ending.status != "ok":
             end = self.ending.rank_end
             if end is not None and end.last_lines:  # before the reason, since what is said last is shown as what the run does
-                logger.error("last lines of %s:\n%s", end.who, end.last_lines)
+                logger.error("last lines of %s:\n%s", end.printed_by, end.last_lines)
             logger.error("%s: %s", self.ending.status, self.ending.reason)
 
     def _look_for_checkpoint(self) -> None:

@@ -107,8 +107,8 @@ class Training:
         self._loop.after(self._limits.other_failures_s, self._judge)
 
     def _is_saved(self, end: RankEnd) -> bool:
-        """Whether rank 0 has ended with a checkpoint. torchrun ends with 1 whatever its ranks end with: there it is one that was asked for,
-        and rank 0 told of no error."""
+        """Whether rank 0 has ended with a checkpoint. torchrun ends with 1 whatever its ranks end with: where it has not said with what, it
+        is one that was asked for, and rank 0 told of no error."""
         by_torchrun = self._framework.launcher == "torchrun" and self._on_saved is not None and end.exit_code == 1 and end.failed_rank != 0
         return end.checkpoint is not None and (by_torchrun or end.exit_code == CHECKPOINT_EXIT)
 

@@ -39,7 +39,7 @@ class Peers:
     """Every step ends for all at once, through rank 0; a peer that is gone is an error, as it is in a real framework."""
 
     def __init__(self):
-        address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + ("TORCHELASTIC_RUN_ID" in os.environ))
         self.peers = []
         if WORLD == 1 or not FAKE.get("sync", True):
             return
@@ -146,6 +146,7 @@ def plant_a_pipe():
 
 
 ACTIONS = {
+    "orphan": lambda: os.kill(os.getppid(), signal.SIGKILL),  # its launcher goes, and it goes on
     "links": plant_links,
     "pipe": plant_a_pipe,
     "names": take_names,

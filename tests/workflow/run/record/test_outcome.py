@@ -63,7 +63,6 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
         (end(code=-15), "killed"),
         (end(code=-11), "error"),
         (end(code=-11, oom_kill=True), "error"),
-        (end(code=1, oom_kill=True, last_lines="Signal 9 (SIGKILL) received by PID 7"), "oom"),  # torchrun, of a rank of its own
         (end(code=1, oom_kill=True, error_message="DataLoader worker (pid 7) is killed by signal: Killed."), "oom"),
         (end(code=1, oom_kill=True, error_message="RuntimeError: Connection closed by peer"), "oom"),
         (end(code=1, oom_kill=True, error_message="ValueError: x"), "error"),
@@ -79,8 +78,6 @@ def test_a_more_exact_error_gives_its_own_code_but_never_to_a_result() -> None:
         (end(code=1, error_kind="killed"), "killed"),
         (end(code=1, error_message="RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."), "killed"),
         (end(code=1, error_message="RuntimeError: DataLoader worker (pid 7) is killed by signal: Segmentation fault."), "error"),
-        (end(code=1, last_lines="Signal 9 (SIGKILL) received by PID 7"), "killed"),  # torchrun, of a rank of its own
-        (end(code=1, error_message="ValueError: x", last_lines="Signal 9 (SIGKILL) received by PID 7"), "error"),
         (end(code=42), "nan"),
         (end(code=1, error_kind="nan"), "nan"),
         (end(code=1, error_kind="error", error_message="ValueError: x"), "error"),
