@@ -1,6 +1,7 @@
 """Which kind of end an exception means: by its type or, where the framework has no type for it, by its words."""
 
 import errno
+import os
 import re
 from typing import Tuple
 
@@ -10,6 +11,7 @@ STORAGE_EXIT = 44
 KILLED_EXIT = 45
 
 _OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENODEV)
+_READ_ONLY = re.compile(r"Read-only file system(?: \(os error \d+\))?: '([^']*)'")
 # A loader process passes on the words of its exception without the number; safetensors writes from Rust.
 _OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}
 _OUT_OF_MEMORY_SAID = ("can't allocate memory", "RESOURCE_EXHAUSTED")
@@ -44,10 +46,19 @@ def failure_message(error: BaseException) -> str:
 
 
 def _is_of_storage(error: BaseException) -> bool:
-    """The staged dataset is not what it was, or a disk does not do what it should: nothing that the program has done."""
+    """The staged dataset is not what it was, or a disk does not do what it should: nothing that the program has done. To write to a
+    place that it may only read is its own fault: of a disk is what keeps it from writing where it may."""
+    read_only = _READ_ONLY.search(str(error))
+    if read_only is not None and not _may_be_written(read_only.group(1)):
+        return False
     if "DatasetChanged" in {cls.__name__ for cls in type(error).__mro__}:  # of slipway_reader; a loader process passes the type on
         return True
     return (isinstance(error, OSError) and error.errno in _OF_A_DISK) or _DISK_SAID.search(str(error)) is not None
+
+
+def _may_be_written(path: str) -> bool:
+    out = os.path.realpath(os.environ.get("SLIPWAY_OUT", os.curdir))
+    return os.path.realpath(path).startswith(os.path.join(out, ""))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

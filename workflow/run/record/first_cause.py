@@ -22,8 +22,8 @@ SECONDARY: Final = re.compile(
     re.IGNORECASE,
 )
 OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
-
-
+READ_ONLY: Final = re.compile(r"Read-only file system|\bos error 30\b|(Permission denied|\bos error 13\b)", re.IGNORECASE)
+MAY_WRITE: Final = "a program may write to SLIPWAY_OUT ({out}, where it starts) and to mounts with `writable: true`, not to its folder"
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|NotFound)\b")
 """The last line of a traceback."""
 _TRACEBACK: Final = "Traceback (most"
@@ -57,7 +57,8 @@ def verdict(end: RankEnd) -> Verdict | None:
         if end.oom_kill and _may_be_of_memory(end):
             what = f"ended with exit code {end.exit_code}, after the kernel had killed a process beside it for want of memory"
             return Verdict("oom", weight, f"{what}{_message(end)}")
-        return Verdict("error", weight, f"ended with exit code {end.exit_code}{_message(end) or _last_words(end)}")
+        words = _message(end) or _last_words(end)
+        return Verdict("error", weight, f"ended with exit code {end.exit_code}{words}{_what_to_do(words)}")
     if end.sidecar is not None:
         return None if end.may_end else Verdict("error", 1, f"ended with exit code 0 while ranks were running{_last_words(end)}")
     if not end.run_stop:
@@ -82,6 +83,14 @@ def _of_the_cause(end: RankEnd, lines: list[str], raised: list[str]) -> tuple[li
         return lines, [line for line in raised if not SECONDARY.search(line)] or raised
     tracebacks = (" ", _TRACEBACK)
     return [line for line in lines if not (line.startswith(tracebacks) or _EXCEPTION.match(line) or SECONDARY.search(line))], []
+
+
+def _what_to_do(words: str) -> str:
+    """About a place that may not be written to."""
+    found = READ_ONLY.search(words)
+    if found is None:
+        return ""
+    return f"; {'if it was to be written to: ' * bool(found[1])}{MAY_WRITE}"
 
 
 def _may_be_of_memory(end: RankEnd) -> bool:

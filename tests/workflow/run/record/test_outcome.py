@@ -129,6 +129,28 @@ def test_what_a_disk_did_is_told_with_what_to_do(message: str, words: str) -> No
     assert words in ending.reason
 
 
+ELSEWHERE = "OSError: [Errno 30] Read-only file system: '/elsewhere/x'"
+ADVICE = "a program may write to SLIPWAY_OUT ({out}, where it starts) and to mounts with `writable: true`, not to its folder"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"error_kind": "error", "error_message": ELSEWHERE}, f"{ELSEWHERE}; {ADVICE}"),
+        ({"last_lines": f"step 3\nTraceback (most recent call last):\n  File x\n{ELSEWHERE}"}, f"{ELSEWHERE}; {ADVICE}"),
+        ({"last_lines": "sh: 1: cannot create /x: Read-only file system"}, f"sh: 1: cannot create /x: Read-only file system; {ADVICE}"),
+        ({"last_lines": "sh: 1: cannot create /x: Permission denied"}, f"Permission denied; if it was to be written to: {ADVICE}"),
+        ({"last_lines": "no such key"}, "ended with exit code 1: no such key"),
+    ],
+)
+def test_a_program_that_writes_where_it_may_not_is_told_where_it_may(told: dict[str, Any], words: str) -> None:
+    ending = root_cause([end(0, 1, **told)])
+    assert ending is not None
+    assert ending.status == "error"
+    assert ending.reason is not None
+    assert ending.reason.endswith(words)
+
+
 def test_all_well_is_no_ending() -> None:
     assert root_cause([end(0), end(1)]) is None
 
