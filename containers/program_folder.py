@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,15 +56,30 @@ def check(folder: Path) -> None:
     _files(folder, executed=True)
 
 
-def copy(folder: Path | None, digest: str | None, target: Path) -> None:
-    """Make `target`, with the files of `folder` in it, which may not be written to; None: empty. Raises StagingError where they are not
-    those of `digest` any more, ConfigError as `look_at` does."""
+def copy(folder: Path | None, digest: str | None, target: Path) -> dict[str, str]:
+    """Make `target`, with the files of `folder` in it, which may not be written to; None: empty. What they are, for `changes`. Raises
+    StagingError where they are not those of `digest` any more, ConfigError as `look_at` does."""
     target.mkdir()
     if folder is None:
-        return
-    found = _taken(_read_all(folder, target, executed=True))
-    if found.digest != digest:
+        return {}
+    files = _read_all(folder, target, executed=True)
+    if _taken(files).digest != digest:
         raise StagingError(f"{folder} has changed since the run began: leave a program's folder alone until its runs have started")
+    return _contents(files)
+
+
+def changes(copied: Path, before: Mapping[str, str]) -> list[str]:
+    """Paths of the files in a copy that are not what they were `before`, new ones and those that are gone too; why nobody knows, where it
+    has become something else than a folder of code."""
+    try:
+        found = _contents(_read_all(copied, None, executed=False))
+    except SlipwayError as error:
+        return [str(error)]
+    return sorted(" ".join(printable(path).split()) for path in {*found, *before} if found.get(path) != before.get(path))
+
+
+def _contents(files: Iterable[_File]) -> dict[str, str]:
+    return {file.path: f"{file.blake3}{' executable' * file.executable}" for file in files}
 
 
 def _read_all(folder: Path, target: Path | None, executed: bool) -> list[_File]:

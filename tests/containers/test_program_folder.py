@@ -10,7 +10,7 @@ import pytest
 
 from base.errors import ConfigError, StagingError
 from containers import program_folder
-from containers.program_folder import copy, look_at
+from containers.program_folder import changes, copy, look_at
 
 
 @pytest.fixture
@@ -32,8 +32,25 @@ def test_a_copy_has_the_digest_and_may_not_be_written_to(folder: Path, tmp_path:
     assert (tmp_path / "copy" / "net" / "run.sh").stat().st_mode & 0o777 == 0o555
 
 
+def test_what_is_changed_in_a_copy_is_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "gone.py").write_text("")
+    target = tmp_path / "copy"
+    before = copy(folder, look_at(folder).digest, target)
+    (target / "__pycache__").mkdir()
+    (target / "__pycache__" / "train.pyc").write_text("")
+    assert changes(target, before) == []
+    (target / "train.py").chmod(0o755)
+    (target / "train.py").write_text("print(1)\n")  # what it was, and executable now
+    (target / "new\n.py").write_text("")
+    (target / "gone.py").unlink()
+    assert changes(target, before) == ["gone.py", "new .py", "train.py"]
+    (target / "link").symlink_to("train.py")
+    (told,) = changes(target, before)
+    assert "link is a link" in told
+
+
 def test_without_a_folder_the_copy_is_empty(tmp_path: Path) -> None:
-    copy(None, None, tmp_path / "copy")
+    assert copy(None, None, tmp_path / "copy") == {}
     assert list((tmp_path / "copy").iterdir()) == []
 
 

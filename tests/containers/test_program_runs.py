@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,11 @@ import pytest
 from containers.engines import Engine
 from tests import images, runtimes
 from tests.containers.conftest import REAL, STAND_IN
-from tests.containers.test_runs import containers
+from tests.containers.test_runs import containers, mounts_of, pids_of
 from tests.data_prep.tree.corpus import SIZES
 from tests.workflow.run.test_mpirun import run_of
 from tests.workflow.run.test_program_output import LINE
-from tests.workflow.run.test_programs import with_tree
+from tests.workflow.run.test_programs import LOOP, program, with_tree
 from tests.workflow.run.test_runs import checked
 from tests.workflow.run.test_sidecars import SERVE
 from tests.workflow.run.world import World
@@ -83,6 +85,41 @@ def test_steps_from_output_with_a_tree_of_files_sidecars_and_a_place_among_the_r
     assert {path.name for path in (world.results / "programs" / digest).iterdir()} == {"train.py", "serve.py"}
 
 
+MISBEHAVES = """
+import os, signal
+import slipway_events
+for path in ("/elsewhere", os.path.join(os.path.dirname(__file__), "cache.json"), os.environ["SLIPWAY_LIB"] + "/slipway_events.py"):
+    try:
+        open(path, "w")
+    except OSError as error:
+        print(error.errno)
+if os.fork() == 0:
+    os.setsid()
+    os.fork() or os.execvp("sleep", ["sleep", "31557600"])
+    os._exit(0)
+run = slipway_events.start(framework="mine", parameters=3)
+for batch in run.steps([[1, 2]], samples=len):
+    if run.step == 3:
+        os.mkdir("/elsewhere")
+    run.loss(1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    "acting", ["docker", *(pytest.param(name, marks=pytest.mark.long) for name in ("podman", "apptainer"))], indirect=True
+)
+def test_a_program_writes_nowhere_else_and_its_daemon_goes_with_the_container(world: World, image: str) -> None:
+    run_id = program(world, MISBEHAVES, image=image)
+    record = ended(world, run_id)
+    assert (record["status"], record["failed_rank"]["rank"]) == ("error", 0)
+    words = "OSError: [Errno 30] Read-only file system: '/elsewhere'; a program may write to SLIPWAY_OUT ({out}, where it starts)"
+    assert words in record["status_reason"]
+    log = (world.run_dir(run_id) / "attempts" / "1" / "logs" / "rank-0.log").read_text()
+    assert log.splitlines()[:3] == ["30"] * 3
+    assert not [line for line in record["warnings"] if "folder" in line]
+    assert not [pid for pid in pids_of("sleep 31557600") if str(world.path) in mounts_of(pid)]
+
+
 @pytest.fixture
 def with_mpi(acting: Engine, image: str) -> str:
     """An image with Open MPI, which the engine has."""
@@ -107,3 +144,43 @@ def test_one_mpirun_starts_the_ranks_in_the_containers_of_all_nodes(world: World
     assert (record["status"], record["status_reason"]) == ("ok", None)
     assert record["training"]["losses"][0] == [0, 0 + 1 + 2 + 3]
     assert [file["path"] for file in record["files"] if "mpi" in file["path"]] == ["logs/sidecar-mpirun-0.log"]
+
+
+@pytest.mark.parametrize("acting", ["docker"], indirect=True)
+def test_a_rank_of_mpi_that_is_killed_in_a_container_is_named(world: World, with_mpi: str) -> None:
+    run_id = run_of(world, "kill")
+    world.cells[-1]["program"]["image"] = with_mpi
+    world.write()
+    named(world, run_id, "rank 3 on local-1 was killed from outside by SIGKILL")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("acting", ["docker"], indirect=True)
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ("os.kill(os.getpid(), 9)", "rank 3 on local-1 was killed from outside by SIGKILL"),
+        ("os.kill(os.getppid(), 9)", "torchrun on local-1 was killed from outside by SIGKILL"),
+    ],
+)
+def test_who_is_killed_below_torchrun_in_a_container_is_named(world: World, image: str, does: str, words: str) -> None:
+    """With the PyTorch of this machine in the place where the image's Python looks for packages."""
+    torch = find_spec("torch")
+    assert torch is not None
+    packages = Path(str(torch.origin)).parents[1]
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    mounts = [{"source": str(packages), "target": f"/usr/local/lib/{version}/dist-packages", "writable": False}]
+    step = f"run.rank == 3 and run.step == 3 and {does}; __import__('time').sleep(0.02)"
+    run_id = program(world, LOOP.format(step=step), nodes=2, each=2, launcher="torchrun", image=image, mounts=mounts)
+    world.cells[-1]["steps"] = {"warmup": 0, "measured": 100_000}
+    world.write()
+    named(world, run_id, words)
+
+
+def named(world: World, run_id: str, words: str) -> None:
+    """A run that was prevented by a kill, and left nothing."""
+    code, log = world.run(run_id)
+    assert code == 23, log
+    assert checked(world, run_id, 1)["status_reason"].startswith(words)
+    assert containers(world.site["engine"]) == []
+    assert world.left() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -127,14 +128,48 @@ def test_the_name_of_a_network_of_ours_is_a_promise(world: World) -> None:
         (LOOP.format(step="raise MemoryError('all of it')"), "oom", "all of it"),
         (LOOP.format(step="run.loss(float('inf')); continue"), "nan", "the loss of step 0 is inf"),
         ("import nowhere", "error", "exit code 1"),
-        (LOOP.format(step="assert os.stat(__file__).st_mode & 0o222, 'may not be written'"), "error", "may not be written"),
+        ("", "error", "or writes no events (slipway_events does, or `events:` of the program)"),
+        ("open('/sys/elsewhere', 'w')", "error", "Permission denied: '/sys/elsewhere'; if it was to be written to: a program may write to"),
     ],
-    ids=["no helper", "leaves the loop", "exits", "memory", "loss", "import", "writes its folder"],
+    ids=["no helper", "leaves the loop", "exits", "memory", "loss", "import", "says nothing", "writes elsewhere"],
 )
 def test_a_script_that_fails_is_a_row_with_its_reason(world: World, text: str, status: str, words: str) -> None:
     record = ended(world, program(world, text))
     assert record["status"] == status
     assert words in record["status_reason"]
+
+
+def test_a_script_that_says_nothing_for_ever_hangs(world: World) -> None:
+    world.limits["init_s"] = 2.0
+    record = ended(world, program(world, "import signal; signal.pause()", nodes=2, each=1))
+    assert record["status"] == "hang"
+    assert re.match(r"rank \d on local-\d has said nothing for \d+ s and has written no event, limit 2 s$", record["status_reason"])
+
+
+CHANGES_ITSELF = """
+import os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+assert not any(os.stat(path).st_mode & 0o222 for path in (here, __file__)), "who is not root could write here"
+for path in (here, __file__):
+    os.chmod(path, 0o755)
+open(os.path.join(here, "cache.json"), "w").write("{}")
+os.path.exists(os.path.join(here, "old.txt")) and os.remove(os.path.join(here, "old.txt"))
+open(__file__, "a").write("raise SystemExit('of the run before')")
+"""
+
+
+def test_a_program_that_changes_its_folder_is_told_so_and_the_next_run_has_it_as_it_was(world: World) -> None:
+    records = []
+    for run_id in [program(world, CHANGES_ITSELF + LOOP.format(step="pass"), nodes=nodes) for nodes in (1, 2)]:
+        (world.path / "train" / "old.txt").write_text("stays")
+        records.append(ended(world, run_id))
+    assert [record["status_reason"] for record in records] == [None, None]
+    assert len({record["provenance"]["program_digest"] for record in records}) == 1
+    alone, two = [[line for line in record["warnings"] if "changed files of its own folder" in line] for record in records]
+    names = "cache.json on local-0, old.txt on local-0, train.py on local-0"
+    assert len(alone) == len(two) == 1
+    assert alone[0].startswith(f"the program changed files of its own folder while it ran: {names}; `program_digest` is of what")
+    assert "and 3 more" in two[0]
 
 
 def test_a_folder_with_a_link_is_refused_before_anything_is_staged(world: World) -> None:

@@ -32,15 +32,17 @@ def prepare_node(
     engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
 ) -> dict[str, Any]:
     """In a child: the program and what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler
-    and id; `granted`: the node's GPUs; `gpus`: those to look at for others. {"removed": lines, "parent": (cgroup or None, why), "cdi":
-    (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError where the engine does not answer, before the ranks
-    are waited for, TrainingFailed where the program of the study lacks something here, and what `bring_program` does."""
+    and id; `granted`: the node's GPUs; `gpus`: those to look at for others. {"program_files": of bring_program, "removed": lines,
+    "parent": (cgroup or None, why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError where the
+    engine does not answer, before the ranks are waited for, TrainingFailed where the program of the study lacks something here, and what
+    `bring_program` does."""
     removed: list[str] = []
     parent: tuple[str | None, str] = (None, "no container")
     cdi: tuple[bool, str] = (False, "no container")
     here = WorkDirectory(Path(directory[0]), directory[1])
+    files: dict[str, str] = {}
     if framework.own or in_container(engine):
-        here.bring_program(framework.folder, framework.digest, own=framework.own)
+        files = here.bring_program(framework.folder, framework.digest, own=framework.own)
     if is_looked_at(framework):
         problem = why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
         if problem is not None:
@@ -62,7 +64,7 @@ def prepare_node(
     from cluster.gpus import health
 
     faults = [(fault.uuid, fault.text) for fault in health.look(granted)]
-    return {"removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign, "faults": faults}
+    return {"program_files": files, "removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign, "faults": faults}
 
 
 def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:

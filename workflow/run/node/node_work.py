@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_STRANGERS: Final = 20
+MOST_NAMED: Final = 20
 PROBES: Final = (sys.executable, "-P", "-m", "cluster.preflight")
 
 
@@ -307,13 +307,14 @@ class NodeWork:
     def do_collect(self) -> None:
         """Complete the directory that is to be pushed."""
         strangers: list[str] = []
+        changed: list[str] = []
         if self.preparation is not None and self.preparation.directory.exists():
             directory = self.preparation.directory
-            strangers = directory.strangers()
+            strangers, changed = directory.strangers(), directory.changed_program()
             for stranger in strangers:
                 logger.error("not ours: %s", stranger)
             directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
-        self.say(said.Collected(strangers=tuple(strangers[:MOST_STRANGERS])))
+        self.say(said.Collected(strangers=tuple(strangers[:MOST_NAMED]), changed_program=tuple(changed[:MOST_NAMED])))
 
     def do_push(self, order: orders.Push) -> None:
         """Copy what is to be pushed into the directory `part` on storage."""

@@ -193,6 +193,7 @@ class Preparation:
         except SlipwayError as error:
             self.fail("stage", type(error).__name__, str(error))
             return
+        self.directory.program_files = found["program_files"]
         for line in found["removed"]:
             logger.warning("%s", line)
         self.cdi, why = found["cdi"]

@@ -33,7 +33,7 @@ from base.seal import sealed_text
 from base.trusted import trusted_directory
 from base.untrusted import directory, entries
 from base.userpath import expanded_path
-from containers.program_folder import copy
+from containers.program_folder import changes, copy
 from containers.spec import Paths
 from workflow.run.link.orders import Pending, Plan
 from workflow.run.node.work_locks import PENDING, hold, sweep
@@ -130,6 +130,8 @@ class WorkDirectory:
         self.resume = self.path / "resume"
         self.program = self.path / "program"
         self.room = self.path / "room"
+        self.program_files: Mapping[str, str] = {}
+        """Those of a program of the study, once they are here."""
         self._lock: LockFile | None = None
 
     def create(self, run_dir: str, cell: CellDocument | None) -> None:
@@ -177,13 +179,21 @@ class WorkDirectory:
         copy_library(library)
         shutil.copyfile(WATCHDOG, library / WATCHDOG.name)
 
-    def bring_program(self, folder: str, digest: str | None, *, own: bool) -> None:
+    def bring_program(self, folder: str, digest: str | None, *, own: bool) -> dict[str, str]:
         """A copy of the framework's folder; of a program of the study (`own`) the one that has this digest, and an empty directory where it
-        has no folder. To be called in a child with a time limit, like `bring_library`. Raises ConfigError, StagingError, StorageError."""
-        if own:
-            copy(Path(folder) if folder else None, digest, self.program)
-        else:
+        has no folder. Into such a one nothing may be written; its files are told, for `changed_program`. To be called in a child with a
+        time limit, like `bring_library`. Raises ConfigError, StagingError, StorageError."""
+        if not own:
             shutil.copytree(folder, self.program, ignore=shutil.ignore_patterns("__pycache__"))
+            return {}
+        files = copy(Path(folder) if folder else None, digest, self.program)
+        for place, _, _ in os.walk(self.program, topdown=False):
+            Path(place).chmod(0o555)
+        return files
+
+    def changed_program(self) -> list[str]:
+        """Files of the program's copy here that the program has changed all the same: as root, or after it gave itself the right to."""
+        return changes(self.program, self.program_files) if self.program_files else []
 
     def say_alive(self) -> None:
         """The beat file: whoever watches it ends the container when it gets old."""

@@ -107,6 +107,7 @@ class _Finish:
         self._look_at_leftovers()
         self._ask(orders.Collect(), said.Collected, COLLECT_S)
         self._look_at_owners()
+        self._look_at_program()
         self._push_and_publish()
         if self.ending.requeue:
             self._requeue()
@@ -149,8 +150,7 @@ class _Finish:
 
     def _look_at_owners(self) -> None:
         """A file that is not the user's: the run was not what it should have been, however it ended."""
-        told = [(node.node.name, answer.strangers) for node in self.nodes.all if (answer := node.last(said.Collected)) is not None]
-        strangers = [f"{path} on {name}" for name, paths in told for path in paths]
+        strangers = [f"{path} on {name}" for name, answer in self._collected() for path in answer.strangers]
         if not strangers:
             return
         shown = some(strangers, 3)
@@ -159,6 +159,20 @@ class _Finish:
         if self.ending.status == "ok":
             self.ending = Ending(status="error", reason=reason)
         logger.error("%s", reason)
+
+    def _look_at_program(self) -> None:
+        """Ranks that started later, or read a file later, had another program than the one that the record names."""
+        changed = [f"{path} on {name}" for name, answer in self._collected() for path in answer.changed_program]
+        if changed:
+            warning = (
+                f"the program changed files of its own folder while it ran: {some(changed, 3)}; `program_digest` is of what they were "
+            )
+            warning += "before, and the next run begins with those again"
+            self.attempt.warnings.append(warning)
+            logger.warning("%s", warning)
+
+    def _collected(self) -> list[tuple[str, said.Collected]]:
+        return [(node.node.name, answer) for node in self.nodes.all if (answer := node.last(said.Collected)) is not None]
 
     def _requeue(self) -> None:
         """Last of all, since the scheduler then ends this job: put it back into the queue, to resume from the checkpoint."""

@@ -80,7 +80,7 @@ SAID: Final[tuple[said.Said, ...]] = (
     said.Saving(step=3),
     said.Exited(end=END, now=2.0),
     said.Stopped(clean=True),
-    said.Collected(strangers=("x",)),
+    said.Collected(strangers=("x",), changed_program=("train.py",)),
     said.Pushed(files=(said.PushedFile(path="out/a", bytes=0, blake3="0"),)),
     said.Released(),
 )
