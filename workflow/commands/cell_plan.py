@@ -9,14 +9,16 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from base.units import and_more, format_size
+from base.units import and_more, counted, format_size
 from cluster.schedulers import get_scheduler, with_jobs
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
 from containers.labels import Owner
 from containers.models import MODELS
+from containers.program_folder import look_at
 from containers.spec import EnginePlan
 from workflow.commands.watching import show
 from workflow.dag.execution import jobs_at
@@ -28,6 +30,7 @@ from workflow.run.node.node_setup import for_this_node
 from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, peer_group_argv, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import (
+    Framework,
     Workload,
     allocation_request,
     at_site,
@@ -85,6 +88,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
         "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
         "nodes": [_node(study, allocation, index, workload, needs) for index in range(len(allocation.nodes))],
         "cell_json": document.to_json(),
+        "program": _program(framework),
         "dataset": None
         if needs is None
         else {
@@ -98,6 +102,14 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
         else None,
         "results": str(paths.attempts_dir(study.results_dir, run_id) / str(attempt)),
     }
+
+
+def _program(framework: Framework) -> dict[str, Any] | None:
+    """Of a program of the study: what is taken along of its folder, as it is now."""
+    if not framework.own:
+        return None
+    taken = look_at(Path(framework.folder))._asdict() if framework.folder else {}
+    return {"name": framework.name, "folder": framework.folder or None, **taken}
 
 
 def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
@@ -157,6 +169,7 @@ def _print(plan: Mapping[str, Any]) -> None:
     show.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
     for launch in plan["launches"]:
         show.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")
+    _print_program(plan["program"])
     _print_copies(plan)
     for node in plan["nodes"]:
         container = node["container"]
@@ -175,6 +188,16 @@ def _print(plan: Mapping[str, Any]) -> None:
             show.line(f"  {shlex.join(process['argv'])}")
     _print_document(plan["cell_json"])
     show.line(f"\nresult: {plan['results']}")
+
+
+def _print_program(program: Mapping[str, Any] | None) -> None:
+    if program is None:
+        return
+    what = "no folder: a command of the image or of the nodes"
+    if program["folder"] is not None:
+        size = f"{counted(program['files'], 'file')}, {format_size(program['bytes'])}, of {program['folder']}"
+        what = f"{size}, copied to every node\n  digest {program['digest']}"
+    show.line(f"\nprogram {program['name']}: {what}")
 
 
 def _print_copies(plan: Mapping[str, Any]) -> None:

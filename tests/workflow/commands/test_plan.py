@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
+from containers.program_folder import look_at
 from tests.workflow.commands.conftest import House
 from tests.workflow.study.studies import changed, write
 from workflow.commands.study_plan import parse_gpu_memory
@@ -207,6 +208,58 @@ def test_one_cell_in_full(house: House, tree: Tree) -> None:
     assert plan["copies"] is None
     assert "is not built yet (about 1.9 MB)" in said.out
     assert "RANK=1" in said.out
+
+
+def own_program(house: House, folder: Path | None) -> str:
+    """A study with a program of its own; its cell of two nodes."""
+    (house.root / "tokenizer").mkdir(exist_ok=True)
+    serve = {"name": "server", "where": "head", "command": ["{python}", "-m", "serve", "{head}", "{port.echo}"], "env": {"ROLE": "server"}}
+    program = {
+        **({} if folder is None else {"folder": str(folder)}),
+        "command": ["{python}", "-m", "train", "--data", "{data}", "--width", "{args.width}", "--echo", "{port.echo}", "--name", "a b"],
+        "image": "my/image:7",
+        "mounts": [{"source": str(house.root / "tokenizer"), "target": "/tokenizer"}],
+        "env": {"TOKENIZERS_PARALLELISM": "false"},
+        "sidecars": [serve],
+        "version": 2,
+    }
+    house.site.write_text(f"{house.site.read_text()}engine: docker\n")
+    base = {"dataset": "digits", "program": "gpt", "args": {"width": 512}, "steps": {"warmup": 1, "measured": 5}}
+    study = house.study(programs={"gpt": program}, base=base, axes={"model": None, "batch_size": [8]})
+    return next(cell.cell_id for cell in study.cells if cell.nodes == 2)
+
+
+def test_a_cell_of_a_program_of_the_study_shows_every_word(house: House) -> None:
+    folder = house.root / "train"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    cell = own_program(house, folder)
+    plan, said = house.json("plan", "--cell", cell), house("plan", "--cell", cell).out
+    taken = look_at(folder)
+    assert plan["program"] == {"name": "gpt", "folder": str(folder), "digest": taken.digest, "files": 1, "bytes": 9}
+    assert f"program gpt: 1 file, 9 B, of {folder}, copied to every node\n  digest {taken.digest}\n" in said
+    head, other = (node["container"] for node in plan["nodes"])
+    assert [process["name"] for process in head["processes"]] == ["sidecar-server-0", "rank-0"]
+    sidecar, first = head["processes"]
+    assert sidecar["argv"] == ["python3", "-m", "serve", "127.0.0.1", "0"]
+    assert (sidecar["env"]["ROLE"], sidecar["env"]["SLIPWAY_SIDECAR"]) == ("server", "server")
+    (second,) = other["processes"]
+    for rank, process in enumerate((first, second)):
+        assert f"--node-rank={rank}" in process["argv"]
+        assert process["argv"][-8:] == ["--data", "/slipway/data", "--width", "512", "--echo", "0", "--name", "a b"]
+        assert (process["env"]["TOKENIZERS_PARALLELISM"], process["env"]["SLIPWAY_ARG_WIDTH"]) == ("false", "512")
+    assert f"--mount type=bind,source={house.root}/tokenizer,target=/tokenizer,readonly" in said
+    assert "--width 512 --echo 0 --name 'a b'" in said
+    for words in ("ROLE=server \\", "TOKENIZERS_PARALLELISM=false \\", "SLIPWAY_ARG_WIDTH=512 \\", "version: 2", "my/image:7"):
+        assert words in said
+    (folder / "train.py").write_text("print(2)\n")
+    assert house.json("plan", "--cell", cell)["program"]["digest"] == look_at(folder).digest != taken.digest
+
+
+def test_a_cell_of_a_program_without_a_folder_says_so(house: House) -> None:
+    cell = own_program(house, None)
+    assert house.json("plan", "--cell", cell)["program"] == {"name": "gpt", "folder": None}
+    assert "program gpt: no folder: a command of the image or of the nodes\n" in house("plan", "--cell", cell).out
 
 
 @pytest.mark.slow

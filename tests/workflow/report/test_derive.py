@@ -216,6 +216,7 @@ def test_rising_is_of_the_two_cells_and_not_of_their_baseline() -> None:
         ("image_digest", "image"),
         ("threads_per_rank", "threads"),
         ("dataset_digest", "dataset"),
+        ("program_digest", "program"),
         ("tf32", "settings"),
         ("cudnn_benchmark", "settings"),
         ("commit", "commit"),

@@ -50,6 +50,12 @@ def block(results: Path) -> Block:
     return next(one for one in reproduction(analyse(collect([results]))) if one.title == "The programs")
 
 
+def test_a_table_over_runs_of_different_files_is_marked(results: Path) -> None:
+    assert [comparison.marks & {"program"} for comparison in analyse(collect([results])).primary] == [{"program"}]
+    shutil.rmtree(results / "runs" / f"{make_cell()['cell_id']}-r3")
+    assert [comparison.marks & {"program"} for comparison in analyse(collect([results])).primary] == [set()]
+
+
 @pytest.mark.processes
 def test_the_commands_of_the_page_bring_the_files_back_that_ran(results: Path, folder: Path, tmp_path: Path) -> None:
     (folder / "train.py").write_text("print(2)\n")
