@@ -93,6 +93,14 @@ def test_what_it_does_not_tell_is_a_row_with_its_reason(world: World, text: str,
     assert words in record["status_reason"]
 
 
+@pytest.mark.long
+def test_a_program_that_is_frozen_hangs_though_its_adapter_lives(world: World) -> None:
+    world.limits["init_s"] = 15.0
+    record = ended(world, program(world, EACH.format(say=f"{SAY}; step < 5 or os.kill(os.getpid(), 19)"), events=log()))
+    assert record["status"] == "hang"
+    assert "in phase output, limit 15 s; its process is stopped (state T)" in record["status_reason"]
+
+
 def test_a_program_that_tells_nothing_has_wall_times_only(world: World) -> None:
     run_id = program(world, EACH.format(say="print(step)"), each=2, events="none")
     record = ended(world, run_id)
