@@ -25,6 +25,7 @@ ALLOWED: Final = (
     "enroot is not here: tests/runtimes/build-enroot.sh",
     "apptainer is not here: tests/runtimes/get-apptainer.sh",
     "OpenPBS is not here: tests/runtimes/build-openpbs.sh",
+    "OpenLava is not here: tests/runtimes/build-openlava.sh",
     "pyxis is not here: tests/runtimes/build-pyxis.sh",
     "is a step of a job of Slurm: tests/slurm/test_pyxis.py",
     "no container that could be killed",

@@ -17,6 +17,7 @@ ACCOUNTING = ("slurmdbd", "mariadb-server")
 SLOW_STORAGE = ("sshfs", "openssh-server")
 SCHEDULERS = {"slurm": ("slurm-wlm", "munge"), "sge": ("gridengine-master", "gridengine-exec", "gridengine-client")}
 NO_OPENPBS = "OpenPBS is not here: tests/runtimes/build-openpbs.sh"
+NO_OPENLAVA = "OpenLava is not here: tests/runtimes/build-openlava.sh"
 CONTAINERS = ("docker.io", "podman", "crun", "debootstrap")
 
 
@@ -70,9 +71,11 @@ def check_rights(docker: bool = False) -> None:
 
 
 def check_built(scheduler: str) -> None:
-    """Debian has no OpenPBS."""
+    """Debian has neither OpenPBS nor OpenLava."""
     if scheduler == "pbs" and not (runtimes.openpbs() / "sbin" / "pbs_mom").exists():
         raise ClusterError(NO_OPENPBS)
+    if scheduler == "lsf" and not (runtimes.openlava() / "sbin" / "sbatchd").exists():
+        raise ClusterError(NO_OPENLAVA)
 
 
 def missing_here(docker: bool = False, scheduler: str = "slurm") -> str | None:

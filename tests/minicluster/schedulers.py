@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from tests.minicluster import pbs, sge, slurm
+from tests.minicluster import lsf, pbs, sge, slurm
 from tests.minicluster.spec import ClusterError, Spec
 
 
@@ -41,7 +41,7 @@ class Daemons(Protocol):
         """What CONTROLLER names, after it was killed."""
 
 
-SCHEDULERS: Final[dict[str, Daemons]] = {"slurm": slurm, "sge": sge, "pbs": pbs}
+SCHEDULERS: Final[dict[str, Daemons]] = {"slurm": slurm, "sge": sge, "pbs": pbs, "lsf": lsf}
 
 
 def of(spec: Spec) -> Daemons:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Protocol
 
-from tests.minicluster import pbsconf, sgeconf, slurmconf
+from tests.minicluster import lsfconf, pbsconf, sgeconf, slurmconf
 from tests.minicluster.spec import USER, USER_ID, Spec
 
 
@@ -22,7 +22,10 @@ class Texts(Protocol):
         """Its keys of the site file."""
 
 
-TEXTS: Final[dict[str, Texts]] = {"slurm": slurmconf, "sge": sgeconf, "pbs": pbsconf}
+TEXTS: Final[dict[str, Texts]] = {"slurm": slurmconf, "sge": sgeconf, "pbs": pbsconf, "lsf": lsfconf}
+
+NO_GPUS: Final = ("lsf",)
+"""Those whose jobs cannot ask for GPUs: OpenLava reads `-gpu` as the job group `pu`, and its mbatchd ends."""
 
 
 def environ(spec: Spec) -> dict[str, str]:
@@ -52,7 +55,7 @@ def with_user(name: str, text: str, home: str) -> str:
 
 
 def site_yaml(spec: Spec) -> str:
-    gpus = f"gpus_per_node: {spec.gpus}\n" if spec.gpus else ""
+    gpus = f"gpus_per_node: {spec.gpus}\n" if spec.gpus and spec.scheduler not in NO_GPUS else ""
     return f"""\
 # Written by `python -m tests.minicluster up`: the mini-cluster {spec.name}
 storage: {spec.shared}/slipway

@@ -1,7 +1,7 @@
 """Real container runtimes for tests, in directories of their own: `get-apptainer.sh DIR` fetches Apptainer, `build-enroot.sh ...` builds
 enroot, `build-pyxis.sh ...` pyxis, which uses that enroot. Found on PATH, or in $SLIPWAY_TEST_RUNTIMES or ~/.cache/slipway-test-runtimes,
-as <engine>/usr/bin or <engine>/bin. Beside them `openpbs`, the scheduler that Debian does not have, built by `build-openpbs.sh`;
-$SLIPWAY_PBS names another place."""
+as <engine>/usr/bin or <engine>/bin. Beside them the schedulers that Debian does not have: `openpbs`, built by `build-openpbs.sh`, and
+`openlava`, which speaks like LSF, by `build-openlava.sh`; $SLIPWAY_PBS and $SLIPWAY_LSF name other places."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def place() -> Path:
 def openpbs() -> Path:
     """Where OpenPBS is, if it is here."""
     return Path(os.environ.get("SLIPWAY_PBS") or place() / "openpbs")
+
+
+def openlava() -> Path:
+    """Where OpenLava is, if it is here."""
+    return Path(os.environ.get("SLIPWAY_LSF") or place() / "openlava")
 
 
 BY: Final = {"pyxis": "enroot"}
