@@ -170,6 +170,8 @@ class Launch:
     """What it says where the scheduler does not answer now: it may be started again."""
     outdated: tuple[str, ...] = ()
     """What it says where the scheduler takes for living what has ended, as after a restart of its own: the same."""
+    may_be_mute: bool = False
+    """It ends well at times and says nothing, whatever has become of its programs: it may be started again where none has come in."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,8 @@ class NodeLauncher:
     """By what `probe` came to."""
     look: str
     """The command that shows a `{node}`."""
+    tries: int = 1
+    """How often one that says nothing of `probe` is asked."""
 
 
 def is_configured(variable: str, command: str, question: Callable[[], str]) -> bool:
@@ -60,7 +62,7 @@ def try_step(launcher: NodeLauncher, nodes: Sequence[str]) -> tuple[tuple[Findin
     """The probe on each of these nodes: findings, and the nodes that answered."""
     begun, answered, found = time.monotonic(), [], []
     for node in nodes:
-        result = _on_node(launcher, node, launcher.probe, STEP_S, {})
+        result = _probed(launcher, node)
         if launcher.has_run(result):
             answered.append(node)
         else:
@@ -71,6 +73,14 @@ def try_step(launcher: NodeLauncher, nodes: Sequence[str]) -> tuple[tuple[Findin
         text = f"{launcher.command} started a program on each of {len(answered)} nodes in {format_duration(time.monotonic() - begun)}"
         found.append(Finding(LAUNCHER, "ok", text))
     return tuple(found), tuple(answered)
+
+
+def _probed(launcher: NodeLauncher, node: str) -> CommandResult:
+    for _ in range(launcher.tries - 1):
+        result = _on_node(launcher, node, launcher.probe, STEP_S, {})
+        if launcher.has_run(result) or result.returncode or result.stderr.strip():
+            return result
+    return _on_node(launcher, node, launcher.probe, STEP_S, {})
 
 
 def run_step(launcher: NodeLauncher, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, more: Mapping[str, str]) -> CommandResult:

@@ -63,12 +63,12 @@ def launch_each(
     launch_argv: Callable[[str, Sequence[str]], tuple[str, ...]],
     silence: tuple[str, ...],
     refusal: str | None = None,
+    *,
+    may_be_mute: bool = False,
 ) -> tuple[Launch, ...]:
     """Pure: one launcher per node, also for the first, so that all are started alike. `launch_argv`: of a node's name and a program."""
-    return tuple(
-        Launch(argv=launch_argv(node.name, (*node_argv, "--node", str(index))), nodes=(index,), silence=silence, refusal=refusal)
-        for index, node in enumerate(allocation.nodes)
-    )
+    each = [(index, launch_argv(node.name, (*node_argv, "--node", str(index)))) for index, node in enumerate(allocation.nodes)]
+    return tuple(Launch(argv=argv, nodes=(index,), silence=silence, refusal=refusal, may_be_mute=may_be_mute) for index, argv in each)
 
 
 def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - the same for all

@@ -99,7 +99,7 @@ def here(environ: Mapping[str, str], device: str | None, peer: str, interface: s
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
     """Pure: one blaunch per node."""
-    return launch_each(allocation, node_argv, launch_argv, SILENCE)
+    return launch_each(allocation, node_argv, launch_argv, SILENCE, may_be_mute=True)
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -34,6 +34,7 @@ LAUNCHER: Final = NodeLauncher(
     probe=("uname", "-n"),
     has_run=lambda result: bool(result.stdout.strip()),
     look="bhosts -l {node}",
+    tries=3,  # see launcher.py
 )
 
 

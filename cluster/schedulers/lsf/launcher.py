@@ -1,7 +1,8 @@
 """`blaunch`: a program on one node of our job. Pure.
 
 Output comes back and standard input goes there, the exit code is lost: what became of a node program its link says. When the client is
-killed, LSF kills the program. OpenLava hands the words over as they are, where LSF may give them to a shell of the node once more: only
+killed, LSF kills the program. OpenLava's ends at times, with 0 and without a word, before the program has begun: it asks at once what the
+program uses, and takes it for ended where the node cannot say it yet. OpenLava hands the words over as they are, where LSF may give them to a shell of the node once more: only
 words that mean the same both times are handed over.
 """
 

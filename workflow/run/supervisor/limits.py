@@ -26,6 +26,10 @@ LAUNCH_PAUSE_S: Final = 5.0
 """The pause before a launch is tried again."""
 LAUNCH_TERM_S: Final = 3.0
 """How long before a limit launches are told to end by TERM; at the limit they are killed."""
+LAUNCH_MUTE_PAUSE_S: Final = 1.0
+"""The same, of one that has ended well without a word: its scheduler does answer."""
+LAUNCH_MUTE_TRIES: Final = 5
+"""How often such a one is started at most."""
 
 JOB_FACTS_S: Final = 90.0
 """How long the scheduler may take to say when the job ends: a busy one answers late, and the run goes on meanwhile."""

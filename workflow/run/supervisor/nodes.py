@@ -24,6 +24,8 @@ from workflow.run.link.messages import decode_said, encode
 from workflow.run.link.protocol import Link, ProtocolError
 from workflow.run.supervisor.limits import (
     HUNG_UP_S,
+    LAUNCH_MUTE_PAUSE_S,
+    LAUNCH_MUTE_TRIES,
     LAUNCH_RETRY_S,
     LAUNCH_TERM_S,
     NODE_DOUBT_S,
@@ -89,6 +91,19 @@ def how_it_ended(code: int, words: str) -> str:
     """Pure: a launcher may say an error and exit with 0; the code is said only where it tells something."""
     said = f"its program ended with {code}" if code else "its program ended"
     return f"{said}: {words}" if words else f"{said}, and said nothing"
+
+
+def what_hindered(launch: Launch, words: str) -> str:
+    """Pure: why a launch that said `words` ended before anything came of it, where that passes by itself; else ""."""
+    known = (
+        ("the scheduler does not answer", launch.silence),
+        ("the scheduler takes for living what has ended on these nodes", launch.outdated),
+    )
+    for meaning, signs in known:
+        line = next((line for line in words.splitlines() for sign in signs if sign in line), "")
+        if line:
+            return f"{meaning} ({line.strip()})"
+    return ""
 
 
 class Nodes:
@@ -219,28 +234,38 @@ class Nodes:
         self._loop.unwatch(launched.exit_fd)
         self._words(launched)
         words = last_lines(printable(masked(launched.last_words.decode(errors="replace"))), 5)
-        hindrance = self._what_hindered(launched, words)
-        if hindrance and time.monotonic() < give_up and not self._leaving:
-            logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
-            self.launched = time.monotonic() + self._pause_s
-            self._loop.after(self._pause_s, lambda: None if self._leaving else again())
+        pause_s = self._pause(launched, code, words, give_up)
+        if pause_s is not None:
+            self.launched = time.monotonic() + pause_s
+            self._loop.after(pause_s, lambda: None if self._leaving or self._has_begun(launched.launch) else again())
             return
+        if self._is_mute(launched, code, words) and self._has_begun(launched.launch):
+            return  # what becomes of its nodes, their links say
         for index in launched.launch.nodes:
             self._lose(self.all[index], how_it_ended(code, words))
 
-    def _what_hindered(self, launched: Launched, words: str) -> str:
-        """Why a launch ended before anything came of it, where that passes by itself; else ""."""
-        if any(self.all[index].is_heard for index in launched.launch.nodes):
-            return ""
-        known = (
-            ("the scheduler does not answer", launched.launch.silence),
-            ("the scheduler takes for living what has ended on these nodes", launched.launch.outdated),
-        )
-        for meaning, signs in known:
-            line = next((line for line in words.splitlines() for sign in signs if sign in line), "")
-            if line:
-                return f"{meaning} ({line.strip()})"
-        return ""
+    def _pause(self, launched: Launched, code: int, words: str, give_up: float) -> float | None:
+        """Seconds until it is started again; None where it is not, since something has come of it, or it has told why it has ended."""
+        launch = launched.launch
+        if self._leaving or self._has_begun(launch):
+            return None
+        hindrance = what_hindered(launch, words)
+        if hindrance and time.monotonic() < give_up:
+            logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
+            return self._pause_s
+        times = sum(other.launch is launch for other in self._launched)
+        if self._is_mute(launched, code, words) and times < LAUNCH_MUTE_TRIES:
+            logger.warning("%s has started nothing, and says nothing; once more in %.0f s", launch.argv[0], LAUNCH_MUTE_PAUSE_S)
+            return LAUNCH_MUTE_PAUSE_S
+        return None
+
+    def _is_mute(self, launched: Launched, code: int, words: str) -> bool:
+        """Whether its end says nothing of its programs."""
+        return launched.launch.may_be_mute and not code and not words
+
+    def _has_begun(self, launch: Launch) -> bool:
+        """Whether one of its node programs has come in."""
+        return any(self.all[index].is_heard or self.all[index].channel is not None for index in launch.nodes)
 
     def _lose(self, node: NodeHandle, why: str) -> None:
         if node.lost:

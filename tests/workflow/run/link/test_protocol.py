@@ -22,7 +22,8 @@ from tests.few_files import STRANGERS, few_files
 from workflow.run.link import orders, said
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import MAX_LINE, MAX_MESSAGE, SUPERVISOR, USE, Decoder, Link, LinkClosed, ProtocolError, connect, encode
-from workflow.run.supervisor.limits import USUAL, AttemptLimits
+from workflow.run.supervisor import nodes
+from workflow.run.supervisor.limits import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 
 TOKEN = b"t" * 32
@@ -375,4 +376,45 @@ def test_a_launch_whose_node_was_told_to_end_is_left_to_end(tmp_path: Path, dism
 def test_a_new_connection_never_gets_an_old_challenge() -> None:
     door = House()
     assert door.greeting(door.knock()) != door.greeting(door.knock())
+    door.close()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("launcher", "times", "why"),
+    [
+        ("test $(wc -l <started) -lt 3 || { echo no room >&2; exit 1; }", 3, "its program ended with 1: no room"),
+        ("exit 3", 1, "its program ended with 3, and said nothing"),
+        ("true", LAUNCH_MUTE_TRIES, "its program ended, and said nothing"),
+    ],
+)
+def test_a_launcher_that_has_started_nothing_and_says_nothing_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str, times: int, why: str
+) -> None:
+    monkeypatch.setattr(nodes, "LAUNCH_MUTE_PAUSE_S", 0.0)
+    monkeypatch.chdir(tmp_path)
+    door = House()
+    argv = ("sh", "-c", f"read token; echo >>started; {launcher}")
+    door.nodes.launch([Launch(argv=argv, nodes=(0,), may_be_mute=True)], os.environ)
+    assert door.loop.until(lambda: bool(door.lost), 30)
+    assert (door.lost, len((tmp_path / "started").read_text())) == ([(0, why)], times)
+    assert door.nodes.wait_for_end(10)
+    door.close()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("second", [False, True])
+def test_a_mute_launcher_that_goes_when_its_node_has_come_in_says_nothing_of_it(tmp_path: Path, second: bool) -> None:
+    """Also one that was started again although the program of the first one lived."""
+    door = House()
+    argv = ("sh", "-c", f"read token; echo >>{tmp_path}/started; read more; true")
+    door.nodes.launch([Launch(argv=argv, nodes=(0,), may_be_mute=True)] * (1 + second), os.environ)
+    connection = door.come_in()
+    for launched in door.nodes._launched:
+        assert launched._process.stdin is not None
+        launched._process.stdin.close()
+    assert door.nodes.wait_for_end(10)
+    assert (door.lost, len((tmp_path / "started").read_text())) == ([], 1 + second)
+    connection.close()
+    assert door.loop.until(lambda: bool(door.lost), 30)
     door.close()
