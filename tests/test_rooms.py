@@ -48,6 +48,7 @@ SUB_ROOMS = (
 WITHOUT_ROOM = {
     "docs": "the pages",
     "fuzz": "all kinds of files that others may have written",
+    "lsf": "what only a real cluster of OpenLava shows",
     "pbs": "what only a real cluster of OpenPBS shows",
     "sge": "what only a real cluster of Grid Engine shows",
     "slurm": "what only a real cluster shows: tests/minicluster",

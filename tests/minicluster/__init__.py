@@ -1,4 +1,4 @@
-"""A real cluster of Slurm, Grid Engine or OpenPBS on one machine: `python -m tests.minicluster --help`."""
+"""A real cluster of Slurm, Grid Engine, OpenPBS or OpenLava on one machine: `python -m tests.minicluster --help`."""
 
 from tests.minicluster.cluster import Cluster
 from tests.minicluster.packages import missing_here

@@ -61,7 +61,7 @@ def files(spec: Spec) -> dict[Path, str]:
         "lsf.cluster.openlava": lsf_cluster(spec),
         "lsb.params": lsb_params(spec),
         "lsb.hosts": lsb_hosts(spec),
-        "lsb.queues": f"Begin Queue\nQUEUE_NAME=@\nPRIORITY=30\nEXCLUSIVE=Y\nNEW_JOB_SCHED_DELAY=0\nEnd Queue\n".replace("@", QUEUE),
+        "lsb.queues": section("Queue", f"QUEUE_NAME={QUEUE}", "PRIORITY=30", "EXCLUSIVE=Y", "NEW_JOB_SCHED_DELAY=0"),
         "lsb.users": "",
         "lsb.resources": "",
     }

@@ -31,6 +31,8 @@ class Words:
     """Let it not start again by itself; None where none does."""
     ends_already: str | None = None
     """How a command is refused for a job that is being ended; None where it is not."""
+    empty: str | None = None
+    """How a list is refused in which there is no job; None where it is empty then."""
 
 
 WORDS: Final = {
@@ -68,6 +70,17 @@ WORDS: Final = {
         once="qalter -r n {job}",
         ends_already="Request invalid for state of job",
     ),
+    "lsf": Words(
+        user=USER,
+        listed="bjobs -u all -noheader -o jobid",
+        running="bjobs -u all -r -noheader -o jobid",
+        cancel="bkill {job}",
+        requeue="brequeue {job}",
+        suspend="bstop {job}",
+        resume="bresume {job}",
+        on_node="hname=={node}",
+        empty="job found",
+    ),
 }
 
 
@@ -79,6 +92,8 @@ def listed(cluster: Cluster, *, running: bool = False) -> list[str]:
     """Ids of all jobs that are not over, or of those that run. Raises ClusterError while nobody answers."""
     words = words_of(cluster)
     done = cluster.exec("login", (words.running if running else words.listed).split(), timeout=LIMIT_S)
+    if words.empty is not None and words.empty in done.stderr:
+        return []
     if done.returncode:
         raise ClusterError(f"{words.listed}: exit code {done.returncode}: {done.stderr.strip()}")
     return [first for line in done.stdout.splitlines() if (first := line.split()[0])[0].isdecimal()]

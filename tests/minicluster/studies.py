@@ -1,15 +1,16 @@
-"""A small study on a cluster of OpenPBS, as its user types it, and what is left of it."""
+"""A small study on a cluster, as its ordinary user types it, and what is left of it."""
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.minicluster import Cluster
+from tests.minicluster.cluster import Cluster
+from tests.minicluster.spec import USER
 from tests.minicluster.waiting import wait_until
-from tests.pbs.conftest import USER
 
 STUDY = """\
 study: {name}
@@ -23,6 +24,7 @@ limits: {{walltime: {walltime}, init: 5m}}
 """
 END_S = 400.0
 LEFT_S = 60.0
+IN_THE_RUN = ("stage", "train", "result", "push", "release")
 
 
 def write(cluster: Cluster, name: str, steps: int, nodes: list[int], walltime: str = "10m") -> Path:
@@ -42,9 +44,21 @@ def records(results: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(results.glob("runs/*/record.json"))]
 
 
-def attempts(results: Path) -> list[dict[str, Any]]:
-    """Of all attempts that are recorded, by number."""
-    return [json.loads(path.read_text()) for path in sorted(results.glob("runs/*/attempts/*/record.json"))]
+def check(results: Path, scheduler: str, runs: int) -> None:
+    """All is well: the seconds of the steps of each run are those of the run."""
+    recorded = records(results)
+    ends = [(record["status"], record["scheduler"]) for record in recorded]
+    assert ends == [("ok", scheduler)] * runs, ends
+    for record in recorded:
+        steps = record["steps_s"]
+        assert abs(sum(steps[step] for step in IN_THE_RUN) - record["run_s"]) <= 0.01 * record["run_s"], (steps, record["run_s"])
+        assert steps["assign"] >= 0, steps
+    assert (results / "report.html").exists(), results
+
+
+def tables(results: Path) -> dict[str, list[str]]:
+    """The columns of each table."""
+    return {path.name: next(csv.reader(path.read_text().splitlines())) for path in sorted(results.glob("tables/*.csv"))}
 
 
 def left(cluster: Cluster) -> list[str]:
