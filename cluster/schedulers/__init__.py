@@ -22,6 +22,8 @@ class Scheduler(Protocol):
     """For a scheduler to which runs can be submitted, each as a job of its own, or all in one job: what commands ask of it."""
     DOCTOR: Doctor | None
     """What `slipway doctor` asks of it, where there is more to look at than this machine."""
+    LIMIT_SIGNAL: int | None
+    """Its signal to a job whose time is over, and to no other; None where it has none."""
 
     def detect(self, environ: Mapping[str, str]) -> bool:
         """Whether `environ` is that of a job of this scheduler."""

@@ -26,6 +26,7 @@ from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, 
 NAME = "local"
 JOBS: Jobs | None = None
 DOCTOR: Doctor | None = None
+LIMIT_SIGNAL: int | None = None
 ADDRESS = "127.0.0.1"
 INTERFACE = "lo"
 

@@ -26,6 +26,7 @@ from tests.cluster import fake_pbs_jobs
 NAME = "pbs"
 JOBS: Jobs | None = fake_pbs_jobs
 DOCTOR: Doctor | None = None
+LIMIT_SIGNAL: int | None = None
 
 
 def detect(environ: Mapping[str, str]) -> bool:

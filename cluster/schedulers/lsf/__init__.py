@@ -8,6 +8,7 @@ the job is the run's own; in `profiles/lsf-allocation` many runs share one job, 
 from __future__ import annotations
 
 import dataclasses
+import signal
 from collections.abc import Mapping
 
 from base.errors import AllocationError
@@ -35,6 +36,7 @@ from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 NAME = "lsf"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
+LIMIT_SIGNAL: int | None = signal.SIGUSR2
 SILENCE = ("ls_initrex() failed", "lsb_init() failed", "LIM is down", "Communication time out", "daemon not responding")
 """What blaunch says where the daemons of this node do not answer now."""
 

@@ -1,18 +1,24 @@
 """`blaunch`: a program on one node of our job. Pure.
 
 Output comes back and standard input goes there, the exit code is lost: what became of a node program its link says. When the client is
-killed, LSF kills the program. OpenLava's ends at times, with 0 and without a word, before the program has begun: it asks at once what the
-program uses, and takes it for ended where the node cannot say it yet. OpenLava hands the words over as they are, where LSF may give them to a shell of the node once more: only
-words that mean the same both times are handed over.
+killed, LSF kills the program. OpenLava hands the words over as they are, where LSF may give them to a shell of the node once more: only
+words that mean the same both times are handed over. USR2, which all of a job get whose time is over, would end the client, and with it the
+program.
+
+OpenLava's client ends at times with 0 and without a word, just after its program was started: it asks at once what the program uses, and
+takes it for ended where the node cannot say that yet. The program may live on, or not.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from base.errors import AllocationError
 from cluster.schedulers.lsf.environ import NODE
+
+DEAF: Final = "trap '' USR2; exec \"$@\""
 
 
 def launch_argv(host: str, argv: Sequence[str]) -> tuple[str, ...]:
@@ -24,4 +30,4 @@ def launch_argv(host: str, argv: Sequence[str]) -> tuple[str, ...]:
             f"blaunch cannot hand over {changed!r}: a shell of the node may change it; in paths of Slipway and its Python use "
             "letters, digits and @ % + = : , . / - _ only"
         )
-    return ("blaunch", "-z", host, *words)
+    return ("/bin/sh", "-c", DEAF, "slipway-launch", "blaunch", "-z", host, *words)

@@ -39,6 +39,7 @@ from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 NAME = "pbs"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
+LIMIT_SIGNAL: int | None = None
 SILENCE = ("tm_init",)
 """What pbs_tmrsh says where the daemon of this node does not answer now."""
 

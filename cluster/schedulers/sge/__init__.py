@@ -36,6 +36,7 @@ from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 NAME = "sge"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
+LIMIT_SIGNAL: int | None = None
 REFUSAL = "didn't accept task"
 """What qrsh says where all slots of a node have programs already."""
 SILENCE = ("got select error", "got send error", "unable to contact")

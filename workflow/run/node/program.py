@@ -184,6 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--interface", metavar="NAME", help="network_interface of the site")
     arguments = parser.parse_args(argv)
     private_umask()
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # LSF sends it to all of a job whose time is over; the supervisor hears it
     log = _configure_log()
     try:
         token = read_token(sys.stdin.fileno(), TOKEN_S)

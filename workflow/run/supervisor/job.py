@@ -122,20 +122,22 @@ class Job:
         if self.allocation.own_job and facts["submitted"] is not None and facts["started"] is not None:
             self._clock.note("assign", max(0.0, facts["started"] - facts["submitted"]))
 
-    def ended(self, told: str, otherwise: Ending | None = None) -> None:
-        """Somebody was told to end, `told` says who: ask the scheduler why, then end the run by that; `otherwise`: how, where it says
-        nothing."""
+    def ended(self, told: str, *, number: int | None = None, otherwise: Ending | None = None) -> None:
+        """Somebody was told to end, `told` says who: ask the scheduler why, then end the run by that; `number`: of the signal to us;
+        `otherwise`: how, where it says nothing."""
         if not self.is_ending and self._scope.ending is None:
             self.is_ending = True
             call = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=JOB_END_CAUSE_S)
-            call.then(partial(self._told_why, told, otherwise))
+            call.then(partial(self._told_why, told, number, otherwise))
 
-    def _told_why(self, told: str, otherwise: Ending | None, call: Call) -> None:
+    def _told_why(self, told: str, number: int | None, otherwise: Ending | None, call: Call) -> None:
         try:
             word = call.result()
         except SlipwayError as error:
             logger.warning("%s, and the scheduler does not say why: %s", told, error)
             word = None
+        if word is None and number is not None and number == self.scheduler.LIMIT_SIGNAL:
+            word = "timeout"
         ending = otherwise if word is None and otherwise is not None else self._time.ended_by(word, told)
         if ending.status == "node_lost" and (silent := self.silent_nodes()):
             ending = dataclasses.replace(ending, nodes=silent, reason=f"{ending.reason}; nothing is heard of {', '.join(silent)}")

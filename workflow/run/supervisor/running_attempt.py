@@ -234,7 +234,7 @@ class RunningAttempt:
         nodes = (node.node.name,) if at_node or message.error in OF_A_DISK else ()
         ending = Ending(status=status, reason=reason, error=error, nodes=nodes)
         if error is errors.ContainerError and self.run.site.engine in ONLY_UNDER:
-            self.job.ended(reason, ending)  # such a container is a step of the job, which may be ended before we are
+            self.job.ended(reason, otherwise=ending)  # such a container is a step of the job, which may be ended before we are
         else:
             self.scope.end(ending)
 

@@ -154,16 +154,16 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         self._signals += 1
-        self._told_to_end(f"the supervisor got {signal.Signals(number).name}", at_once=self._signals > 1)
+        self._told_to_end(f"the supervisor got {signal.Signals(number).name}", at_once=self._signals > 1, number=number)
 
     def _orphaned(self) -> None:
         """Where a scheduler ends a job, the signal to us comes just before or just after: no second wish to end."""
         self._told_to_end("the process that started the supervisor has ended", at_once=False)
 
-    def _told_to_end(self, told: str, *, at_once: bool) -> None:
+    def _told_to_end(self, told: str, *, at_once: bool, number: int | None = None) -> None:
         self._scope.cancels += 1
         if self._begun is not None and not at_once:
-            self._begun.job.ended(told)
+            self._begun.job.ended(told, number=number)
         else:
             self._scope.end(Ending(status="cancelled", reason=told))
 

@@ -84,7 +84,7 @@ def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
     """The scheduler may notice before we do; the run's next job is to keep off the node."""
     for index in silent:
         run.nodes.all[index].lost = True
-    run.job._told_why("got SIGTERM", None, cast(Call, SimpleNamespace(result=lambda: word)))
+    run.job._told_why("got SIGTERM", None, None, cast(Call, SimpleNamespace(result=lambda: word)))
     assert run.scope.ending is not None
     assert (run.scope.ending.status, run.scope.ending.failed_nodes) == (word, failed)
     assert ("nothing is heard of n1" in (run.scope.ending.reason or "")) == bool(failed)
