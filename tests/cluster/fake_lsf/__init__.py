@@ -1,0 +1,89 @@
+"""LSF for tests, after the manual of LSF 10.1 and the answers of OpenLava (tests/captured/lsf): commands on PATH, and an mbatchd that runs
+jobs as processes of this machine. What real daemons do on real hosts, tests/lsf tries with OpenLava."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.fake_lsf import processes
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+HOSTS = ("127.0.1.1", "127.0.1.2")
+"""Names that anybody can resolve."""
+COMMANDS = ("bsub", "bjobs", "bhist", "bkill", "brequeue", "bqueues", "bhosts", "lsid")
+
+
+class FakeLsf:
+    """A cluster of this machine's; `config`: `hosts`, slots of each; `gpus` of each host; its `queue`, and whether that takes `exclusive`
+    jobs; `interval_s` between INT, TERM and KILL; `grace_s` from USR2 at the run limit to INT; `earlier_s`: how long before its
+    script begins a job is started as LSF counts it (as with a pre-execution command), by a part of its name."""
+
+    def __init__(self, **config: Any) -> None:
+        self.place = Path(tempfile.mkdtemp(prefix="fake-lsf-"))
+        (self.place / "jobs").mkdir()
+        (self.place / "bin").mkdir()
+        usual = {"hosts": dict.fromkeys(HOSTS, 4), "gpus": 0, "queue": "normal", "exclusive": True}
+        usual |= {"interval_s": 10.0, "grace_s": 600.0, "earlier_s": {}}
+        (self.place / "config.json").write_text(json.dumps(usual | config))
+        for name in COMMANDS:
+            self._command(name, f'client.py" {name}')
+        self._command("blaunch", 'blaunch.py"')
+        argv = [sys.executable, "-m", "tests.cluster.fake_lsf.server", str(self.place)]
+        self._server = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE)
+        assert self._server.stdout is not None
+        assert self._server.stdout.readline() == b"ready\n"
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("LSB_", "LSF_"))},
+            "PATH": f"{self.place / 'bin'}:{os.environ['PATH']}",
+            "LSF_ENVDIR": str(self.place),
+        }
+
+    def _command(self, name: str, rest: str) -> None:
+        path = self.place / "bin" / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{HERE}/{rest} "$@"\n')
+        path.chmod(0o755)
+
+    def run(self, *argv: str, stdin: str = "", timeout_s: float | None = 60.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(argv, env=self.environ, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s)
+
+    def tell(self, what: str, name: str) -> None:
+        """`unreach` or `reach` a host; let a job reach its run `limit`."""
+        argv = [sys.executable, "-I", "-S", str(HERE / "client.py"), "control", what, name]
+        subprocess.run(argv, env=self.environ, check=True)
+
+    def silence(self) -> None:
+        """mbatchd answers nobody; jobs go on."""
+        self._server.send_signal(signal.SIGSTOP)
+
+    def speak(self) -> None:
+        self._server.send_signal(signal.SIGCONT)
+
+    def submit(self, script: str, *words: str) -> str:
+        """The id of a job that it submits."""
+        done = self.run("bsub", *words, stdin=script)
+        assert done.returncode == 0, done
+        return done.stdout.partition("<")[2].partition(">")[0]
+
+    def told(self, job: str, fields: str = "stat") -> str:
+        """What bjobs tells of a job."""
+        return self.run("bjobs", "-noheader", "-a", "-o", fields, job).stdout.strip()
+
+    def left(self) -> list[int]:
+        """Processes of any job."""
+        return processes.of_cluster(self.place)
+
+    def close(self) -> None:
+        """With all that runs."""
+        self.speak()
+        self._server.terminate()
+        self._server.communicate()
+        shutil.rmtree(self.place)
