@@ -47,7 +47,7 @@ slow: .venv/.dev  ## real training, kills, power cuts, a browser: minutes
 	$(BIN)/pytest -m "slow and not long" -n 3 --dist loadscope -rs
 
 long: .venv/.dev  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
-	$(BIN)/pytest -m long -n 3 --dist loadscope
+	$(BIN)/pytest -m long -n 3 --dist loadscope -rs
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check $(SOURCES)
