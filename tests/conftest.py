@@ -31,6 +31,8 @@ gc.disable()  # until all is collected: nothing of it is garbage, and it would b
 settings.register_profile("slipway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("slipway")
 
+pytest.register_assert_rewrite("tests.launchers", "tests.slurm.framework_rows")  # what they compare is shown as in a test
+
 EVERY_S = 10.0
 ROWS = {
     "sge": "cluster",

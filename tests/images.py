@@ -8,7 +8,6 @@ Open MPI. FRAMEWORK: its Dockerfile on base.
 from __future__ import annotations
 
 import fcntl
-import functools
 import hashlib
 import json
 import os
@@ -26,16 +25,10 @@ SUITE = "bookworm"
 PACKAGES = "python3,python3-pip"
 NOT_NEEDED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/cache/apt", "var/lib/apt/lists", "var/log")
 CONFIG = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["bash"]}
+OLD_BASE = "slipway-test/base:bullseye"
+OLD_SUITE = "bullseye"
 MPI = "slipway-test/mpi:bookworm"
 OPEN_MPI = "openmpi-bin"
-WHEELS = {
-    "pytorch": ("torch==2.13.0",),
-    "jax": ("jax[cpu]==0.10.2",),
-    "tensorflow": ("tensorflow-cpu==2.21.0",),
-    "keras": ("tensorflow-cpu==2.21.0", "keras==3.15.1", "jax[cpu]==0.10.2", "torch==2.13.0"),
-}
-FOR_ALL = ("numpy", "lmdb>=3,<4", "simplejpeg")
-ROOT = Path(__file__).parents[1]
 LIMIT_S = 900
 NICE = ["nice", "-n", "19"]
 
@@ -92,8 +85,8 @@ def run(argv: list[str], **options: Any) -> str:
     return done.stdout
 
 
-def base_recipe() -> str:
-    return json.dumps([SUITE, PACKAGES, NOT_NEEDED, CONFIG, 1])
+def base_recipe(suite: str = SUITE, packages: str = PACKAGES) -> str:
+    return json.dumps([suite, packages, NOT_NEEDED, CONFIG, 1])
 
 
 def mirror() -> str:
@@ -109,17 +102,27 @@ def base_image() -> Path:
     return made("base", base_recipe(), make_base)
 
 
-def make_base(target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=cache()) as directory:
-        root = Path(directory, "root")
-        run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root), mirror()])
+def old_base_image() -> Path:
+    """Of Debian 11, without Python, as Docker Hub's is."""
+    return made("old-base", base_recipe(OLD_SUITE, ""), lambda target: make_base(target, OLD_SUITE, "", OLD_BASE))
+
+
+def make_base(target: Path, suite: str = SUITE, packages: str = PACKAGES, tag: str = BASE) -> None:
+    with scratch() as directory:
+        root = directory / "layer"
+        run(["debootstrap", "--variant=minbase", *([f"--include={packages}"] if packages else []), suite, str(root), mirror()])
         for name in NOT_NEEDED:
             shutil.rmtree(root / name, ignore_errors=True)
             (root / name).mkdir()
-        layer = Path(directory, "layer.tar")
-        order = ["--sort=name", "--numeric-owner", "--mtime=@0", "--one-file-system"]
-        run(["tar", "-C", str(root), "-c", *order, "-f", str(layer), "."])
-        write_archive(target, [layer], BASE, CONFIG)
+        write_archive(target, [layer_of(root)], tag, CONFIG)
+
+
+def layer_of(root: Path) -> Path:
+    """A layer with these files, beside them."""
+    layer = root.with_name(f"{root.name}.tar")
+    order = ["--sort=name", "--numeric-owner", "--mtime=@0", "--one-file-system"]
+    run(["tar", "-C", str(root), "-c", *order, "-f", str(layer), "."])
+    return layer
 
 
 def mpi_missing_here() -> str | None:
@@ -171,43 +174,6 @@ def write_archive(target: Path, layers: Sequence[Path], tag: str, config: dict[s
     return f"sha256:{name}"
 
 
-def framework_recipe(name: str) -> str:
-    """Without the programs that are copied into it: runs mount the folder over them, and building takes minutes."""
-    return json.dumps([base_recipe(), [*WHEELS[name], *FOR_ALL], (ROOT / "containers" / "frameworks" / name / "Dockerfile").read_text()])
-
-
-def framework_missing_here(*names: str) -> str | None:
-    """Why images of frameworks are not there, in words: a test does not make them."""
-    there = all(archive(name, framework_recipe(name)).exists() for name in names)
-    return None if there else f"images take minutes to make: `python -m tests.images {' '.join(names)}`"
-
-
-def framework_image(name: str) -> Path:
-    """The framework's image of `make image`, for the CPU."""
-    base_image()
-    return made(name, framework_recipe(name), functools.partial(make_framework, name))
-
-
-def make_framework(name: str, target: Path) -> None:
-    """On a node of a mini-cluster of one, so that nothing of the daemon stays; the wheels are those that pip finds on this machine."""
-    from containers.frameworks import load_framework
-    from tests.minicluster import Cluster
-
-    with tempfile.TemporaryDirectory(dir=cache()) as directory:
-        download = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", directory]
-        run([*download, *WHEELS[name], *FOR_ALL])
-        cluster = Cluster.up(f"images{os.getpid()}", nodes=1, gpus=0, docker=True)
-        try:
-            cluster.load_image(base_image(), "n1")
-            build = [sys.executable, "-m", "containers.images.build", name, "--base", BASE, "--wheels", directory]
-            for argv in (build, ["docker", "save", "--output", str(target), load_framework(name).image]):
-                done = cluster.exec("n1", [*NICE, *argv], cwd=ROOT, timeout=LIMIT_S)
-                if done.returncode:
-                    raise RuntimeError(f"{argv} ended with {done.returncode}: {done.stderr[-4000:]}")
-        finally:
-            cluster.down()
-
-
 def tiny_image(directory: Path, content: str, tag: str) -> Path:
     """An image of a few bytes, which nothing can run in: for pinning, archiving and loading."""
     (directory / "root").mkdir(parents=True)
@@ -218,10 +184,11 @@ def tiny_image(directory: Path, content: str, tag: str) -> Path:
 
 
 def main() -> None:
+    from tests import framework_images  # noqa: PLC0415 - which imports this module
+
     makers: dict[str, Callable[[], Path]] = {"base": base_image, "mpi": mpi_image}
-    makers |= {name: functools.partial(framework_image, name) for name in WHEELS}
     for name in sys.argv[1:]:
-        sys.stdout.write(f"{makers[name]()}\n")
+        sys.stdout.write(f"{makers[name]() if name in makers else framework_images.image(name)}\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import launchers
 from tests.minicluster import Cluster
 from tests.minicluster.studies import await_nothing_left, check, slipway, tables, write
 
@@ -21,3 +22,16 @@ def test_both_ways_of_a_study_give_the_same_tables(cluster: Cluster) -> None:
         found[name] = tables(results)
     assert found["perjob"]
     assert found["perjob"] == found["alljob"]
+
+
+def test_programs_by_torchrun_mpirun_and_with_sidecars(cluster: Cluster) -> None:
+    if why := launchers.missing_here():
+        pytest.skip(why)
+    (cluster.spec.home / "launchers.yaml").write_text(launchers.study("launchers"))
+    launchers.write_folders(cluster.spec.home)
+    done = slipway(cluster, "run", "launchers.yaml")
+    assert done.returncode == 0, done
+    recorded = records(cluster.shared / "slipway" / "results" / "launchers")
+    launchers.check(recorded)
+    assert {record["scheduler"] for record in recorded} == {"pbs"}
+    await_nothing_left(cluster)

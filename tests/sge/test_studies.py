@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import launchers
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.sge.conftest import USER
@@ -92,6 +93,20 @@ def test_both_ways_of_a_study_give_the_same_tables(cluster: Cluster) -> None:
         found[command] = tables(results)
     assert found["run"]
     assert found["run"] == found["submit"]
+
+
+@pytest.mark.long
+def test_programs_by_torchrun_mpirun_and_with_sidecars(cluster: Cluster) -> None:
+    if why := launchers.missing_here():
+        pytest.skip(why)
+    (cluster.spec.home / "launchers.yaml").write_text(launchers.study("launchers"))
+    launchers.write_folders(cluster.spec.home)
+    done = slipway(cluster, "run", "launchers.yaml", "--site", str(cluster.site_file))
+    assert done.returncode == 0, done
+    recorded = records(cluster.shared / "slipway" / "results" / "launchers")
+    launchers.check(recorded)
+    assert {record["scheduler"] for record in recorded} == {"sge"}
+    assert ours(cluster) == []
 
 
 @pytest.mark.long

@@ -42,9 +42,16 @@ def no_loaded_images(request: pytest.FixtureRequest) -> Iterator[None]:
         cluster: Cluster = request.getfixturevalue("docker_cluster")
         for node in cluster.nodes:
             for engine, prefix in (("docker", ""), ("podman", "localhost/")):
-                argv = [engine, "images", "--filter", f"reference={prefix}slipway-loaded/u0", "--format", "{{.Repository}}:{{.Tag}}"]
-                for tag in cluster.exec(node, argv, timeout=60).stdout.split():
-                    cluster.exec(node, [engine, "rmi", "--force", tag], timeout=60)
+                remove_images(cluster, node, engine, f"{prefix}slipway-loaded/u0")
+
+
+def remove_images(cluster: Cluster, host: str, engine: str, reference: str) -> None:
+    """Those of that name; this machine gets their room back."""
+    argv = [engine, "images", "--filter", f"reference={reference}", "--format", "{{.Repository}}:{{.Tag}}"]
+    for tag in (found := cluster.exec(host, argv, timeout=60).stdout.split()):
+        cluster.exec(host, [engine, "rmi", "--force", tag], timeout=300)
+    if found:
+        cluster.exec(host, ["fstrim", "/local"], timeout=300, check=True)
 
 
 @pytest.fixture(scope="session")
