@@ -1,24 +1,70 @@
-"""What every trainer on JAX has alike: how its processes find each other, and the mesh over all of them. Imported where JAX is."""
+"""What every trainer on JAX has alike: how its processes find each other, the mesh over all of them, and the compiled step. Imported where
+JAX is."""
 
 import os
 from functools import partial
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import slipway_reader
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .trainer import Trainer
+from .trainer import Trainer, drops
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class JaxRank(Trainer):
-    """One rank, with one device. Its axis in the mesh is `ranks`."""
+    """One rank, with one device. Its axis in the mesh is `ranks`. A sub-class sets `_state`, parameters and running statistics by their
+    names, and `_memory`, what the update rule remembers, on all ranks the same, and gives to `_compile` what is computed."""
 
-    def __init__(self) -> None:
+    _state = {}  # type: Dict[str, Any]
+    _memory = None  # type: Any
+
+    def __init__(self, cell: Mapping[str, Any], dataset: Any) -> None:
         self._mesh = join_mesh()
+        self._drops = drops(cell["model_layers"])
+        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
+        self._mean = 0 if self._of_tokens else np.asarray(dataset.mean, np.float32)
+        self._scale = 1 if self._of_tokens else 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
+
+    def _compile(self, step: Callable[..., Any], forward: Callable[[Any, Any], Any]) -> None:
+        """`step`, on one rank's share: state, memory, images, labels and, where something is dropped, [a seed] -> state, memory, [loss].
+        `forward`: state and images as they are read -> outputs, as the network is outside of training."""
+        parts, everywhere = PartitionSpec("ranks"), PartitionSpec()
+        takes = (everywhere, everywhere, parts, parts) + (parts,) * self._drops
+        shared = jax.shard_map(step, mesh=self._mesh, in_specs=takes, out_specs=(everywhere, everywhere, parts), check_vma=False)
+        self._jitted = jax.jit(shared, donate_argnums=(0, 1))
+        self._compiled = {}  # type: Dict[Tuple[int, ...], Any]  # by the shape of a batch
+        self._forward = jax.jit(forward)
+
+    def prepare(self, shape: Tuple[int, int], training: bool) -> None:
+        zeros = np.zeros(shape, np.int32)
+        if training:
+            self._compiled[shape] = self._jitted.lower(self._state, self._memory, *self._shares(zeros, zeros)).compile()
+        else:
+            self.outputs(zeros)
+
+    def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        compiled = self._compiled.get(images.shape, self._jitted)
+        self._state, self._memory, loss = jax.block_until_ready(compiled(self._state, self._memory, *self._shares(images, labels)))
+        return np.asarray(loss.addressable_data(0))[0]
+
+    def _shares(self, images: np.ndarray, labels: np.ndarray) -> List[jax.Array]:
+        """What a step is given of its batch."""
+        own = [images, labels.astype(np.int32)] + ([np.array([self.dropout_seed], np.uint32)] if self._drops else [])
+        return [self._shared(array) for array in own]
+
+    def _normalised(self, images: jax.Array) -> jax.Array:
+        """Mean 0 and deviation 1 over the training split; token ids as they are."""
+        return images if self._of_tokens else (images.astype(jnp.float32) - self._mean) * self._scale
+
+    def outputs(self, images: np.ndarray) -> np.ndarray:
+        state = {name: array.addressable_data(0) for name, array in self._state.items()}
+        return np.asarray(self._forward(state, images))
 
     def barrier(self) -> None:
         self.total(np.zeros(1))

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, Mapping, Tuple
 
 import numpy as np
+import slipway_reader
 import tensorflow as tf
 
 from .trainer import Trainer, drops
@@ -22,8 +23,10 @@ class TensorFlowRank(Trainer):
         if self._strategy.num_replicas_in_sync != self._world_size:
             raise RuntimeError("TF_CONFIG names %d ranks, and there are %d" % (self._strategy.num_replicas_in_sync, self._world_size))
         self._drops = drops(cell["model_layers"])
-        self._mean = np.asarray(dataset.mean, np.float32)
-        self._scale = 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
+        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
+        self._several_lengths = self._of_tokens and len(dataset.lengths) > 1
+        self._mean = 0 if self._of_tokens else np.asarray(dataset.mean, np.float32)
+        self._scale = 1 if self._of_tokens else 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
 
     def _compile(self, network: Callable[[Any], Any]) -> None:
         """`network`: normalised images to outputs, as it is outside of training."""
@@ -31,6 +34,15 @@ class TensorFlowRank(Trainer):
         self._compiled = tf.function(lambda *share: self._strategy.run(self._step, share), autograph=False)
         self._forward = tf.function(lambda images: network(self._normalised(images)), autograph=False)
         self._sum = tf.function(lambda values: self._strategy.run(self._total, (values,)), autograph=False)
+
+    def prepare(self, shape: Tuple[int, int], training: bool) -> None:
+        zeros = np.zeros(shape, np.int32)
+        if not training:
+            self.outputs(zeros)
+        elif self._several_lengths:  # else the warm-up has the only one. Half of the work is done when a function is called, not before
+            before = self.state(), self.momentum()
+            self.step(zeros, zeros)
+            self.restore(*before)
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         seed = [tf.constant(self.dropout_seed, tf.int64)] if self._drops else []
@@ -48,8 +60,8 @@ class TensorFlowRank(Trainer):
         return tf.distribute.get_replica_context().all_reduce(SUM, values)
 
     def _normalised(self, images: Any) -> Any:
-        """Mean 0 and deviation 1 over the training split."""
-        return (tf.cast(images, tf.float32) - self._mean) * self._scale
+        """Mean 0 and deviation 1 over the training split; token ids as they are."""
+        return images if self._of_tokens else (tf.cast(images, tf.float32) - self._mean) * self._scale
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         return self._forward(tf.constant(images)).numpy()  # type: np.ndarray

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,28 @@ from tests.containers.frameworks.test_same_network import distance, parameters
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
 OTHERS = [name for name in FRAMEWORKS if "gpt2-tiny" in load_framework(name).supports.models and name != "pytorch"]
+FRAMEWORK_WAYS = [{"framework": name} for name in OTHERS]
+BACKENDS = [{"framework": "keras", "backend": backend} for backend in ("jax", "torch")]
 CELLS = {"gpt2-tiny": {"data": "text", "model": "gpt2-tiny"}, "lstm": {"data": "lines", "model": "lstm"}}
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.001}
 
 
-@pytest.mark.parametrize("model", ["gpt2-tiny", pytest.param("lstm", marks=pytest.mark.long)])
-def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_program: Run, model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "ways"),
+    [
+        pytest.param("gpt2-tiny", [{}, {"strategy": "fsdp2"}, *FRAMEWORK_WAYS], id="gpt2-tiny"),  # whose embedding makes the logits too
+        pytest.param("gpt2-tiny", BACKENDS, id="gpt2-tiny-keras", marks=pytest.mark.long),
+        pytest.param("lstm", [{}, *FRAMEWORK_WAYS, *BACKENDS], id="lstm", marks=pytest.mark.long),
+    ],
+)
+def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_program: Run, model: str, ways: list[dict[str, str]]) -> None:
     keys = {**CELLS[model], "global_batch_size": 8, "optimizer": OPTIMIZER, "steps": {"warmup": 2, "measured": 18}}
     like = run_program(1, **keys)
     assert like.exit_codes == [0], like.stderr
     losses = like.losses()
     assert min(losses) < 0.9 * losses[0]
-    in_parts = [("pytorch", "fsdp2")] if model == "gpt2-tiny" else []  # whose embedding makes the logits too
-    for name, strategy in [("pytorch", "ddp"), *in_parts, *((other, "ddp") for other in OTHERS)]:
-        done = run_program(2, framework=name, strategy=strategy, **keys)
+    for way in ways:
+        done = run_program(2, **keys, **way)
         assert done.exit_codes == [0, 0], done.stderr
         assert done.losses()[:5] == pytest.approx(losses[:5], rel=1e-5)
         assert distance(parameters(done), parameters(like)) < 1e-4
@@ -47,8 +56,12 @@ def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_progra
         assert all(step["tokens"] <= step["samples"] * step["length"] for step in like.of("step"))
 
 
-def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path) -> None:
-    keys = {**CELLS["gpt2-tiny"], "global_batch_size": 4, "steps": {"warmup": 2, "measured": 48}}
+@pytest.mark.parametrize(
+    ("model", "framework"),
+    [("gpt2-tiny", "pytorch"), *(pytest.param(model, name, marks=pytest.mark.long) for model in CELLS for name in OTHERS)],
+)
+def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path, model: str, framework: str) -> None:
+    keys = {**CELLS[model], "framework": framework, "global_batch_size": 4, "steps": {"warmup": 2, "measured": 48}}
     whole = run_program(1, **keys)
     stop = {"SLIPWAY_STOP": str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}" / "stop")}
     stopped = run_program(1, variables=stop, watch=stop_at(3), **keys)
@@ -70,15 +83,25 @@ def test_bf16_inference_and_a_dataset_of_another_kind(run_program: Run) -> None:
     assert "the layer list goes from [9] to [9, 3], the dataset asks for [16] to [16, 257]" in wrong.of("error")[0]["message"]
 
 
+@pytest.mark.parametrize(
+    ("framework", "variables", "compiled"),
+    [
+        ("jax", {"JAX_LOG_COMPILES": "1"}, r"(\d+\.\d+) .*Finished XLA compilation"),
+        ("tensorflow", {"TF_CPP_VMODULE": "meta_optimizer=1"}, r"00:00:(\d+\.\d+) .*Starting optimization for grappler item"),
+    ],
+    ids=["jax", "tensorflow"],
+)
 @pytest.mark.parametrize("mode", ["train", "infer"])
-def test_jax_compiles_every_length_before_its_first_step(run_program: Run, tmp_path: Path, lib: Path, mode: str) -> None:
+def test_every_length_is_compiled_before_the_first_step(  # noqa: PLR0913 - all are the test's
+    run_program: Run, tmp_path: Path, lib: Path, mode: str, framework: str, variables: dict[str, str], compiled: str
+) -> None:
     (tmp_path / "sitecustomize.py").write_text("import logging\nlogging.basicConfig(format='%(created)f %(message)s')\n")
-    variables = {"JAX_LOG_COMPILES": "1", "PYTHONPATH": f"{tmp_path}:{lib}"}
+    variables = {**variables, "PYTHONPATH": f"{tmp_path}:{lib}"}
     keys = {**CELLS["lstm"], "global_batch_size": 8, "mode": mode, "steps": {"warmup": 0, "measured": 12}}
-    done = run_program(1, framework="jax", variables=variables, **keys)
+    done = run_program(1, framework=framework, variables=variables, **keys)
     assert done.exit_codes == [0], done.stderr
     assert {step["tokens"] <= 8 * 4 for step in done.of("step")} == {True, False}  # both lengths came
-    compiled = [float(line.split()[0]) for line in done.stderr[0].splitlines() if "Finished XLA compilation" in line]
+    moments = [float(found) for found in re.findall(compiled, done.stderr[0])]
     (begin,) = (phase["time"] for phase in done.of("phase") if phase["phase"] == "train")
-    assert len([moment for moment in compiled if moment < begin]) >= 2
-    assert [moment for moment in compiled if begin <= moment <= done.of("step")[-1]["time"]] == []
+    assert len([moment for moment in moments if moment < begin]) >= 2
+    assert [moment for moment in moments if begin <= moment <= done.of("step")[-1]["time"]] == []

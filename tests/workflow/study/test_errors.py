@@ -165,8 +165,8 @@ NATIVE = {"framework": "caffe", "reader": "native"}
             ["axes.model", "a sequence of 2000 tokens, and it has 1024 positions"],
         ),
         (
-            {"axes": {"model": ["lstm"]}, "base": {"framework": "tensorflow"}, "datasets": {"digits": TEXT}},
-            ["axes.model", "framework 'tensorflow' does not support model 'lstm'"],
+            {"axes": {"model": ["lstm"]}, "base": {"framework": "theano"}, "datasets": {"digits": TEXT}},
+            ["axes.model", "framework 'theano' does not support model 'lstm'"],
         ),
         ({"datasets": {"x": {**TEXT, "vocabulary": "letters"}}}, ["datasets.x.vocabulary", "letters"]),
         ({"datasets": {"x": {**TEXT, "buckets": [4]}}}, ["datasets.x", "exactly one is needed of sequence_length"]),

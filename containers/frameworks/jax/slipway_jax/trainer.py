@@ -8,12 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import slipway_reader
 from jax import lax
-from jax.sharding import PartitionSpec as P
 from slipway_program.jax_rank import JaxRank
 from slipway_program.parameters import Arrays, trained
-from slipway_program.trainer import drops
 
 from .network import Network
 from .optimizers import first_memory, update
@@ -24,44 +21,13 @@ class JaxTrainer(JaxRank):
 
     framework = "jax"
     version = jax.__version__
-    _state: dict[str, Any]
-    _momentum: dict[str, Any]
-    """What the update rule remembers."""
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
-        super().__init__()
+        super().__init__(cell, dataset)
         self._network = Network(cell["model_layers"], nhwc=cell["layout"] == "nhwc")
         self._optimizer: Mapping[str, Any] = cell["optimizer"]
-        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
-        self._mean = 0 if self._of_tokens else np.asarray(dataset.mean, np.float32)
-        self._scale = 1 if self._of_tokens else 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
         self.restore(start, first_memory(self._optimizer, trained(start)))
-        self._drops = drops(cell["model_layers"])
-        parts, everywhere = P("ranks"), P()
-        step = jax.shard_map(
-            self._step, mesh=self._mesh, in_specs=(everywhere, everywhere, parts, parts, *[parts] * self._drops),
-            out_specs=(everywhere, everywhere, parts), check_vma=False,
-        )  # fmt: skip
-        self._jitted = jax.jit(step, donate_argnums=(0, 1))
-        self._compiled: dict[tuple[int, ...], Any] = {}  # by the shape of a batch
-        self._forward = jax.jit(lambda state, images: self._network(state, self._normalised(images), training=False)[0])
-
-    def prepare(self, shape: tuple[int, int], training: bool) -> None:
-        zeros = np.zeros(shape, np.int32)
-        if training:
-            self._compiled[shape] = self._jitted.lower(self._state, self._momentum, *self._shares(zeros, zeros)).compile()
-        else:
-            self.outputs(zeros)
-
-    def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        compiled = self._compiled.get(images.shape, self._jitted)
-        self._state, self._momentum, loss = jax.block_until_ready(compiled(self._state, self._momentum, *self._shares(images, labels)))
-        return np.asarray(loss.addressable_data(0))[0]
-
-    def _shares(self, images: np.ndarray, labels: np.ndarray) -> list[jax.Array]:
-        """What a step is given of its batch."""
-        own = (images, labels.astype(np.int32), *([np.array([self.dropout_seed], np.uint32)] if self._drops else []))
-        return [self._shared(array) for array in own]
+        self._compile(self._step, lambda state, images: self._network(state, self._normalised(images), training=False)[0])
 
     def _step(self, state: Any, momentum: Any, images: jax.Array, labels: jax.Array, seed: jax.Array | None = None) -> Any:
         """On one rank's share."""
@@ -78,22 +44,14 @@ class JaxTrainer(JaxRank):
         updated, momentum = update(self._optimizer, weights, gradients, momentum)
         return {**state, **updated, **running}, momentum, loss[None]
 
-    def _normalised(self, images: jax.Array) -> jax.Array:
-        """Mean 0 and deviation 1 over the training split; token ids as they are."""
-        return images if self._of_tokens else (images.astype(jnp.float32) - self._mean) * self._scale
-
-    def outputs(self, images: np.ndarray) -> np.ndarray:
-        state = {name: array.addressable_data(0) for name, array in self._state.items()}
-        return np.asarray(self._forward(state, images))
-
     def state(self) -> Arrays:
         return {name: np.asarray(array.addressable_data(0)) for name, array in self._state.items()}
 
     def momentum(self) -> Arrays:
-        return {name: np.asarray(array.addressable_data(0)) for name, array in self._momentum.items()}
+        return {name: np.asarray(array.addressable_data(0)) for name, array in self._memory.items()}
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
-        self._state, self._momentum = self._everywhere(state), self._everywhere(momentum)
+        self._state, self._memory = self._everywhere(state), self._everywhere(momentum)
 
 
 def _mean_loss(outputs: jax.Array, labels: jax.Array) -> jax.Array:

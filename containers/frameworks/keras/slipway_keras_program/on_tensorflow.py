@@ -12,8 +12,8 @@ from slipway_program.parameters import Arrays
 from slipway_program.tf_rank import TensorFlowRank
 
 from .layers import Dice
-from .layouts import to_canonical, to_tensorflow
-from .network import build, named_running, named_variables
+from .layouts import Layouts
+from .network import build, mean_loss, named_running, named_variables
 
 
 class OnTensorFlow(TensorFlowRank):
@@ -26,14 +26,14 @@ class OnTensorFlow(TensorFlowRank):
         super().__init__(cell, dataset)
         constants: Mapping[str, float] = cell["optimizer"]
         self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
-        self._dice = Dice()
+        self._dice, self._layouts = Dice(), Layouts(cell["model_layers"])
         with self._strategy.scope():
             self._model = build(cell["model_layers"], self._dice)
             self._optimizer = keras.optimizers.SGD(self._rate, momentum=constants["momentum"])
             self._optimizer.build(self._model.trainable_variables)
         self._variables, self._running = named_variables(self._model), named_running(self._model)
         for name, variable in self._all.items():
-            variable.assign(to_tensorflow(start[name]))
+            variable.assign(self._layouts.to_keras(name, start[name]))
         self._compile(lambda images: self._model(images, training=False))
 
     def _step(self, images: Any, labels: Any, seed: Any = None) -> Any:
@@ -42,9 +42,9 @@ class OnTensorFlow(TensorFlowRank):
         weights = self._model.trainable_variables
         with tf.GradientTape() as tape:
             outputs = self._model(self._normalised(images), training=True)
-            loss = keras.ops.mean(keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True))
+            loss = mean_loss(labels, outputs)
             scaled = loss / self._world_size  # the strategy adds up
-        gradients = tape.gradient(scaled, weights)
+        gradients = map(tf.convert_to_tensor, tape.gradient(scaled, weights))  # an embedding has a sparse one
         decay = self._decay / self._world_size
         decayed = [
             gradient + decay * weight if len(weight.shape) > 1 else gradient for gradient, weight in zip(gradients, weights, strict=True)
@@ -61,20 +61,21 @@ class OnTensorFlow(TensorFlowRank):
         return {**self._variables, **self._running}
 
     def state(self) -> Arrays:
-        return {name: to_canonical(np.asarray(variable)) for name, variable in self._all.items()}
+        return {name: self._layouts.to_canonical(name, np.asarray(variable)) for name, variable in self._all.items()}
 
     def momentum(self) -> Arrays:
         """Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing is rounded."""
-        return {name: to_canonical(np.asarray(variable, np.float64)) / -self._rate for name, variable in self._momentums().items()}
+        found = {name: np.asarray(variable, np.float64) / -self._rate for name, variable in self._momentums().items()}
+        return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
 
     def _momentums(self) -> dict[str, Any]:
         return dict(zip(self._variables, self._optimizer.momentums, strict=True))
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
         for name, variable in self._all.items():
-            variable.assign(to_tensorflow(state[name]))
+            variable.assign(self._layouts.to_keras(name, state[name]))
         for name, variable in self._momentums().items():
-            variable.assign((-self._rate * to_tensorflow(momentum[name])).astype(np.float32))
+            variable.assign((-self._rate * self._layouts.to_keras(name, momentum[name])).astype(np.float32))
 
     def provenance(self) -> dict[str, Any]:
         return {**super().provenance(), "keras_backend": keras.backend.backend(), "tensorflow_version": tf.__version__}

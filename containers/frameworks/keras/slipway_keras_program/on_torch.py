@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import slipway_reader
 import torch
 import torch.distributed as dist
 from slipway_program.parameters import Arrays
@@ -16,8 +17,8 @@ from slipway_program.trainer import Trainer
 from torch.nn.parallel import DistributedDataParallel
 
 from .layers import Dice
-from .layouts import to_canonical, to_tensorflow
-from .network import build, named_running, named_variables
+from .layouts import Layouts
+from .network import build, mean_loss, named_running, named_variables
 
 
 class OnTorch(Trainer):
@@ -31,9 +32,11 @@ class OnTorch(Trainer):
         join_gloo()
         constants: Mapping[str, float] = cell["optimizer"]
         self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
-        self._mean = torch.tensor(np.asarray(dataset.mean, np.float32))
-        self._scale = torch.tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
-        self._dice = Dice()
+        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
+        if not self._of_tokens:
+            self._mean = torch.tensor(np.asarray(dataset.mean, np.float32))
+            self._scale = torch.tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
+        self._dice, self._layouts = Dice(), Layouts(cell["model_layers"])
         self._model = build(cell["model_layers"], self._dice)
         self._optimizer = keras.optimizers.SGD(self._rate, momentum=constants["momentum"])
         self._optimizer.build(self._model.trainable_variables)
@@ -46,7 +49,7 @@ class OnTorch(Trainer):
         self._dice.seed = self.dropout_seed
         self._model.zero_grad()
         outputs = self._averaged(self._normalised(images), training=True)
-        loss = keras.ops.mean(keras.losses.sparse_categorical_crossentropy(torch.from_numpy(labels), outputs, from_logits=True))
+        loss = mean_loss(torch.from_numpy(labels), outputs)
         loss.backward()
         weights = self._model.trainable_variables
         with torch.no_grad():
@@ -66,8 +69,9 @@ class OnTorch(Trainer):
             variable.assign(part)
 
     def _normalised(self, images: np.ndarray) -> torch.Tensor:
-        """Mean 0 and deviation 1 over the training split."""
-        return (torch.from_numpy(images).to(torch.float32) - self._mean) * self._scale
+        """Mean 0 and deviation 1 over the training split; token ids as they are."""
+        found = torch.from_numpy(images)
+        return found if self._of_tokens else (found.to(torch.float32) - self._mean) * self._scale
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         with torch.no_grad():
@@ -88,20 +92,21 @@ class OnTorch(Trainer):
         return {**self._variables, **self._running}
 
     def state(self) -> Arrays:
-        return {name: to_canonical(variable.value.detach().numpy()) for name, variable in self._all.items()}
+        return {name: self._layouts.to_canonical(name, variable.value.detach().numpy()) for name, variable in self._all.items()}
 
     def momentum(self) -> Arrays:
         """Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing is rounded."""
-        return {name: to_canonical(variable.value.numpy().astype(np.float64)) / -self._rate for name, variable in self._momentums().items()}
+        found = {name: variable.value.numpy().astype(np.float64) / -self._rate for name, variable in self._momentums().items()}
+        return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
 
     def _momentums(self) -> dict[str, Any]:
         return dict(zip(self._variables, self._optimizer.momentums, strict=True))
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
         for name, variable in self._all.items():
-            variable.assign(np.ascontiguousarray(to_tensorflow(state[name])))
+            variable.assign(np.ascontiguousarray(self._layouts.to_keras(name, state[name])))
         for name, variable in self._momentums().items():
-            variable.assign((-self._rate * to_tensorflow(momentum[name])).astype(np.float32))
+            variable.assign((-self._rate * self._layouts.to_keras(name, momentum[name])).astype(np.float32))
 
     def provenance(self) -> dict[str, Any]:
         return {"backend": "gloo", "keras_backend": keras.backend.backend(), "torch_version": torch.__version__}

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 from slipway_program.windows import padding_of
 
+from .token_network import KINDS, linear
+
 Layer = Mapping[str, Any]
 Arrays = Mapping[str, Any]
 Moments = dict[str, Any]
@@ -15,13 +17,14 @@ Moments = dict[str, Any]
 
 
 def forward(layers: Sequence[Layer], state: Arrays, images: Any, *, training: bool, seed: Any = None) -> tuple[Any, Moments]:
-    """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers). `seed`: a number
-    that decides what dropout drops; None: nothing is dropped."""
+    """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers); or token ids
+    [batch, tokens] -> [batch, tokens, vocabulary]. `seed`: a number that decides what dropout drops; None: nothing is dropped."""
     values = {layers[0]["name"]: images}
     running: Moments = {}
     for number, layer in enumerate(layers[1:]):
         name = layer["name"]
-        own = {what: state[f"{name}.{what}"] for what in _NAMES if f"{name}.{what}" in state}
+        whose = layer.get("embedding", name)
+        own = {what: state[key] for what in _NAMES if (key := f"{whose}.{what}") in state}
         inputs = [values[read] for read in layer["inputs"]]
         if layer["kind"] == "bn" and training:
             values[name], found = _bn_in_training(layer, own, inputs[0])
@@ -48,11 +51,6 @@ def _pool(layer: Layer, _: Arrays, x: Any) -> Any:
     if layer["mode"] == "max":
         return tf.nn.max_pool2d(x, layer["kernel"], layer["stride"], padding)
     return tf.nn.avg_pool2d(tf.pad(x, padding), layer["kernel"], layer["stride"], "VALID")
-
-
-def _linear(layer: Layer, own: Arrays, x: Any) -> Any:
-    x = tf.matmul(x, own["weight"])
-    return x + own["bias"] if layer["bias"] else x
 
 
 def _flatten(layer: Layer, _: Arrays, x: Any) -> Any:
@@ -84,11 +82,11 @@ def _lrn(layer: Layer, _: Arrays, x: Any) -> Any:
     return tf.nn.local_response_normalization(x, layer["size"] // 2, layer["k"], alpha, layer["beta"])
 
 
-_NAMES = ("weight", "bias", "running_mean", "running_var")
+_NAMES = ("weight", "bias", "running_mean", "running_var", "weight_ih", "weight_hh")
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "pool": _pool,
-    "linear": _linear,
+    "linear": linear,
     "flatten": _flatten,
     "bn": _bn,
     "global_pool": lambda _, __, x: tf.reduce_mean(x, (1, 2), keepdims=True),
@@ -97,4 +95,5 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "dropout": lambda _, __, x: x,
     "relu": lambda _, __, x: tf.nn.relu(x),
     "add": lambda _, __, first, second: first + second,
+    **KINDS,
 }

@@ -34,9 +34,10 @@ class TensorflowTrainer(TensorFlowRank):
         """On one rank's share: v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only."""
         with tf.GradientTape() as tape:
             outputs, running = forward(self._layers, self._state, self._normalised(images), training=True, seed=seed)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs))
+            loss = _mean_loss(outputs, labels)
             scaled = loss / self._world_size  # the collectives add up
-        own = [*tape.gradient(scaled, list(self._weights.values())), *(value * self._is_first for value in running.values())]
+        gradients = map(tf.convert_to_tensor, tape.gradient(scaled, list(self._weights.values())))  # an embedding has a sparse one
+        own = [*gradients, *(value * self._is_first for value in running.values())]
         summed = dict(zip((*self._weights, *running), self._all_reduce(own), strict=True))
         constants = self._optimizer
         for name, weight in self._weights.items():
@@ -57,3 +58,12 @@ class TensorflowTrainer(TensorFlowRank):
         for variables, arrays in ((self._state, state), (self._momentum, momentum)):
             for name, variable in variables.items():
                 variable.assign(to_tensorflow(arrays[name]))
+
+
+def _mean_loss(outputs: Any, labels: Any) -> Any:
+    """Of all samples alike; that of a sequence is the mean over its tokens."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), outputs)
+    if len(labels.shape) == 1:
+        return tf.reduce_mean(losses)
+    told = tf.cast(labels >= 0, tf.float32)
+    return tf.reduce_mean(tf.reduce_sum(losses * told, 1) / tf.reduce_sum(told, 1))
