@@ -76,6 +76,8 @@ def _relative(document: Document) -> Iterator[tuple[Place, str]]:
     for name, program in _mappings(document.value.get("programs")):
         if _is_relative(program.get("folder")):
             yield ("programs", name, "folder"), program["folder"]
+        if _is_relative(program.get("python")) and "/" in program["python"]:
+            yield ("programs", name, "python"), program["python"]
         mounts = program.get("mounts")
         for number, mount in enumerate(mounts if isinstance(mounts, list) else []):
             if isinstance(mount, dict) and _is_relative(mount.get("source")):

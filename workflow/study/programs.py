@@ -203,7 +203,9 @@ class Program(Part):
         default="torchrun", description="one torchrun per node; one process per GPU with RANK and the like; one process in all; one mpirun"
     )
     image: TextLine = Field(default=ABSENT, description="container image, where the site's engine is none of bare")
-    python: Word = Field(default="python3", description="the interpreter: in the image, or with engine bare an absolute path on the nodes")
+    python: Word = Field(
+        default="python3", description="the interpreter: in the image, or with engine bare a path on the nodes, relative to the study file"
+    )
     mounts: tuple[Mount, ...] = Field(default=(), description="what else it finds, where containers are used")
     unit: Literal["samples", "tokens"] = Field(
         default="samples", description="what the rate of its runs counts; tokens are told by the program"
@@ -225,8 +227,8 @@ class Program(Part):
     )
 
     def resolved(self, name: str, folder: Path) -> dict[str, Any]:
-        """What a cell carries: plain values, the folder as an absolute path; relative ones are relative to `folder`, the study's. What
-        cells may ask for is not carried: it has been looked at when there is a cell."""
+        """What a cell carries: plain values, paths as absolute ones; relative ones are relative to `folder`, the study's. What cells
+        may ask for is not carried: it has been looked at when there is a cell."""
         plain = self.model_dump(exclude_none=True, exclude={"supports"})
         if not self.packages:
             del plain["packages"]  # as in cells of before the key
@@ -236,6 +238,8 @@ class Program(Part):
             del plain["events"]  # as in cells of versions that knew no other
         if self.folder is not None:
             plain["folder"] = str(absolute_path(self.folder, folder))
+        if "/" in self.python:
+            plain["python"] = str(absolute_path(self.python, folder))
         mounts = sorted(self.mounts, key=lambda mount: mount.target)
         plain["mounts"] = [{**mount.model_dump(), "source": str(absolute_path(mount.source, folder))} for mount in mounts]
         return {"name": name, **plain}
@@ -268,6 +272,8 @@ def program_faults(
             yield Fault(place=(*place, "folder"), message=f"found {program.folder!r}, {wrong_path}; valid: a directory")
         yield from _rendering_faults((*place, "env_from"), program)
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
+        if "/" in program.python:
+            yield from _path_faults((*place, "python"), program.python, folder)
         yield from _events_faults(place, program)
         yield from _too_many(place, program, commands.values())
         for number, sidecar in enumerate(program.sidecars):
@@ -339,10 +345,14 @@ def _mount_faults(place: Place, mounts: tuple[Mount, ...], folder: Path) -> Iter
     for number, mount in enumerate(mounts):
         if mount.target in targets[:number]:
             yield Fault(place=(*place, number, "target"), message=f"found {mount.target!r} a second time; valid: each target once")
-        try:
-            absolute_path(mount.source, folder)
-        except ValueError as error:
-            yield Fault(place=(*place, number, "source"), message=f"found {mount.source!r}: {error}; valid: a path")
+        yield from _path_faults((*place, number, "source"), mount.source, folder)
+
+
+def _path_faults(place: Place, text: str, folder: Path) -> Iterator[Fault]:
+    try:
+        absolute_path(text, folder)
+    except ValueError as error:
+        yield Fault(place=place, message=f"found {text!r}: {error}; valid: a path")
 
 
 def _files_fault(path: Path, command: Sequence[str]) -> str | None:

@@ -68,6 +68,7 @@ def test_a_mount_goes_up_and_what_the_cluster_has_does_not(tmp_path: Path) -> No
         ("folder: code/../../code", "", "lies outside of"),
         ("folder: gone", "", "is not there"),
         ("folder: link", "", "is a link"),
+        ("folder: code, python: ../env/bin/python", "", "lies outside of"),
         ("folder: code", ", photos: {source: folder, path: photos}", "do not travel"),
         ("folder: code", ", photos: {source: folder, path: /p, splits: {test: {path: t}}}", "splits.test.path"),
     ],

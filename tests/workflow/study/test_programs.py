@@ -103,6 +103,20 @@ def test_how_it_is_started_makes_the_cell_and_where_it_lies_does_not(tmp_path: P
     assert len(before) == 4
 
 
+def test_an_interpreter_with_a_slash_is_a_path_from_the_study_on_and_links_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "env").symlink_to("/usr")
+    found = {}
+    for text in ("python3", "/opt/python", "env/bin/python", "../env/bin/python"):
+        (program,) = {cell.program["python"] for cell in study_of(tmp_path, {"python": text}).cells if cell.program}
+        found[text] = program
+    assert found == {
+        "python3": "python3",
+        "/opt/python": "/opt/python",
+        "env/bin/python": f"{tmp_path}/env/bin/python",
+        "../env/bin/python": f"{tmp_path.parent}/env/bin/python",
+    }
+
+
 def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
     assert {"program", "args"}.isdisjoint(load(tmp_path, changed()).cells[0].to_json())
 
@@ -114,6 +128,7 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({"command": ["{folder}/tain.py"]}, {}, "found 'train', in which the command's tain.py is not there"),
         ({"env": {"A": "a\nb"}}, {}, "programs.gpt.env.A: "),
         ({"folder": None}, {}, "programs.gpt.folder: found nothing"),
+        ({"python": "~nobody-here/python"}, {}, "programs.gpt.python: found '~nobody-here/python'"),
         ({"comand": ["x"]}, {}, "programs.gpt.comand: unknown key; valid: "),
         ({"command": ["{args.widht}"]}, {}, "programs.gpt.command[0]: found {args.widht}, which some cells of this program have no"),
         ({"command": ["{pyhton}"]}, {}, "did you mean 'python'?"),
