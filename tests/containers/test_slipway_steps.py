@@ -48,6 +48,34 @@ def test_captured_lines_tell_of_steps(path: Path) -> None:
     assert steps.warnings() == []
 
 
+IN_THE_GUIDE = {
+    "nanoGPT": "nanogpt",
+    "Hugging Face Trainer, `logging_steps=10`": "transformers",
+    "torchvision's references": "torchvision",
+    "`caffe train`": "caffe",
+    "BigDL": "bigdl",
+    "neon's progress bar": "neon-progress-bar",
+    "tqdm": "tqdm",
+}
+
+
+def test_the_expressions_of_the_guide_tell_what_the_captured_lines_say() -> None:
+    """As they stand in the file, and as a page shows them, where a table takes the backslash from a bar."""
+    text = (ROOMS / "docs" / "your-own-program.md").read_text()
+    rows = re.findall(r"^\| (.+) \| `([^`]*\(\?P<[^`]*)`(?:, and `every: (\d+)`)? \|$", text, re.MULTILINE)
+    assert [program for program, *_ in rows] == list(IN_THE_GUIDE)
+    for program, expression, every in rows:
+        case = json.loads((CASES[0].parent / f"{IN_THE_GUIDE[program]}.json").read_text())
+        settings = {"every": int(every)} if every else {}
+        for shown in (expression, expression.replace("\\|", "|")):
+            steps = steps_of(shown, **settings)
+            told = [event for now, line in enumerate(case["lines"], start=1) if (event := steps.take([line], float(now)))]
+            groups = {"step", "steps", *re.compile(shown).groupindex}
+            last = {key: value for key, value in case["expected"][-1].items() if key in groups}
+            assert {key: told[-1][key] for key in last} == last, program
+            assert len(told) >= len(case["expected"])
+
+
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("text", ["nan", "-nan", "NaN"])
 def test_a_loss_that_is_no_number_is_found_in_such_lines(path: Path, text: str) -> None:
