@@ -9,38 +9,44 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from base.rooms import ROOMS
-from tests.containers.frameworks.environments import interpreter
+from tests.containers.frameworks.environments import why_not
+from tests.workflow.gallery import STEPS, together
 from workflow.report.collect import read_records
 from workflow.study.study import load_study
 
 pytestmark = pytest.mark.slow
-EXAMPLES = sorted((ROOMS / "examples").glob("*/study.yaml"))
-NEEDED = {"huggingface": "transformers", "lightning": "lightning"}
+EXAMPLES = {path.parent.name: path for path in sorted((ROOMS / "examples").glob("*/study.yaml"))}
+PACKAGES = {"huggingface": "transformers", "lightning": "lightning"}
 """What an example asks for beside torch."""
-COVERED = {"frameworks", "gpt-fsdp2", "huggingface", "language", "lightning"}
-"""CI leaves these out: it trains their frameworks and networks in tests of their own, and calls their call-backs."""
+FRAMEWORKS = {"jax": ["jax"], "keras": ["keras"], "frameworks": ["jax", "tensorflow", "keras"]}
+"""Those in whose environments its programs run."""
+WHOLE = ["ddp", "lines", "text"]
+"""CI runs these as they are; of the others a few steps on two nodes, all in one study."""
+SHORTENED = [name for name in EXAMPLES if name not in WHOLE]
 SITE = "storage: storage\ncache: {path: cache}\nscheduler: local\nengine: bare\ndevice: cpu\n"
 
 
 def test_there_are_examples() -> None:
-    assert EXAMPLES
+    assert set(WHOLE) < set(EXAMPLES)
 
 
-@pytest.mark.parametrize(
-    "study",
-    [pytest.param(path, marks=[pytest.mark.long] * (path.parent.name in COVERED), id=path.parent.name) for path in EXAMPLES],
-)
-def test_an_example_gives_its_table(study: Path, tmp_path: Path) -> None:
-    package = NEEDED.get(study.parent.name)
-    if package is not None and importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: requirements-dev.txt has it")
-    site = tmp_path / "site.yaml"
+def missing(example: str) -> str | None:
+    """The reason to skip it; None: all that it needs is here."""
+    if example in PACKAGES and importlib.util.find_spec(PACKAGES[example]) is None:
+        return f"{PACKAGES[example]} is not installed: requirements-dev.txt has it"
+    return next((reason for name in FRAMEWORKS.get(example, ()) if (reason := why_not(name)) is not None), None)
+
+
+@pytest.mark.parametrize("example", [*WHOLE, *(pytest.param(name, marks=pytest.mark.long) for name in SHORTENED)])
+def test_an_example_gives_its_table(example: str, tmp_path: Path) -> None:
+    if (reason := missing(example)) is not None:
+        pytest.skip(reason)
+    study, site = EXAMPLES[example], tmp_path / "site.yaml"
     site.write_text(SITE)
     chosen = load_study(study, str(site), {})
-    for name in {cell.framework for cell in chosen.cells if cell.program is None}:
-        interpreter(name)
     done = slipway("run", study, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 processes" in done.stdout
@@ -50,13 +56,44 @@ def test_an_example_gives_its_table(study: Path, tmp_path: Path) -> None:
     assert {row["nodes"] for row in rows} == {1, 2}
     assert {row["num_measured_steps"] for row in rows} == {100}
     if len({cell.framework for cell in chosen.cells}) > 1:
-        checked = slipway("check-frameworks", study, tmp_path)
-        assert checked.returncode == 0, checked.stdout + checked.stderr
-        assert checked.stdout.count("the same") == len(chosen.cells) - 2
+        check_they_are_the_same(study, tmp_path, len(chosen.cells) - 2)
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """gallery.yaml, a study of those of SHORTENED for which everything is here, beside its site and what its runs on two nodes left."""
+    place = tmp_path_factory.mktemp("gallery")
+    (place / "site.yaml").write_text(SITE)
+    study = together((EXAMPLES[name] for name in SHORTENED if missing(name) is None), nodes=2)
+    (place / "gallery.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+    done = slipway("run", place / "gallery.yaml", place, "--until", "collect")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return place
+
+
+@pytest.mark.parametrize("example", SHORTENED)
+def test_an_example_trains_a_few_steps_on_two_nodes(example: str, gallery: Path) -> None:
+    if (reason := missing(example)) is not None:
+        pytest.skip(reason)
+    cells = load_study(gallery / "gallery.yaml", str(gallery / "site.yaml"), {}).cells
+    own = [cell.cell_id for cell in cells if (cell.framework if cell.program else cell.dataset).startswith(f"{example}-")]
+    records = read_records(gallery / "storage" / "results" / "gallery" / "records.parquet").frame.to_dicts()
+    rows = [(row["status"], row["nodes"], row["num_measured_steps"]) for row in records if row["cell_id"] in own]
+    assert rows == [("ok", 2, STEPS["measured"])] * len(own)
+    assert rows
+    if example == "frameworks":
+        check_they_are_the_same(gallery / "gallery.yaml", gallery, len(own) - 1)
+
+
+def check_they_are_the_same(study: Path, place: Path, others: int) -> None:
+    """As `slipway check-frameworks` finds: so many cells, beside those of PyTorch, have its losses."""
+    checked = slipway("check-frameworks", study, place)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert checked.stdout.count("the same") == others
 
 
 def slipway(command: str, study: Path, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it there, with the site that lies there."""
     argv = [sys.executable, "-m", "workflow.commands.main", command, str(study), "--site", str(place / "site.yaml"), *options]
     environ = {**os.environ, "PYTHONPATH": str(ROOMS)}
-    return subprocess.run(argv, cwd=place, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(argv, cwd=place, env=environ, capture_output=True, text=True, check=False, timeout=1500)

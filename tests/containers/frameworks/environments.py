@@ -12,8 +12,15 @@ from containers.frameworks.environment import environment_of, own_python, what_i
 
 def interpreter(name: str, strategy: str = "ddp", backend: str = "auto") -> str:
     """That of the framework; skips where it is not installed."""
+    if (reason := why_not(name, strategy, backend)) is not None:
+        pytest.skip(reason)
+    return own_python(load_framework(name), strategy, backend) or sys.executable
+
+
+def why_not(name: str, strategy: str = "ddp", backend: str = "auto") -> str | None:
+    """The reason to skip what needs it; None: it is installed."""
     spec = load_framework(name)
-    if what_is_missing(spec, strategy, backend) is not None:
-        name, _ = environment_of(spec, strategy, backend) or (name, None)
-        pytest.skip(f"framework {name} is not installed here: make framework NAME={name}")
-    return own_python(spec, strategy, backend) or sys.executable
+    if what_is_missing(spec, strategy, backend) is None:
+        return None
+    name, _ = environment_of(spec, strategy, backend) or (name, None)
+    return f"framework {name} is not installed here: make framework NAME={name}"
