@@ -47,8 +47,7 @@ def switch_on(spec: Spec, host: str) -> None:
         "own": str(own),
         "hosts": str(spec.root / "hosts"),
         "accounts": str(spec.root / "accounts"),
-        # root runs all on Slurm's, where nothing else is said
-        "opened": [*spec.opened] if spec.scheduler == "slurm" else [sys.base_prefix, *texts.prefixes(spec), *spec.opened],
+        "opened": [*([sys.base_prefix, *texts.prefixes(spec)] if spec.for_users or spec.scheduler != "slurm" else []), *spec.opened],
         "gpus": spec.gpus if host in spec.compute_nodes else 0,
         "cgroup": str(spec.cgroup(host)),
         "cgroup_mount": CGROUP_MOUNT,

@@ -37,6 +37,8 @@ class Spec:
     docker: bool = False
     opened: tuple[str, ...] = ()
     """Directories below one that is root's alone, which USER may enter all the same."""
+    for_users: bool = False
+    """Whether USER can run our programs with Slurm too; root's own directory has nothing but our Python on the hosts then."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
