@@ -113,7 +113,12 @@ def converse(client: socket.socket, first: Dict[str, Any], directory: str, shell
     is taken, and a client that reads only when what it sends is taken, would wait for ever."""
     shell = os.environ.get("SHELL") or "/bin/bash"
     shell = shell if os.access(shell, os.X_OK) else "/bin/sh"
-    pid, terminal = pty.fork()
+    try:
+        pid, terminal = pty.fork()
+    except OSError as error:
+        words = "no terminal is to be had here for a shell: %s; the session goes on\n" % error
+        client.sendall(frame(b"m", words.encode()) + frame(b"x", b"1"))
+        return False
     if pid == 0:
         os.environ["TERM"] = str(first.get("term") or "xterm")
         os.execv(shell, [shell, "-i"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import struct
 import sys
@@ -58,3 +59,21 @@ def test_a_shell_whose_client_has_gone_leaves_no_zombie(tmp_path: Path, monkeypa
     shell = Path("/proc", pid_file.read_text().strip())
     wait_until(lambda: not shell.exists(), LIMIT_S, "the shell is gone, and waited for")
     assert not shells.ended.is_set()
+
+
+@pytest.mark.processes
+def test_who_gets_no_terminal_is_told_why_and_the_session_goes_on(tmp_path: Path) -> None:
+    ours, its = socket.socketpair()
+    shells = slipway_terminal.Shells()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ours:
+        ours.sendall(json.dumps({"token": "T"}).encode() + b"\n")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # no descriptor is left for one
+        try:
+            slipway_terminal.answer(its, "T", str(tmp_path), shells)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        said = ours.recv(1 << 16)
+    assert b"no terminal is to be had here for a shell: " in said
+    assert said.endswith(slipway_terminal.frame(b"x", b"1"))
+    assert (shells.open, shells.ended.is_set()) == (0, False)
