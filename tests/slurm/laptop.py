@@ -106,19 +106,11 @@ class Laptop:
 
     def _serve(self, host: str, gate: sshd.Host, environ: dict[str, str]) -> None:
         gate.directory.mkdir()
-        sshd.keygen(gate.directory / "host_key")
         shutil.copy(self.own.directory / "key.pub", gate.directory / "authorized_keys")
-        (gate.directory / "banner").write_text("Unauthorised use is prohibited.\n")
         gate.shell(path=environ["PATH"], noise="echo Welcome")
         exports = "\n".join(f"export {key}='{value}'" for key, value in environ.items() if key not in ("HOME", "AWS_SECRET_ACCESS_KEY"))
         sshd.script(gate.directory / "slipway", SLIPWAY.format(exports=exports, python=sys.executable))
-        sshd.configure(gate, totp=self.totp, more="")
-        program = gate.directory / "slipway-sshd"
-        program.symlink_to(sshd.SSHD)
-        own_pam = 'mount --bind "$1/pam.d" /etc/pam.d && exec "$1/slipway-sshd" -D -e -f "$1/sshd_config" 2>"$1/log"'
-        argv = ["/bin/sh", "-c", 'mkdir -p /run/sshd && exec unshare -m /bin/sh -c "$0" sh "$1"', own_pam, str(gate.directory)]
-        self.servers.append(self.cluster.popen(host, argv))
-        wait_until((gate.directory / "pid").exists, 30, f"sshd listens: {gate.directory / 'log'}")
+        self.servers.append(start_sshd(self.cluster, host, gate, totp=self.totp))
 
     def bring(self, place: Place) -> None:
         """A study that lay on the cluster lies here."""
@@ -167,6 +159,21 @@ class Laptop:
         directories = (gate.directory for gate in self.gates.values())
         for directory in (*directories, self.gate.home, Path(self.own.environ["XDG_RUNTIME_DIR"])):
             shutil.rmtree(directory)
+
+
+def start_sshd(cluster: Cluster, node: str, host: sshd.Host, *, totp: bool = False) -> subprocess.Popen[Any]:
+    """Once it listens there; its directory has all but its own key, banner and configuration. `totp`: it asks for a second factor."""
+    sshd.keygen(host.directory / "host_key")
+    (host.directory / "banner").write_text("Unauthorised use is prohibited.\n")
+    sshd.configure(host, totp=totp, more="")
+    program = host.directory / "slipway-sshd"
+    program.symlink_to(sshd.SSHD)
+    own_pam = 'mount --bind "$1/pam.d" /etc/pam.d && ' if totp else ""
+    listen = f'{own_pam}exec "$1/slipway-sshd" -D -e -f "$1/sshd_config" 2>"$1/log"'
+    argv = [*(["unshare", "-m"] if totp else []), "/bin/sh", "-c", f"mkdir -p /run/sshd && {listen}", "sh", str(host.directory)]
+    server = cluster.popen(node, argv)
+    wait_until((host.directory / "pid").exists, 30, f"sshd listens: {host.directory / 'log'}")
+    return server
 
 
 def _ip(words: list[str]) -> None:
