@@ -85,9 +85,15 @@ def answer(client: socket.socket, token: str, directory: str, shells: Shells) ->
             said = {"open": shells.open, "idle_s": time.monotonic() - shells.last, "answers": True}
             client.sendall(json.dumps(said).encode() + b"\n")
             return
+        try:
+            shell = start_shell(first)
+        except OSError as error:
+            words = "no terminal is to be had here for a shell: %s; the session goes on\n" % error
+            client.sendall(frame(b"m", words.encode()) + frame(b"x", b"1"))
+            return
         shells.open += 1
         try:
-            left = converse(client, first, directory, shells)
+            left = converse(client, shell, directory, shells)
         except (OSError, ValueError):  # ValueError: a size that is no JSON
             left = False
         shells.open -= 1
@@ -108,21 +114,22 @@ def read_first(client: socket.socket) -> Optional[Dict[str, Any]]:
     return found if isinstance(found, dict) else None
 
 
-def converse(client: socket.socket, first: Dict[str, Any], directory: str, shells: Shells) -> bool:
-    """Until the shell ends (True), or the client is gone. Neither side waits for the other: a program that reads only when what it prints
-    is taken, and a client that reads only when what it sends is taken, would wait for ever."""
+def start_shell(first: Dict[str, Any]) -> Tuple[int, int]:
+    """Its number, and the descriptor of its terminal. OSError: there is no terminal for it."""
     shell = os.environ.get("SHELL") or "/bin/bash"
     shell = shell if os.access(shell, os.X_OK) else "/bin/sh"
-    try:
-        pid, terminal = pty.fork()
-    except OSError as error:
-        words = "no terminal is to be had here for a shell: %s; the session goes on\n" % error
-        client.sendall(frame(b"m", words.encode()) + frame(b"x", b"1"))
-        return False
+    pid, terminal = pty.fork()
     if pid == 0:
         os.environ["TERM"] = str(first.get("term") or "xterm")
         os.execv(shell, [shell, "-i"])
     resize(terminal, first)
+    return pid, terminal
+
+
+def converse(client: socket.socket, shell: Tuple[int, int], directory: str, shells: Shells) -> bool:
+    """Until the shell ends (True), or the client is gone. Neither side waits for the other: a program that reads only when what it prints
+    is taken, and a client that reads only when what it sends is taken, would wait for ever."""
+    pid, terminal = shell
     os.set_blocking(terminal, False)
     told = notice(directory)
     unread, typed, said, left = b"", b"", b"", False
