@@ -38,6 +38,7 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         *(NAME, "--silent", "exec", "--containall", "--no-home", "--no-privs", "--no-eval"),
         *("--workdir", f"{spec.paths.control}/{SCRATCH}"),
         *(("--nv",) if spec.device == "cuda" else ()),
+        *(("--net", "--network", "none") if spec.network == "none" else ()),
         *(
             word
             for source, target, writable in (*mounts(spec), *((device, device, True) for device in spec.devices))

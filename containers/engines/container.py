@@ -24,6 +24,8 @@ from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S
 from containers.spec import EnginePlan, ProcessPlan
 
 LOG: Final = "engine.log"
+SHOWN: Final = " (`slipway plan --cell` shows its command)"
+"""Of a container of a study."""
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
 
@@ -195,9 +197,7 @@ class Container:
         if code == -signal.SIGKILL:
             self._fail(f"the client of {engine} that held it was killed")
         elif self._link is None:
-            self._fail(
-                f"was not started: the client of {engine} ended with {code} (`slipway plan --cell` shows its command){self._words()}"
-            )
+            self._fail(f"was not started: the client of {engine} ended with {code}{SHOWN}{self._words()}")
         elif number in ENDING_SIGNALS:
             self._fail(f"the client of {engine} that held it was ended by {signal.Signals(number).name}")
         else:

@@ -31,6 +31,7 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "docker-cuda-cdi": ("docker", {**CUDA, "cdi": True}),
     "docker-cgroup-parent": ("docker", {**CPU, "cgroup_parent": "/slurm/uid_1234/job_42/step_0/user"}),
     "podman-rootless": ("podman", {**CUDA, "rootless": True}),
+    **{f"{engine}-alone": (engine, {**CPU, "network": "none"}) for engine in ("docker", "podman", "apptainer", "enroot", "pyxis")},
     "docker-user": ("docker", {**CUDA, "rootless": True}),
 }
 

@@ -33,6 +33,7 @@ from cluster.runtime import runtime_directory
 from cluster.schedulers import get_scheduler
 from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
+from containers.engines.container import SHOWN
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
@@ -438,14 +439,14 @@ def remove_token(directory: str) -> None:
 
 
 def told_ending(ending: Ending) -> tuple[str, int]:
-    """Pure: in the words of a session, and its exit code."""
+    """Pure: in the words of a session, which is no cell of a study, and its exit code."""
     if ending.status == "ok":
         return "its program has ended", 0
     if ending.status == "timeout":
         return "its time is over", 0
     if ending.planned:
         return ending.reason or ending.status, 0
-    return ending.reason or ending.status, ending.exit_code or 17
+    return (ending.reason or ending.status).replace(SHOWN, ""), ending.exit_code or 17
 
 
 def program_code(ending: Ending) -> int | None:

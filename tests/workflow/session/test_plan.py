@@ -15,6 +15,7 @@ from base.errors import ConfigError, StorageError
 from base.jsonfile import publish_json
 from cluster.schedulers.jobs import is_of_study
 from cluster.types import Holder
+from containers.engines.container import SHOWN
 from tests.nobody import NOBODY
 from workflow.run.framework import describe_framework
 from workflow.run.record.outcome import Ending
@@ -151,6 +152,10 @@ def test_endings_in_the_words_of_a_session() -> None:
     assert told_ending(Ending(status="timeout", reason="x")) == ("its time is over", 0)
     assert told_ending(Ending(status="cancelled", reason="nobody used it", planned=True)) == ("nobody used it", 0)
     assert told_ending(Ending(status="error", reason="no")) == ("no", 17)
+    assert told_ending(Ending(status="error", reason=f"it ended with 125{SHOWN}: no such image")) == (
+        "it ended with 125: no such image",
+        17,
+    )
 
 
 def test_a_session_that_is_killed_while_somebody_types_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
