@@ -132,7 +132,7 @@ def _pyxis(machine: Machine) -> _Found:
     yield from _namespaces(machine)
     if "enroot" not in machine.programs:
         text = "enroot is not on PATH: what pyxis has unpacked can be neither found nor removed, so no run starts"
-        yield "error", text, "`setup` of the site file: the directory of the enroot that Slurm has"
+        yield "error", text, "`setup` of the site file: the directory of the enroot that it starts"
     if "unsquashfs" not in machine.programs:
         yield "error", "unsquashfs is not here: it can unpack no image", "the package squashfs-tools"
     yield from _makes(machine)

@@ -127,7 +127,7 @@ def _holder(container: Found) -> Holder | None:
 
 def engines_here() -> tuple[str, ...]:
     """Those whose client is on PATH."""
-    clients = {**{engine: (engine,) for engine in STORES}, trees.ENGINE: ("srun", "enroot")}
+    clients = {**{engine: (engine,) for engine in STORES}, trees.ENGINE: trees.PROGRAMS}
     return tuple(engine for engine, programs in clients.items() if all(map(shutil.which, programs)))
 
 

@@ -61,7 +61,9 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", 
 ENGINES_BY_NAME = {
     "base/names.py": "suggests ours for the words of other tools",
     "cluster/processes.py": "knows the client of a container by its name",
-    "containers/doctor.py": "says what each engine needs of a machine",
+    "containers/doctor.py": "says what membership in a daemon's group means",
+    "containers/needs.py": "says what each engine needs of a machine",
+    "containers/images/trees.py": "is of one engine, which starts another",
     "containers/images/apptainer.py": "is of one engine",
     "containers/images/enroot.py": "is of one engine",
     "containers/images/files.py": "says whose images are files",
@@ -98,6 +100,7 @@ stand in them: they run in containers, and import nothing of ours."""
 NAME_SCHEDULERS = {
     "containers/engines/__init__.py": "says which engine is part of which",
     "containers/engines/pyxis.py": "is part of one",
+    "containers/images/trees.py": "is about images of the same",
     "base/names.py": "what users write instead of a valid word",
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/claims.py": "the one table of the variables in which schedulers say which GPUs they granted",

@@ -24,6 +24,7 @@ from containers.images.marks import tree_of
 from containers.limits import IMAGE_REMOVE_S, PYXIS_UNPACK_S
 
 ENGINE: Final = pyxis.NAME
+PROGRAMS: Final = ("srun", "enroot")
 _LISTED_AS: Final = re.compile(
     r"pyxis_(?:\d+_)?(?P<name>slipway-u(?P<uid>\d+)-(?P<job>\d+)\.(?P<restart>\d+)-[0-9a-f]{12}-(?P<host>.+)-[0-9a-f]{6})"
 )

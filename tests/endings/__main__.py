@@ -29,6 +29,8 @@ from tests.endings.playing import LOOK_S, Result, play
 from tests.minicluster import Cluster
 from tests.minicluster.queue import WORDS
 
+KILL_WAIT_S = {"slurm": 30, "pbs": 10, "sge": 0}
+"""As they have it where nobody says anything; Grid Engine kills at once."""
 SUBMIT_EVERY = 3
 """Of the endings of kinds that can be done to a submitted study, one in so many is."""
 
@@ -105,14 +107,21 @@ def main() -> int:
     parser.add_argument("--scheduler", choices=sorted(WORDS), default="slurm")
     parser.add_argument("--engine", choices=(*STORES, *FILE_ENGINES), default="docker")
     parser.add_argument("--only", choices=sorted(FAULTS), nargs="+", metavar="KIND", help=", ".join(FAULTS))
-    parser.add_argument("--kill-wait", type=int, default=30, help="seconds from TERM to KILL, as the scheduler has them by default")
+    parser.add_argument("--kill-wait", type=int, help="seconds from TERM to KILL; by default those of the scheduler")
     parser.add_argument("--name", default=f"endings{os.getpid()}", help="of the mini-cluster")
     options = parser.parse_args()
     if options.scheduler != "slurm" and options.engine != "docker":
         parser.error(f"--engine {options.engine}: only Slurm's endings are done with another engine than docker")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up then too
     results: dict[str, list[Result]] = defaultdict(list)
-    numbers: dict[str, Any] = {"nodes": 2, "gpus": 4, "cores": 8, "docker": True, "slurmd_timeout": 30, "kill_wait": options.kill_wait}
+    numbers: dict[str, Any] = {
+        "nodes": 2,
+        "gpus": 4,
+        "cores": 8,
+        "docker": True,
+        "slurmd_timeout": 30,
+        "kill_wait": options.kill_wait or KILL_WAIT_S[options.scheduler],
+    }
     cluster = Cluster.up(options.name, scheduler=options.scheduler, **numbers)
     try:
         campaign(cluster, options, results)
