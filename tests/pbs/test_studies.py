@@ -6,7 +6,7 @@ import pytest
 
 from tests import launchers
 from tests.minicluster import Cluster
-from tests.minicluster.studies import await_nothing_left, check, slipway, tables, write
+from tests.minicluster.studies import await_nothing_left, check, records, slipway, tables, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

@@ -276,14 +276,7 @@ def program_faults(
             yield from _path_faults((*place, "python"), program.python, folder)
         yield from _events_faults(place, program)
         yield from _too_many(place, program, commands.values())
-        for number, sidecar in enumerate(program.sidecars):
-            yield from _sidecar_env_faults((*place, "sidecars", number, "env"), program, sidecar)
-            if sidecar.name in [before.name for before in program.sidecars[:number]]:
-                found = f"found {sidecar.name!r} a second time"
-                yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: each name once")
-            if program.launcher == "mpirun" and sidecar.name in MPI_SIDECARS:
-                found = f"found {sidecar.name!r}, which the launcher mpirun has for one of its own"
-                yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: another name")
+        yield from _sidecar_faults(place, program)
         for inner, command in commands.items():
             for number, word in enumerate(command):
                 yield from _placeholder_faults((*place, *inner, number), word, arguments.get(name), name in bare)
@@ -295,6 +288,17 @@ def _too_many(place: Place, program: Program, commands: Iterable[Sequence[str]])
     ports = {found for command in commands for word in command for found in names_in(word) if found.startswith(PORT)}
     if len(ports) > MAX_PORTS:
         yield Fault(place=place, message=f"found {len(ports)} names of ports ({{port.NAME}}) in its commands; valid: at most {MAX_PORTS}")
+
+
+def _sidecar_faults(place: Place, program: Program) -> Iterator[Fault]:
+    for number, sidecar in enumerate(program.sidecars):
+        yield from _sidecar_env_faults((*place, "sidecars", number, "env"), program, sidecar)
+        if sidecar.name in [before.name for before in program.sidecars[:number]]:
+            found = f"found {sidecar.name!r} a second time"
+            yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: each name once")
+        if program.launcher == "mpirun" and sidecar.name in MPI_SIDECARS:
+            found = f"found {sidecar.name!r}, which the launcher mpirun has for one of its own"
+            yield Fault(place=(*place, "sidecars", number, "name"), message=f"{found}; valid: another name")
 
 
 def _sidecar_env_faults(place: Place, program: Program, sidecar: Sidecar) -> Iterator[Fault]:
