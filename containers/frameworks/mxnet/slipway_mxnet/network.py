@@ -47,7 +47,10 @@ def _conv(operators: Any, layer: Layer, own: Tensors, x: Any) -> Any:
 
 
 def _pool(operators: Any, layer: Layer, _: Tensors, x: Any) -> Any:
-    return operators.Pooling(x, kernel=layer["kernel"], stride=layer["stride"], pad=layer["padding"], pool_type=layer["mode"])
+    """Of which `full` is MXNet's word for a number of windows that is rounded up."""
+    rounded = "full" if layer.get("ceil") else "valid"
+    windows = {"kernel": layer["kernel"], "stride": layer["stride"], "pad": layer["padding"]}
+    return operators.Pooling(x, **windows, pool_type=layer["mode"], pooling_convention=rounded)
 
 
 def _linear(operators: Any, layer: Layer, own: Tensors, x: Any) -> Any:
@@ -60,6 +63,16 @@ def _bn(operators: Any, layer: Layer, own: Tensors, x: Any) -> Any:
     return operators.BatchNorm(x, *own.values(), eps=layer["epsilon"], momentum=0.0, fix_gamma=False)
 
 
+def _lrn(operators: Any, layer: Layer, _: Tensors, x: Any) -> Any:
+    """By the mean of the squares of neighbours in the row of channels, zeros around them. MXNet's own operator has a wrong gradient on CPUs
+    where a pooling follows and the channels divide by 8: by MKL-DNN's blocks of channels."""
+    channels, height, width = layer["shape_out"]
+    squares = operators.reshape(operators.square(x), shape=(-1, 1, channels, height * width))
+    around = {"kernel": (layer["size"], 1), "pad": (layer["size"] // 2, 0), "stride": (1, 1)}
+    mean = operators.Pooling(squares, **around, pool_type="avg")
+    return x / (layer["k"] + layer["alpha"] * operators.reshape(mean, shape=(-1, channels, height, width))) ** layer["beta"]
+
+
 _NAMES = ("weight", "bias", "running_mean", "running_var")
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
@@ -68,6 +81,9 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "flatten": lambda operators, _, __, x: operators.Flatten(x),
     "bn": _bn,
     "global_pool": lambda operators, _, __, x: operators.mean(x, axis=(2, 3), keepdims=True),
+    "lrn": _lrn,
+    "concat": lambda operators, _, __, *inputs: operators.concat(*inputs, dim=1),
+    "dropout": lambda operators, layer, _, x: operators.Dropout(x, p=layer["ratio"]),
     "relu": lambda operators, _, __, x: operators.relu(x),
     "add": lambda _, __, ___, first, second: first + second,
 }

@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import mxnet as mx
 import numpy as np
 from slipway_program.parameters import RUNNING, Arrays, trained
-from slipway_program.trainer import Trainer
+from slipway_program.trainer import Trainer, drops
 
 from .network import Network
 from .servers import Servers
@@ -27,6 +27,7 @@ class MxnetTrainer(Trainer):
         self._network = Network(cell["model_layers"], start)
         self._network.initialize()
         self._network.hybridize(static_alloc=True, static_shape=True)
+        self._drops = drops(cell["model_layers"])
         self._loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
         self._optimizer: Mapping[str, float] = cell["optimizer"]
         self._weights = trained(self._network.tensors)
@@ -36,6 +37,8 @@ class MxnetTrainer(Trainer):
         self.restore(start, {name: np.zeros(weight.shape, np.float32) for name, weight in self._weights.items()})
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        if self._drops:
+            mx.random.seed(self.dropout_seed)
         with mx.autograd.record():
             loss = self._loss(self._network(self._normalised(images)), mx.nd.array(labels)).mean()
         loss.backward()
