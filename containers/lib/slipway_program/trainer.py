@@ -21,6 +21,18 @@ def drops(layers: Sequence[Mapping[str, Any]]) -> bool:
     return any(layer["kind"] == "dropout" for layer in layers)
 
 
+def masks(layers: Sequence[Mapping[str, Any]], batch_size: int, seed: int) -> Arrays:
+    """For frameworks whose own dropout cannot be begun anew in each step: of each dropout layer, by its name, what its input is multiplied
+    by: 0 for what is dropped, and for the rest what keeps the mean."""
+    random = np.random.RandomState(seed)
+    found = {}
+    for layer in layers:
+        if layer["kind"] == "dropout":
+            kept = random.random_sample((batch_size, *layer["shape_out"])) >= layer["ratio"]
+            found[layer["name"]] = kept / np.float32(1 - layer["ratio"])
+    return found
+
+
 class Trainer:
     """One rank. Sub-classes set the attributes and write the methods; they are made with all ranks there."""
 

@@ -11,8 +11,9 @@ from caffe2.python import core, workspace
 from slipway_program.mpi import MpiTrainer
 from slipway_program.normalised import Normalised
 from slipway_program.parameters import RUNNING, Arrays, trained
+from slipway_program.trainer import masks
 
-from .network import add_layers
+from .network import MASK, add_layers
 from .reading import native_batches
 
 MOMENTUM = ".momentum"
@@ -28,6 +29,7 @@ class Caffe2Trainer(MpiTrainer):
         core.GlobalInit(["caffe2", "--caffe2_log_level=3", "--logtostderr=1"])  # else it writes files to TMPDIR
         self._normalised = Normalised(dataset)
         layers = cell["model_layers"]
+        self._layers = layers
         self._input, self._output = layers[0]["name"], layers[-1]["name"]
         self._names, self._parameters = list(start), list(trained(start))
         self._running = [name for name in start if name.endswith(RUNNING)]
@@ -35,6 +37,7 @@ class Caffe2Trainer(MpiTrainer):
         self.restore(start, {name: np.zeros_like(array) for name, array in trained(start).items()})
         workspace.FeedBlob(self._input, self._normalised(np.zeros((cell["batch_size"], *dataset.size, dataset.channels), np.uint8)))
         workspace.FeedBlob("labels", np.zeros(cell["batch_size"], np.int32))
+        self._feed_masks(cell["batch_size"])
 
         backward, evaluation = core.Net("backward"), core.Net("evaluation")
         _, loss = backward.SoftmaxWithLoss([add_layers(backward, layers, training=True), "labels"], ["softmax", "loss"])
@@ -63,6 +66,7 @@ class Caffe2Trainer(MpiTrainer):
     def step(self, images: np.ndarray, labels: np.ndarray) -> float:
         workspace.FeedBlob(self._input, self._normalised(images))
         workspace.FeedBlob("labels", labels.astype(np.int32))
+        self._feed_masks(len(labels))
         workspace.RunNet(self._backward)
         if self.ranks.size > 1:
             self._take_mean()
@@ -70,6 +74,10 @@ class Caffe2Trainer(MpiTrainer):
         for name, array in self.of_rank_0(_fetched(self._running if self.ranks.size > 1 else [])).items():
             workspace.FeedBlob(name, array)
         return float(workspace.FetchBlob("loss"))
+
+    def _feed_masks(self, batch_size: int) -> None:
+        for name, mask in masks(self._layers, batch_size, self.dropout_seed).items():
+            workspace.FeedBlob(name + MASK, mask)
 
     def _take_mean(self) -> None:
         gradients = list(self._gradients.values())
