@@ -8,7 +8,8 @@ import numpy as np
 from cntk.internal.utils import _to_cntk_dict_value
 from mpi4py import MPI
 from slipway_program.mpi import MpiTrainer
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import RUNNING, Arrays, trained
+from slipway_program.trainer import masks
 
 from .network import Network, to_cntk
 
@@ -17,7 +18,7 @@ OF_MOMENTUM = "smoothed_gradients"
 
 
 class CntkTrainer(MpiTrainer):
-    """One rank."""
+    """One rank. Running statistics are those of rank 0, as in PyTorch's DistributedDataParallel."""
 
     framework = "cntk"
     version = C.__version__
@@ -27,7 +28,9 @@ class CntkTrainer(MpiTrainer):
         C.cntk_py.set_max_num_cputhreads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         self._mean = np.asarray(dataset.mean, np.float32)
         self._scale = 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
-        self._network = Network(cell["model_layers"], start)
+        self._layers = cell["model_layers"]
+        self._network = Network(self._layers, start, cell["batch_size"])
+        self._running = [name for name in start if name.endswith(RUNNING)]
         self._classes = np.eye(dataset.num_classes, dtype=np.float32)
         self._labels = C.input_variable(dataset.num_classes)
         self._loss = C.cross_entropy_with_softmax(self._network.outputs, self._labels)
@@ -43,7 +46,7 @@ class CntkTrainer(MpiTrainer):
         that of a batch of all ranks, by whose size they are divided. Without unit_gain=False, gradients would count 1 - momentum."""
         rate = C.learning_parameter_schedule(constants["learning_rate"], minibatch_size=global_batch_size)
         keep = C.momentum_schedule(constants["momentum"], minibatch_size=global_batch_size)
-        tensors = self._network.tensors
+        tensors = trained(self._network.tensors)
         weights = [name for name, tensor in tensors.items() if len(tensor.shape) > 1]
         for names, decay in ((weights, constants["weight_decay"]), ([name for name in tensors if name not in weights], 0.0)):
             own = [tensors[name] for name in names]
@@ -53,7 +56,12 @@ class CntkTrainer(MpiTrainer):
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         batch = {self._network.images: self._normalised(images), self._labels: self._classes[labels]}
+        for name, mask in masks(self._layers, len(labels), self.dropout_seed).items():
+            batch[self._network.masks[name]] = mask
         _, found = self._trainer.train_minibatch(batch, outputs=[self._loss])
+        if self.ranks.size > 1:
+            for name, array in self.of_rank_0({name: self._network.tensors[name].value for name in self._running}).items():
+                self._network.tensors[name].value = array
         return found[self._loss].mean()
 
     def _normalised(self, images: np.ndarray) -> np.ndarray:
@@ -61,7 +69,10 @@ class CntkTrainer(MpiTrainer):
         return np.ascontiguousarray(((images.astype(np.float32) - self._mean) * self._scale).transpose(0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
-        return self._network.outputs.eval({self._network.images: self._normalised(images)})  # type: np.ndarray
+        batch = {self._network.images: self._normalised(images)}
+        for mask in self._network.masks.values():
+            batch[mask] = np.ones((len(images), *mask.shape), np.float32)
+        return self._network.outputs.eval(batch)  # type: np.ndarray
 
     def leave(self) -> None:
         """CNTK ends MPI, as far as it has begun it."""
