@@ -33,6 +33,7 @@ TIMEOUT_S = 240
 SPECS: Mapping[str, Mapping[str, Any]] = {
     "digits": {"source": "sklearn-digits", "size": 32, "shards": 4, "splits": {"test": 0.2}},
     "photos": {"source": "synthetic", "size": 72, "samples": 96, "classes": 3, "shards": 4, "splits": {"validation": 0.2}},
+    "one-batch": {"source": "synthetic", "size": 72, "samples": 20, "classes": 3, "shards": 2, "splits": {"validation": 0.2}},
     "text": {"source": "text", "path": "lines.txt", "sequence_length": 16, "shards": 3},
     "lines": {"source": "text", "path": "lines.txt", "documents": "line", "vocabulary": "words", "buckets": [4, 9], "shards": 4},
     "planes": {
@@ -130,6 +131,9 @@ def run_program(tmp_path: Path, datasets: Callable[[str], Path], lib: Path) -> P
             "python": interpreter(framework, keys.get("strategy", "ddp"), keys.get("backend", "auto")),
             "folder": str(spec.folder),
             "lib": str(lib),
+            "head": "127.0.0.1",
+            "address": "127.0.0.1",
+            "port.spark": str(free_ports(1)[0]),
         }
         with sidecars(spec, environments[0], place_of(spec, 0, port, endpoints), words):
             hold = HOLD if spec.launcher == MPI else ()

@@ -21,7 +21,7 @@ from tests.containers.frameworks.stopping import stop_at
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
 OTHERS = [name for name in FRAMEWORKS if name != "pytorch" and not (load_framework(name).containers_only or load_framework(name).own_order)]
-"""bigdl is tested in tests/workflow/run/test_bigdl.py."""
+"""bigdl, in two processes, is tested in tests/workflow/run/test_bigdl.py."""
 MODELS_OF = {name: set(load_framework(name).supports.models) for name in FRAMEWORKS}
 WHOLE = [name for name in OTHERS if {"resnet18", "alexnet-caffe", "googlenet"} <= MODELS_OF[name]]
 """Those that have every kind of layer of networks for images."""
@@ -130,6 +130,24 @@ def test_every_kind_of_layer_is_that_of_pytorch(run_program: Run, name: str, bac
     done = run_program(2, "photos", framework=name, backend=backend, **keys)
     like = run_program(2, "photos", **keys)
     assert done.exit_codes == [0, 0], done.stderr
+    assert done.losses() == pytest.approx(like.losses(), rel=1e-5)
+    assert done.of("eval")[0]["loss"] == pytest.approx(like.of("eval")[0]["loss"], rel=1e-4)
+    ours, theirs = parameters(done), parameters(like)
+    assert distance(ours, theirs) < 1e-5
+    for what in ("running_mean", "running_var"):
+        np.testing.assert_allclose(ours[f"left.bn.{what}"], theirs[f"left.bn.{what}"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.long
+def test_every_kind_of_layer_of_bigdl_is_that_of_pytorch(run_program: Run, tmp_path: Path) -> None:
+    """It chooses its own order of the samples: with a batch that holds all of them, each step is the same all the same."""
+    optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01}
+    plain = network(3, 72, 3)
+    keys = {**plain, "model_layers": list(without_dropout(plain["model_layers"])), "optimizer": optimizer, "layout": "nchw"}
+    keys |= {"global_batch_size": 17, "steps": {"warmup": 0, "measured": 5}}
+    done = run_program(1, "one-batch", framework="bigdl", variables={"TMPDIR": str(tmp_path)}, **keys)
+    like = run_program(1, "one-batch", **keys)
+    assert done.exit_codes == [0], done.stderr
     assert done.losses() == pytest.approx(like.losses(), rel=1e-5)
     assert done.of("eval")[0]["loss"] == pytest.approx(like.of("eval")[0]["loss"], rel=1e-4)
     ours, theirs = parameters(done), parameters(like)

@@ -1,60 +1,106 @@
-"""A network from a layer list, as BigDL's layers one after the other."""
+"""A network from a layer list, as a graph of BigDL's layers."""
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Dict, Mapping, Sequence
 
 import numpy as np
 from bigdl.dllib.nn.layer import (
+    CAddTable,
     Dropout,
+    Input,
+    JoinTable,
     Linear,
     LogSoftMax,
+    Model,
     ReLU,
     Reshape,
-    Sequential,
     SpatialAveragePooling,
+    SpatialBatchNormalization,
     SpatialConvolution,
+    SpatialCrossMapLRN,
     SpatialMaxPooling,
 )
 from bigdl.dllib.optim.optimizer import L2Regularizer
+from slipway_program.parameters import RUNNING, Arrays
 
 Layer = Mapping[str, Any]
+OWN = (".weight", ".bias")
+RUNNING_OF_BIGDL = ("runningMean", "runningVar")
 
 
-def network(layers: Sequence[Layer], arrays: Mapping[str, np.ndarray], weight_decay: float) -> Any:
-    """With these weights. `weight_decay` is of weights alone, not of biases. Raises ValueError for what is no chain of these kinds."""
-    shapes = {layer["name"]: layer["shape_out"] for layer in layers}
-    net = Sequential()
-    for place, layer in enumerate(layers[1:]):
-        if layer["kind"] not in _KINDS or layer["inputs"] != [layers[place]["name"]]:
-            raise ValueError("layer %r (%s) is no link of a chain of %s" % (layer["name"], layer["kind"], ", ".join(_KINDS)))
-        decay = L2Regularizer(weight_decay) if weight_decay and layer["kind"] in ("conv", "linear") else None
-        net.add(_KINDS[layer["kind"]](layer, shapes[layer["inputs"][0]], decay))
-    net.add(LogSoftMax())
-    net.set_weights([to_bigdl(array) for array in arrays.values()])
-    return net
+class Network:
+    """The layers in their order; `graph` gives the logarithms of probabilities. `weight_decay` is of weights alone, not of biases, nor of
+    batch normalisation."""
 
+    def __init__(self, layers: Sequence[Layer], weight_decay: float) -> None:
+        shapes = {layer["name"]: layer["shape_out"] for layer in layers}
+        nodes = {layers[0]["name"]: Input()}
+        self._layers: Dict[str, Any] = {}
+        for layer in layers[1:]:
+            decay = L2Regularizer(weight_decay) if weight_decay and layer["kind"] in ("conv", "linear") else None
+            own = self._layers[layer["name"]] = _KINDS[layer["kind"]](layer, shapes[layer["inputs"][0]], decay)
+            nodes[layer["name"]] = own([nodes[name] for name in layer["inputs"]])
+        self._groups = {layer["name"]: layer["groups"] for layer in layers if layer["kind"] == "conv"}
+        self._batch_norms = [layer["name"] for layer in layers if layer["kind"] == "bn"]
+        self.graph = Model([nodes[layers[0]["name"]]], [LogSoftMax()([nodes[layers[-1]["name"]]])])
 
-def to_bigdl(array: np.ndarray) -> np.ndarray:
-    """From the canonical layout: a convolution has the groups as an axis of their own."""
-    return array[np.newaxis] if array.ndim == 4 else array
+    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Parameters and running statistics. A convolution has its groups as an axis of their own."""
+        for name, layer in self._layers.items():
+            own = [arrays[name + what] for what in OWN if name + what in arrays]
+            if name in self._groups:
+                own[0] = own[0].reshape(self._groups[name], -1, *own[0].shape[1:])
+            if own:
+                layer.set_weights(own)
+        for name in self._batch_norms:
+            mean, variance = (arrays[name + what] for what in RUNNING)
+            self._layers[name].set_running_mean(mean).set_running_std(variance)
+
+    def read(self, like: Mapping[str, np.ndarray]) -> Arrays:
+        """The same, by their names and in their shapes in `like`."""
+        found: Dict[str, Any] = {}
+        for name, layer in self._layers.items():
+            own = [name + what for what in OWN if name + what in like]
+            found.update(zip(own, layer.get_weights() if own else ()))
+        for name in self._batch_norms:
+            arrays = next(iter(self._layers[name].parameters().values()))
+            found.update((name + what, arrays[key]) for what, key in zip(RUNNING, RUNNING_OF_BIGDL))
+        return {name: np.asarray(found[name], np.float32).reshape(array.shape) for name, array in like.items()}
 
 
 def _conv(layer: Layer, before: Sequence[int], decay: Any) -> Any:
-    (height, width), (down, right), (rows, columns) = layer["kernel"], layer["stride"], layer["padding"]
-    sizes = (before[0], layer["shape_out"][0], width, height, right, down, columns, rows)
+    sizes = (before[0], layer["shape_out"][0], *_windows(layer))
     return SpatialConvolution(*sizes, n_group=layer["groups"], wRegularizer=decay, with_bias=layer["bias"])
 
 
 def _pool(layer: Layer, _: Sequence[int], __: Any) -> Any:
-    (height, width), (down, right), (rows, columns) = layer["kernel"], layer["stride"], layer["padding"]
-    kind = SpatialMaxPooling if layer["mode"] == "max" else SpatialAveragePooling
-    return kind(width, height, right, down, columns, rows)
+    if layer["mode"] == "max":
+        return SpatialMaxPooling(*_windows(layer), to_ceil=layer.get("ceil", False))
+    return SpatialAveragePooling(*_windows(layer))
 
 
-_KINDS = {
+def _windows(layer: Layer) -> Sequence[int]:
+    """Of each pair BigDL takes the columns first."""
+    return [number for key in ("kernel", "stride", "padding") for number in layer[key][::-1]]
+
+
+def _global_pool(_: Layer, before: Sequence[int], __: Any) -> Any:
+    return SpatialAveragePooling(before[2], before[1])
+
+
+def _lrn(layer: Layer, _: Sequence[int], __: Any) -> Any:
+    return SpatialCrossMapLRN(layer["size"], layer["alpha"], layer["beta"], layer["k"])
+
+
+_KINDS: Dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "pool": _pool,
+    "global_pool": _global_pool,
     "linear": lambda layer, before, decay: Linear(before[0], layer["shape_out"][0], wRegularizer=decay),
+    "bn": lambda layer, before, _: SpatialBatchNormalization(before[0], layer["epsilon"], layer["momentum"]),
+    "lrn": _lrn,
     "relu": lambda _, __, ___: ReLU(),
     "dropout": lambda layer, _, __: Dropout(layer["ratio"]),
-    "flatten": lambda layer, _, __: Reshape([layer["shape_out"][0]]),
+    "flatten": lambda layer, _, __: Reshape([layer["shape_out"][0]], True),
+    "add": lambda _, __, ___: CAddTable(),
+    "concat": lambda _, __, ___: JoinTable(1, 3),
 }

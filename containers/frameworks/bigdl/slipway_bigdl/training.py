@@ -24,13 +24,13 @@ from slipway_program.evaluation import evaluate
 from slipway_program.events import Events
 from slipway_program.failures import LossNotFinite
 from slipway_program.feed import start_reading
-from slipway_program.parameters import FILE_NAME, count_of, write_parameters
+from slipway_program.parameters import FILE_NAME, Arrays, count_of, write_parameters
 from slipway_program.plan import make_plan
 from slipway_program.provenance import common_provenance
 from slipway_program.trainer import Trainer
 
 from .lines import Lines
-from .network import network
+from .network import Network
 from .spark import cores_of, environment, memory_mib, wait_for
 
 VERSION = "2.4.0"
@@ -40,11 +40,11 @@ LAST_LINE_S = 10.0
 class Trained(Trainer):
     """The network on the driver, to evaluate with."""
 
-    def __init__(self, net: Any, mean: np.ndarray, scale: np.ndarray) -> None:
-        self._net, self._mean, self._scale = net, mean, scale
+    def __init__(self, graph: Any, mean: np.ndarray, scale: np.ndarray) -> None:
+        self._graph, self._mean, self._scale = graph.training(False), mean, scale
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
-        return np.asarray(self._net.forward(normalised(images, self._mean, self._scale)))
+        return np.asarray(self._graph.forward(normalised(images, self._mean, self._scale)))
 
     def total(self, values: np.ndarray) -> np.ndarray:
         return values
@@ -98,6 +98,19 @@ def share_of(mean: np.ndarray, scale: np.ndarray, parts: int) -> Any:
     return read
 
 
+def first_loss(cell: Mapping[str, Any], dataset: Any, arrays: Arrays, mean: np.ndarray, scale: np.ndarray) -> float:
+    """Of the first batch of the cell, in the shares of its processes, by each of which batch normalisation is. It has networks of its own:
+    convolutions of BigDL stay with the weights of their first pass, where the optimizer takes the network over after that."""
+    losses, world_size = [], cell["global_batch_size"] // cell["batch_size"]
+    for rank in range(world_size):
+        _, plan = make_plan(cell, dataset, rank, world_size)
+        images, labels = next(start_reading(dataset, plan, threads=1))
+        net = Network(cell["model_layers"], 0.0)
+        net.write(arrays)
+        losses.append(float(ClassNLLCriterion().forward(net.graph.forward(normalised(images, mean, scale)), labels + 1.0)))
+    return sum(losses) / world_size
+
+
 def run(cell: Mapping[str, Any], data: Path, out: Path, events: Events) -> int:
     """The exit code, 0."""
     dataset = slipway_reader.open_dataset(str(data))
@@ -112,7 +125,8 @@ def run(cell: Mapping[str, Any], data: Path, out: Path, events: Events) -> int:
     lines = Lines(events, steps)  # before the JVM is there, which prints where we do
     context = connect(cell, sys.argv[1], int(sys.argv[2]))
     constants = cell["optimizer"]
-    net = network(cell["model_layers"], arrays, constants["weight_decay"])
+    net = Network(cell["model_layers"], constants["weight_decay"])
+    net.write(arrays)
     events.emit(
         "run_start",
         rank=0,
@@ -125,30 +139,29 @@ def run(cell: Mapping[str, Any], data: Path, out: Path, events: Events) -> int:
         parameters=count_of(arrays),
         provenance=dict(common_provenance(), threads=cell["threads"], spark_version=context.version),
     )
-    batches = start_reading(dataset, plan, threads=1)
-    images, labels = next(batches)
-    lines.first_loss = float(ClassNLLCriterion().forward(net.forward(normalised(images, mean, scale)), labels + 1.0))
+    lines.first_loss = first_loss(cell, dataset, arrays, mean, scale)
     samples = context.parallelize(range(cell["nodes"]), cell["nodes"]).flatMap(share_of(mean, scale, cell["nodes"]))
     optimizer = Optimizer(
-        model=net,
+        model=net.graph,
         training_rdd=samples,
         criterion=ClassNLLCriterion(),
         optim_method=SGD(learningrate=constants["learning_rate"], momentum=constants["momentum"], dampening=0.0),
         end_trigger=MaxIteration(steps.total),
         batch_size=batch,
     )
+    optimizer.value.setCompressType("none")  # else it cuts weights and gradients to their first 16 bits, in one process too
     begin = time.perf_counter()
-    trained = optimizer.optimize()
+    optimizer.optimize()  # it puts what it has found into the same network
     train_s = time.perf_counter() - begin
     lines.wait(time.monotonic() + LAST_LINE_S)
     if lines.not_finite is not None:
         raise LossNotFinite("the loss of step %d is not finite" % lines.not_finite)
-    state = dict(zip(arrays, (np.asarray(array).reshape(start.shape) for array, start in zip(trained.get_weights(), arrays.values()))))
+    state = net.read(arrays)
     check_finite(state, steps.total)
     eval_s = None
     if plan.eval_split is not None:
         left = start_reading(dataset, plan._replace(first=plan.steps), threads=1)
-        eval_s = evaluate(Trained(trained, mean, scale), left, plan.eval_split, 0, plan.batch_size, events)
+        eval_s = evaluate(Trained(net.graph, mean, scale), left, plan.eval_split, 0, plan.batch_size, events)
     if cell["save_parameters"]:
         events.phase("checkpoint")
         events.emit("checkpoint", file=FILE_NAME, bytes=write_parameters(out / FILE_NAME, state, cell))
