@@ -59,7 +59,11 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"strategy": "fsdp"}}, ["base.strategy", "ddp, fsdp2, horovod", "did you mean 'fsdp2'"]),
         ({"base": {"reader": "native"}}, ["base.reader", "'pytorch' does not support reader 'native'; valid: slipway"]),
         ({"base": NATIVE}, ["base.reader", "layout hwc, which caffe does not read; valid: layout: caffe"]),
-        ({"base": {**NATIVE, "augmentation": "flip"}, **PLANES}, ["base.augmentation", "does not support augmentation 'flip'"]),
+        (
+            {"base": {**NATIVE, "augmentation": "flip"}, **PLANES},
+            ["base.augmentation", "with reader native Slipway does not see the images"],
+        ),
+        ({"base": {"framework": "bigdl", "augmentation": "flip"}}, ["base.augmentation", "'flip': it reads each sample once and keeps it"]),
         ({"base": {**NATIVE, "mode": "infer"}, **PLANES}, ["base.reader", "reads what is trained on, and the mode is infer"]),
         ({"base": {"framework": "jax", "strategy": "fsdp2"}}, ["base.strategy", "'jax' does not support strategy 'fsdp2'; valid: ddp"]),
         ({"base": {"strategy": "fsdp2"}, "axes": {"comm_hook": ["fp16"]}}, ["base.strategy", "has no hooks, found comm_hook 'fp16'"]),
