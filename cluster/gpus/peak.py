@@ -48,7 +48,7 @@ _SHEETS: Final = (
     ),
     _Sheet(
         names=("H200 NVL",),
-        source="NVIDIA H200 data sheet, 2024: half of the sparse numbers",
+        source="NVIDIA H200 product page, column H200 NVL: half of the sparse numbers",
         **{"fp32": 60, "tf32": 417.5, "fp16": 835.5, "bf16": 835.5},
     ),
     _Sheet(
@@ -63,7 +63,7 @@ _SHEETS: Final = (
     ),
     _Sheet(
         names=("H100 NVL",),
-        source="NVIDIA H100 data sheet, 2024: half of the sparse numbers",
+        source="NVIDIA H100 NVL data sheet, 2024: half of the sparse numbers",
         **{"fp32": 60, "tf32": 417.5, "fp16": 835.5, "bf16": 835.5},
     ),
     _Sheet(
