@@ -67,12 +67,13 @@ def load_framework(name: str) -> FrameworkSpec:
 def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:
     """Raise UnsupportedRequest if `spec` cannot run a cell with these keys (of SUPPORTED; others are ignored).
     The device `site`, not resolved yet, passes."""
-    check_words(f"framework {spec.name!r}", spec.supports, cell)
+    check_words(f"framework {spec.name!r}", spec.supports, cell, spec.why)
     check_strategy(cell)
 
 
-def check_words(who: str, supports: Any, cell: Mapping[str, object]) -> None:
-    """The same of any `supports` with the fields of spec.Supports; of a field that is None all words are right. `who`: for the message."""
+def check_words(who: str, supports: Any, cell: Mapping[str, object], why: Mapping[str, str] | None = None) -> None:
+    """The same of any `supports` with the fields of spec.Supports; of a field that is None all words are right. For the message: `who`, and
+    `why` it has not a word."""
     device = str(cell.get("device", "site"))
     for key, field in SUPPORTED.items():
         if key not in cell or (key == "device" and device == "site"):
@@ -80,7 +81,8 @@ def check_words(who: str, supports: Any, cell: Mapping[str, object]) -> None:
         value = str(cell[key])
         valid: tuple[str, ...] | None = getattr(supports, field)
         if valid is not None and value not in valid:
-            raise UnsupportedRequest(f"{who} does not support {key} {value!r}; {choices(value, valid)}")
+            because = f": {why[value]}" if why and value in why else ""
+            raise UnsupportedRequest(f"{who} does not support {key} {value!r}{because}; {choices(value, valid)}")
         needs_cuda: tuple[str, ...] = getattr(supports.cuda_only, field, ())
         if device == "cpu" and value in needs_cuda:
             left = [word for word in valid or () if word not in needs_cuda]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -86,12 +86,20 @@ class Supports(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Missing(Closed):
+    """Words that others support, and why not this one: who asks for one of them is told."""
+
+    words: Words
+    why: Text
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrameworkSpec(Closed):
     """A framework folder. `env`: renderings of the allocation as environment variables; `events`: who writes them (step_lines.py);
     `python`: the interpreter inside the image (the bare engine has its own); `packages`: what that interpreter must be able to import,
     as requirements; `python_version`: that of the framework's own environment, where Slipway's Python is too new for it; `command`: one
     process, with {python} and {folder} to fill in; `checkpoint`: whether the program writes a checkpoint when asked, and resumes from
-    one; `containers_only`: why it cannot run without a container; `own_order`:
+    one; `missing`: why `supports` has not what others have; `containers_only`: why it cannot run without a container; `own_order`:
     whether it chooses the order of the samples by itself."""
 
     name: Name
@@ -104,6 +112,7 @@ class FrameworkSpec(Closed):
     command: Words
     events: EventsWord | LogEvents
     supports: Supports
+    missing: Annotated[tuple[Missing, ...], SHORT] = ()
     packages: Words
     python_version: Annotated[str, PYTHON_VERSION] | None = None
     checkpoint: bool = False
@@ -123,8 +132,16 @@ class FrameworkSpec(Closed):
             kind, _ = events_of(self.events)
         except ValueError as error:
             raise ValueError(f"events: {error}") from error
+        supported = {word for one in fields(Supports) if isinstance(words := getattr(self.supports, one.name), tuple) for word in words}
+        if both := supported & self.why.keys():
+            raise ValueError(f"missing: found {sorted(both)!r}, which supports has; valid: one of the two")
         if kind != "program" and self.checkpoint:
             raise ValueError("checkpoint: found true, and a program that writes no events cannot tell of one; valid: false")
+
+    @property
+    def why(self) -> Mapping[str, str]:
+        """Of each word of `missing`."""
+        return {word: one.why for one in self.missing for word in one.words}
 
 
 def _is_placeholder(found: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.frameworks.facts import told
 from containers.frameworks.spec import FrameworkSpec
+from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
 from workflow.report.table import Column, Table, Value, text
 
@@ -25,19 +26,22 @@ COLUMNS: Final = (
     Column(key="release", title="Last release", number=False),
     Column(key="released", title="Month", number=False),
     Column(key="licence", title="Licence", number=False),
+    Column(key="networks", title="Networks", number=False, wrap=True),
     *(Column(key=f"verified_{key}", title=f"Verified: {title}", number=False, wrap=True) for key, title in ABLE.items()),
     *(Column(key=f"claimed_{key}", title=f"Claimed: {title}", number=False, wrap=True) for key, title in ABLE.items()),
     Column(key="verified_by", title="Verified by", number=False, wrap=True),
+    Column(key="missing", title="Not supported, and why", number=False, wrap=True),
     Column(key="sources", title="Claims and status by", number=False, wrap=True),
     Column(key="note", title="Note", number=False, wrap=True),
 )
 
 PARTS: Final = {
-    "Facts of the frameworks": ("version", "launcher", "status", "release", "released", "licence"),
+    "Facts of the frameworks": ("version", "launcher", "status", "release", "released", "licence", "networks"),
     "Verified: what a test of ours ran": tuple(f"verified_{key}" for key in ABLE),
     "Claimed: what the sources say, and we have not tried": tuple(f"claimed_{key}" for key in ABLE),
     "Verified by": ("verified_by",),
     "Never run by a test of ours": ("note",),
+    "Not supported, and why": ("missing",),
     "Sources of claims, status, release and licence": ("sources",),
 }
 """Title -> columns."""
@@ -88,9 +92,17 @@ def _row(spec: FrameworkSpec) -> tuple[Value, ...]:
     words = [spec.name, _version(spec), spec.launcher]
     words += ["", "", "", ""] if facts is None else [facts.status, facts.release, facts.released or "", facts.licence]
     verified = None if facts is None else facts.verified
-    words += [*told(verified).values(), *told(None if facts is None else facts.claimed).values()]
-    words += [verified.by if verified else "", "; ".join(facts.sources) if facts else "", _note(spec)]
+    words += [_networks(spec), *told(verified).values(), *told(None if facts is None else facts.claimed).values()]
+    missing = "; ".join(f"{', '.join(one.words)}: {one.why}" for one in spec.missing)
+    words += [verified.by if verified else "", missing, "; ".join(facts.sources) if facts else "", _note(spec)]
     return tuple(map(text, words))
+
+
+def _networks(spec: FrameworkSpec) -> str:
+    """How many of Slipway's it trains."""
+    able, tokens = set(spec.supports.models), set(of_tokens())
+    parts = {"images": set(MODELS) - tokens, "tokens": tokens}
+    return ", ".join(f"{len(able & names)} of {len(names)} for {what}" for what, names in parts.items())
 
 
 def _version(spec: FrameworkSpec) -> str:

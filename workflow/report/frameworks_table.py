@@ -110,10 +110,12 @@ def _with_model(analysis: Analysis, cell: CellResult, model: str) -> tuple[Value
 def _why(framework: str, model: str) -> str:
     """Why a study has no such cell."""
     try:
-        able = model in load_framework(framework).supports.models
+        spec = load_framework(framework)
     except ConfigError:
         return NOT_ASKED  # of another version, which had it
-    return NOT_ASKED if able else "not supported"
+    if model in spec.supports.models:
+        return NOT_ASKED
+    return f"not supported: {spec.why[model]}" if model in spec.why else "not supported"
 
 
 def _in_order(analysis: Analysis, lines: Sequence[Line]) -> list[Line]:

@@ -15,7 +15,7 @@ from workflow.study.loader import Document, read_document
 from workflow.study.places import Place
 
 FILE: Final = "framework.yaml"
-OF_OURS: Final = ("name", "python_version", "containers_only", "own_order", "facts")
+OF_OURS: Final = ("name", "python_version", "containers_only", "own_order", "missing", "facts")
 """Keys of the frameworks that Slipway brings along, which tell how they are installed, and what is known of them."""
 
 

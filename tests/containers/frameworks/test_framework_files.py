@@ -7,17 +7,17 @@ import re
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 import containers.frameworks
 from base.errors import ConfigError, UnsupportedRequest
-from containers.frameworks import FRAMEWORKS, check_supports, load_framework
+from containers.frameworks import FRAMEWORKS, SUPPORTED, check_supports, load_framework
 from containers.frameworks.environment import BESIDE
-from containers.frameworks.spec import FrameworkSpec, parse_framework
-from containers.models import MODELS
+from containers.frameworks.spec import Augmentation, FrameworkSpec, parse_framework
+from containers.models import MODELS, of_tokens
 from containers.placeholders import fill
 from containers.step_lines import StepLines, events_of
 
@@ -122,12 +122,54 @@ def test_it_supports_models_that_exist(spec: FrameworkSpec) -> None:
         assert set(getattr(spec.supports.cuda_only, field.name)) <= set(getattr(spec.supports, field.name))
 
 
+WITH_REASONS = ("mode", "model", "precision", "augmentation", "device")
+"""Keys of a cell by which frameworks differ in what somebody could have built; in others each has words of its own."""
+
+
+def words_for(key: str, spec: FrameworkSpec) -> set[str]:
+    return set(getattr(spec.supports, SUPPORTED[key]))
+
+
+def test_what_others_support_and_it_does_not_has_a_reason(spec: FrameworkSpec) -> None:
+    """And nothing else has one."""
+    known = {word for key in WITH_REASONS for name in FRAMEWORKS for word in words_for(key, load_framework(name))} | set(MODELS)
+    assert set(spec.why) == known - {word for key in WITH_REASONS for word in words_for(key, spec)}
+    assert len(spec.why) == sum(len(one.words) for one in spec.missing)
+
+
+def names_imported(path: Path, module: str) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text(), str(path)))
+    return {alias.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == module for alias in node.names}
+
+
+def test_whoever_trains_on_what_slipway_reads_has_images_that_are_augmented(spec: FrameworkSpec) -> None:
+    """slipway_program's plan does it: for those that its driver runs, and those that are given plain files."""
+    driven = any("run" in names_imported(path, "slipway_program.driver") for path in spec.folder.rglob("*.py"))
+    if driven or "slipway_program.raw_files" in spec.command:
+        assert spec.supports.augmentation == get_args(Augmentation)
+    else:
+        assert spec.name in ("pytorch", "bigdl", "dsstne"), "it reads by itself: say here that it does"
+
+
 def test_its_facts_name_a_test_that_is_there(spec: FrameworkSpec) -> None:
     assert spec.facts is not None, "slipway tables framework-facts needs a row"
     if spec.facts.verified is not None:
         assert all((ROOT / name).is_file() for name in spec.facts.verified.by.split(", "))
         assert spec.containers_only is None
         assert set(spec.facts.verified.devices) <= set(spec.supports.devices)
+
+
+def test_its_facts_tell_all_that_tests_hold(spec: FrameworkSpec) -> None:
+    assert spec.facts is not None
+    verified = spec.facts.verified
+    if verified is None:
+        assert spec.containers_only is not None
+        return
+    assert ("test_token_models.py" in verified.by) == bool(set(spec.supports.models) & set(of_tokens()))
+    assert ("test_native_readers.py" in verified.by) == ("native" in spec.supports.readers) == bool(verified.lmdb)
+    assert ("test_pytorch_strategies.py" in verified.by) == (len(spec.supports.strategies) > 1)
+    for strategy in spec.supports.strategies if len(spec.supports.strategies) > 1 else ():
+        assert {"ddp": "DistributedDataParallel", "fsdp2": "FSDP2", "horovod": "Horovod"}[strategy] in str(verified.data_parallel)
 
 
 def test_an_unknown_framework_gets_the_closest_one() -> None:
@@ -177,6 +219,11 @@ def test_an_unknown_framework_gets_the_closest_one() -> None:
             {"sidecars": [{"name": "a", "where": where, "command": ["x"]} for where in ("each", "head")]},
             "sidecars: expected each name once",
         ),
+        (
+            {"missing": [{"words": ["lenet", "vgg19"], "why": "x"}]},
+            r"missing: found \['lenet'\], which supports has; valid: one of the two",
+        ),
+        ({"missing": [{"words": ["vgg19"]}]}, r"missing\[0\]: the key 'why' is missing"),
         ({"supports": []}, r"supports: expected an object, found \[\]"),
     ],
 )
@@ -259,6 +306,24 @@ def test_a_cell_it_can_run_passes() -> None:
 def test_a_cell_it_cannot_run_is_refused(change: dict[str, Any], expected: str) -> None:
     with pytest.raises(UnsupportedRequest, match=expected):
         check_supports(load_framework("pytorch"), {**CELL, **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        (
+            "mxnet",
+            {"model": "lstm"},
+            r"'mxnet' does not support model 'lstm': its program builds networks for images alone; valid: alexnet, ",
+        ),
+        ("jax", {"device": "cuda"}, r"'jax' does not support device 'cuda': .*no GPU was at hand to try it on; valid: cpu"),
+        ("dl4j", {"model": "vgg16"}, r"'dl4j' does not support model 'vgg16': its program builds no dropout; valid: "),
+        ("bigdl", {"augmentation": "crop"}, r"augmentation 'crop': it reads each sample once and keeps it, .*; valid: none"),
+    ],
+)
+def test_who_asks_for_what_is_missing_is_told_why(name: str, change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UnsupportedRequest, match=expected):
+        check_supports(load_framework(name), {**CELL, **change})
 
 
 def test_the_command_is_filled_in() -> None:

@@ -79,6 +79,7 @@ def test_facts_of_all_frameworks_and_of_a_study(tmp_path: Path) -> None:
     for name, row in rows.items():
         verified = (facts := load_framework(name).facts) is not None and facts.verified is not None
         assert bool(row["verified_by"]) == verified
+        assert all(words.why in row["missing"] for words in load_framework(name).missing)
         assert row["note"].startswith("never run by a test of ours") == (facts is not None and not verified)
     program = {"name": "gpt", "command": ["x"], "version": 1}
     cells = [make_cell(framework="jax"), make_cell(framework="jax", program=program), make_cell(framework="of-another-version")]
