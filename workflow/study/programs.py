@@ -272,8 +272,7 @@ def program_faults(
             yield Fault(place=(*place, "folder"), message=f"found {program.folder!r}, {wrong_path}; valid: a directory")
         yield from _rendering_faults((*place, "env_from"), program)
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
-        if "/" in program.python:
-            yield from _path_faults((*place, "python"), program.python, folder)
+        yield from _path_faults((*place, "python"), program.python, folder)
         yield from _events_faults(place, program)
         yield from _too_many(place, program, commands.values())
         yield from _sidecar_faults(place, program)

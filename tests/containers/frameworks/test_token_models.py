@@ -97,9 +97,10 @@ def test_every_length_is_compiled_before_the_first_step(  # noqa: PLR0913 - all 
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("import logging\nlogging.basicConfig(format='%(created)f %(message)s')\n")
     variables = {**variables, "PYTHONPATH": f"{tmp_path}:{lib}"}
-    keys = {**CELLS["lstm"], "global_batch_size": 8, "mode": mode, "steps": {"warmup": 0, "measured": 12}}
+    keys = {**CELLS["lstm"], "global_batch_size": 8, "mode": mode, "optimizer": OPTIMIZER, "steps": {"warmup": 0, "measured": 12}}
     done = run_program(1, framework=framework, variables=variables, **keys)
     assert done.exit_codes == [0], done.stderr
+    assert done.losses()[:5] == pytest.approx(run_program(1, **keys).losses()[:5], rel=1e-5)  # and nothing was learned by it
     assert {step["tokens"] <= 8 * 4 for step in done.of("step")} == {True, False}  # both lengths came
     moments = [float(found) for found in re.findall(compiled, done.stderr[0])]
     (begin,) = (phase["time"] for phase in done.of("phase") if phase["phase"] == "train")
