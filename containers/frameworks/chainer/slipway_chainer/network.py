@@ -9,6 +9,8 @@ import numpy as np
 from chainer import functions
 from slipway_program.parameters import RUNNING
 
+from .token_network import KINDS
+
 Layer = Mapping[str, Any]
 Values = Mapping[str, Any]
 
@@ -26,10 +28,12 @@ class Network(chainer.Link):
                 setattr(self, name, parameter)
 
     def forward(self, images: np.ndarray) -> Any:
-        """Images [batch, channels, height, width], float32 -> [batch, classes]."""
+        """Images [batch, channels, height, width], float32 -> [batch, classes]; or token ids [batch, tokens] ->
+        [batch, tokens, vocabulary]."""
         values = {self._layers[0]["name"]: chainer.Variable(images)}
         for layer in self._layers[1:]:
-            own = {what: array for what in _NAMES if (array := self._find(f"{layer['name']}.{what}")) is not None}
+            whose = layer.get("embedding", layer["name"])
+            own = {what: array for what in _NAMES if (array := self._find(f"{whose}.{what}")) is not None}
             values[layer["name"]] = _KINDS[layer["kind"]](layer, own, *(values[read] for read in layer["inputs"]))
         return values[self._layers[-1]["name"]]
 
@@ -61,11 +65,11 @@ def _lrn(layer: Layer, _: Values, x: Any) -> Any:
     return functions.local_response_normalization(x, layer["size"], layer["k"], layer["alpha"] / layer["size"], layer["beta"])
 
 
-_NAMES = ("weight", "bias", "running_mean", "running_var")
+_NAMES = ("weight", "bias", "running_mean", "running_var", "weight_ih", "weight_hh")
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "pool": _pool,
-    "linear": lambda _, own, x: functions.linear(x, own["weight"], own.get("bias")),
+    "linear": lambda _, own, x: functions.linear(x, own["weight"], own.get("bias"), n_batch_axes=x.ndim - 1),
     "flatten": lambda _, __, x: functions.reshape(x, (len(x), -1)),
     "bn": _bn,
     "global_pool": lambda _, __, x: functions.mean(x, axis=(2, 3), keepdims=True),
@@ -74,4 +78,5 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "dropout": lambda layer, _, x: functions.dropout(x, layer["ratio"]),
     "relu": lambda _, __, x: functions.relu(x),
     "add": lambda _, __, first, second: first + second,
+    **KINDS,
 }

@@ -7,6 +7,7 @@ from typing import Any, Mapping
 import chainer
 import chainermn
 import numpy as np
+import slipway_reader
 from slipway_program.mpi import MpiTrainer
 from slipway_program.normalised import Normalised
 from slipway_program.parameters import Arrays
@@ -24,7 +25,8 @@ class ChainerTrainer(MpiTrainer):
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
         self._exchange = chainermn.create_communicator("naive", self.ranks)
-        self._normalised = Normalised(dataset)
+        of_tokens = isinstance(dataset, slipway_reader.Sequences)
+        self._normalised = np.ascontiguousarray if of_tokens else Normalised(dataset)
         self._network = Network(cell["model_layers"], start)
         self._drops = drops(cell["model_layers"])
         constants: Mapping[str, float] = cell["optimizer"]
@@ -37,7 +39,7 @@ class ChainerTrainer(MpiTrainer):
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         if self._drops:
             np.random.seed(self.dropout_seed)  # Chainer draws from it on CPUs
-        loss = chainer.functions.softmax_cross_entropy(self._network(self._normalised(images)), labels.astype(np.int32))
+        loss = _mean_loss(self._network(self._normalised(images)), labels.astype(np.int32))
         self._network.cleargrads()
         loss.backward()
         if self.ranks.size > 1:
@@ -62,3 +64,13 @@ class ChainerTrainer(MpiTrainer):
             array[...] = state[name]
         for name, array in self.momentum().items():
             array[...] = momentum[name]
+
+
+def _mean_loss(outputs: Any, labels: np.ndarray) -> Any:
+    """Of all samples alike; that of a sequence is the mean over its tokens."""
+    functions = chainer.functions
+    if labels.ndim == 1:
+        return functions.softmax_cross_entropy(outputs, labels)
+    flat = functions.reshape(outputs, (labels.size, -1))
+    losses = functions.reshape(functions.softmax_cross_entropy(flat, labels.ravel(), reduce="no"), labels.shape)
+    return functions.mean(functions.sum(losses, axis=1) / (labels >= 0).sum(axis=1).astype(np.float32))

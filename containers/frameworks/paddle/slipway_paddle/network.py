@@ -8,36 +8,48 @@ from typing import Any
 import numpy as np
 import paddle
 from paddle.nn import functional
+from paddle.nn.initializer import Constant
 from slipway_program.parameters import RUNNING
+
+from .token_network import KINDS, Lstm, times
 
 Layer = Mapping[str, Any]
 Tensors = Mapping[str, Any]
 
 
 class Network(paddle.nn.Layer):
-    """The layers in their order. `tensors`: parameters and running statistics by name, all zero at first, in Paddle's shapes."""
+    """The layers in their order. `tensors`: parameters and running statistics by name, which whoever made it sets."""
 
     def __init__(self, layers: Sequence[Layer], arrays: Mapping[str, np.ndarray]) -> None:
         super().__init__()
         self._layers = layers
+        shapes = {layer["name"]: layer["shape_out"] for layer in layers}
+        self._lstms = {
+            layer["name"]: Lstm(shapes[layer["inputs"][0]][-1], layer["shape_out"][-1]) for layer in layers if layer["kind"] == "lstm"
+        }
+        of_lstms = {f"{layer}.{name}": tensor for layer, lstm in self._lstms.items() for name, tensor in lstm.named.items()}
         self.tensors: dict[str, Any] = {}
         for name, array in arrays.items():
-            shape = to_paddle(array).shape
             if name.endswith(RUNNING):
-                self.tensors[name] = paddle.zeros(shape)
-            else:
-                self.tensors[name] = self.create_parameter(shape, default_initializer=paddle.nn.initializer.Constant(0.0))
-                self.add_parameter(name.replace(".", "/"), self.tensors[name])  # Paddle allows no dots in names
+                self.tensors[name] = paddle.zeros(array.shape)
+                continue
+            made = of_lstms.get(name)
+            self.tensors[name] = self.create_parameter(array.shape, default_initializer=Constant(0.0)) if made is None else made
+            self.add_parameter(name.replace(".", "/"), self.tensors[name])  # Paddle allows no dots in names
 
     def forward(self, images: Any) -> Any:
-        """Images [batch, channels, height, width], float32 -> [batch, classes]."""
+        """Images [batch, channels, height, width], float32 -> [batch, classes]; or token ids [batch, tokens] ->
+        [batch, tokens, vocabulary]."""
         values = {self._layers[0]["name"]: images}
         for layer in self._layers[1:]:
             name = layer["name"]
-            own = {what: self.tensors[f"{name}.{what}"] for what in _NAMES if f"{name}.{what}" in self.tensors}
+            whose = layer.get("embedding", name)
+            own = {what: self.tensors[key] for what in _NAMES if (key := f"{whose}.{what}") in self.tensors}
             inputs = [values[read] for read in layer["inputs"]]
             if layer["kind"] == "bn" and self.training:
                 values[name] = _bn_in_training(layer, own, inputs[0])
+            elif layer["kind"] == "lstm":
+                values[name] = self._lstms[name](inputs[0])
             elif layer["kind"] == "dropout" and self.training:
                 values[name] = functional.dropout(inputs[0], layer["ratio"])
             else:
@@ -45,9 +57,9 @@ class Network(paddle.nn.Layer):
         return values[self._layers[-1]["name"]]
 
 
-def to_paddle(array: np.ndarray) -> np.ndarray:
-    """From the canonical layout, or back: Paddle has (in, out) where the other has (out, in), and OIHW as it is."""
-    return array.T if array.ndim == 2 else array
+def _linear(layer: Layer, own: Tensors, x: Any) -> Any:
+    x = times(x, own["weight"])
+    return x + own["bias"] if layer["bias"] else x
 
 
 def _conv(layer: Layer, own: Tensors, x: Any) -> Any:
@@ -85,7 +97,7 @@ _NAMES = ("weight", "bias", "running_mean", "running_var")
 _KINDS: dict[str, Callable[..., Any]] = {
     "conv": _conv,
     "pool": _pool,
-    "linear": lambda _, own, x: functional.linear(x, own["weight"], own.get("bias")),
+    "linear": _linear,
     "flatten": lambda _, __, x: x.flatten(1),
     "bn": _bn,
     "global_pool": lambda _, __, x: x.mean((2, 3), keepdim=True),
@@ -94,4 +106,5 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "dropout": lambda _, __, x: x,
     "relu": lambda _, __, x: functional.relu(x),
     "add": lambda _, __, first, second: first + second,
+    **KINDS,
 }

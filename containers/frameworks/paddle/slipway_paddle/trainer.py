@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import paddle
+import slipway_reader
 from paddle import distributed
 from slipway_program.parameters import RUNNING, Arrays, trained
 from slipway_program.trainer import Trainer, drops
 
 from .communication import join_ranks
-from .network import Network, to_paddle
+from .network import Network
 
 
 class PaddleTrainer(Trainer):
@@ -23,16 +24,19 @@ class PaddleTrainer(Trainer):
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
         self._world_size = join_ranks()
-        self._mean = paddle.to_tensor(np.asarray(dataset.mean, np.float32))
-        self._scale = paddle.to_tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
+        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
+        if not self._of_tokens:
+            self._mean = paddle.to_tensor(np.asarray(dataset.mean, np.float32))
+            self._scale = paddle.to_tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
         self._network = Network(cell["model_layers"], start)
         self._drops = drops(cell["model_layers"])
         self._tensors = self._network.tensors
         self._running = [tensor for name, tensor in self._tensors.items() if name.endswith(RUNNING)]
         constants: Mapping[str, float] = cell["optimizer"]
-        for weight in self._network.parameters():
+        weights = list(trained(self._tensors).values())
+        for weight in weights:
             weight.regularizer = paddle.regularizer.L2Decay(constants["weight_decay"] if weight.ndim > 1 else 0.0)
-        self._optimizer = paddle.optimizer.Momentum(constants["learning_rate"], constants["momentum"], self._network.parameters())
+        self._optimizer = paddle.optimizer.Momentum(constants["learning_rate"], constants["momentum"], weights)
         self.restore(start, {name: np.zeros_like(array) for name, array in trained(start).items()})
         self._model = paddle.DataParallel(self._network) if self._world_size > 1 else self._network
 
@@ -40,10 +44,10 @@ class PaddleTrainer(Trainer):
         self._network.train()
         if self._drops:
             paddle.seed(self.dropout_seed)
-        loss = paddle.nn.functional.cross_entropy(self._model(self._normalised(images)), paddle.to_tensor(labels))
+        loss = _mean_loss(self._model(self._normalised(images)), paddle.to_tensor(labels))
         loss.backward()
         self._optimizer.step()
-        self._optimizer.clear_grad()
+        self._network.clear_gradients()
         if self._world_size > 1 and self._running:
             self._take_running_of_rank_0()
         return loss
@@ -56,8 +60,9 @@ class PaddleTrainer(Trainer):
             tensor.set_value(part)
 
     def _normalised(self, images: np.ndarray) -> Any:
-        """Mean 0 and deviation 1 over the training split; channels first."""
-        return ((paddle.to_tensor(images).astype("float32") - self._mean) * self._scale).transpose((0, 3, 1, 2))
+        """Mean 0 and deviation 1 over the training split; channels first. Token ids as they are."""
+        found = paddle.to_tensor(images)
+        return found if self._of_tokens else ((found.astype("float32") - self._mean) * self._scale).transpose((0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         self._network.eval()
@@ -76,19 +81,27 @@ class PaddleTrainer(Trainer):
         return found
 
     def state(self) -> Arrays:
-        return {name: to_paddle(tensor.numpy()) for name, tensor in self._tensors.items()}
+        return {name: tensor.numpy() for name, tensor in self._tensors.items()}
 
     def momentum(self) -> Arrays:
         found = self._optimizer.state_dict()
-        return {name: to_paddle(np.asarray(found[_velocity(tensor)])) for name, tensor in trained(self._tensors).items()}
+        return {name: np.asarray(found[_velocity(tensor)]) for name, tensor in trained(self._tensors).items()}
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
         for name, tensor in self._tensors.items():
-            tensor.set_value(to_paddle(state[name]))
-        self._optimizer.set_state_dict({_velocity(self._tensors[name]): to_paddle(array) for name, array in momentum.items()})
+            tensor.set_value(state[name])
+        self._optimizer.set_state_dict({_velocity(self._tensors[name]): array for name, array in momentum.items()})
 
     def provenance(self) -> dict[str, Any]:
         return {"backend": "gloo" if self._world_size > 1 else None}
+
+
+def _mean_loss(outputs: Any, labels: Any) -> Any:
+    """Of all samples alike; that of a sequence is the mean over its tokens."""
+    if labels.ndim == 1:
+        return paddle.nn.functional.cross_entropy(outputs, labels)
+    losses = paddle.nn.functional.cross_entropy(outputs, labels, ignore_index=-1, reduction="none").reshape(labels.shape)
+    return (losses.sum(1) / (labels >= 0).astype("float32").sum(1)).mean()
 
 
 def _velocity(tensor: Any) -> str:
