@@ -14,6 +14,7 @@ from typing import Any, Final
 from base.errors import ConfigError, UnsupportedRequest
 from base.names import choices
 from containers.frameworks.spec import FrameworkSpec, read_framework
+from containers.models import reads_tokens
 
 _HERE: Final = Path(__file__).resolve().parent
 _NAMES: Final = (
@@ -78,6 +79,8 @@ def check_words(who: str, supports: Any, cell: Mapping[str, object], why: Mappin
     for key, field in SUPPORTED.items():
         if key not in cell or (key == "device" and device == "site"):
             continue
+        if key == "layout" and reads_tokens(str(cell.get("model"))):
+            continue  # which is an order of pixels
         value = str(cell[key])
         valid: tuple[str, ...] | None = getattr(supports, field)
         if valid is not None and value not in valid:

@@ -194,6 +194,7 @@ def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     device = device_of(keys["device"], maker.site)
     asked = {key: {"device": device, key: device if key == "device" else keys[key]} for key in SUPPORTED}
+    asked["layout"]["model"] = keys["model"]  # which may have no use for one
     if keys["program"] is not None:
         return _check_supports_of_program(keys["program"], maker.supports.get(keys["program"]), asked)
     try:

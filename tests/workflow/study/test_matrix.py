@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError
+from containers.frameworks import FRAMEWORKS, load_framework
+from containers.models import of_tokens
 from tests.workflow.study.studies import changed, load
+from workflow.run.framework import describe_framework
 from workflow.study.cell import Cell
 from workflow.study.model import CellKeys
 from workflow.study.study import Study
@@ -207,6 +210,17 @@ def test_the_baseline_is_the_smallest_unless_stated(tmp_path: Path) -> None:
 def test_a_cell_travels_through_json(tmp_path: Path) -> None:
     cell = load(tmp_path, changed()).cells[0]
     assert Cell.from_json({**cell.to_json(), "schema": "slipway.cell/1", "run_id": "x"}) == cell
+
+
+@pytest.mark.parametrize("model", of_tokens())
+def test_token_ids_have_no_layout_that_a_framework_could_ask_for(tmp_path: Path, model: str) -> None:
+    """Each that builds the network trains it in one study with the others, also those that have images in one layout only."""
+    builds = [name for name in FRAMEWORKS if model in load_framework(name).supports.models]
+    text = {"source": "text", "path": str(tmp_path), "sequence_length": 16}
+    study = load(tmp_path, changed(datasets={"digits": text}, axes={"model": [model], "batch_size": [32], "framework": builds}))
+    assert {cell.framework for cell in study.cells} == set(builds) >= {"pytorch", "tensorflow"}
+    for cell in study.cells:
+        assert describe_framework(cell, "cpu").name == cell.framework
 
 
 def test_thousands_of_cells(tmp_path: Path) -> None:
