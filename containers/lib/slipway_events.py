@@ -38,8 +38,9 @@ STARTED: "List[Run]" = []
 """The run of this process, from its start on."""
 Counts = Dict[str, int]
 """`samples`, and `tokens` where they are told."""
-Finished = Tuple[int, float, Optional[float], Counts, Optional[float]]
-"""Number, seconds, seconds that it waited for its batches where that is known, what it had of samples and tokens, loss."""
+Finished = Tuple[float, int, float, Optional[float], Counts, Optional[float]]
+"""When it ended by the monotonic clock, number, seconds, seconds that it waited for its batches where that is known, what it had of samples
+and tokens, loss."""
 STEP_LINE = '{"event": "step", "time": %r, "monotonic_ns": %d, "step": %d, "measured": %s, "seconds": %r%s}\n'
 """Written as it stands: the json module takes several times as long."""
 TOGETHER = 0.1
@@ -55,25 +56,26 @@ class LossNotFinite(ArithmeticError):
 
 
 class HostClock:
-    """A step has ended when its loss can be read, and without one when the loop comes around."""
+    """A step has ended when its loss can be read, and without one when the loop comes around. `finished`: those that have ended, until they
+    are taken from here."""
 
     def __init__(self) -> None:
         self.last = 0.0
+        self.finished: List[Finished] = []
 
     def begin(self) -> None:
         """The next step begins now."""
-        self.last = time.perf_counter()
+        self.last = time.monotonic()
 
-    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> List[Finished]:
-        """The steps that have ended since the last call."""
+    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
+        """The program is at the end of a step."""
         value = None if loss is None else plain_number(loss)
-        now = time.perf_counter()
-        seconds, self.last = now - self.last, now
-        return [(number, seconds, input_s, counts, value)]
+        now = time.monotonic()
+        self.finished.append((now, number, now - self.last, input_s, counts, value))
+        self.last = now
 
-    def drain(self) -> List[Finished]:
-        """Wait for all; the steps that were not returned yet."""
-        return []
+    def drain(self) -> None:
+        """Wait until all steps that the program has done have ended."""
 
 
 class LateClock(HostClock):
@@ -83,14 +85,14 @@ class LateClock(HostClock):
         HostClock.__init__(self)
         self.waiting: Optional[Tuple[int, Optional[float], Counts, Any]] = None
 
-    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> List[Finished]:
-        finished = self.drain()
+    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
+        self.drain()
         self.waiting = (number, input_s, counts, loss)
-        return finished
 
-    def drain(self) -> List[Finished]:
+    def drain(self) -> None:
         waiting, self.waiting = self.waiting, None
-        return [] if waiting is None else HostClock.end(self, *waiting)
+        if waiting is not None:
+            HostClock.end(self, *waiting)
 
 
 class CudaClock:
@@ -100,6 +102,7 @@ class CudaClock:
         self.torch = torch
         self.pending: Deque[Tuple[int, Optional[float], Counts, Any, Any]] = deque()
         self.last: Any = None
+        self.finished: List[Finished] = []
 
     def begin(self) -> None:
         """The next step begins when all before it has been computed."""
@@ -112,31 +115,30 @@ class CudaClock:
         event.record()
         return event
 
-    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> List[Finished]:
-        """The steps that have ended since the last call."""
+    def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
+        """The program is at the end of a step, and the device will be."""
         if hasattr(loss, "detach"):
             loss = loss.detach()
             if loss.is_cuda:
                 pinned = self.torch.empty((), dtype=loss.dtype, pin_memory=True)
                 loss = pinned.copy_(loss.reshape(()), non_blocking=True)
         self.pending.append((number, input_s, counts, loss, self.mark()))
-        return self.pick_up()
+        self.pick_up()
 
-    def drain(self) -> List[Finished]:
-        """Wait for all; the steps that were not returned yet."""
+    def drain(self) -> None:
+        """Wait until all steps that the program has done have ended."""
         if self.pending:
             self.pending[-1][4].synchronize()
-        return self.pick_up()
+        self.pick_up()
 
-    def pick_up(self) -> List[Finished]:
+    def pick_up(self) -> None:
         """Those whose event has come."""
-        finished = []
         while self.pending and self.pending[0][4].query():
             number, input_s, counts, loss, event = self.pending.popleft()
             seconds = self.last.elapsed_time(event) / 1000.0
             self.last = event
-            finished.append((number, seconds, input_s, counts, None if loss is None else plain_number(loss)))
-        return finished
+            value = None if loss is None else plain_number(loss)
+            self.finished.append((time.monotonic(), number, seconds, input_s, counts, value))
 
 
 class Run:
@@ -162,10 +164,9 @@ class Run:
         self.measured_s = 0.0
         self.memory: Dict[str, Any] = {}
         self.inside_epochs = False
-        self.asked: Optional[float] = None
+        self.asked = 0.0
         self.input_s: Optional[float] = None
         self.under_way: Counts = {}
-        self.unwritten: List[Tuple[float, Finished]] = []
         self.written = 0.0
         self.stage = "init"
         self.evaluating_since: Optional[float] = None
@@ -264,19 +265,18 @@ class Run:
                 yield batch
             return
         self.begin()
+        total = self.totals()[0]
+        same = None if callable(samples) or callable(tokens) else self.counts(None, samples, tokens)
         while not self.all_done():
             before = self.step
-            batches = iter(loader)
             self.wants_batch()
-            while not self.all_done():
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    break
-                self.has_batch()
+            for batch in loader:
+                self.input_s = time.monotonic() - self.asked
                 yield batch
-                self.under_way = self.counts(batch, samples, tokens)
+                self.under_way = same or self.counts(batch, samples, tokens)
                 self.step_done()
+                if self.step >= total:
+                    break
             if self.step == before:
                 raise RuntimeError("the loader gave no batch, and %d of %d steps are done" % (self.step, self.totals()[0]))
             if self.inside_epochs:
@@ -284,13 +284,13 @@ class Run:
 
     def wants_batch(self) -> None:
         """From now on the step waits for a batch."""
-        self.asked = time.perf_counter()
+        self.asked = time.monotonic()
 
     def has_batch(self) -> None:
         """The batch is there. Where a library does not tell when, nothing is known of the wait."""
-        if self.asked is not None:
-            self.input_s = (self.input_s or 0.0) + time.perf_counter() - self.asked
-            self.asked = None
+        if self.asked:
+            self.input_s = (self.input_s or 0.0) + time.monotonic() - self.asked
+            self.asked = 0.0
 
     def batch_done(self, batch: Any, samples: Amount = None, tokens: Amount = None, loss: Any = None) -> None:
         """A batch was computed; a step has several of them where gradients are accumulated, and their losses are parts of its own."""
@@ -301,18 +301,23 @@ class Run:
                 self.current = loss if self.current is None else self.current + loss
 
     def step_done(self) -> None:
-        """The optimizer's step is done, with all batches since the last one."""
-        if self.plan is None or self.step >= self.plan[0]:
+        """The optimizer's step is done, with all batches since the last one. What is done here is done for every step, after its code and
+        its values have left the caches: it is little, and `write_steps` does the rest for many steps at once."""
+        plan, number = self.plan, self.step
+        if plan is None or number >= plan[0]:
             return
-        number, self.step = self.step, self.step + 1
-        ended = (number, self.input_s, self.under_way, self.current)
+        self.step = number + 1
+        self.clock.end(number, self.input_s, self.under_way, self.current)
         self.input_s, self.under_way, self.current = None, {}, None
-        self.report(self.clock.end(*ended))
-        if self.step >= self.plan[0]:
-            self.end()
-        elif self.step in self.plan:
-            self.at_mark()
-        self.asked = time.perf_counter()
+        if self.step in plan:
+            if self.step < plan[0]:
+                self.at_mark()
+            else:
+                self.end()
+        self.asked = time.monotonic()
+        if self.asked - self.written > TOGETHER:
+            self.write_steps()
+            self.asked = time.monotonic()
 
     def needs(self, possible: float, setting: str) -> None:
         """Of a library that ends after `possible` steps by itself, because of this setting: ValueError where the study asks for more."""
@@ -340,7 +345,7 @@ class Run:
         self.plan = plan_steps(self.cell, self.step)
         self.clock = make_clock(self.cell.get("device"))
         self.tell_start()
-        self.begun = time.perf_counter()
+        self.begun = time.monotonic()
         if self.step < self.plan[1]:
             self.go_on_to("warmup")
         self.clock.begin()
@@ -362,49 +367,44 @@ class Run:
         """Where the measured window begins or ends, the device has computed all before; all ranks begin it together."""
         _, first, end = self.totals()
         if self.step in (first, end) and self.window[0 if self.step == first else 1] == 0.0:
-            self.report(self.clock.drain())
+            self.clock.drain()
             if self.step == first:
                 barrier()
                 self.go_on_to("train")
             self.clock.begin()
-            self.window[0 if self.step == first else 1] = time.perf_counter()
+            self.window[0 if self.step == first else 1] = time.monotonic()
             if self.step == end:
                 self.memory = peak_memory(self.cell.get("device"))
 
-    def report(self, finished: List[Finished]) -> None:
-        """Steps that have ended; those of a tenth of a second are written together, since the code for it has left the caches meanwhile."""
-        now = time.monotonic()
-        for step in finished:
-            self.unwritten.append((now, step))
-        if now - self.written > TOGETHER:
-            self.write_steps()
-
     def write_steps(self) -> None:
-        """A line per step that has ended and has none yet."""
+        """A line per step that has ended and has none yet, all together."""
         self.written = time.monotonic()
-        unwritten, self.unwritten = self.unwritten, []
-        if self.file is None:
+        if self.clock is None or self.file is None:
             return
+        finished, self.clock.finished = self.clock.finished, []
         _, first, end = self.totals()
         since = time.time() - self.written
-        for ended, (number, seconds, input_s, counts, loss) in unwritten:
+        lines: List[str] = []
+        for ended, number, seconds, input_s, counts, loss in finished:
             told = "" if input_s is None else ', "input_s": %r' % min(input_s, seconds)
             for name, count in counts.items():
                 told += ', "%s": %d' % (name, count)
             if loss is not None:
                 if not math.isfinite(loss):
+                    self.file.write("".join(lines))
                     raise LossNotFinite("the loss of step %d is %r" % (number, loss))
                 told += ', "loss": %r, "loss_scope": "local"' % loss
             measured = first <= number < end
             if measured:
                 self.measured_s += seconds
-            self.file.write(STEP_LINE % (since + ended, int(ended * 1e9), number, "true" if measured else "false", seconds, told))
+            lines.append(STEP_LINE % (since + ended, int(ended * 1e9), number, "true" if measured else "false", seconds, told))
+        self.file.write("".join(lines))
 
     def end(self) -> None:
         """After the last step."""
-        self.report(self.clock.drain())
+        self.clock.drain()
         self.write_steps()
-        now = time.perf_counter()
+        now = time.monotonic()
         if self.window[1] == 0.0:
             self.window[1] = now
             self.memory = peak_memory(self.cell.get("device"))
@@ -414,7 +414,7 @@ class Run:
     def checkpoint(self, file: str, step: int, resumable: bool = True) -> None:
         """A checkpoint lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
         if self.clock is not None:
-            self.report(self.clock.drain())
+            self.clock.drain()
         self.emit("checkpoint", file=os.path.basename(file), bytes=os.path.getsize(file), step=step, resumable=resumable)
 
     def finish(self, **fields: Any) -> None:
