@@ -57,8 +57,7 @@ def test_a_server_has_no_network_but_its_loopback_and_its_socket_is_outside(sess
 
 def test_a_shell_is_inside_of_the_container(sessions: Sessions, acting: Engine, image: str) -> None:
     words = ("shell", "--image", image, "--time", "5m", "--push")
-    found = sessions.start(*words, stdin="echo $SLIPWAY_OUT $((6*7)) > answer; ls /programs >> answer; exit 3\n")
-    assert found.returncode == 3, found.stderr
+    assert sessions.type(*words, lines="echo $SLIPWAY_OUT $((6*7)) > answer; ls /programs >> answer; exit 3\n") == 3
     (directory,) = sessions.all()
     wait(lambda: sessions.state()["stage"] == "ended")
     answer = (directory / "files" / "work" / "answer").read_text().splitlines()

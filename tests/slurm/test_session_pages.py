@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Final
@@ -17,9 +18,10 @@ from PIL import Image
 
 from tests.cluster.ssh import sshd
 from tests.minicluster import Cluster, missing_here
-from tests.minicluster.terminal import Terminal
+from tests.minicluster.spec import USER
 from tests.slurm.desk import Desk
 from tests.slurm.pages import LIMIT_S, assert_nobody_else_gets_anything, opened, places_of_token, screenshot, session, settle, slipway
+from tests.terminal import Terminal
 from tests.workflow.report.browser import Browser
 
 pytestmark = [
@@ -181,7 +183,7 @@ def compute(page: Browser, text: str) -> None:
 def test_a_shell_over_ssh_is_told_before_its_time_is_over(desk: Desk) -> None:
     """Typed on the login node, in a terminal."""
     words = ["slipway", "session", "shell", "--time", "120s", "--gpus", "0", "--site", str(desk.cluster.site_file)]
-    terminal = Terminal(desk.cluster, words)
+    terminal = Terminal(partial(desk.cluster.popen, "login", words, user=USER, cwd=desk.cluster.spec.home))
     try:
         terminal.until(r"\$ ")
         terminal.type("echo $((6*7)) on $(hostname)\n")

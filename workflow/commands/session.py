@@ -53,6 +53,13 @@ LAST_LINES: Final = 20
 SSH_FAILED: Final = 255
 PIECE: Final = 1 << 20
 NOT_BEGUN: Final = "it was cancelled before it had begun"
+NO_TERMINAL: Final = (
+    "a shell needs a terminal, and standard input is none; valid: `ssh -t HOST slipway session shell`; "
+    "`slipway session shell --detach`, to be entered later by `slipway session attach`; `slipway session run -- bash SCRIPT`"
+)
+BY_SSH_ALONE: Final = (
+    "the shell is entered by ssh to its node, which must let you in while your job runs there: {} has no other way to give it a terminal"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +84,7 @@ class Wanted:
 def start(name: str, study_path: Path, site_name: str | None, words: Sequence[str], wanted: Wanted) -> None:
     """Start one, wait until it answers, and say how it is reached. Raises SlipwayError."""
     kind = KINDS[name]
-    if words and kind == "shell":
-        raise ConfigError(f"a shell takes no command; `slipway session run -- {shlex.join(words)}` runs one")
-    if not words and kind in ("run", "program"):
-        raise ConfigError(f"slipway session {name}: no command; valid: slipway session {name} ... -- COMMAND")
+    _refuse_typed(name, kind, words, wanted.detach)
     needs_study = wanted.dataset is not None or (kind == "tensorboard" and wanted.logdir is None and not words)
     study = told_study(study_path, site_name) if needs_study or study_path.is_file() else None
     site = load_site(site_name) if study is None else study.site
@@ -93,12 +97,15 @@ def start(name: str, study_path: Path, site_name: str | None, words: Sequence[st
     if jobs is not None and size is not None:
         refuse_unreachable(jobs)
         _refuse_what_never_starts(jobs, size)
+    if (only := by_ssh_alone(asked)) is not None:
+        show.aside(only)
     directory = starting.create(asked)
     try:
         if kind == "tensorboard" and study is not None and asked.mounts and wanted.logdir is None:
             _export(study, Path(asked.mounts[0][0]))
-        with waiting("image: pinning and archiving"):
-            starting.pin_image(asked, directory)
+        if in_container(site.engine):
+            with waiting("image: pinning and archiving"):
+                starting.pin_image(asked, directory)
         job_id = starting.submit(asked, directory, size)
     except BaseException:  # a job that was submitted nevertheless ends at once: its directory is gone
         with contextlib.suppress(OSError):
@@ -116,6 +123,23 @@ def start(name: str, study_path: Path, site_name: str | None, words: Sequence[st
     if kind == "shell":
         enter(seen)
     _say_reached(seen, wanted.login)
+
+
+def _refuse_typed(name: str, kind: Kind, words: Sequence[str], detach: bool) -> None:
+    if words and kind == "shell":
+        raise ConfigError(f"a shell takes no command; `slipway session run -- {shlex.join(words)}` runs one")
+    if not words and kind in ("run", "program"):
+        raise ConfigError(f"slipway session {name}: no command; valid: slipway session {name} ... -- COMMAND")
+    if kind == "shell" and not detach and not os.isatty(0):
+        raise ConfigError(NO_TERMINAL)
+
+
+def by_ssh_alone(asked: Asked) -> str | None:
+    """Pure: what to know of a shell of a scheduler that has no other way to its node, before it holds one."""
+    jobs = jobs_of(asked.site.scheduler)
+    if asked.kind != "shell" or jobs is None or jobs.enter_words("0", "node"):
+        return None
+    return BY_SSH_ALONE.format(asked.site.scheduler)
 
 
 def _asked(kind: Kind, study: Study | None, site: Site, words: Sequence[str], wanted: Wanted) -> Asked:

@@ -81,8 +81,6 @@ def create(asked: Asked) -> Path:
 
 def pin_image(asked: Asked, directory: Path) -> None:
     """What its image's name means now, archived on storage. Raises SlipwayError."""
-    if not in_container(asked.site.engine):
-        return
     from workflow.run.images.pin import prepare
 
     pinned = prepare(asked.site, [session_cell(asked, "/nowhere")], asked.site.registry_credentials)

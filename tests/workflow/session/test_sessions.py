@@ -18,11 +18,13 @@ import pytest
 
 from cluster import processes
 from tests.nobody import as_nobody
+from tests.terminal import Terminal
 from workflow.commands.main import run
 from workflow.session.page import get
 
 pytestmark = pytest.mark.slow
 STAND_IN = Path(__file__).with_name("stand_in.py")
+ROOT = Path(__file__).parents[3]
 SITE = """
 storage: {0}/storage
 cache: {{path: {0}/cache}}
@@ -42,13 +44,24 @@ class Sessions:
         self.site = directory / "site.yaml"
         self.site.write_text(SITE.format(directory))
 
-    def start(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def start(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`slipway session WORDS`."""
-        first, *rest = words
-        argv = [sys.executable, "-P", "-m", "workflow.commands.main", "session", first, "--site", str(self.site), *rest]
-        return subprocess.run(
-            argv, input=stdin, capture_output=True, text=True, timeout=LIMIT_S, cwd=Path(__file__).parents[3], check=False
-        )
+        streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        return subprocess.run(self.argv(*words), **streams, timeout=LIMIT_S, cwd=ROOT, check=False)
+
+    def type(self, *words: str, lines: str) -> int:
+        """The same in a terminal, where `lines` are typed at the prompt; its exit code."""
+        terminal = Terminal(partial(subprocess.Popen, self.argv(*words), cwd=ROOT))
+        try:
+            terminal.until(r"[$#] ")
+            terminal.type(lines)
+            return terminal.ended()
+        finally:
+            terminal.close()
+
+    def argv(self, first: str, *rest: str) -> list[str]:
+        """Of the command."""
+        return [sys.executable, "-P", "-m", "workflow.commands.main", "session", first, "--site", str(self.site), *rest]
 
     def command(self, *words: str) -> int:
         """The same, in this process."""
@@ -189,12 +202,18 @@ def may_connect(path: str) -> str:
 
 
 def test_a_shell_is_entered_and_its_end_ends_the_session(sessions: Sessions) -> None:
-    found = sessions.start("shell", "--time", "5m", "--push", stdin="echo $((6*7)) > answer; exit 3\n")
-    assert found.returncode == 3, found.stderr
+    assert sessions.type("shell", "--time", "5m", "--push", lines="echo $((6*7)) > answer; exit 3\n") == 3
     (directory,) = sessions.all()
     wait(lambda: sessions.state()["stage"] == "ended")
     assert (directory / "files" / "work" / "answer").read_text() == "42\n"
     assert sessions.state()["exit_code"] == 0
+
+
+def test_a_shell_without_a_terminal_is_refused_before_anything_is_started(sessions: Sessions) -> None:
+    found = sessions.start("shell")
+    assert found.returncode == 10
+    assert "slipway session shell --detach" in found.stderr
+    assert not (sessions.directory / "storage").exists()
 
 
 def test_a_command_runs_on_every_node_and_what_it_writes_is_pushed(sessions: Sessions) -> None:
@@ -209,8 +228,8 @@ def test_a_command_runs_on_every_node_and_what_it_writes_is_pushed(sessions: Ses
 def test_what_a_command_prints_is_shown_while_it_runs(sessions: Sessions) -> None:
     go = sessions.directory / "go"
     script = 'echo first; until [ -e "$0" ]; do sleep 0.1; done; echo second; kill -9 $$'
-    argv = [sys.executable, "-P", "-m", "workflow.commands.main", "session", "run", "--site", str(sessions.site), "--time", "5m"]
-    with subprocess.Popen([*argv, "--", "bash", "-c", script, str(go)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as shown:
+    argv = sessions.argv("run", "--time", "5m", "--", "bash", "-c", script, str(go))
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=ROOT) as shown:
         assert shown.stdout is not None
         assert shown.stdout.readline() == b"first\n"
         assert sessions.state()["stage"] == "ready"

@@ -1,4 +1,4 @@
-"""A terminal on a host of a mini-cluster, in which its user types."""
+"""A command with a terminal, in which its user types."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import pty
 import re
 import select
 import signal
+import subprocess
 import time
-from typing import Final
-
-from tests.minicluster.cluster import Cluster
-from tests.minicluster.spec import USER
+from collections.abc import Callable
+from typing import Any, Final
 
 LIMIT_S: Final = 240.0
 
 
 class Terminal:
-    """A command of the cluster's user on the login node, with a terminal."""
+    """`start`: as subprocess.Popen, but for the streams."""
 
-    def __init__(self, cluster: Cluster, argv: list[str]) -> None:
+    def __init__(self, start: Callable[..., subprocess.Popen[Any]]) -> None:
         self.said, self._heard = "", 0
         self._master, slave = pty.openpty()
-        streams = {"stdin": slave, "stdout": slave, "stderr": slave}
-        self._process = cluster.popen("login", argv, user=USER, cwd=cluster.spec.home, start_new_session=True, **streams)
+        self._process = start(stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
         os.close(slave)
 
     def type(self, text: str) -> None:
