@@ -47,6 +47,7 @@ ALLOWED: Final = (
     "Weights & Biases is not installed here: pip install wandb",
     *(f"framework {name} is not installed here: make framework NAME={name}" for name in (*FRAMEWORKS, *BESIDE)),
     "images take minutes to make: `python -m tests.images pytorch`",
+    *(f"images take minutes to make: `python -m tests.images pytorch {name}`" for name in FRAMEWORKS),
     "images take minutes to make: `python -m tests.images pytorch jax tensorflow keras`",
 )
 

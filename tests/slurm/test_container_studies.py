@@ -12,13 +12,12 @@ from containers.frameworks import load_framework
 from tests import framework_images, images, launchers
 from tests.minicluster import Cluster
 from tests.slurm.conftest import remove_images
-from tests.slurm.framework_rows import check_row, finish, kinds_of, study_of
+from tests.slurm.framework_rows import REFERENCE, Kind, check_row, finish, kinds_of, study_of
 from tests.slurm.place import Place
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
-FRAMEWORKS = ("pytorch", "jax", "tensorflow", "keras")
-KINDS = [kind for name in FRAMEWORKS for kind in kinds_of(name) if kind.strategy != "horovod"]
+KINDS = [kind for name in framework_images.LEVEL_A for kind in kinds_of(name) if kind.strategy != "horovod"]
 """Whose image does not have it."""
 PROGRAMS = {"classifier": load_framework("pytorch").image, "mpi": images.MPI, "served": images.BASE}
 
@@ -33,18 +32,29 @@ def room(docker_cluster: Cluster, engine: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
 def test_the_frameworks_train_the_same_network_in_their_images(docker_cluster: Cluster, engine: str) -> None:
+    trained(docker_cluster, engine, "frameworks", KINDS)
+
+
+@pytest.mark.parametrize("engine", ["docker"])
+@pytest.mark.parametrize("name", framework_images.LEVEL_B)
+def test_an_older_framework_trains_the_network_of_pytorch_in_its_image(docker_cluster: Cluster, engine: str, name: str) -> None:
+    trained(docker_cluster, engine, name, [REFERENCE, *kinds_of(name)])
+
+
+def trained(cluster: Cluster, engine: str, study: str, kinds: list[Kind]) -> None:
     """Real training. The images are on the login node, as `make image` leaves them."""
-    if why := framework_images.missing_here(*FRAMEWORKS):
+    names = list(dict.fromkeys(kind.framework for kind in kinds))
+    if why := framework_images.missing_here(*names):
         pytest.skip(why)
-    for name in FRAMEWORKS:
-        docker_cluster.load_image(framework_images.image(name), "login", engine=engine)
-    place = Place(docker_cluster, engine, "frameworks", partial(study_of, kinds=KINDS))
-    finished = finish(place, KINDS)
+    for name in names:
+        cluster.load_image(framework_images.image(name), "login", engine=engine)
+    place = Place(cluster, engine, study, partial(study_of, kinds=kinds))
+    finished = finish(place, kinds)
     pins = json.loads(next(place.results.glob("images-*.json")).read_text())["images"]
     for (kind, _), record in finished.records.items():
         pinned = pins[kind.framework]["image"]
         assert (record["provenance"]["image_id"], record["provenance"]["image_digest"]) == (pinned["image_id"], pinned["digest"])
-    for kind in KINDS:
+    for kind in kinds:
         check_row(finished, kind)
 
 
