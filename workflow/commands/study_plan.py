@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -112,6 +113,7 @@ def plan_study(study: Study) -> StudyPlan:
         notes=(
             *study.notes,
             *_cache_notes(study.site),
+            *_engine_notes(states, study.site),
             *_memory_notes(cells),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),
@@ -140,6 +142,16 @@ def _cache_notes(site: Site) -> Iterator[str]:
         yield (
             f"cache.path {site.cache.path} goes away with the job (${name} is the job's own): nothing is kept between jobs, and each job "
             "stages its datasets again; one allocation for the study pays (`slipway submit`)"
+        )
+
+
+def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
+    """Of runs that are done, and that this site would have made with another engine."""
+    others = Counter(state.engine for state in states if state.state == "done" and state.engine not in (None, site.engine))
+    for engine, count in others.items():
+        yield (
+            f"{counted(count, 'run')} of those done had engine {engine}, and this site has {site.engine}: a run is not made again for that; "
+            "a copy of the study file with another name at `study:` has results of its own"
         )
 
 

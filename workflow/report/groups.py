@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -77,9 +77,10 @@ def failures(analysis: Analysis) -> Groups:
 def warnings(analysis: Analysis) -> Groups:
     """What the runs themselves found odd, each kind of thing once: but for numbers, and the names of nodes and of others' programs."""
     said: dict[str, tuple[list[_Said], list[Mapping[str, Any]]]] = {}
-    for row in analysis.frame.select("source", "run_id", "warnings", "busy").filter(pl.col("warnings").is_not_null()).iter_rows(named=True):
+    noted = analysis.frame.select("source", "run_id", "warnings", "busy", "hosts").filter(pl.col("warnings").is_not_null())
+    for row in noted.iter_rows(named=True):
         for words in row["warnings"]:
-            one = _Said.of(words, in_busy=words in (row["busy"] or ()))
+            one = _Said.of(words, set((row["hosts"] or "").split(",")), in_busy=words in (row["busy"] or ()))
             sayings, rows = said.setdefault(_VARYING.sub("0", _NUMBER.sub("#", one.words)), ([], []))
             sayings.append(one)
             if not rows or rows[-1] is not row:
@@ -106,23 +107,26 @@ def warnings(analysis: Analysis) -> Groups:
 
 
 class _Said(NamedTuple):
-    """A warning without the node that it begins with, and without the programs that it ends with, where it is one of a busy machine."""
+    """A warning without the nodes that it begins with, and without the programs that it ends with, where it is one of a busy machine."""
 
     words: str
-    node: str = ""
+    nodes: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, words: str, *, in_busy: bool) -> _Said:
+    def of(cls, words: str, hosts: Collection[str], *, in_busy: bool) -> _Said:
+        """`hosts`: of the run."""
         found = _BUSY.fullmatch(words) if in_busy else None
-        if found is None:
-            return cls(words)
-        return cls(found["words"], found["node"], tuple(filter(None, (found["programs"] or "").split(", "))))
+        if found is not None:
+            return cls(found["words"], (found["node"],), tuple(filter(None, (found["programs"] or "").split(", "))))
+        names, _, rest = words.partition(": ")
+        nodes = tuple(names.split(", "))
+        return cls(rest, nodes) if rest and set(nodes) <= set(hosts) else cls(words)
 
 
 def _together(sayings: Sequence[_Said]) -> str:
     """`local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, sh of root, and 5 more)`."""
-    nodes = some(list(dict.fromkeys(one.node for one in sayings if one.node)), MOST_NAMES)
+    nodes = some(list(dict.fromkeys(node for one in sayings for node in one.nodes)), MOST_NAMES)
     counts = Counter(program for one in sayings for program in one.programs)
     programs = some([name for name, _ in counts.most_common()], MOST_NAMES)
     found = [_NUMBER.findall(one.words) for one in sayings]

@@ -43,7 +43,7 @@ MARKS: Final[dict[str, str]] = {
     "untimed": "the program tells of no steps: there are wall times of its runs only, and no rate or speed-up is made of them",
     "means": "a line of the program's output told of several steps: times of steps are means over so many, and say nothing of a single one",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
-    "warned": "the run left warnings, such as ranks that disagree on a version; the report lists them",
+    "warned": "the run left warnings, which the report lists",
     "replicas": "ranks of a run ended with different parameters, which in data parallelism are the same on all: they have not trained one "
     "network together; the run's warnings name them",
     "network": "the preflight found a slow node or link; the run's warnings name it",
@@ -73,7 +73,7 @@ MARKS: Final[dict[str, str]] = {
 
 MEASURING: Final = (
     *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "samples", "warned", "replicas", "network", "resumed"),
-    *("stalls", "input", "stragglers", "gaps", "uneven"),
+    *("stalls", "input", "stragglers", "gaps", "uneven", "output", "means"),
     *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed", "losses", "dropout"),
 )
 """Those that stand beside a number which was measured, in every table by one rule."""

@@ -142,6 +142,7 @@ def _site_text(keys: Mapping[str, Any]) -> tuple[str, str]:
     stated = {key: value for key, value in keys.items() if key != "name" and not _is_default(key, value)}
     if not keys or (keys.get("name") == "local" and stated.keys() <= set(LOCAL)):
         return "", ""
+    stated["device"] = keys.get("device", "cpu")  # what a site file without one means depends on its scheduler, and on the machine
     import yaml
 
     whole = {KEYS_OF_FILE.get(key, key): _stated(key, value) for key, value in stated.items()}

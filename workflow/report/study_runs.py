@@ -15,6 +15,7 @@ from workflow.report.reproduce import MAX_BYTES
 from workflow.report.sources import StudyFile, read_study
 from workflow.study.origin import last_version
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
+from workflow.study.programs import identity
 
 CELL_FILE: Final = "cell.json"
 DECIDED: Final = frozenset({"schema", "device", "threads"})
@@ -79,8 +80,7 @@ def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Itera
         return
     if record.get("study") not in (None, asked.study):
         yield f"it is of the study {record['study']!r}, and study.json is that of {asked.study!r}"
-    own = asked.cells[run[0]]
-    if keys := _differing(record["cell"], own):
+    if keys := _differing(_identifying(record["cell"]), _identifying(asked.cells[run[0]])):
         yield f"its cell differs from the study's cell of the same run: {keys}"
 
 
@@ -96,6 +96,12 @@ def differences_from_cell_file(record: Mapping[str, Any], attempt: Path) -> Iter
     own = {**record["cell"], **{key: record[key] for key in ("run_id", "repeat", "attempt", "device")}}
     if keys := _differing(own, {key: value for key, value in found.items() if key == "device" or key not in DECIDED}):
         yield f"{CELL_FILE} beside it, which the program was given, says otherwise: {keys}"
+
+
+def _identifying(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A cell without the image, interpreter and places of its program, which may change between its runs: the record has each run's own."""
+    program = cell.get("program")
+    return {**cell, "program": identity(program)} if isinstance(program, Mapping) else cell
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

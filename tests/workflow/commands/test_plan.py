@@ -62,6 +62,14 @@ def test_the_plan_for_programs(house: House) -> None:
 
 
 @pytest.mark.processes
+def test_runs_that_another_engine_made_are_told(house: House) -> None:
+    for run in house.load().runs[:3]:
+        house.record(run.run_id, "ok", engine="docker")
+    (note,) = house.json("plan")["notes"]
+    assert note.startswith("3 runs of those done had engine docker, and this site has bare: a run is not made again for that; ")
+
+
+@pytest.mark.processes
 def test_too_many_gpu_hours_are_refused(house: House) -> None:
     house.site.write_text("storage: storage\ncache: {path: cache}\nscheduler: slurm\n")
     house.study(base={"device": "cuda"}, limits={"walltime": "1h", "gpu_hours": 11})

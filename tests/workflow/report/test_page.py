@@ -316,6 +316,19 @@ def test_how_busy_machines_were_is_one_row_with_the_range_over_its_runs(tmp_path
     ]
 
 
+def test_what_runs_say_of_several_nodes_names_all_of_these(tmp_path: Path) -> None:
+    records = [make_record(make_cell(nodes=2), repeat) for repeat in (1, 2, 3)]
+    for record, hosts in zip(records, ("n1 n2", "n3 n4", "n2 n3"), strict=True):
+        for node, host in zip(record["nodes"], hosts.split(), strict=True):
+            node["name"] = node["hostname"] = host
+        record["warnings"] = [f"{hosts.replace(' ', ', ')}: the scheduler granted 8 CPUs, and 2 may be used: oversubscribed", "odd: it is"]
+    analysis = collected(tmp_path / "digits", records)
+    assert [row[2].text for row in warnings(analysis).table.rows] == [
+        "n1, n2, n3, n4: the scheduler granted 8 CPUs, and 2 may be used: oversubscribed",
+        "odd: it is",
+    ]
+
+
 def test_the_page_says_by_how_much_machines_were_busy(tmp_path: Path) -> None:
     load = {"cores": 2, "before": None, "during": {"seconds": 9.0, "others_cores": 1.25, "steal_ratio": 0, "memory_wait_ratio": None}}
     records = [make_record(make_cell(), repeat, busy=["local-0: others used 1.2 of 2 cores while it measured"]) for repeat in (1, 2, 3)]

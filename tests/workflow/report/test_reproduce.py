@@ -115,6 +115,12 @@ def test_the_site_comes_back_with_storage_of_its_own_and_without_secrets(tmp_pat
     assert block(blocks, "Runs").code.startswith("slipway submit study.yaml --site site.yaml --wait\n")
 
 
+def test_the_device_comes_back_also_where_it_was_the_default_of_another_scheduler(tmp_path: Path) -> None:
+    (tmp_path / "alps.yaml").write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
+    code = block(reproduction(with_site(tmp_path / "digits", read_site(tmp_path / "alps.yaml").to_json())), "The site").code
+    assert "\ndevice: cpu\n" in code
+
+
 def test_the_built_in_site_needs_no_file(tmp_path: Path) -> None:
     site = {
         "name": "local",

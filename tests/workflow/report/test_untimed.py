@@ -27,6 +27,11 @@ def mixed(tmp_path: Path) -> Analysis:
     return collected(tmp_path / "mixed", [*silent, *printing], repeats=1)
 
 
+def test_rates_of_lines_that_were_read_say_so_in_every_table(mixed: Analysis) -> None:
+    for name in ("times", "scaling", "speedup"):
+        assert {"output", "means"} <= {mark for row in TABLES[name](mixed).rows for value in row for mark in value.marks}
+
+
 def test_wall_times_are_no_failure_and_no_rate(mixed: Analysis) -> None:
     assert mixed.summary.closing_line() == "4 of 4 runs ok (2 with wall times only)"
     assert mixed.summary.failed_rows == 0

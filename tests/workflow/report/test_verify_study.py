@@ -18,6 +18,7 @@ from workflow.commands.main import run
 from workflow.report.outputs import write_all, write_collected, write_tables
 from workflow.report.page import page
 from workflow.report.recheck import of_its_programs
+from workflow.report.study_runs import StudyRuns, differences_from_study
 from workflow.report.verify import verify_runs
 from workflow.report.verify_outputs import verify_outputs
 from workflow.run.record.size import fitting
@@ -156,6 +157,17 @@ def test_a_record_of_another_cell_than_the_study_has_is_a_finding(results: Path)
     (results / "study.json").write_text(json.dumps(content))
     path = results / "runs" / RUN / "attempts" / "1" / "record.json"
     assert verify_runs(results).findings == [f"{path}: its cell differs from the study's cell of the same run: optimizer"]
+
+
+@pytest.mark.parametrize(("changes", "same"), [({"image": "me/gpt:2", "python": "/opt/python"}, True), ({"command": ["eval"]}, False)])
+def test_a_run_may_have_had_another_image_than_the_study_has_now(changes: dict[str, Any], same: bool) -> None:
+    program = {"name": "gpt", "command": ["train"], "launcher": "torchrun", "image": "me/gpt:1", "python": "python3", "version": 1}
+    record = make_record(make_cell(framework="gpt", model="gpt", program=program))
+    now = {record["cell"]["cell_id"]: {**record["cell"], "program": {**program, **changes}}}
+    asked = StudyRuns(study=record["study"], cells=now, runs={record["run_id"]: (record["cell"]["cell_id"], 1)})
+    assert list(differences_from_study(record, asked)) == (
+        [] if same else ["its cell differs from the study's cell of the same run: program"]
+    )
 
 
 @pytest.mark.parametrize("same", [True, False])

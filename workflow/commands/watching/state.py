@@ -41,6 +41,8 @@ class RunState:
     log: str | None = None
     checkpoint_step: int | None = None
     """Where the next attempt goes on."""
+    engine: str | None = None
+    """Of its record."""
 
     @property
     def to_run(self) -> bool:
@@ -107,6 +109,7 @@ def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: 
         attempt=attempt,
         log=str(run_dir / "attempts" / str(attempt) / "logs"),
         checkpoint_step=record["checkpoint_step"],
+        engine=record["engine"],
     )
 
 
