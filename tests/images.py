@@ -7,6 +7,7 @@ Open MPI. FRAMEWORK: its Dockerfile on base.
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import json
@@ -187,7 +188,9 @@ def main() -> None:
     from tests import framework_images  # noqa: PLC0415 - which imports this module
 
     makers: dict[str, Callable[[], Path]] = {"base": base_image, "mpi": mpi_image}
-    for name in sys.argv[1:]:
+    parser = argparse.ArgumentParser(prog="python -m tests.images", description=__doc__)
+    parser.add_argument("names", nargs="+", choices=[*makers, *framework_images.LEVEL_A, *framework_images.LEVEL_B], metavar="NAME")
+    for name in parser.parse_args().names:
         sys.stdout.write(f"{makers[name]() if name in makers else framework_images.image(name)}\n")
 
 

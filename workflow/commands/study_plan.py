@@ -150,8 +150,8 @@ def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
     others = Counter(state.engine for state in states if state.state == "done" and state.engine not in (None, site.engine))
     for engine, count in others.items():
         yield (
-            f"{counted(count, 'run')} of those done had engine {engine}, and this site has {site.engine}: a run is not made again for that; "
-            "a copy of the study file with another name at `study:` has results of its own"
+            f"{counted(count, 'run')} of those done had engine {engine}, and this site has {site.engine}: a run is not made again for "
+            "that; a copy of the study file with another name at `study:` has results of its own"
         )
 
 

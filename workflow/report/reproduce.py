@@ -113,7 +113,7 @@ def _of_source(analysis: Analysis, source: Source) -> tuple[Block, ...]:
     blocks = [
         Block(
             title=printable(f"The study file, {how}{of}"),
-            text=f"{CHANGED if changed else ''}Relative paths in it are relative to the file.",
+            text=f"{CHANGED if changed else ''}Relative paths in it are relative to the file: what they name is put beside it.",
             code=_file(study, typed),
         )
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,11 @@ EVERY_S: Final = 8.0
 """Less than 10 s, whatever reading storage and a slow machine add."""
 DRAW_S: Final = 0.5
 """Between two drawings of a table."""
+AGAIN_S: Final = 60.0
+"""Until a line that has nothing new but numbers is written again: a log of hours is to be read by somebody."""
 LATE_S: Final = 20.0
+_NUMBER: Final = re.compile(r"\d[\d.]*(?:[dhms][\d.]*)*")
+"""A duration too."""
 GAP: Final = "  "
 Clock = Callable[[], float]
 
@@ -60,6 +65,8 @@ class Lines(Shown):
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock
         self._last = clock()
+        self._written: dict[str, float] = {}
+        """Line without its numbers -> when."""
 
     def show(self, study: StudyState, age_s: float) -> None:
         """Where it stands, if nothing was said for a while."""
@@ -67,8 +74,12 @@ class Lines(Shown):
             return
         first, *others = plain_lines(study)
         self.say(first + _late(age_s))
+        now = self._clock()
+        self._written = {line: at for line, at in self._written.items() if now - at < AGAIN_S}
         for line in others:
-            self._write(f"{'':8} {line}")
+            if (known := _NUMBER.sub("#", line)) not in self._written:
+                self._write(f"{'':8} {line}")
+                self._written[known] = now
 
     def say(self, sentence: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
         """Now, also into a pipe."""

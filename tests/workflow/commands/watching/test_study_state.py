@@ -151,6 +151,22 @@ def test_plain_lines_come_at_least_every_ten_seconds() -> None:
     assert "storage has not answered for 61 s" in stream.getvalue()
 
 
+def test_a_line_with_nothing_new_but_numbers_is_written_once_a_minute() -> None:
+    clock, stream = Clock(), io.StringIO()
+    lines = Lines(stream, clock)
+    for second in range(120):
+        clock.now = 100.0 + second
+        waits = f"job 12 waits for {second}s (Resources)" if second < 100 else "job 12 waits (Priority)"
+        lines.show(replace(LOOK, queued=(("gpt r1", waits),)), 0.0)
+    said = [line.strip() for line in stream.getvalue().splitlines()]
+    assert [line for line in said if "gpt r1" in line] == [
+        "gpt r1: job 12 waits for 8s (Resources)",
+        "gpt r1: job 12 waits for 72s (Resources)",
+        "gpt r1: job 12 waits (Priority)",
+    ]
+    assert sum("12 runs: 3 done" in line for line in said) == 14
+
+
 def test_a_step_is_what_the_supervisor_said_last() -> None:
     assert step_of([], "r") == "starts"
     assert (
