@@ -118,7 +118,7 @@ def _problem(path: Path, expected: bytes, else_: str = "") -> str | None:
         same = read_content(path, max_bytes=len(expected)) == expected
     except RecordError:
         same = False
-    return None if same else f"not what the records give; it was changed, or made by another version{else_}"
+    return None if same else f"not what the records give; it was changed, or made by another version, or of another study file{else_}"
 
 
 def _rows_that_differ(there: Collection, now: Collection) -> str | None:

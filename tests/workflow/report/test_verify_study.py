@@ -147,7 +147,8 @@ def test_a_page_of_results_that_were_copied_is_verified_without_the_original(res
     assert verify_outputs(out, [copy]).findings == []
     (copy / "study.yaml").write_text("study: another\n")
     assert verify_outputs(out, [copy]).findings == [
-        f"{out / 'report.html'}: not what the records give; it was changed, or made by another version; `slipway report` makes it anew"
+        f"{out / 'report.html'}: not what the records give; it was changed, or made by another version, or of another study file; "
+        "`slipway report` makes it anew"
     ]
 
 
