@@ -76,6 +76,7 @@ def test_lenet_is_the_network_of_pytorch(run_program: Run, tmp_path: Path, name:
 
 def drops_as_others_do(done: Any, like: Any) -> None:
     """Other numbers, so the same only on average; where nothing is dropped any more nearly the same."""
+    assert done.exit_codes == [0] * len(done.exit_codes), done.stderr
     assert not np.allclose(done.losses()[:5], like.losses()[:5], rtol=1e-5)
     assert np.mean(done.losses()) == pytest.approx(np.mean(like.losses()), rel=0.03)
     assert done.of("eval")[0]["loss"] == pytest.approx(like.of("eval")[0]["loss"], rel=0.05)

@@ -77,9 +77,10 @@ class BatchNorm(L.Layer):
         mean, var = self.mean, self.var
         if not deterministic:
             mean, var = x.mean((0, 2, 3)), x.var((0, 2, 3))
-            momentum, count = np.float32(self._layer["momentum"]), T.cast(x.shape[0] * x.shape[2] * x.shape[3], "float32")
+            momentum, count = self._layer["momentum"], T.cast(x.shape[0] * x.shape[2] * x.shape[3], "float32")
+            keep, take = np.float32(1 - momentum), np.float32(momentum)
             for what, running, new in zip(RUNNING, (self.mean, self.var), (mean, var * count / T.maximum(count - 1, 1))):
-                self.found[what] = (1 - momentum) * running + momentum * new
+                self.found[what] = keep * running + take * new
         scale = self.W / T.sqrt(var + np.float32(self._layer["epsilon"]))
         return (x - _channels(mean)) * _channels(scale) + _channels(self.b)
 
