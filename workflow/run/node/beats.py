@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import deque
 from pathlib import Path
 
 from base.untrusted import open_file
 from workflow.run.node.rank_clock import RankClock, StepLine
-from workflow.run.record.events import MAX_LINE, Event, checked_event, parse_line
+from workflow.run.record.events import MAX_LINE, Event, checked_event, not_trained, parse_line
 
 logger = logging.getLogger(__name__)
 
@@ -17,6 +18,7 @@ READ_BYTES = 4 << 20
 PARSE_LINES = 200
 RECENT_STEPS = 50
 STEPS_IN_LIMIT = 20
+_NOT_FINITE = re.compile(rb'"loss": *(?:NaN|-?Infinity)')
 OUTPUT = "output"
 """The phase of a program whose events an adapter writes, from its start to its end."""
 
@@ -62,7 +64,7 @@ class Beats:
             self.last = now
         many = len(lines) > PARSE_LINES
         for index, line in enumerate(lines):
-            if many and RECENT_STEPS <= index < len(lines) - RECENT_STEPS and b'"seconds"' in line:
+            if many and RECENT_STEPS <= index < len(lines) - RECENT_STEPS and b'"seconds"' in line and not _NOT_FINITE.search(line):
                 continue  # one of very many steps: the first and the last ones tell enough
             event = checked_event(parse_line(line))
             if event is not None:
@@ -90,6 +92,8 @@ class Beats:
             seconds = event["seconds"] * max(1, event.get("steps") or 1)
             self._seconds.append(seconds)
             self.step = event["step"]
+            if self.error is None and not_trained(event):
+                self.error = {"event": "error", "kind": "nan", "message": f"the loss of step {self.step} is {event['loss']}"}
             self.tokens = event.get("tokens")
             if event.get("monotonic_ns") is not None:
                 self._steps.append(StepLine(event["step"], event["monotonic_ns"], seconds))

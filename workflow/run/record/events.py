@@ -93,6 +93,11 @@ _seconds: Final = _between(MAX_SECONDS)
 _flop: Final = _between(MAX_FLOP)
 
 
+def _loss(value: object) -> float | None:
+    """As `number`; what is not finite stays, since it tells that this is no training."""
+    return value if isinstance(value, float) and not math.isfinite(value) else number(value)
+
+
 def _precision(value: object) -> str | None:
     return value if isinstance(value, str) and value in PRECISIONS else None
 
@@ -108,7 +113,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "samples": whole,
         "tokens": whole,
         "length": whole,
-        "loss": number,
+        "loss": _loss,
         "monotonic_ns": _nanoseconds,
         "steps": whole,
     },
@@ -141,6 +146,11 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
 REQUIRED: Final = {"step": ("step", "seconds"), "warning": ("message",), "phase": ("phase",)}
 
 
+def not_trained(event: Event) -> bool:
+    """Whether this is a step whose loss is NaN or infinite."""
+    return event["event"] == "step" and event.get("loss") is not None and not math.isfinite(event["loss"])
+
+
 def checked_event(value: Any) -> Event | None:
     """The event in the value of a line: `event` and the fields of FIELDS that it has, of their types, None where they are not. None if it
     is not an event, or lacks what makes one; of a kind that is not read only `event`."""
@@ -165,6 +175,8 @@ class RankEvents:
     stop: Event | None = None
     phase: str | None = None
     broken_lines: int = 0
+    not_finite: int | None = None
+    """The first step that was told with a loss that is NaN or infinite."""
 
     def add(self, value: Any) -> None:
         """Take the value of one line; what is not an event is counted."""
@@ -193,12 +205,15 @@ class RankEvents:
         if numbers.start < 0 or len(self.steps) + count > MAX_STEPS or any(one in self.steps for one in numbers):
             return False
         exchange_s, end_ns = event.get("exchange_s"), event.get("monotonic_ns")
+        loss = event.get("loss")
+        if not_trained(event):
+            loss, self.not_finite = None, last if self.not_finite is None else self.not_finite
         step = Step(
             seconds=event["seconds"],
             input_s=_part(event.get("input_s"), event["seconds"]),
             measured=event.get("measured", False),
             samples=event.get("samples"),
-            loss=event.get("loss"),
+            loss=loss,
             end_ns=end_ns,
             exchange_s=exchange_s if exchange_s is not None and exchange_s <= event["seconds"] else None,
             tokens=event.get("tokens"),

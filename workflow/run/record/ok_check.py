@@ -23,6 +23,7 @@ def contradiction(
         unfinished(events, world_size)
         or elsewhere(events, world_size)
         or (None if model is None else wrong_model(events, *model))
+        or untrained(events)
         or (None if steps is None else _too_few(events, world_size, steps))
     )
 
@@ -43,6 +44,14 @@ def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:
             return f"rank {rank} tells of {start['world_size']} ranks in all, and the run has {world_size}: they did not work together"
         if start.get("rank") not in (None, rank):
             return f"events-{rank}.jsonl was written by rank {start['rank']}, as that tells"
+    return None
+
+
+def untrained(events: Mapping[int, RankEvents]) -> str | None:
+    """The first rank with a loss that is not finite: where a node program saw it, the run ended as `nan`."""
+    for rank, entry in sorted(events.items()):
+        if entry.not_finite is not None:
+            return f"rank {rank} ended well, and tells that the loss of its step {entry.not_finite} is NaN or infinite"
     return None
 
 

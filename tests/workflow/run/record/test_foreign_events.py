@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from base.jsonfile import canonical_json
-from workflow.run.node.beats import Beats
+from workflow.run.node.beats import PARSE_LINES, Beats
 from workflow.run.record.columns import PROVENANCE_KINDS
 from workflow.run.record.events import MAX_LINE, MAX_WARNING, bounded_lines, checked_event, parse_events, parse_line, read_events
 from workflow.run.record.kinds import taker
@@ -143,3 +143,14 @@ def test_only_what_is_read_is_kept() -> None:
     event = checked_event(parse_line('{"event": "phase", "phase": "train", "other": [1, 2], "time": 3}'))
     assert event == {"event": "phase", "phase": "train"}
     assert checked_event({"event": "of another version", "x": 1}) == {"event": "of another version"}
+
+
+@pytest.mark.parametrize("many", [0, PARSE_LINES])
+def test_a_loss_that_is_not_finite_ends_a_rank_as_nan(tmp_path: Path, many: int) -> None:
+    path = tmp_path / "events-0.jsonl"
+    bad = 60 + many // 2
+    steps = [{"event": "step", "step": step, "seconds": 0.01, "loss": math.nan if step == bad else 1.0} for step in range(2 * bad)]
+    path.write_text("".join(json.dumps(step) + "\n" for step in steps))
+    beats = Beats(path, 0.0)
+    beats.poll(1.0)
+    assert beats.error == {"event": "error", "kind": "nan", "message": f"the loss of step {bad} is nan"}

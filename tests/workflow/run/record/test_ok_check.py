@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from base.jsonfile import canonical_json
 from workflow.run.record.events import RankEvents, parse_events
 from workflow.run.record.ok_check import contradiction, other_device
 from workflow.run.record.run_record import measured
@@ -54,3 +55,17 @@ def test_what_run_start_tells_of_rank_and_device_is_read() -> None:
     lines = b'{"event": "run_start", "rank": 3, "device": "cpu"}\n{"event": "run_stop"}\n'
     assert "written by rank 3" in str(measured({0: parse_events([*lines.splitlines(keepends=True)])}, 1, 8)["contradiction"])
     assert "written" not in str(measured({0: parse_events([b'{"event": "run_start", "rank": "x"}\n'])}, 1, 8)["contradiction"])
+
+
+@pytest.mark.parametrize("loss", ["NaN", "-Infinity", "1e999"])
+def test_a_loss_that_is_not_finite_is_no_result(loss: str) -> None:
+    """A step of NaN may take as long as any other: a table would show its rate as that of a training."""
+    lines = ['{"event": "run_start"}', *(_step(step, "0.5" if step < 7 else loss) for step in range(9)), '{"event": "run_stop"}']
+    events = {0: parse_events([f"{line}\n".encode() for line in lines])}
+    assert str(contradiction(events, 1, None)).endswith("tells that the loss of its step 7 is NaN or infinite")
+    assert [step.loss for step in events[0].steps.values()] == [0.5] * 7 + [None] * 2
+    canonical_json(measured(events, 1, 8))
+
+
+def _step(step: int, loss: str) -> str:
+    return f'{{"event": "step", "step": {step}, "seconds": 0.5, "measured": true, "samples": 8, "loss": {loss}}}'
