@@ -295,19 +295,19 @@ def _queued(jobs: Any) -> frozenset[str] | None:
 
 
 def _say_end(seen: Seen) -> None:
-    """How it ended. A command that failed ends ours with its code. Raises TrainingFailed where another program failed, or something else,
-    PushError where its files wait."""
+    """How it ended. A command that failed ends ours with its code, one that was ended early with that of the class. Raises TrainingFailed
+    where another program failed, or something else, PushError where its files wait."""
     state = seen.state
     words = f"session {seen.asked.session} has ended: {state.reason}"
     if state.pushed is not None:
         words += f"\nwhat it wrote: {state.pushed}"
     is_command = seen.asked.kind == "run"
-    if not state.exit_code and state.exit_code is not None:
-        (show.aside if is_command else show.line)(words)
-        return
     if is_command and state.program_code and not state.waits_on_nodes:
         show.aside(words)
         raise SystemExit(state.program_code)
+    if not state.exit_code and state.exit_code is not None:
+        (show.aside if is_command else show.line)(words)
+        return
     log = seen.directory / LOG
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []
     kind = PushError if state.waits_on_nodes else TrainingFailed

@@ -86,7 +86,8 @@ class State(Struct, frozen=True, kw_only=True):
     """Why it has ended."""
     exit_code: int | None = None
     program_code: int | None = None
-    """How its program failed, as a shell has it; None where it did not, or something else has ended the session."""
+    """How its program failed, as a shell has it; None where it did not, or something else has ended the session. Of a command that the end
+    of its session has ended: the code of the error class."""
     pushed: str | None = None
     waits_on_nodes: bool = False
     """Whether what was to be pushed is kept there, since storage did not take it."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from base.errors import PushError, SlipwayError
+from base.errors import Cancelled, Preempted, PushError, SlipwayError
 from base.lock import LockFile
 from base.logs import configure, private_umask
 from base.publish import move_directory, part_path, publish, remove_tree
@@ -50,7 +50,7 @@ from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.time_limit import TimeLimit
-from workflow.session.asked import IMAGES, PUSHED, STOP, TOKEN, Asked, State, read_asked, write_state
+from workflow.session.asked import IMAGES, PUSHED, STOP, TOKEN, Asked, Kind, State, read_asked, write_state
 from workflow.session.limits import ANSWER_S, LOOK_S, OUTPUT_S, PAGE_S, PUSH_AGAIN_S, READY_LOOK_S, START_S, STATE_S, WARN_S
 from workflow.session.output import bring_output
 from workflow.session.page import LIMIT_S, ask
@@ -189,7 +189,8 @@ class Session:
         if ending.status != "ok" and ending.reason:
             logger.info("%s: %s", ending.status, ending.reason)
         reason, code = told_ending(ending)
-        self._tell(stage="ending", reason=reason, program_code=program_code(ending))
+        kind = None if self._prepared is None else self._prepared.asked.kind
+        self._tell(stage="ending", reason=reason, program_code=program_code(ending, kind))
         pushed, problem = self._finish(ending)
         code = code if problem is None else PushError.exit_code
         reason = reason if problem is None else f"{reason}; {problem}"
@@ -449,9 +450,13 @@ def told_ending(ending: Ending) -> tuple[str, int]:
     return (ending.reason or ending.status).replace(SHOWN, ""), ending.exit_code or 17
 
 
-def program_code(ending: Ending) -> int | None:
-    """Pure: how the program failed, as a shell has it."""
-    code = None if ending.rank_end is None or ending.planned else ending.rank_end.exit_code
+def program_code(ending: Ending, kind: Kind | None) -> int | None:
+    """Pure: how the program failed, as a shell has it. A command whose session ends before it does is not done: what comes behind it in a
+    script would take what it wrote for whole."""
+    if ending.status == "timeout" or ending.planned:
+        early = Preempted if ending.status == "timeout" else Cancelled
+        return early.exit_code if kind == "run" else None
+    code = None if ending.rank_end is None else ending.rank_end.exit_code
     return code and (code if code > 0 else 128 - code)
 
 

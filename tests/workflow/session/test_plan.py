@@ -25,7 +25,7 @@ from workflow.session.asked import Asked, State, all_sessions, read_asked, read_
 from workflow.session.attach import NO_SESSION, converse
 from workflow.session.listing import is_gone
 from workflow.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
-from workflow.session.supervisor import told_ending
+from workflow.session.supervisor import program_code, told_ending
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Cache, Site
 
@@ -156,6 +156,12 @@ def test_endings_in_the_words_of_a_session() -> None:
         "it ended with 125: no such image",
         17,
     )
+
+
+def test_a_command_that_its_session_has_ended_did_not_end_well() -> None:
+    over, stopped = Ending(status="timeout", reason="x"), Ending(status="cancelled", reason="nobody used it", planned=True)
+    assert [program_code(ending, "run") for ending in (over, stopped, Ending(status="ok"))] == [25, 26, None]
+    assert [program_code(ending, "notebook") for ending in (over, stopped)] == [None, None]
 
 
 def test_a_session_that_is_killed_while_somebody_types_has_ended(capsys: pytest.CaptureFixture[str]) -> None:

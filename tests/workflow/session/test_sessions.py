@@ -262,6 +262,13 @@ def test_a_command_that_fails_ends_with_its_words(sessions: Sessions) -> None:
     assert "exit code 5" in found.stderr
 
 
+def test_a_command_whose_time_is_over_has_not_ended_well(sessions: Sessions) -> None:
+    found = sessions.start("run", "--time", "3s", "--", "bash", "-c", "echo half > answer; sleep 600; echo done > answer")
+    assert found.returncode == 25, found.stderr
+    assert "its time is over" in found.stderr
+    assert (sessions.all()[0] / "files" / "work" / "answer").read_text() == "half\n"
+
+
 def test_a_program_that_is_not_there_is_named(sessions: Sessions) -> None:
     found = sessions.start("tensorboard", "--logdir", str(sessions.directory), "--python", "/usr/bin/python3")
     assert found.returncode == 17
