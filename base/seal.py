@@ -22,6 +22,7 @@ KEY: Final = "seal"
 SealState = Literal["sealed", "unsealed", "broken"]
 _LINE: Final = re.compile(rb'^ "seal": "([^"\n]*)",?\n', re.MULTILINE)  # deeper keys are indented by more than one space
 _BEGIN: Final = b'\n "seal": "'  # the first line is a bracket
+_NAME: Final = b'"seal"'
 _EMPTY: Final = "0" * 64
 
 
@@ -32,10 +33,11 @@ def sealed_text(value: Mapping[str, Any]) -> bytes:
 
 
 def seal_state(content: bytes) -> SealState:
-    """Of a file's bytes: `unsealed` where there is no seal, `broken` where the other lines are not those that were sealed."""
+    """Of a file's bytes: `unsealed` where there is no seal, `broken` where the other lines are not those that were sealed, or the seal is
+    not on a line of its own: an editor's, jq's or json.dump's way to write the value."""
     line = _line(content)
     if line is None:
-        return "unsealed"
+        return "broken" if _NAME in content and _has_key(content) else "unsealed"
     hasher = hashlib.sha256(content[: line.start()])
     hasher.update(content[line.end() :])
     return "sealed" if line[1] == hasher.hexdigest().encode() else "broken"
@@ -86,6 +88,15 @@ def _line(content: bytes) -> re.Match[bytes] | None:
             return found
         place = content.find(_BEGIN, place + 1)
     return None
+
+
+def _has_key(content: bytes) -> bool:
+    """Whether it is an object with that key; what is no JSON is nobody's seal, and whoever reads it says so."""
+    try:
+        value = parse_json(content, "", RecordError)
+    except RecordError:
+        return False
+    return isinstance(value, dict) and KEY in value
 
 
 def _hash(content: bytes) -> str:

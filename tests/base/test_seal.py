@@ -39,6 +39,15 @@ def test_a_record_from_before_there_were_seals_is_read_as_it_is(tmp_path: Path) 
     assert read_sealed(tmp_path / "record.json") == RECORD
 
 
+@pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"indent": 1, "separators": (",", " : ")}, {"separators": (",", ":")}])
+def test_a_seal_in_another_layout_is_broken(layout: dict[str, Any]) -> None:
+    """As jq, json.dump and editors write what they have changed: it would pass for a record from before there were seals."""
+    changed = {**json.loads(sealed_text(RECORD)), "losses": [[0, 0.5]]}
+    assert seal_state(json.dumps(changed, **layout).encode()) == "broken"
+    del changed["seal"]
+    assert seal_state(json.dumps(changed, **layout).encode()) == "unsealed", "the key of that name is further down"
+
+
 @pytest.mark.parametrize("record", [RECORD, {}, {"a": 1}, {"zebra": 1}])
 def test_no_bit_can_change_unnoticed(record: dict[str, Any]) -> None:
     """A flip in the name of the seal hides the seal, and adds a key that no record has; all others change the text that was sealed."""
