@@ -54,14 +54,15 @@ def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, 
     runs = Path(results_dir, "runs")
     there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
     paths = {run_id: runs / run_id / "record.json" for run_id in run_ids if run_id in there}
-    return {run_id: result_at(path) for run_id, path in paths.items() if path.exists()}
+    study = Path(results_dir).name
+    return {run_id: result_at(path, study) for run_id, path in paths.items() if path.exists()}
 
 
-def result_at(path: Path) -> dict[str, Any]:
+def result_at(path: Path, study: str | None = None) -> dict[str, Any]:
     """Status and number of a published record; one that is not believed stops nobody: the tables show it, and `retry=failed` asks for any
     result: that of the attempt's own copy, where it can be read, or a new one."""
     try:
-        record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name)
+        record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name, study=study)
         return {"status": record["status"], "result_number": int(record["result_number"])}
     except (RecordError, NotBelieved, TypeError):  # TypeError: that of a prevented attempt, which has no number
         return {"status": "unreadable", "result_number": 0}

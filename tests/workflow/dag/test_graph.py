@@ -52,7 +52,7 @@ class Place:
         path.parent.mkdir(parents=True)
         if isinstance(content, dict):
             make = make_record if content.get("status") == "ok" else failed
-            content = json.dumps(make(run.cell.to_json(), run.repeat, **content))
+            content = json.dumps(make(run.cell.to_json(), run.repeat, **{"study": study.name, **content}))
         path.write_text(content)
 
 

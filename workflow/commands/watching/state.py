@@ -73,7 +73,7 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
         return RunState(run=run, state="running", reason=holder, log=_supervisor_log(results, run.run_id))
     published = (run_dir / "record.json").exists()
     found = find_record(str(run_dir.parent), run.run_id)
-    record, problem = _believed(found, run)
+    record, problem = _believed(found, run, results.name)
     if published and record is None:
         where = run_dir.parent / str(found.path)
         return RunState(run=run, state="failed", status="unreadable", reason=_short(f"{where}: {problem}"), log=str(run_dir))
@@ -87,10 +87,10 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
     return _from_record(run, record, run_dir, published)
 
 
-def _believed(found: Found, run: Run) -> tuple[dict[str, Any] | None, str]:
+def _believed(found: Found, run: Run, study: str) -> tuple[dict[str, Any] | None, str]:
     """The columns of the record, or why it is not believed."""
     try:
-        return (None if found.content is None else record_of(found.content, run.run_id)), "it is gone"
+        return (None if found.content is None else record_of(found.content, run.run_id, study=study)), "it is gone"
     except NotBelieved as error:
         return None, str(error)
 

@@ -77,7 +77,7 @@ def publish_delivered(run_dir: Path, pid: int) -> str:
         if dead is not None:
             sweep_dead(run_dir, run_dir.name, dead)
         reasons = complete_delivered(run_dir)
-        found = results_of(run_dir)
+        found = results_of(run_dir, run_dir.parents[1].name)
         publish_newest(run_dir, found)
     finally:
         leases.release(run_dir, mine.token)

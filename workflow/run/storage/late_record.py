@@ -105,7 +105,7 @@ def _run_of(run_dir: Path, nodes: Sequence[int]) -> tuple[Cell, dict[str, Any]]:
     run = find_run(study, run_dir.name)
     if list(nodes) != sorted(set(nodes)) or nodes[0] != 0 or nodes[-1] >= run.cell.nodes:
         raise RecordError(f"its note names the nodes {list(nodes)[:MOST_SHOWN]}, and the run has {run.cell.nodes}, from 0 on")
-    number = max((result.number for result in results_of(run_dir)), default=0) + 1
+    number = max((result.number for result in results_of(run_dir, study.study)), default=0) + 1
     own = {"study": study.study, "run_id": run_dir.name, "repeat": run.repeat, "result_number": number}
     return run.cell, {**own, "cell": run.cell.to_json()}
 

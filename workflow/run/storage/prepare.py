@@ -51,7 +51,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     if dead is not None:
         sweep_dead(run_dir, run_id, dead)
     complete_delivered(run_dir)
-    found = results_of(run_dir)
+    found = results_of(run_dir, study.study)
     publish_newest(run_dir, found)
     done = found[0] if found and found[0].number > after else None
     if done is not None:

@@ -55,20 +55,20 @@ def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
             refuse_failing_storage(error)
 
 
-def results_of(run_dir: Path) -> list[Result]:
+def results_of(run_dir: Path, study: str | None = None) -> list[Result]:
     """All results, newest attempt first; the published one too, whose attempt's directory somebody may have removed. A record that its
-    reader does not believe is none. Raises StorageError."""
-    own = (_believed(run_dir, attempt)[1] for attempt in attempt_numbers(run_dir))
+    reader does not believe is none, nor is one of another study than `study`. Raises StorageError."""
+    own = (_believed(run_dir, attempt, study)[1] for attempt in attempt_numbers(run_dir))
     found = {result.attempt: result for result in own if result is not None}
-    published = published_result(run_dir)
+    published = published_result(run_dir, study)
     if published is not None:
         found.setdefault(published.attempt, published)
     return [found[attempt] for attempt in sorted(found, reverse=True)]
 
 
-def published_result(run_dir: Path) -> Result | None:
+def published_result(run_dir: Path, study: str | None = None) -> Result | None:
     """What the run's record.json says; None where it is missing or not believed. Raises StorageError."""
-    return _believed(run_dir)[1]
+    return _believed(run_dir, study=study)[1]
 
 
 def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
@@ -81,13 +81,13 @@ def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
     return True
 
 
-def _believed(run_dir: Path, attempt: int | None = None) -> tuple[bytes, Result | None]:
+def _believed(run_dir: Path, attempt: int | None = None, study: str | None = None) -> tuple[bytes, Result | None]:
     """The bytes of an attempt's record, None: of the published one, and the result that it is; None where it is missing, prevented, or
     not believed by the reader of the tables. Raises StorageError."""
     path = run_dir / RECORD if attempt is None else run_dir / "attempts" / str(attempt) / RECORD
     try:
         content = read_content(path, max_bytes=MAX_BYTES)
-        record = record_of(content, run_dir.name, attempt)
+        record = record_of(content, run_dir.name, attempt, study)
     except RecordError as error:
         refuse_failing_storage(error)
         return b"", None

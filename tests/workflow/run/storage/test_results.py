@@ -14,6 +14,7 @@ from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from tests.workflow.report.builder import failed, make_cell, make_record
 from tests.workflow.run.world import World
+from workflow.dag.results_seen import results_in
 from workflow.run.storage.asked_result import asked_of, parse_asked
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import Result, publish_newest, published_result, results_of
@@ -41,7 +42,7 @@ def write(run_dir: Path, attempt: int, status: str = "ok", number: int | None = 
     path.parent.mkdir(parents=True)
     cell = {**make_cell(), "cell_id": run_dir.name.removesuffix("-r1")}
     made = make_record(cell, attempt=attempt) if status == "ok" else failed(cell, attempt=attempt, status=status)
-    publish_sealed(path, {**made, "result_number": number})
+    publish_sealed(path, {**made, "study": run_dir.parents[1].name, "result_number": number})
     value: dict[str, Any] = read_sealed(path)
     return value
 
@@ -86,6 +87,20 @@ def test_the_record_is_that_of_the_newest_readable_result(run_dir: Path) -> None
     remove_tree(run_dir / "attempts")
     assert results_of(run_dir) == [Result(2, 3, "ok")], "attempts may be removed to have room"
     assert not publish_newest(run_dir, results_of(run_dir))
+
+
+def test_a_result_of_another_study_is_none(world: World) -> None:
+    """Its cell may be the same, and so its run: the tables believe no such record, so a start must not take it for done."""
+    run_id = world.cell()
+    run_dir = world.run_dir(run_id)
+    good = write(run_dir, 1)
+    publish_newest(run_dir, results_of(run_dir))
+    for path in (run_dir / "record.json", run_dir / "attempts" / "1" / "record.json"):
+        publish_sealed(path, {**good, "study": "another"})
+    assert results_in(str(world.results), [run_id]) == {run_id: {"status": "unreadable", "result_number": 0}}
+    said = start(world, run_id)
+    assert said["done"] is None
+    assert said["attempt"] == 2
 
 
 @pytest.mark.parametrize("damage", ["a number", "of another run", "the same result in other bytes", "a pipe", "gone"])
