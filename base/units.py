@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Final
 
+MOST_DAYS: Final = 10_000
+"""Far beyond any job; what is added to it is still less than what the supervisor and its nodes tell each other as a time."""
+_DAY_S: Final = 86_400.0
+_MOST_S: Final = MOST_DAYS * _DAY_S
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d))?", re.ASCII)
 _WORD = re.compile(r"(\d+)\s*(d|h|m|s)(?:ays?|ours?|rs?|in(?:ute)?s?|ec(?:ond)?s?)?(?![a-z])[\s,]*", re.ASCII)
@@ -25,12 +30,16 @@ def and_more(count: int, shown: int, what: str = "") -> str:
 
 
 def parse_duration(text: str) -> timedelta:
-    """`90s`, `30m`, `1h30m`, `2d`: text with units only, since YAML reads 12:30:00 as the number 45000. Raises ValueError."""
+    """`90s`, `30m`, `1h30m`, `2d`: text with units only, since YAML reads 12:30:00 as the number 45000; at most MOST_DAYS. Raises
+    ValueError."""
     match = _DURATION.fullmatch(text.strip())
     if not match or not match.group(0):
         raise ValueError(f"{text!r} is not a duration: write a number with its unit, such as 90s, 30m, 1h30m or 2d")
-    days, hours, minutes, seconds = match.groups()
-    return timedelta(days=int(days or 0), hours=int(hours or 0), minutes=int(minutes or 0), seconds=float(seconds or 0))
+    days, hours, minutes, seconds = (min(float(digits or 0), 2 * _MOST_S) for digits in match.groups())
+    found_s = days * _DAY_S + hours * 3600 + minutes * 60 + seconds
+    if found_s > _MOST_S:
+        raise ValueError(f"{text!r} is more than {MOST_DAYS} days")
+    return timedelta(seconds=found_s)
 
 
 def meant_duration(text: str) -> str | None:
@@ -45,8 +54,11 @@ def meant_duration(text: str) -> str | None:
         parts = tuple((match[1], match[2]) for match in _WORD.finditer(text.lower()))
     else:
         return None
-    meant = "".join(f"{int(number)}{unit}" for number, unit in parts if number and int(number))
-    return meant if meant and _DURATION.fullmatch(meant) else None
+    try:
+        meant = "".join(f"{int(number)}{unit}" for number, unit in parts if number and int(number))
+        return meant if parse_duration(meant) and meant != text else None
+    except ValueError:
+        return None
 
 
 def format_duration(seconds: float) -> str:

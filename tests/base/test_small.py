@@ -79,6 +79,15 @@ def test_bad_durations(text: str) -> None:
         parse_duration(text)
 
 
+@pytest.mark.parametrize("text", ["10001d", "10000d1s", "999999999999999999999h", "9" * 5000 + "s"])
+def test_a_duration_has_an_end(text: str) -> None:
+    """One of more than 31 years ended each run as node_lost, one of 20 digits the command with a traceback."""
+    assert parse_duration("10000d") == timedelta(days=10000)
+    with pytest.raises(ValueError, match="is more than 10000 days"):
+        parse_duration(text)
+    assert meant_duration(text) is None
+
+
 @pytest.mark.parametrize(("text", "expected"), [("1024", 1024), ("20GiB", 20 << 30), ("3TB", 3 * 10**12), ("1.5 kB", 1500)])
 def test_sizes(text: str, expected: int) -> None:
     assert parse_size(text) == expected

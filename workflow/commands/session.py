@@ -183,9 +183,12 @@ def _asked(kind: Kind, study: Study | None, site: Site, words: Sequence[str], wa
 
 def _seconds(option: str, text: str) -> float:
     try:
-        return parse_duration(text).total_seconds()
+        found = parse_duration(text).total_seconds()
     except ValueError as error:
         raise ConfigError(f"{option} {text}: {error}") from error
+    if not found:
+        raise ConfigError(f"{option} {text}: valid: more than nothing")
+    return found
 
 
 def _ports(text: str | None) -> tuple[int, ...]:
