@@ -239,7 +239,8 @@ class Nodes:
             self.launched = time.monotonic() + pause_s
             self._loop.after(pause_s, lambda: None if self._leaving or self._has_begun(launched.launch) else again())
             return
-        if self._is_mute(launched, code, words) and self._has_begun(launched.launch):
+        again_for_nothing = launched.launch.may_be_mute and self._times(launched.launch) > 1  # what one before it started may have come in
+        if self._has_begun(launched.launch) and (again_for_nothing or self._is_mute(launched, code, words)):
             return  # what becomes of its nodes, their links say
         for index in launched.launch.nodes:
             self._lose(self.all[index], how_it_ended(code, words))
@@ -253,8 +254,7 @@ class Nodes:
         if hindrance and time.monotonic() < give_up:
             logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
             return self._pause_s
-        times = sum(other.launch is launch for other in self._launched)
-        if self._is_mute(launched, code, words) and times < LAUNCH_MUTE_TRIES:
+        if self._is_mute(launched, code, words) and self._times(launch) < LAUNCH_MUTE_TRIES:
             logger.warning("%s has started nothing, and says nothing; once more in %.0f s", launch.argv[0], LAUNCH_MUTE_PAUSE_S)
             return LAUNCH_MUTE_PAUSE_S
         return None
@@ -262,6 +262,10 @@ class Nodes:
     def _is_mute(self, launched: Launched, code: int, words: str) -> bool:
         """Whether its end says nothing of its programs."""
         return launched.launch.may_be_mute and not code and not words
+
+    def _times(self, launch: Launch) -> int:
+        """How often it was started."""
+        return sum(other.launch is launch for other in self._launched)
 
     def _has_begun(self, launch: Launch) -> bool:
         """Whether one of its node programs has come in."""

@@ -418,3 +418,26 @@ def test_a_mute_launcher_that_goes_when_its_node_has_come_in_says_nothing_of_it(
     connection.close()
     assert door.loop.until(lambda: bool(door.lost), 30)
     door.close()
+
+
+@pytest.mark.processes
+def test_the_second_of_a_launcher_that_was_mute_may_say_what_it_likes_once_the_node_has_come_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program was turned away, since that of the first one lives."""
+    monkeypatch.setattr(nodes, "LAUNCH_MUTE_PAUSE_S", 0.0)
+    monkeypatch.chdir(tmp_path)
+    door = House()
+    argv = ("sh", "-c", "read token; echo >>started; test $(wc -l <started) -gt 1 || exit 0; read more; echo turned away >&2; exit 24")
+    door.nodes.launch([Launch(argv=argv, nodes=(0,), may_be_mute=True)], os.environ)
+    assert door.loop.until(lambda: (tmp_path / "started").exists() and (tmp_path / "started").stat().st_size == 2, 30)
+    connection = door.come_in()
+    second = door.nodes._launched[1]
+    assert second._process.stdin is not None
+    second._process.stdin.close()
+    assert door.loop.until(lambda: second.poll() is not None, 30)
+    assert not door.loop.until(lambda: bool(door.lost), 0.3)
+    connection.close()
+    assert door.loop.until(lambda: bool(door.lost), 30)
+    assert door.nodes.wait_for_end(10)
+    door.close()
