@@ -80,8 +80,12 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
 
 def _last_engine(place: Path, short: str, engine: str) -> str:
     """Of those that start the same files, the one that last did: one cache may serve several."""
-    alike = [other for other in FILE_ENGINES if suffix_of(other) == suffix_of(engine)]
-    return max(alike, key=lambda other: last_used(place, short, other) or 0.0)
+    return max(_alike(engine), key=lambda other: last_used(place, short, other) or 0.0)
+
+
+def _alike(engine: str) -> list[str]:
+    """The engines that start the same files."""
+    return [other for other in FILE_ENGINES if suffix_of(other) == suffix_of(engine)]
 
 
 def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
@@ -92,19 +96,26 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
             if last_used(place, image.short, engine) != image.used:
                 return "a run has loaded it since it was listed"
             if engine not in STORES:
-                tree = tree_of(place, image.short, engine)
-                if tree is not None and any(found.name == tree and found.runs for found in trees.trees()):
-                    return "a container runs in what is unpacked of it"
-                Path(image.handle).unlink(missing_ok=True)
-                if tree is not None:
-                    trees.remove(tree)
-            else:
-                result = ask([engine, "rmi", image.handle], IMAGE_REMOVE_S)
-                if result.returncode:
-                    return last_lines(result.stderr, 1)
+                return _remove_file(image, engine, place)
+            result = ask([engine, "rmi", image.handle], IMAGE_REMOVE_S)
+            if result.returncode:
+                return last_lines(result.stderr, 1)
             forget(place, image.short, engine)
     except ContainerError as error:
         return str(error)
+    return None
+
+
+def _remove_file(image: LoadedImage, engine: str, place: Path) -> str | None:
+    """And before it what was unpacked of it, by whichever engine: without the file nobody would find that again."""
+    unpacked = {tree for other in _alike(engine) if (tree := tree_of(place, image.short, other)) is not None}
+    if unpacked and any(found.name in unpacked and found.runs for found in trees.trees()):
+        return "a container runs in what is unpacked of it"
+    for tree in unpacked:
+        trees.remove(tree)
+    Path(image.handle).unlink(missing_ok=True)
+    for other in _alike(engine):
+        forget(place, image.short, other)
     return None
 
 

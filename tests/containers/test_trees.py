@@ -15,7 +15,7 @@ from containers import reaping
 from containers.images import trees
 from containers.images.archiving import archive
 from containers.images.loading import image_to_start, load, loaded_id
-from containers.images.marks import last_used, marked_trees
+from containers.images.marks import last_used, mark_used, marked_trees
 from containers.images.model import read_manifest
 from containers.images.pinning import pin
 from containers.images.reaping import find_images, remove_image
@@ -25,7 +25,7 @@ ENROOT = """#!/bin/sh
 cd "{place}" || exit 1
 case $1 in
     list) echo "NAME PID COMM"; for tree in *; do [ ! -d "$tree" ] || echo "$tree $(cat "$tree/pid" 2>/dev/null)"; done ;;
-    remove) rm -r "$3" ;;
+    remove) [ ! -e stuck ] || {{ echo "[ERROR] $3 is busy" >&2; exit 1; }}; rm -r "$3" ;;
 esac
 """
 SRUN = """#!/bin/sh
@@ -145,3 +145,29 @@ def test_an_image_goes_with_its_tree_unless_a_container_runs_in_it(place: Path, 
     pid.unlink()
     assert remove_image(image, trees.ENGINE, cache) is None
     assert (here(place), Path(image.handle).exists(), last_used(cache / "images", image.short, trees.ENGINE)) == ([], False, None)
+
+
+@pytest.mark.processes
+def test_an_image_whose_tree_cannot_be_removed_is_found_again(place: Path, loads: Callable[[], str], tmp_path: Path) -> None:
+    name, cache = loads(), tmp_path / "cache"
+    (image,) = find_images(trees.ENGINE, cache, 0)
+    (place / "stuck").touch()
+    assert "cannot be removed: [ERROR]" in (remove_image(image, trees.ENGINE, cache) or "")
+    assert (here(place), find_images(trees.ENGINE, cache, 0)) == ([name], (image,))
+    (place / "stuck").unlink()
+    assert remove_image(image, trees.ENGINE, cache) is None
+    assert (here(place), find_images(trees.ENGINE, cache, 0)) == ([], ())
+
+
+@pytest.mark.processes
+def test_the_tree_goes_too_with_an_image_that_enroot_has_started_since(place: Path, loads: Callable[[], str], tmp_path: Path) -> None:
+    """Both start the same file, and one cache may serve both."""
+    name, cache = loads(), tmp_path / "cache"
+    mark_used(cache / "images", read_manifest(next((tmp_path / "storage").rglob("*.sqsh"))).image, "enroot")
+    assert find_images(trees.ENGINE, cache, 0) == (), "it is enroot that uses the file"
+    (image,) = find_images("enroot", cache, 0)
+    (place / f"pyxis_{name}" / "pid").write_text("77\n")
+    assert remove_image(image, "enroot", cache) == "a container runs in what is unpacked of it"
+    (place / f"pyxis_{name}" / "pid").unlink()
+    assert remove_image(image, "enroot", cache) is None
+    assert (here(place), marked_trees(cache / "images", trees.ENGINE)) == ([], set())
