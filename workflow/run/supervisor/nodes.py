@@ -14,6 +14,7 @@ from base.challenge import new_token
 from base.command import last_lines
 from base.logs import masked, printable
 from base.rooms import rooms_environ
+from base.units import some
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import orders, said
@@ -255,7 +256,8 @@ class Nodes:
             logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
             return self._pause_s
         if self._is_mute(launched, code, words) and self._times(launch) < LAUNCH_MUTE_TRIES:
-            logger.warning("%s has started nothing, and says nothing; once more in %.0f s", launch.argv[0], LAUNCH_MUTE_PAUSE_S)
+            names = some([self.all[index].node.name for index in launch.nodes], 3)
+            logger.warning("the launcher has started nothing on %s, and says nothing; once more in %.0f s", names, LAUNCH_MUTE_PAUSE_S)
             return LAUNCH_MUTE_PAUSE_S
         return None
 

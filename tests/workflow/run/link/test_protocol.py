@@ -389,7 +389,7 @@ def test_a_new_connection_never_gets_an_old_challenge() -> None:
     ],
 )
 def test_a_launcher_that_has_started_nothing_and_says_nothing_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str, times: int, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, launcher: str, times: int, why: str
 ) -> None:
     monkeypatch.setattr(nodes, "LAUNCH_MUTE_PAUSE_S", 0.0)
     monkeypatch.chdir(tmp_path)
@@ -398,6 +398,7 @@ def test_a_launcher_that_has_started_nothing_and_says_nothing_is_tried_again(
     door.nodes.launch([Launch(argv=argv, nodes=(0,), may_be_mute=True)], os.environ)
     assert door.loop.until(lambda: bool(door.lost), 30)
     assert (door.lost, len((tmp_path / "started").read_text())) == ([(0, why)], times)
+    assert caplog.text.count(f"the launcher has started nothing on {door.nodes.all[0].node.name}, and says nothing") == times - 1
     assert door.nodes.wait_for_end(10)
     door.close()
 
