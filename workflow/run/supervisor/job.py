@@ -138,7 +138,10 @@ class Job:
             word = None
         if word is None and number is not None and number == self.scheduler.LIMIT_SIGNAL:
             word = "timeout"
-        ending = otherwise if word is None and otherwise is not None else self._time.ended_by(word, told)
+        if word is None and otherwise is not None:
+            self._scope.end(otherwise)
+            return
+        ending = self._time.ended_by(word, told)
         if ending.status == "node_lost" and (silent := self.silent_nodes()):
             ending = dataclasses.replace(ending, nodes=silent, reason=f"{ending.reason}; nothing is heard of {', '.join(silent)}")
         self._scope.end(ending)

@@ -90,6 +90,13 @@ def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
     assert ("nothing is heard of n1" in (run.scope.ending.reason or "")) == bool(failed)
 
 
+def test_where_the_scheduler_says_nothing_the_node_that_failed_is_at_fault_and_not_one_that_is_silent(run: RunningAttempt) -> None:
+    run.nodes.all[1].lost = True
+    failed = Ending(status="node_lost", reason="start on n0: no container", nodes=("n0",))
+    run.job._told_why("start on n0", None, failed, cast(Call, SimpleNamespace(result=lambda: None)))
+    assert run.scope.ending == failed
+
+
 def test_memory_that_ran_out_may_be_why_the_scheduler_ends_them(run: RunningAttempt) -> None:
     run.job.ended("got SIGTERM")  # the scheduler is being asked why
     run._training_failed(OOM)
