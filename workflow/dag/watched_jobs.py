@@ -25,6 +25,9 @@ from workflow.dag.submitted import LATE_S, Submitted, end_words, is_over, step
 
 LOOK_S: Final = 0.5
 SAID_AFTER_S: Final = 10.0
+THEIRS_S: Final = 90.0
+"""So long a job that could not be started is left to the other Snakemake that has submitted it. Where that lives it asks every half minute,
+takes the job out itself, and tries once more; of one that somebody else took out it would not know why."""
 
 Ended = Callable[[Any, str | None], None]
 """Called for each job with what was handed over for it, and why it has failed; None: it has not."""
@@ -60,6 +63,7 @@ class WatchedJobs:
         """Nodes that were lost, and recorded nothing."""
         self._lost_jobs = LostJobs(jobs, say)
         self._told: set[tuple[str, str]] = set()
+        self._failed_since: dict[str, float] = {}
         self._tried: dict[str, float | None] = {}
         self._silent = False
         self._over = threading.Event()
@@ -135,11 +139,15 @@ class WatchedJobs:
             if (queued.job_id, queued.hold) not in self._told:
                 self._told.add((queued.job_id, queued.hold))
                 self._say(job_words(queued, time.time()))
-            if queued.hold == "failed" and self._is_taken_out(queued, view):
-                job, what = watched[queued.job_id]
+            job, what = watched[queued.job_id]
+            if queued.hold == "failed" and self._is_ours_to_end(job, time.monotonic()) and self._is_taken_out(queued, view):
                 found[queued.job_id] = (replace(job, taken_out=f"was taken out of the queue: {queued.why}"), what)
                 self._queue.ask_soon()
         return found
+
+    def _is_ours_to_end(self, job: Submitted, now: float) -> bool:
+        """Whether nobody else is there who would take it out."""
+        return not job.adopted or now - self._failed_since.setdefault(job.job_id, now) >= THEIRS_S
 
     def _is_taken_out(self, queued: QueuedJob, view: QueueView) -> bool:
         """Tried once for each answer of the scheduler."""

@@ -12,6 +12,7 @@ import pytest
 from base.errors import SchedulerSilent
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
 from cluster.schedulers.slurm.queue import queued_job
+from workflow.dag import watched_jobs
 from workflow.dag.queue_view import QueueView
 from workflow.dag.run_job import exit_file
 from workflow.dag.submitted import Submitted
@@ -92,6 +93,21 @@ def test_a_job_that_could_not_be_started_is_taken_out_and_may_be_tried_again(one
     reason = "job 7 was taken out of the queue: Slurm could not start it on its nodes (launch failed requeued held)"
     assert one.ended == [("the run", reason)]
     assert one.watched.cancelled == {}, "it was not somebody's wish"
+
+
+def test_a_job_of_another_snakemake_that_could_not_be_started_is_left_to_that_one_for_a_while(
+    one: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has submitted it would take it for cancelled by a person, and not try again."""
+    one.watched.watch(replace(one.job, adopted=True), "the run")
+    one.shows("launch failed requeued held")
+    for _ in range(3):
+        one.watched.look()
+    assert (one.cluster.cancelled, one.ended, len(one.said)) == ([], [], 1)
+    monkeypatch.setattr(watched_jobs, "THEIRS_S", 0.0)
+    for _ in range(2):
+        one.watched.look()
+    assert (one.cluster.cancelled, len(one.ended)) == (["7"], 1), "nobody else is there"
 
 
 def test_a_job_that_a_person_holds_is_told_once_and_waited_for(one: Watching) -> None:
