@@ -272,8 +272,9 @@ class Run:
             self.wants_batch()
             for batch in loader:
                 self.input_s = time.monotonic() - self.asked
+                counts = same or self.counts(batch, samples, tokens)  # before the loop's body, which may take the batch to pieces
                 yield batch
-                self.under_way = same or self.counts(batch, samples, tokens)
+                self.under_way = counts
                 self.step_done()
                 if self.step >= total:
                     break

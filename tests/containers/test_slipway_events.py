@@ -80,6 +80,17 @@ def test_tokens_stand_beside_the_samples(tmp_path: Path) -> None:
     assert [(step.samples, step.tokens) for step in events(tmp_path).steps.values()] == [(2, 20), (2, 20), (2, 10)] * 2 + [(2, 20)]
 
 
+def test_a_batch_is_counted_before_the_loop_takes_it_to_pieces(tmp_path: Path) -> None:
+    text = """
+import slipway_events
+run = slipway_events.start()
+for batch in run.steps(({"labels": [0] * size} for size in (2, 2, 1, 2, 2, 1, 2)), samples=lambda batch: len(batch["labels"])):
+    run.loss(float(len(batch.pop("labels"))))
+"""
+    assert start(tmp_path, text, CELL) == (0, "")
+    assert [step.samples for step in events(tmp_path).steps.values()] == [2, 2, 1, 2, 2, 1, 2]
+
+
 def test_the_flop_and_precision_of_the_program_are_told_and_the_memory_at_the_end_of_the_window(tmp_path: Path) -> None:
     facts = "flop_per_unit=6e9, precision='bf16'"
     assert start(tmp_path, LOOP.format(facts=facts, loss="0.5"), CELL)[0] == 0
