@@ -28,6 +28,9 @@ from cluster.types import Holder
 NAME: Final = "lease.json"
 TORN: Final = "torn"
 TORN_AFTER_S: Final = 60.0
+WRITTEN_S: Final = 5.0
+"""So long who starts waits for the content of a lease that somebody is just taking: a busy machine, and network storage, tell it late."""
+LOOK_S: Final = 0.05
 TRIES: Final = 20
 MAX_BYTES: Final = 1 << 16
 Token = Annotated[str, Check("a token", lambda value: re.fullmatch(r"[\w-]{1,64}", value, re.ASCII) is not None)]
@@ -97,7 +100,7 @@ def acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive
 def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Alive, describe: Describe) -> tuple[Lease, Lease | None]:
     run_dir.mkdir(parents=True, exist_ok=True)
     for _ in range(TRIES):
-        found = read_lease(run_dir)
+        found = _written(run_dir)
         if found is None:
             lease = wanted(None)
             if create_exclusive(run_dir / NAME, _content(lease)):
@@ -110,6 +113,18 @@ def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Aliv
         if _succeed(run_dir, found, lease):
             return lease, found
     raise LeaseError(f"{run_dir / NAME} changes hands all the time: another supervisor of this run starts again and again")
+
+
+def _written(run_dir: Path) -> Lease | None:
+    """read_lease(), a moment later where somebody is just writing one."""
+    give_up = time.monotonic() + WRITTEN_S
+    while True:
+        try:
+            return read_lease(run_dir)
+        except LeaseError:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(LOOK_S)
 
 
 def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:

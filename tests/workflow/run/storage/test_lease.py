@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from base.errors import LeaseError, RunHeld, StorageError
 from cluster.holding import holder_of
 from cluster.types import Holder
 from tests.data_prep.staging.disks import tmpfs
+from workflow.run.storage import lease
 from workflow.run.storage.lease import Lease, acquire, holds, is_held, new_lease, read_lease, release
 
 ME = holder_of(os.getpid(), "local", "1", 0)
@@ -126,7 +128,10 @@ def test_a_mark_that_follows_nothing_any_more_is_withdrawn(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b'{"token": "x"', b"[]", b'{"token": "x"}'])
-def test_a_torn_file_is_held_while_it_is_young_and_of_nobody_when_it_is_old(tmp_path: Path, content: bytes) -> None:
+def test_a_torn_file_is_held_while_it_is_young_and_of_nobody_when_it_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setattr(lease, "WRITTEN_S", 0.1)
     path = tmp_path / "lease.json"
     path.write_bytes(content)
     with pytest.raises(LeaseError, match=r"lease\.json is empty or torn"):
@@ -138,6 +143,18 @@ def test_a_torn_file_is_held_while_it_is_young_and_of_nobody_when_it_is_old(tmp_
     assert holds(tmp_path, mine.token)
     assert release(tmp_path, mine.token)
     assert files(tmp_path) == []
+
+
+def test_who_comes_while_another_one_writes_its_lease_is_told_of_that_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is there before its content is."""
+    mine, _ = take(tmp_path)
+    path = tmp_path / "lease.json"
+    content = path.read_bytes()
+    path.write_bytes(b"")
+    monkeypatch.setattr(time, "sleep", lambda _seconds: path.write_bytes(content))
+    with pytest.raises(RunHeld, match="is running already, attempt 1"):
+        take(tmp_path)
+    assert read_lease(tmp_path) == mine
 
 
 @pytest.mark.slow
