@@ -57,7 +57,7 @@ def end(graph: Graph, asked: Sequence[str], code: int, told: Sequence[int], log:
 def _tell_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
     """Raise LeaseError where others have all of these runs, else RecordError."""
     study = graph.study
-    held = {run_id: who for run_id, who in held_by_others(graph).items() if run_id in unmet}
+    held = held_by_others(graph, unmet)
     if len(held) == len(unmet):
         raise LeaseError(f"{held_words(held)}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}")
     for one in hindrances(study):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.apart import call_apart
@@ -64,9 +64,8 @@ def _unknown(graph: Graph, error: SlipwayError) -> list[str]:
     return [f"{graph.study.name}: how its runs stand is not known: {error}"]
 
 
-def held_by_others(graph: Graph) -> dict[str, str]:
-    """The runs without a result that another start has, and who that is, in words. Raises StorageError."""
-    runs = graph.without_result()
+def held_by_others(graph: Graph, runs: Sequence[str]) -> dict[str, str]:
+    """Those of `runs` that another start has, and who that is, in words. Raises StorageError."""
     what = f"who has the runs of {graph.study.name}"
     found: dict[str, str] = call_apart(what, held_runs, graph.results_dir, runs, timeout_s=graph.storage_s) if runs else {}
     return found
@@ -81,7 +80,7 @@ def held_words(held: Mapping[str, str]) -> str:
 def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
     study, verb = graph.study, "submit" if graph.mode.way == "allocation" else "run"
     failed = sum(count for status, count in ends.items() if status != "ok")
-    held = held_by_others(graph)
+    held = held_by_others(graph, graph.without_result())
     rest, again = left - len(held), command(study, verb)
     found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(study, verb)}"]
     others = [f"{held_words(held)}; when that has ended, go on: {again}"]

@@ -59,6 +59,14 @@ def test_a_retry_that_was_prevented_is_no_result(house: House, ended: Callable[.
         ended([f"{run_id}.after-1"], "stage_train_push")
 
 
+def test_who_has_a_failed_run_that_is_to_be_retried_is_named_too(house: House, ended: Callable[..., None]) -> None:
+    run_id = house.load().runs[0].run_id
+    house.record(run_id, "error")
+    hold(house, run_id)
+    with pytest.raises(LeaseError, match=rf"1 run is at work in another start: {run_id}, attempt 1: process {os.getpid()} "):
+        ended([f"{run_id}.after-1"], "stage_train_push")
+
+
 @pytest.mark.slow
 def test_where_another_start_made_the_results_the_report_is_made_and_all_is_well(house: House, ended: Callable[..., None]) -> None:
     study = house.load()
