@@ -14,6 +14,7 @@ import pytest
 
 from tests import launchers
 from tests.minicluster import Cluster
+from tests.minicluster.studies import await_nothing_left
 from tests.minicluster.waiting import wait_until
 from tests.sge.conftest import USER
 
@@ -122,6 +123,22 @@ def test_a_cancelled_run_says_so_and_leaves_nothing(cluster: Cluster) -> None:
     record = json.loads(path.read_text())
     assert (record["status"], "SIGUSR2" in record["status_reason"]) == ("cancelled", True), record["status_reason"]
     wait_until(lambda: not ours(cluster), 120.0, "nothing is left on the nodes")
+
+
+@pytest.mark.long
+def test_a_killed_snakemake_is_told_by_its_run_which_leaves_nothing(cluster: Cluster) -> None:
+    """Grid Engine kills all of a job when its script ends."""
+    results = study(cluster, "headless", 100000, [2])
+    submitted = slipway(cluster, "submit", "headless.yaml", "--site", str(cluster.site_file))
+    assert submitted.returncode == 0, submitted
+    wait_until(lambda: any("step " in path.read_text() for path in (results / "logs").glob("lenet*.log")), END_S, "the run trains")
+    argv = ["pkill", "-KILL", "-u", USER, "-f", "-P -m snakemake --configfile"]
+    assert [cluster.exec(node, argv, timeout=60).returncode for node in cluster.nodes].count(0) == 1
+    wait_until(lambda: bool(list(results.glob("runs/*/attempts/1/record.json"))), 120.0, "the attempt is recorded")
+    (path,) = results.glob("runs/*/attempts/1/record.json")
+    record = json.loads(path.read_text())
+    assert record["status"] == "cancelled", record["status_reason"]
+    await_nothing_left(cluster)
 
 
 @pytest.mark.long

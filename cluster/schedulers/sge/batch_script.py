@@ -3,6 +3,9 @@
 `qdel` and `h_rt` kill without a warning. With `-notify` all processes of the job, on every node, get USR2 before: a minute where the queue
 says nothing else. All inherit that they ignore it, but the supervisor, which ends its run, and this script, which tells its program to end
 as any other scheduler does.
+
+When the script ends, all processes of the job are killed, on every node and without a warning. So where its program was killed, such as a
+Snakemake by who frees memory, it waits for those whom that one started: a supervisor hears the end of its parent, and ends its run.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Final
 from base.errors import ConfigError
 from cluster.schedulers.carried import carried_names
 from cluster.schedulers.jobs import JOB_ID, SHARD, BatchJob, JobSize, script_lines, work_words
-from cluster.schedulers.sge.environ import SECONDS, STARTED
+from cluster.schedulers.sge.environ import BEGUN, SECONDS, STARTED
 
 WORK: Final = "work"
 """The name of the word in a job's context that says what it makes."""
@@ -24,14 +27,18 @@ EXITS_WITH_A_MEANING: Final = (99, 100)
 NOT_IN_PATHS: Final = frozenset("$,'\"#")
 """Of a working directory or log: qsub reads variables, a second path, quotations or a comment; the job is
 refused, or never starts."""
+ORPHANS_S: Final = 60
+"""So long the script waits for what a killed program has started: as long as `-notify` leaves before the end of a job."""
 ENDING: Final = """\
 trap '' USR2
-{command} &
+{begun}="$JOB_ID.$SGE_TASK_ID" {command} &
 child=$!
 told=
 trap 'told=1; kill -TERM "$child" 2>/dev/null' USR2 TERM
 code=0; wait "$child" || code=$?
 while [ "$told" ]; do told=; code=0; wait "$child" || code=$?; done
+orphans() {{ [ "$code" -gt 128 ] && grep -qszxF "{begun}=$JOB_ID.$SGE_TASK_ID" /proc/[0-9]*/environ; }}
+for ((waited = 0; waited < {orphans_s}; waited++)); do orphans || break; sleep 1; done
 case $code in {meant}) code=1 ;; esac
 exit "$code"
 """
@@ -92,7 +99,7 @@ def batch_script(job: BatchJob) -> str:
         "",
         f"export {STARTED}=$(date +%s) {SECONDS}={job.size.minutes * 60}",
         *before,
-        ENDING.format(command=last.removeprefix("exec "), meant=meant).rstrip(),
+        ENDING.format(begun=BEGUN, command=last.removeprefix("exec "), orphans_s=ORPHANS_S, meant=meant).rstrip(),
     ]
     return "\n".join(lines) + "\n"
 

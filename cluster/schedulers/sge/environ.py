@@ -17,6 +17,8 @@ STARTED: Final = "SLIPWAY_JOB_STARTED"
 """When the batch script of this start of the job began, in unix seconds; exported by the script."""
 SECONDS: Final = "SLIPWAY_JOB_SECONDS"
 """Its `h_rt`; exported by the script, since Grid Engine has no variable for it."""
+BEGUN: Final = "SLIPWAY_JOB_BEGUN"
+"""In the environment of what the batch script has started, and not in its own: of which job."""
 OF_ONE_PROCESS: Final = frozenset(
     {
         *("PE_HOSTFILE", "JOB_SCRIPT", "HOSTNAME", "TMPDIR", "TMP", "NHOSTS", "NSLOTS", "NQUEUES", "QUEUE", "REQUEST", "REQNAME"),

@@ -143,6 +143,28 @@ def test_the_warning_before_the_end_is_told_to_the_program_as_term(tmp_path: Pat
 
 
 @pytest.mark.processes
+def test_the_script_waits_for_what_a_killed_program_has_started(tmp_path: Path) -> None:
+    """Grid Engine kills all that is there when it ends."""
+    program = tmp_path / "program.sh"
+    program.write_text("sleep 60 &\necho $!\nkill -9 $$\n")
+    environ = {**os.environ, "JOB_ID": str(os.getpid()), "SGE_TASK_ID": "undefined"}
+    argv = ["bash", "-c", script_of("setsid", "bash", str(program))]
+    job = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert job.stdout is not None
+        orphan = int(job.stdout.readline())
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.wait(2)
+        os.kill(orphan, signal.SIGKILL)
+        assert job.wait(30) == 128 + signal.SIGKILL
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+        job.stdout.close()
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "argv", [("printf", "%s|", "a b", "$HOME", "it's", '"', "\\", "*"), ("sh", "-c", "kill -9 $$"), ("sh", "-c", "exit 4")]
 )
