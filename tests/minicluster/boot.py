@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -62,14 +63,23 @@ def make_mounts(spec: dict[str, str]) -> None:
     reappear(kept)
     Path("/run/spool").mkdir()
     mount("--bind", f"{spec['own']}/spool", "/run/spool")
-    mount("--bind", spec["hosts"], "/etc/hosts")
-    for account in Path(spec["accounts"]).iterdir():
-        mount("--bind", str(account), f"/etc/{account.name}")
+    make_etc([Path(spec["hosts"]), *Path(spec["accounts"]).iterdir()])
     make_identity(spec["name"])
     make_whole_proc()
     open_way(spec["opened"])
     for descriptor in kept.values():
         os.close(descriptor)
+
+
+def make_etc(own: list[Path]) -> None:
+    """An /etc with files of our own. They are not bound to their places one by one: where the machine's file is replaced, as useradd
+    replaces passwd, the kernel takes away what is mounted over it, here too."""
+    upper, work = Path("/run/etc"), Path("/run/etc-work")
+    for directory in (upper, work):
+        directory.mkdir(0o755)
+    for file in own:
+        shutil.copy2(file, upper / file.name)
+    mount("-t", "overlay", "-o", f"lowerdir=/etc,upperdir={upper},workdir={work}", "none", "/etc")
 
 
 def make_identity(name: str) -> None:

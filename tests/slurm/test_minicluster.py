@@ -54,6 +54,13 @@ def up(name: str, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*PROGRAM, "up", "--name", name, *options], cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
+def test_a_nodes_accounts_are_not_mounted_over_files_that_useradd_replaces(cluster: Cluster) -> None:
+    """The kernel takes away what is mounted over a file that is replaced, in every mount namespace."""
+    mounted = {line.split()[4] for line in cluster.exec("n1", ["cat", "/proc/self/mountinfo"], check=True).stdout.splitlines()}
+    assert "/etc" in mounted
+    assert not mounted & {f"/etc/{name}" for name in ("passwd", "group", "shadow", "hosts")}
+
+
 @pytest.mark.parametrize("user", [None, USER])
 def test_whoever_is_on_a_node_can_make_namespaces_with_their_own_proc(cluster: Cluster, user: str | None) -> None:
     """As Apptainer and podman do; the machine's own /proc is covered in places, and hides nothing on a node."""
