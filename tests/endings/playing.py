@@ -38,13 +38,15 @@ class Result:
 
 def play(one: One, kind: str, *, submitted: bool) -> Result:
     fault, result = FAULTS[kind], Result()
+    short = fault.limited and one.place.words.shorten is None
+    words = ("preempted",) if short else fault.words  # its supervisor knows from the beginning that the job ends before the run's time
     name = one.rng.choice([moment for moment in fault.moments if not (submitted and moment == "push")])
     nodes = 2 if submitted else one.rng.choice((1, 2))
     try:
         if name == "load" or one.rng.random() < 0.2:
             one.place.forget_images()
         walltime_s = one.rng.uniform(*OWN_TIME_S) if fault.own_time else 120.0
-        minutes = 1 if fault.limited and one.place.words.shorten is None else 5
+        minutes = 1 if short else 5
         deaf = not submitted and name == "train" and one.rng.random() < DEAF
         one.start(submitted=submitted, much=name == "push", deaf=deaf, walltime_s=walltime_s, minutes=minutes, nodes=nodes)
         result.notes += ["deaf to TERM"] if deaf else []
@@ -60,9 +62,9 @@ def play(one: One, kind: str, *, submitted: bool) -> Result:
     result.notes += [status for status, _ in ends]
     if "ok" in result.notes and name != "push":
         result.problems.append("the run ended by itself")
-    if fault.words is not None:
-        result.problems += [f"a record says {status}: {why}" for status, why in ends if status not in (*fault.words, "ok")]
-    if fault.words and not ends and (fault.own_time or name in RANKS):
+    if words is not None:
+        result.problems += [f"a record says {status}: {why}" for status, why in ends if status not in (*words, "ok")]
+    if words and not ends and (fault.own_time or name in RANKS):
         result.problems.append("no record says how it ended")
     if result.problems:
         result.problems.append(f"it said: {one.log()[-3000:]}")

@@ -132,7 +132,7 @@ def test_a_killed_snakemake_is_told_by_its_run_which_leaves_nothing(cluster: Clu
     submitted = slipway(cluster, "submit", "headless.yaml", "--site", str(cluster.site_file))
     assert submitted.returncode == 0, submitted
     wait_until(lambda: any("step " in path.read_text() for path in (results / "logs").glob("lenet*.log")), END_S, "the run trains")
-    argv = ["pkill", "-KILL", "-u", USER, "-f", "-P -m snakemake --configfile"]
+    argv = ["pkill", "-KILL", "-u", USER, "-f", "snakemake --configfile"]
     assert [cluster.exec(node, argv, timeout=60).returncode for node in cluster.nodes].count(0) == 1
     wait_until(lambda: bool(list(results.glob("runs/*/attempts/1/record.json"))), 120.0, "the attempt is recorded")
     (path,) = results.glob("runs/*/attempts/1/record.json")
