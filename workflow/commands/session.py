@@ -84,7 +84,7 @@ class Wanted:
 def start(name: str, study_path: Path, site_name: str | None, words: Sequence[str], wanted: Wanted) -> None:
     """Start one, wait until it answers, and say how it is reached. Raises SlipwayError."""
     kind = KINDS[name]
-    _refuse_typed(name, kind, words, wanted.detach)
+    _refuse_typed(name, kind, words, wanted)
     needs_study = wanted.dataset is not None or (kind == "tensorboard" and wanted.logdir is None and not words)
     study = told_study(study_path, site_name) if needs_study or study_path.is_file() else None
     site = load_site(site_name) if study is None else study.site
@@ -125,12 +125,14 @@ def start(name: str, study_path: Path, site_name: str | None, words: Sequence[st
     _say_reached(seen, wanted.login)
 
 
-def _refuse_typed(name: str, kind: Kind, words: Sequence[str], detach: bool) -> None:
+def _refuse_typed(name: str, kind: Kind, words: Sequence[str], wanted: Wanted) -> None:
     if words and kind == "shell":
         raise ConfigError(f"a shell takes no command; `slipway session run -- {shlex.join(words)}` runs one")
     if not words and kind in ("run", "program"):
         raise ConfigError(f"slipway session {name}: no command; valid: slipway session {name} ... -- COMMAND")
-    if kind == "shell" and not detach and not os.isatty(0):
+    if wanted.idle is not None and kind == "run":
+        raise ConfigError("--idle: nobody uses a command, so that it cannot be idle; valid: --time DURATION")
+    if kind == "shell" and not wanted.detach and not os.isatty(0):
         raise ConfigError(NO_TERMINAL)
 
 

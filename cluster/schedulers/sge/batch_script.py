@@ -19,6 +19,7 @@ from base.errors import ConfigError
 from cluster.schedulers.carried import carried_names
 from cluster.schedulers.jobs import JOB_ID, SHARD, BatchJob, JobSize, script_lines, work_words
 from cluster.schedulers.sge.environ import BEGUN, SECONDS, STARTED
+from cluster.schedulers.sge.limits import ORPHANS_S
 
 WORK: Final = "work"
 """The name of the word in a job's context that says what it makes."""
@@ -27,8 +28,6 @@ EXITS_WITH_A_MEANING: Final = (99, 100)
 NOT_IN_PATHS: Final = frozenset("$,'\"#")
 """Of a working directory or log: qsub reads variables, a second path, quotations or a comment; the job is
 refused, or never starts."""
-ORPHANS_S: Final = 60
-"""So long the script waits for what a killed program has started: as long as `-notify` leaves before the end of a job."""
 ENDING: Final = """\
 trap '' USR2
 {begun}="$JOB_ID.$SGE_TASK_ID" {command} &

@@ -216,6 +216,12 @@ def test_a_shell_without_a_terminal_is_refused_before_anything_is_started(sessio
     assert not (sessions.directory / "storage").exists()
 
 
+def test_a_command_cannot_be_idle(sessions: Sessions) -> None:
+    found = sessions.start("run", "--idle", "3s", "--", "sleep", "300")
+    assert found.returncode == 10
+    assert "--idle: nobody uses a command" in found.stderr
+
+
 def test_a_command_runs_on_every_node_and_what_it_writes_is_pushed(sessions: Sessions) -> None:
     found = sessions.start(
         "run", "--nodes", "2", "--time", "5m", "--", "bash", "-c", "echo $SLIPWAY_NODE_RANK | tee rank-$SLIPWAY_NODE_RANK; cat"
