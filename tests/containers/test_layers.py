@@ -84,6 +84,8 @@ def test_a_link_to_a_place_in_the_image_is_replaced_as_in_every_second_image_of_
         ("way/victim", "x"),
         ("way/.wh.victim", ""),
         ("way/.wh..wh..opq", ""),
+        ("mine", {"type": tarfile.LNKTYPE, "linkname": "way/victim"}),
+        ("mine", {"type": tarfile.LNKTYPE, "linkname": "../victim"}),
     ],
 )
 def test_nothing_outside_is_written_or_removed(tmp_path: Path, entry: Entry) -> None:
