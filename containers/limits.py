@@ -23,6 +23,8 @@ WATCHDOG_TERM_S: Final = 5.0
 """How long processes in a container may take to end after their watchdog's TERM; then it kills them."""
 CLIENT_END_S: Final = 3.0
 """How long a client may take to end by itself when its container has ended."""
+KILLED_CLIENT_S: Final = 0.2
+"""How long a client that was killed may take to be gone when what is below it is: the kernel tells its children first."""
 CONTAINER_REMOVE_S: Final = 45.0
 """How long an engine may take to remove a container: also a daemon that is slow for half a minute has done so by then."""
 

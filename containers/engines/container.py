@@ -20,7 +20,7 @@ from cluster.gpus.comparing import compare, listed_uuids
 from containers.engines import client, watchdog_socket
 from containers.engines.oom import OomCount
 from containers.engines.words import End, Listed, Words
-from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S
+from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S, KILLED_CLIENT_S
 from containers.spec import EnginePlan, ProcessPlan
 
 LOG: Final = "engine.log"
@@ -126,6 +126,8 @@ class Container:
         self.events.unregister(link.fileno())
         if link.pid == self._client.pid:  # it hangs up while it ends, and its exit code comes at once
             select.select([self._client_fd], [], [], CLIENT_END_S)
+        elif not self.memory_ran_out():  # below a client that is killed it may be gone before that is
+            select.select([self._client_fd], [], [], KILLED_CLIENT_S)
         if self._client.poll() == -signal.SIGKILL:  # a client whose container was killed ends by itself, with 137
             self._client_ended(-signal.SIGKILL)
         elif not self._started:
@@ -222,6 +224,12 @@ class Container:
         elif number == signal.SIGTERM:
             self._unwanted = True
 
+    def may_have_failed(self) -> SlipwayError | None:
+        """Of a rank that was killed: why the container has failed, where its client was killed, which takes along what is in it."""
+        select.select([self._client_fd], [], [], KILLED_CLIENT_S)
+        self.pump()
+        return self.failure
+
     @property
     def hung_up(self) -> bool:
         """Whether its first process has ended, and all that it said was heard."""
@@ -299,6 +307,8 @@ class ContainerProcess:
         """Raises ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
         code = answer["code"]
         oom_kill = answer["oom"] or (code == -signal.SIGKILL and self._container.memory_ran_out())
+        if code == -signal.SIGKILL and not oom_kill and (failure := self._container.may_have_failed()) is not None:
+            raise failure
         if code in BY_WATCHDOG and not oom_kill:
             self._container.pump()  # it says why before it does so
             if self._container.ended_because is not None:

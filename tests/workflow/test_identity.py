@@ -32,7 +32,7 @@ arguments.run, after = parse_asked(arguments.run)
 status = "error" if "-n2-" in arguments.run else "ok"
 make = make_record if status == "ok" else failed
 run = find_run(read_resolved(arguments.results), arguments.run)
-record = make(run.cell.to_json(), run.repeat, status=status, result_number=after + 1)
+record = make(run.cell.to_json(), run.repeat, status=status, result_number=after + 1, study=arguments.results.name)
 record["steps_s"]["login"] = login_s(os.environ)
 run_dir = arguments.results / "runs" / arguments.run
 run_dir.mkdir(parents=True, exist_ok=True)
