@@ -98,6 +98,26 @@ def test_nothing_outside_is_written_or_removed(tmp_path: Path, entry: Entry) -> 
     assert not (tmp_path / "outside").exists()
 
 
+def test_nothing_is_written_through_a_link_in_the_place_of_etc(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "environment").write_text("mine")
+    link = {"type": tarfile.SYMTYPE, "linkname": str(outside)}
+    with pytest.raises(ContainerError, match="outside the destination"):
+        unpack(saved(tmp_path / "image.tar", layer(("etc", link))), tmp_path / "root")
+    assert (outside / "environment").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "entries", [(("a/x", "t"),), (("h", {"type": tarfile.LNKTYPE, "linkname": "a/x"}),), (("", "t"),), (("etc", "t"),)]
+)
+def test_an_image_that_cannot_be_is_refused_in_words(tmp_path: Path, entries: tuple[Entry, ...]) -> None:
+    """Links that lead to each other; a file in the place of the whole, or of /etc."""
+    loop = tuple((name, {"type": tarfile.SYMTYPE, "linkname": other}) for name, other in (("a", "b"), ("b", "a")))
+    with pytest.raises(ContainerError, match="cannot be unpacked"):
+        unpack(saved(tmp_path / "image.tar", layer(*loop, *entries)), tmp_path / "root")
+
+
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "image.tar").write_text("no")
     with pytest.raises(ContainerError, match=r"image.tar is not an image that `docker save` has written"):
