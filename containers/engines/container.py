@@ -75,7 +75,7 @@ class Container:
         self.ended_because: str | None = None
         """Why its watchdog ends all that is in it, where that was not our order."""
         self._link: watchdog_socket.Link | None = None
-        self._given = self._started = self._unwanted = False
+        self._given = self._started = self._unwanted = self._client_waited_for = False
         self._memory: OomCount | None = None
         user = plan.spec.user
         by_daemon = bool(control.find)  # whatever has none runs as we do
@@ -225,8 +225,11 @@ class Container:
             self._unwanted = True
 
     def may_have_failed(self) -> SlipwayError | None:
-        """Of a rank that was killed: why the container has failed, where its client was killed, which takes along what is in it."""
-        select.select([self._client_fd], [], [], KILLED_CLIENT_S)
+        """Of a rank that was killed: why the container has failed, where its client was killed, which takes along what is in it. Waited for
+        once: who ends many ranks is not to wait for each."""
+        if not self._client_waited_for:
+            self._client_waited_for = True
+            select.select([self._client_fd], [], [], KILLED_CLIENT_S)
         self.pump()
         return self.failure
 
