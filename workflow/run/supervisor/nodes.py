@@ -240,8 +240,8 @@ class Nodes:
             self.launched = time.monotonic() + pause_s
             self._loop.after(pause_s, lambda: None if self._leaving or self._has_begun(launched.launch) else again())
             return
-        again_for_nothing = launched.launch.may_be_mute and self._times(launched.launch) > 1  # what one before it started may have come in
-        if self._has_begun(launched.launch) and (again_for_nothing or self._is_mute(launched, code, words)):
+        follows_a_mute_one = launched.launch.may_be_mute and self._times(launched.launch) > 1  # what one before it started may have come in
+        if self._has_begun(launched.launch) and (follows_a_mute_one or self._is_mute(launched, code, words)):
             return  # what becomes of its nodes, their links say
         for index in launched.launch.nodes:
             self._lose(self.all[index], how_it_ended(code, words))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,23 +125,29 @@ QUICK: str = 'kill() { builtin kill "$@"; while builtin kill -0 "$child" 2>/dev/
 """In the script: its program has ended as soon as it was told to."""
 
 
+@contextmanager
+def job_of(script: str, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The script at work, as a group of its own, which is gone afterwards."""
+    job = subprocess.Popen(["bash", "-c", script], env={**os.environ, **environ}, stdout=subprocess.PIPE, start_new_session=True)
+    with job:
+        try:
+            yield job
+        finally:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("setup", [(), (QUICK,)], ids=["slow", "quick"])
 def test_the_warning_before_the_end_is_told_to_the_program_as_term(tmp_path: Path, setup: tuple[str, ...]) -> None:
     """USR2 goes to all processes: what the program starts lives on, the program itself is told to end, and its exit code is the job's."""
     program = tmp_path / "program.sh"
     program.write_text("trap 'kill $child; exit 5' TERM\nsleep 60 & child=$!\necho $child\nwhile :; do wait $child; done\n")
-    job = subprocess.Popen(["bash", "-c", script_of("bash", str(program), setup=setup)], stdout=subprocess.PIPE, start_new_session=True)
-    try:
+    with job_of(script_of("bash", str(program), setup=setup)) as job:
         assert job.stdout is not None
         assert job.stdout.readline().strip().isdigit()
         os.killpg(job.pid, signal.SIGUSR2)
         assert job.wait(30) == 5
-    finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-        job.stdout.close()
 
 
 @pytest.mark.processes
@@ -147,21 +155,13 @@ def test_the_script_waits_for_what_a_killed_program_has_started(tmp_path: Path) 
     """Grid Engine kills all that is there when it ends."""
     program = tmp_path / "program.sh"
     program.write_text("sleep 60 &\necho $!\nkill -9 $$\n")
-    environ = {**os.environ, "JOB_ID": str(os.getpid()), "SGE_TASK_ID": "undefined"}
-    argv = ["bash", "-c", script_of("setsid", "bash", str(program))]
-    job = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, start_new_session=True)
-    try:
+    with job_of(script_of("setsid", "bash", str(program)), JOB_ID=str(os.getpid()), SGE_TASK_ID="undefined") as job:
         assert job.stdout is not None
         orphan = int(job.stdout.readline())
         with pytest.raises(subprocess.TimeoutExpired):
             job.wait(2)
         os.kill(orphan, signal.SIGKILL)
         assert job.wait(30) == 128 + signal.SIGKILL
-    finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-        job.stdout.close()
 
 
 @pytest.mark.processes
