@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from base.logs import printable
-from workflow.commands.watching.study_state import StudyState, activity, ended_line, folded, headline, plain_lines
+from workflow.commands.watching.study_state import StudyState, activity, ended_line, folded, headline, plain_line
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -65,21 +65,20 @@ class Lines(Shown):
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock
         self._last = clock()
-        self._written: dict[str, float] = {}
-        """Line without its numbers -> when."""
+        self._written: dict[tuple[str, str], float] = {}
+        """Who, and what it does without the numbers -> when."""
 
     def show(self, study: StudyState, age_s: float) -> None:
         """Where it stands, if nothing was said for a while."""
         if self._clock() - self._last < EVERY_S:
             return
-        first, *others = plain_lines(study)
-        self.say(first + _late(age_s))
+        self.say(headline(study) + _late(age_s))
         now = self._clock()
-        self._written = {line: at for line, at in self._written.items() if now - at < AGAIN_S}
-        for line in others:
-            if (known := _NUMBER.sub("#", line)) not in self._written:
-                self._write(f"{'':8} {line}")
-                self._written[known] = now
+        self._written = {row: at for row, at in self._written.items() if now - at < AGAIN_S}
+        for what, step in activity(study):
+            if (row := (what, _NUMBER.sub("#", step))) not in self._written:
+                self._write(f"{'':8} {plain_line(what, step)}")
+                self._written[row] = now
 
     def say(self, sentence: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
         """Now, also into a pipe."""

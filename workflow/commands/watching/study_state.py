@@ -128,9 +128,9 @@ def ended_line(ended: Ended) -> str:
     return f"{ended.state}: {ended.words}: {reason}{advice}; log: {ended.log}"
 
 
-def plain_lines(study: StudyState) -> list[str]:
-    """Where it stands, for a file or a pipe."""
-    return [headline(study), *(f"  {what}{': ' if step else ''}{step}" for what, step in activity(study))]
+def plain_line(what: str, step: str) -> str:
+    """A row of `activity`."""
+    return f"  {what}{': ' if step else ''}{step}"
 
 
 def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:

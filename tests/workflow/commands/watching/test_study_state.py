@@ -32,7 +32,7 @@ from workflow.commands.watching.study_state import (
     ended_line,
     folded,
     headline,
-    plain_lines,
+    plain_line,
 )
 from workflow.commands.watching.watch import Watch, step_of
 from workflow.dag.queue_view import AskedQueue, QueueView, cancelled_words
@@ -60,7 +60,7 @@ LOOK = StudyState(
 
 
 def test_a_look_in_plain_lines() -> None:
-    assert plain_lines(LOOK) == [
+    assert [headline(LOOK), *(plain_line(*row) for row in activity(LOOK))] == [
         "12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left",
         "  lenet, batch 32, 2 nodes, repeat 1: train: step 120 of 200, 1,480 samples/s, 5.1 s left (12 s so far)",
         "  7 runs wait: one run at a time measures on this machine",
@@ -157,13 +157,14 @@ def test_a_line_with_nothing_new_but_numbers_is_written_once_a_minute() -> None:
     for second in range(120):
         clock.now = 100.0 + second
         waits = f"job 12 waits for {second}s (Resources)" if second < 100 else "job 12 waits (Priority)"
-        lines.show(replace(LOOK, queued=(("gpt r1", waits),)), 0.0)
+        lines.show(replace(LOOK, queued=(("gpt r1", waits), ("gpt r2", "job 13 waits (Resources)"))), 0.0)
     said = [line.strip() for line in stream.getvalue().splitlines()]
     assert [line for line in said if "gpt r1" in line] == [
         "gpt r1: job 12 waits for 8s (Resources)",
         "gpt r1: job 12 waits for 72s (Resources)",
         "gpt r1: job 12 waits (Priority)",
     ]
+    assert [line for line in said if "gpt r2" in line] == ["gpt r2: job 13 waits (Resources)"] * 2, "another run, not the same again"
     assert sum("12 runs: 3 done" in line for line in said) == 14
 
 
@@ -415,10 +416,10 @@ def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(hous
     write_log(study, names[0], "10:00:00 run INFO train: step 5 of 60\n")
     hold(house, names[0])
     clock.now += 3
-    lines = plain_lines(watch.look())
-    assert lines[1] == "  job 24 is running on n1"
-    assert lines[2].endswith(": train: step 5 of 60")
-    assert lines[3].endswith("7 runs wait: for nodes of this job")
+    lines = [plain_line(*row) for row in activity(watch.look())]
+    assert lines[0] == "  job 24 is running on n1"
+    assert lines[1].endswith(": train: step 5 of 60")
+    assert lines[2].endswith("7 runs wait: for nodes of this job")
 
 
 def test_jobs_of_shards_say_why_they_wait(house: House) -> None:
