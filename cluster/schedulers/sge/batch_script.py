@@ -6,6 +6,8 @@ as any other scheduler does.
 
 When the script ends, all processes of the job are killed, on every node and without a warning. So where its program was killed, such as a
 Snakemake by who frees memory, it waits for those whom that one started: a supervisor hears the end of its parent, and ends its run.
+It looks twice, a second apart, before it believes that none is left: a process that is just becoming another program (execve) shows no
+environment for that moment.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ told=
 trap 'told=1; kill -TERM "$child" 2>/dev/null' USR2 TERM
 code=0; wait "$child" || code=$?
 while [ "$told" ]; do told=; code=0; wait "$child" || code=$?; done
-orphans() {{ [ "$code" -gt 128 ] && grep -qszxF "{begun}=$JOB_ID.$SGE_TASK_ID" /proc/[0-9]*/environ; }}
-for ((waited = 0; waited < {orphans_s}; waited++)); do orphans || break; sleep 1; done
+orphans() {{ grep -qszxF "{begun}=$JOB_ID.$SGE_TASK_ID" /proc/[0-9]*/environ; }}
+for ((waited = 0; code > 128 && waited < {orphans_s}; waited++)); do orphans || {{ sleep 1; orphans; }} || break; sleep 1; done
 case $code in {meant}) code=1 ;; esac
 exit "$code"
 """
