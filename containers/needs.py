@@ -139,9 +139,10 @@ def _pyxis(machine: Machine) -> _Found:
 
 
 def _podman(machine: Machine) -> _Found:
-    yield from _namespaces(machine)
+    """As root its containers have no user namespace of their own, and all ids are there."""
     if machine.root:
         return
+    yield from _namespaces(machine)
     for name in ("newuidmap", "newgidmap"):
         if name not in machine.programs:
             yield (

@@ -93,8 +93,12 @@ def provide(place: Path, file: Path, short: str, forget: Callable[[], None]) -> 
     name = name_of(short, os.environ, os.geteuid(), host_here(), secrets.token_hex(3))
     done = client.call(pyxis.unpack_argv(name, str(file), os.environ), f"{ENGINE} (srun --container-image)", PYXIS_UNPACK_S)
     if done.returncode:
-        remove(name)
-        raise ContainerError(f"image {short} cannot be unpacked by {ENGINE}: {last_lines(done.stderr, 5)}")
+        message = f"image {short} cannot be unpacked by {ENGINE}: {last_lines(done.stderr, 5)}"
+        try:
+            remove(name)
+        except ContainerError as error:  # the first failure is the one to tell: its cause is often that of the second too
+            message += f"; and what it left stays until its job has ended: {error}"
+        raise ContainerError(message)
     return name
 
 

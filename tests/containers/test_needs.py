@@ -63,7 +63,7 @@ def test_what_an_engine_lacks_is_named_with_what_to_do(engine: str, changes: dic
     ("engine", "changes"),
     [
         ("enroot", {"sysctls": ROOTS, "root": True}),
-        ("podman", {"ids": {}, "root": True, **without("newuidmap")}),
+        ("podman", {"ids": {}, "sysctls": OFF, "root": True, **without("newuidmap")}),
         ("apptainer", {"setuid": True, "sysctls": OFF, "fuse": None, **without("squashfuse", "squashfuse_ll")}),
         ("pyxis", {"fuse": None, **without("squashfuse")}),
     ],

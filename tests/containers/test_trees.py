@@ -111,6 +111,14 @@ def test_half_a_tree_is_no_image(place: Path, loads: Callable[[], str], tmp_path
 
 
 @pytest.mark.processes
+def test_why_unpacking_failed_is_told_where_its_remains_cannot_be_removed_either(place: Path, loads: Callable[[], str]) -> None:
+    (place / "fails").touch()
+    (place / "stuck").touch()
+    with pytest.raises(ContainerError, match=r"No space left on device; and what it left stays until its job has ended: .* is busy"):
+        loads()
+
+
+@pytest.mark.processes
 def test_what_no_mark_names_goes_with_its_job(place: Path, loads: Callable[[], str], tmp_path: Path) -> None:
     """Not what runs, is another user's, or lies on another node."""
     kept, tail, own = loads(), f"8f966222ff01-{trees.host_here()}", os.geteuid()
