@@ -13,6 +13,8 @@ from workflow.commands.results import results_as_they_are
 from workflow.commands.watching import show
 from workflow.export import FORMATS
 from workflow.export.runs import exported_runs
+from workflow.report.collect import collect
+from workflow.report.lint import marks_of_runs
 
 
 def main(name: str, study: Path, site: str | None, places: Sequence[Path], to: Path) -> None:
@@ -21,7 +23,7 @@ def main(name: str, study: Path, site: str | None, places: Sequence[Path], to: P
         raise ConfigError(f"slipway export {name}: no such format; {choices(name, FORMATS)}")
     private_umask()
     for results in results_as_they_are(study, site, places):
-        runs = list(exported_runs(results))
+        runs = list(exported_runs(results, marks_of_runs(collect([results]).frame)))
         if not runs:
             raise RecordError(f"{results} has no record of any run yet: `slipway status` shows how its runs stand")
         directory = to / results.name

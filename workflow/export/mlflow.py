@@ -51,7 +51,7 @@ def _write(client: Any, experiment: str, run: ExportedRun) -> None:
         client.log_batch(found, metrics=part)
     for part in _parts([Param(name, value) for name, value in parameters(run.cell).items()], 100):
         client.log_batch(found, params=part)
-    client.log_batch(found, tags=[RunTag(name, value) for name, value in tags(run.record).items()])
+    client.log_batch(found, tags=[RunTag(name, value) for name, value in tags(run.record, run.marks).items()])
     status = "FINISHED" if run.record["status"] == "ok" else "KILLED" if run.record["kind"] == "prevented" else "FAILED"
     client.set_terminated(found, status, end_time=ended)
 

@@ -23,6 +23,8 @@ class ExportedRun:
     record: Mapping[str, Any]
     attempt: Path
     """The directory of the attempt on storage."""
+    marks: tuple[str, ...] = ()
+    """Those that the tables put beside its number."""
 
     @property
     def cell(self) -> Mapping[str, Any]:
@@ -35,9 +37,9 @@ class ExportedRun:
         return read_events(self.attempt, self.cell["nodes"] * self.cell["gpus_per_node"])
 
 
-def exported_runs(results: Path) -> Iterator[ExportedRun]:
-    """All runs in a results directory that have a record, in order of their names. Raises RecordError for a record that cannot be
-    believed."""
+def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[ExportedRun]:
+    """All runs in a results directory that have a record, in order of their names. `marks`: of run ids. Raises RecordError for a record
+    that cannot be believed."""
     runs = results / "runs"
     for run_id in sorted(names(str(runs))):
         found = find_record(str(runs), run_id)
@@ -48,4 +50,5 @@ def exported_runs(results: Path) -> Iterator[ExportedRun]:
             record = read_value(found.content, losses=True)
         except NotBelieved as error:
             raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` tells more") from error
-        yield ExportedRun(run_id=run_id, record=record, attempt=attempts_dir(results, run_id) / str(number))
+        attempt = attempts_dir(results, run_id) / str(number)
+        yield ExportedRun(run_id=run_id, record=record, attempt=attempt, marks=(marks or {}).get(run_id, ()))

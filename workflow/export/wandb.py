@@ -51,7 +51,7 @@ def _write(wandb: Any, to: Path, run: ExportedRun) -> None:
         id=run.run_id[-64:],
         dir=str(to),
         mode="offline",
-        config={**parameters(run.cell), **tags(run.record)},
+        config={**parameters(run.cell), **tags(run.record, run.marks)},
         settings=settings,
         reinit="finish_previous",
     )

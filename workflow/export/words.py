@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from workflow.study.baseline_keys import flat
@@ -19,9 +19,10 @@ def parameters(cell: Mapping[str, Any]) -> dict[str, str]:
     return {name: _text(value) for name, value in flat(dict(cell)).items() if value is not None and value != {}}
 
 
-def tags(record: Mapping[str, Any]) -> dict[str, str]:
-    """Where and how it ran, and with what."""
+def tags(record: Mapping[str, Any], marks: Sequence[str] = ()) -> dict[str, str]:
+    """Where and how it ran, and with what; and in `marks` and `warnings` what is to be known of its numbers."""
     found = {name: record.get(name) for name in TAGS}
+    found |= {"marks": ", ".join(marks) or None, "warnings": "; ".join(record.get("warnings") or ()) or None}
     found |= {f"provenance.{name}": value for name, value in (record.get("provenance") or {}).items()}
     return {f"slipway.{name}": _text(value) for name, value in found.items() if value is not None}
 

@@ -106,3 +106,14 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "resumed": pl.col("resumed_attempt").is_not_null(),
     "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),
 }
+
+
+def marks_as_columns() -> list[pl.Expr]:
+    """RUN_MARKS, each in a column of its name; what was not measured marks nothing."""
+    return [expression.fill_null(value=False).alias(mark) for mark, expression in RUN_MARKS.items()]
+
+
+def marks_of_runs(rows: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Of each run id those that its number carries."""
+    found = rows.select("run_id", *marks_as_columns()).iter_rows(named=True)
+    return {row["run_id"]: tuple(mark for mark in RUN_MARKS if row[mark]) for row in found}

@@ -22,7 +22,7 @@ from workflow.report.digits import NONE, significant
 from workflow.report.groups import RunKey
 from workflow.report.labels import series_words
 from workflow.report.leads import cell_place, links
-from workflow.report.lint import MARKS, RUN_MARKS
+from workflow.report.lint import MARKS, RUN_MARKS, marks_as_columns
 from workflow.run.record.columns import UNREADABLE
 
 MOST_DRAWN: Final = 500
@@ -119,10 +119,11 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
 
 
 def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    marked = [expression.fill_null(value=False).alias(mark) for mark, expression in RUN_MARKS.items()]
     frame = analysis.frame
     wanted = [pl.col(name) for name in _WANTED if name in frame.columns]
-    return frame.select(*wanted, END.alias("end_word"), pl.col("status"), MEASURED.alias("measured"), *marked).iter_rows(named=True)
+    return frame.select(*wanted, END.alias("end_word"), pl.col("status"), MEASURED.alias("measured"), *marks_as_columns()).iter_rows(
+        named=True
+    )
 
 
 def _in_words(analysis: Analysis, cell: Any) -> str:
