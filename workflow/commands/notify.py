@@ -27,4 +27,4 @@ def main(path: Path, site: str | None, test: bool) -> None:
     problems = tell(notify, News(subject=f"{study.name}: a test", lines=lines), os.environ)
     if problems:
         raise SlipwayError("; ".join(problems))
-    show.line("handed over; whether a mail arrives, its mail server decides")
+    show.line("handed over; whether a mail arrives, its mail server decides" if notify.mail else "the webhook has taken it")
