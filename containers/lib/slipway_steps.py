@@ -59,7 +59,8 @@ class Steps:
         self.told_at = started
         self.done = 0
         self.offset: Optional[int] = None
-        self.first_epoch: Optional[float] = None
+        self.epoch: Optional[float] = None
+        self.epoch_steps = self.before_epoch = 0.0
         self.lines = self.together = self.again = self.unreadable = self.slow = 0
         self.looking = 0
         self.looked = 0
@@ -135,6 +136,7 @@ class Steps:
         if seconds is not None and not 0 <= seconds <= MAX_SECONDS:
             seconds = None
         steps = numbers.get("steps") or 1.0
+        self.keep_epoch(numbers)
         return Told(
             done, done - self.done, steps if 1 <= steps <= MAX_STEPS else 1.0, seconds, *map(numbers.get, ("samples", "tokens", "loss"))
         )
@@ -145,13 +147,28 @@ class Steps:
         if step is None or not 0 <= step <= MAX_TOLD:
             return None
         if epoch is not None and each is not None:
-            self.first_epoch = epoch if self.first_epoch is None else self.first_epoch
-            step += (epoch - self.first_epoch) * each
+            step += self.steps_before(epoch, each)
         if not math.isfinite(step):
             return None
         if self.offset is None:
             self.offset = 1 if step == 0 else 0
         return int(step) + self.offset
+
+    def steps_before(self, epoch: float, each: float) -> float:
+        """Steps of the epochs before this one, from the first one that a line told of. Their numbers may differ, as neon's are 118, 117,
+        117: that of an epoch is what its lines said."""
+        if self.epoch is None:
+            return 0.0
+        if epoch <= self.epoch:
+            return self.before_epoch - (self.epoch - epoch) * each
+        return self.before_epoch + self.epoch_steps + (epoch - self.epoch - 1) * each
+
+    def keep_epoch(self, numbers: Dict[str, Optional[float]]) -> None:
+        """That of a line which counts, so that one which tells of no step that can be moves none of those after it."""
+        epoch, each = numbers.get("epoch"), numbers.get("epoch_steps")
+        if epoch is not None and each is not None and "step" in numbers:
+            self.before_epoch = self.steps_before(epoch, each)
+            self.epoch, self.epoch_steps = epoch, each
 
     def warnings(self) -> List[str]:
         """What was odd about the lines, a sentence each."""

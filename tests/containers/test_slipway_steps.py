@@ -151,6 +151,14 @@ def test_steps_told_again_or_backwards_are_counted_and_left_out() -> None:
     assert [sentence.split()[0] for sentence in steps.warnings()] == ["2", "4"]
 
 
+def test_epochs_may_differ_in_their_steps() -> None:
+    """And a line that counts for nothing, here of an epoch that cannot be, moves none of those after it."""
+    steps = steps_of(r"epoch (?P<epoch>\S+) step (?P<step>\d+)/(?P<epoch_steps>\d+)")
+    lines = ["1 step 3/3", "2 step 1/2", "1e300 step 1/2", "2 step 2/2", "1 step 3/3", "4 step 1/2", "4 step 2/2"]
+    told = [steps.take([f"epoch {line}"], 1.0) for line in lines]
+    assert [event and event["step"] for event in told] == [2, 3, None, 4, None, 7, 8]
+
+
 def test_a_loss_that_is_none_is_told_whatever_follows_it() -> None:
     steps = steps_of(r"it (?P<step>\d+) (?P<loss>\S+)")
     assert math.isnan(steps.take(["it 1 2.0", "it 2 nan", "it 3 1.0"], 1.0)["loss"])
