@@ -1,6 +1,6 @@
-"""Train a fully connected network with DSSTNE's own programs. Never run by us: they want a GPU and CUDA 9.
+"""Train a fully connected network with DSSTNE's own programs. Never run by us: they want a GPU, and CUDA 9 or 10.
 
-An epoch of its is the first ten batches of the cell. It starts from weights of its own, and `train` knows plain descent alone, whatever the
+An epoch of its is the first ten batches of the cell. It starts from weights of its own, and `train` does plain descent alone, whatever the
 cell's momentum: losses cannot be compared.
 """
 
@@ -23,7 +23,7 @@ def network(layers: List[Mapping[str, Any]]) -> Dict[str, Any]:
     """Its description of a chain of linear layers. Raises ValueError for others."""
     linear = [layer for layer in layers if layer["kind"] == "linear"]
     if any(layer["kind"] not in ("input", "flatten", "linear", "relu") for layer in layers):
-        raise ValueError("DSSTNE has fully connected layers only: model fcn5")
+        raise ValueError("this program builds fully connected layers only: model fcn5")
     kind = {"Kind": "Hidden", "Type": "FullyConnected", "Activation": "Relu"}
     hidden = [dict(kind, Name=layer["name"], N=layer["shape_out"][0]) for layer in linear[:-1]]
     output = {"Name": "Output", "Kind": "Output", "Type": "FullyConnected", "DataSet": "labels", "N": "auto", "Activation": "SoftMax"}
