@@ -12,6 +12,7 @@ import polars as pl
 
 from workflow.report.drifting import LEAST_CHANGE
 from workflow.run.record.rate import UNEVEN
+from workflow.run.record.window_seen import CONFIRMED
 
 MIN_STEPS: Final = 100
 MIN_WINDOW_S: Final = 30.0
@@ -25,6 +26,8 @@ _APART: Final = f"the rate of at least one run differs by more than {UNEVEN * 10
 
 MARKS: Final[dict[str, str]] = {
     "short": f"the measured window is shorter than {MIN_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",
+    "unchecked": f"Slipway's own clock does not confirm the measured window to {CONFIRMED * 100:.0f} %: it is too short for that, or its "
+    "lines were not written as it went; how long it was, and so the rate, is the program's word",
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",
@@ -72,7 +75,21 @@ MARKS: Final[dict[str, str]] = {
 }
 
 MEASURING: Final = (
-    *("short", "oversubscribed", "shared", "busy", "partial", "drift", "window", "samples", "warned", "replicas", "network", "resumed"),
+    *(
+        "short",
+        "unchecked",
+        "oversubscribed",
+        "shared",
+        "busy",
+        "partial",
+        "drift",
+        "window",
+        "samples",
+        "warned",
+        "replicas",
+        "network",
+        "resumed",
+    ),
     *("stalls", "input", "stragglers", "gaps", "uneven", "output", "means"),
     *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed", "losses", "dropout"),
 )
@@ -84,6 +101,11 @@ _FIVE = ("stage_s", "train_s", "result_s", "push_s", "release_s")
 # column of a run -> when its number carries the mark; null (not measured) marks nothing
 RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "short": (pl.col("num_measured_steps") < MIN_STEPS) | (pl.col("window_s") < MIN_WINDOW_S),
+    "unchecked": pl.col("window_told_s").is_not_null()
+    & ~(
+        (pl.col("window_most_s") <= pl.col("window_told_s") * (1 + CONFIRMED))
+        & (pl.col("window_least_s") >= pl.col("window_told_s") * (1 - CONFIRMED))
+    ).fill_null(False),
     "oversubscribed": pl.col("oversubscribed"),
     "shared": ~pl.col("exclusive"),
     "busy": pl.col("busy").list.len() > 0,

@@ -5,6 +5,7 @@ A mark that was taken out of a sealed record is not a number that differs, and a
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from workflow.run.record.outcome import Ending
 from workflow.run.record.plausibility import clock_warnings
 from workflow.run.record.run_record import MAX_WARNINGS, network_warnings, window_warnings
 from workflow.run.record.size import is_long, was_shortened
+from workflow.run.record.window_seen import seen_warnings
 
 LEAST_S: Final = 0.001
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
@@ -27,6 +29,7 @@ def rechecked(record: Mapping[str, Any], own: Mapping[str, Any], found: Mapping[
     `found`: with what the attempt before it had measured."""
     yield from _busy(record)
     yield from _warnings(record, own, found)
+    yield from _window(record, own)
     yield from _sum(record)
     if record["oversubscribed"] is False and (why := _crowded(record)):
         yield f"oversubscribed is false, and {why}"
@@ -66,10 +69,24 @@ def _warnings(record: Mapping[str, Any], own: Mapping[str, Any], found: Mapping[
         *network_warnings(record["preflight"]),
         *window_warnings(Ending(status=record["status"]), record["cell"], found, None if resumed is None else resumed["step"]),
         *clock_warnings(own, record["steps_s"]["train"], record["cell"]["mode"]),
+        *(seen_warnings(record.get("window_seen")) if record["status"] == "ok" else []),
         *own["warnings"],
     ]
     if left := [one for one in must if one not in record["warnings"]]:
         yield f"its warnings are without {_sentences(left)}, which its events give (an older version may not have seen that)"
+
+
+def _window(record: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """What the node program saw stands in the record alone; beside it must stand what the rank tells."""
+    told = {rank: window_s for rank, _, _, window_s in own["windows_told"]}
+    if record["status"] != "ok" or "window_seen" not in record or not told:
+        return
+    seen = record["window_seen"]
+    if seen is None:
+        yield "window_seen is nothing, and its events tell of a window"
+    elif seen["rank"] not in told or not math.isclose(seen["window_s"], told[seen["rank"]], rel_tol=1e-9):
+        again = _shown(told.get(seen["rank"]))
+        yield f"window_seen.window_s is {_shown(seen['window_s'])}, and the events of rank {seen['rank']} give {again}"
 
 
 def _sum(record: Mapping[str, Any]) -> Iterator[str]:

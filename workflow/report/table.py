@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from base.logs import printable
 from workflow.report.lint import MARKS
 
-LETTERS: Final = "abcdefghijklmnoprstuvwxyzABDEGHIJKLMNP"  # no q, C, F: Unicode has no raised ones
-_RAISED: Final = str.maketrans(LETTERS, "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴾ")
+LETTERS: Final = "abcdefghijklmnoprstuvwxyzABDEGHIJKLMNPRTUVW"  # no q, C, F: Unicode has no raised ones
+_RAISED: Final = str.maketrans(LETTERS, "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴾᴿᵀᵁⱽᵂ")
 NO_MARKS: Final[frozenset[str]] = frozenset()
 
 

@@ -6,10 +6,12 @@ import logging
 import os
 import re
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from base.untrusted import open_file
 from workflow.run.node.rank_clock import RankClock, StepLine
+from workflow.run.node.window_watch import Line, WindowWatch
 from workflow.run.record.events import MAX_LINE, Event, checked_event, not_trained, parse_line
 
 logger = logging.getLogger(__name__)
@@ -24,16 +26,21 @@ OUTPUT = "output"
 
 
 class Beats:
-    """The events file of one rank, read as it grows. Times are those of the monotonic clock, given by the caller."""
+    """The events file of one rank, read as it grows. Times are those of the monotonic clock, given by the caller; `clock` tells when a
+    look was done, else it takes no time."""
 
-    def __init__(self, path: Path, now: float) -> None:
+    def __init__(self, path: Path, now: float, clock: Callable[[], float] | None = None) -> None:
         self._path = path
         self._offset = 0
         self._rest = b""
         self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
-        self._steps: list[StepLine] = []
-        """Those of the look that is under way, as far as they are read and tell a time."""
+        self._lines: list[Line] = []
+        """Those of the look that is under way which tell of steps or of a time, as far as they are read."""
+        self._now = clock
+        self._all_before = now
+        """What has come since was written after this."""
         self.clock = RankClock(now)
+        self.window = WindowWatch(now)
         self.last = now
         self.phase: str | None = None
         self.step: int | None = None
@@ -50,9 +57,18 @@ class Beats:
     def poll(self, now: float) -> None:
         """Take what was written since; any line is a beat."""
         data = self._read()
-        self._steps = []
+        by = now if self._now is None else self._now()
+        self._lines = []
         self._take_all(data, now)
-        self.clock.look(now, len(data) < READ_BYTES, self._steps, bool(data))
+        to_the_end = len(data) < READ_BYTES
+        steps = [
+            StepLine(line.step, line.end_ns, line.seconds) for line in self._lines if line.step is not None and line.end_ns is not None
+        ]
+        self.clock.look(now, to_the_end, steps, bool(data), by)
+        for line in self._lines:
+            self.window.take(line, self._all_before, by)
+        if to_the_end:
+            self._all_before = now
 
     def _take_all(self, data: bytes, now: float) -> None:
         if not data:
@@ -95,10 +111,11 @@ class Beats:
             if self.error is None and not_trained(event):
                 self.error = {"event": "error", "kind": "nan", "message": f"the loss of step {self.step} is {event['loss']}"}
             self.tokens = event.get("tokens")
-            if event.get("monotonic_ns") is not None:
-                self._steps.append(StepLine(event["step"], event["monotonic_ns"], seconds))
+            first = self.step - max(1, event.get("steps") or 1) + 1
+            self._lines.append(Line(self.step, event.get("monotonic_ns"), seconds, event.get("measured", False), first))
         elif kind == "phase":
             self.phase = event["phase"]
+            self._lines.append(Line(None, event.get("monotonic_ns")))
         elif kind == "error":
             self.error = self.error or event
         elif kind == "checkpoint" and event.get("resumable"):
@@ -115,6 +132,11 @@ class Beats:
             return max(beat_s, init_s)
         middle = sorted(self._seconds)[len(self._seconds) // 2]
         return max(beat_s if self.phase == "train" else init_s, STEPS_IN_LIMIT * middle)
+
+    def next_look_s(self, now: float) -> float | None:
+        """In how many seconds its lines should be looked at again, for its window to be known as sharply as can be; None where none are to
+        be waited for."""
+        return None if self.stopped else self.window.next_look_s(now, self.step is not None)
 
     def silent_s(self, now: float) -> float:
         """Seconds since the last line."""

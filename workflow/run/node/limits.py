@@ -29,7 +29,13 @@ COPIES_REMOVAL_S: Final = 60.0
 """How long the removal of an image's archive and of checkpoints from the cache may take; the ranks start after it."""
 
 RANK_LOOK_EVERY_S: Final = 1.0
-"""How often what the ranks have written is looked at."""
+"""How often what the ranks have written is looked at, and at least in a measured window."""
+WINDOW_WAIT_S: Final = 0.02
+"""How often before the window: nothing is measured yet that this could disturb."""
+WINDOW_WAITS_S: Final = 600.0
+"""For how long, where a rank tells of no step."""
+WINDOW_LOOK_S: Final = 0.01
+"""How often at the most in the window."""
 WATCHER_END_S: Final = 1.0
 """How long the watchers of this machine may take for a last look."""
 

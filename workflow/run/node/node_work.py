@@ -173,6 +173,7 @@ class NodeWork:
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
         self.say(said.Started())
         self.loop.every(min(RANK_LOOK_EVERY_S, started.beat_s / 4), self._tick)
+        self._look()
 
     def _rank_ended(self, end: RankEnd) -> None:
         ranks = f"rank{'s' * (len(end.ranks) > 1)} {', '.join(map(str, end.ranks))}"
@@ -217,6 +218,12 @@ class NodeWork:
         if self.ranks.is_overdue(now, asked.beat_s, asked.init_s):
             self._said_overdue = True
             self.say(said.Overdue(ranks=self._rank_states()))
+
+    def _look(self) -> None:
+        """Look at the events alone, often while that tells how long the measured window is."""
+        soon_s = self.ranks.look(time.monotonic()) if self.ranks is not None else None
+        if soon_s is not None:
+            self.loop.after(soon_s, self._look)
 
     def _beat(self, directory: WorkDirectory) -> None:
         """Said once where it cannot be any more: a container's watchdog then ends it, and what ranks write is lost."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from workflow.run.node.lags import Lags
 from workflow.run.record.plausibility import SLACK_RATIO, SLACK_S
 
 WATCHED_SHARE: Final = 0.5
@@ -45,16 +46,19 @@ class RankClock:
         self._least_s = 0.0
         self._told_s = 0.0
         """Seconds of the steps after the first one, as far as they were read."""
+        self._lags = Lags()
 
-    def look(self, now: float, to_the_end: bool, steps: Sequence[StepLine], any_line: bool = True) -> None:
+    def look(self, now: float, to_the_end: bool, steps: Sequence[StepLine], any_line: bool = True, by: float | None = None) -> None:
         """`steps`: those that were new at this look; `any_line`: whether any line was; `to_the_end`: whether all that was there was
-        read."""
+        read; `by`: when it was, where that is known."""
         if self._first is not None:
             self._read_by = now if self._read_by is None else self._read_by
             self._all_by = now if self._all_by is None else self._all_by
         elif self._silent_since is None:
             self._silent_since = now
         if steps:
+            if by is not None:
+                self._lags.add(self._before, by, steps[-1].end_ns, steps[-1].step)
             self._take(steps)
         elif self._first is None and any_line:
             self._silent_since = None
@@ -76,12 +80,10 @@ class RankClock:
         if first is None or last is None or self._read_by is None:
             return None
         told_s = (last.end_ns - first.end_ns) / 1e9
-        if told_s >= self._least_s * (1 - SLACK_RATIO) - SLACK_S:
-            return None
-        return (
-            f"tells of {told_s:.3g} s from step {first.step} to step {last.step}, and at least {self._least_s:.3g} s went by "
-            f"between these lines by Slipway's clock: its clock is wrong, or it does not write its events as they happen"
-        )
+        if told_s < self._least_s * (1 - SLACK_RATIO) - SLACK_S:
+            return _wrong(told_s, first.step, last.step, self._least_s)
+        slow = self._lags.slow()
+        return None if slow is None else _wrong(*slow)
 
     def unwatched(self, now: float) -> str | None:
         """Why the clock could not be compared: steps that tell of more time than that in which their lines came were not written as they
@@ -99,3 +101,10 @@ class RankClock:
             f"tells of {told_s + first.seconds:.3g} s in its steps {first.step} to {last.step}, whose lines came within {within_s:.2g} s "
             f"after a silence of {self._silent_s:.3g} s: it does not write its events as they happen, so nobody could compare its clock"
         )
+
+
+def _wrong(told_s: float, first: int | None, last: int | None, least_s: float) -> str:
+    return (
+        f"tells of {told_s:.3g} s from step {first} to step {last}, and at least {least_s:.3g} s went by "
+        f"between these lines by Slipway's clock: its clock is wrong, or it does not write its events as they happen"
+    )

@@ -31,7 +31,7 @@ class Watched:
         self.process = process
         self.host = host
         self.log = RankLog(logs / f"{process.plan.name}.log")
-        self.beats = {rank: Beats(out / f"events-{rank}.jsonl", now) for rank in process.plan.ranks}
+        self.beats = {rank: Beats(out / f"events-{rank}.jsonl", now, time.monotonic) for rank in process.plan.ranks}
         self.ended = False
 
     def read_output(self) -> bool:
@@ -81,6 +81,7 @@ class Watched:
             failed_rank=next(iter(odd), None) if failed is None else failed,
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
             wrong_clock=next(iter(odd.values()), None),
+            windows=tuple(seen for rank, beats in self.beats.items() if not code and (seen := beats.window.seen(rank)) is not None),
             unwatched=next((f"rank {rank} on {self.host} {words}" for rank, words in late.items()), None),
             sidecar=plan.sidecar,
             may_end=plan.may_end,
@@ -179,6 +180,14 @@ class Ranks:
             self._exited(watched)
             for beats in watched.beats.values():
                 beats.poll(now)
+
+    def look(self, now: float) -> float | None:
+        """Read the events that have come, between two times of `poll`; in how many seconds it should be done again, None: not at all."""
+        beats = [beats for watched in self.running() for beats in watched.beats.values()]
+        for rank in beats:
+            rank.poll(now)
+        telling = [rank for rank in beats if rank.phase is not None or rank.step is not None] or beats
+        return min((seconds for rank in telling if (seconds := rank.next_look_s(now)) is not None), default=None)
 
     def running(self) -> list[Watched]:
         """Those that have not ended."""

@@ -60,6 +60,7 @@ class _Attempt(TypedDict):
     provenance: NotRequired[dict[str, Any] | None]
     warnings: NotRequired[list[str]]
     performance: dict[str, Any] | None
+    window_seen: NotRequired[dict[str, Any] | None]
     training: Annotated[dict[str, Any], Like(_Training)] | None
 
 
@@ -82,6 +83,7 @@ class EarlierAttempt:
     used_s: float
     """What was trained of the run's walltime up to here."""
     performance: dict[str, Any] | None
+    window_seen: dict[str, Any] | None = None
     training: dict[str, Any] | None
 
     def to_json(self) -> dict[str, Any]:
@@ -126,6 +128,7 @@ def _offer(record: Mapping[str, Any], cell: Cell) -> EarlierAttempt | None:
         several_programs=any(OTHER_PROGRAM in warning for warning in found.get("warnings", ())),
         used_s=round((before["used_s"] if before else 0.0) + (found["steps_s"]["train"] or 0.0), 6),
         performance=found["performance"],
+        window_seen=found.get("window_seen"),
         training=found["training"],
     )
 

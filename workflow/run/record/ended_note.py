@@ -71,7 +71,8 @@ def ended_note(
     """What record.build_record needs besides the files. `nodes`: positions of those whose files make the result; `parameters`: of
     the cell's model; `steps`: what was asked of each rank."""
     end = ending.rank_end
-    rank_end = None if end is None else cast(RankEndNote, {**end._asdict(), "ranks": list(end.ranks)})
+    told = {} if end is None else {key: value for key, value in end._asdict().items() if key != "windows"}  # they are among the facts
+    rank_end = None if end is None else cast(RankEndNote, {**told, "ranks": list(end.ranks)})
     return {
         "schema": SCHEMA,
         "facts": dict(facts),

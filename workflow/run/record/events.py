@@ -140,7 +140,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
     "checkpoint": {"step": whole, "bytes": whole, "resumable": _flag},
     "error": {"kind": _word, "message": partial(text, max_chars=MAX_MESSAGE), "time": number},
     "warning": {"message": partial(text, max_chars=MAX_WARNING)},
-    "phase": {"phase": _word},
+    "phase": {"phase": _word, "monotonic_ns": _nanoseconds},
 }
 """Kind of event -> what of it is read, and how. Other fields and other kinds are left alone."""
 REQUIRED: Final = {"step": ("step", "seconds"), "warning": ("message",), "phase": ("phase",)}

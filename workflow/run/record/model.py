@@ -36,6 +36,7 @@ from workflow.run.record.model_parts import (
     Steps,
     Times,
     Training,
+    WindowSeen,
 )
 from workflow.run.record.outcome import PREVENTED, RESULT, TABLE, Status
 from workflow.run.record.step_clock import BESIDE
@@ -80,6 +81,7 @@ class RunRecord(Part):
     preflight: Preflight | None
     performance: Performance | None
     training: Training | None
+    window_seen: WindowSeen | None = None
     resumed_from: ResumedFrom | None
     checkpoint: Checkpoint | None
     dataset: Dataset | None

@@ -278,6 +278,15 @@ class Performance(Part):
     drift: Drift | None = None
 
 
+class WindowSeen(Part):
+    """The window that a rank tells of, and how long it was by the clock of its node program: of the rank where these leave most open."""
+
+    rank: Count
+    window_s: Seconds
+    least_s: Seconds | None
+    most_s: Seconds | None
+
+
 class Evaluation(Part):
     """On the dataset's own split, over all ranks."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
+from workflow.run.record.window_seen import WindowSeen
 
 RESULT: Final = "result"
 PREVENTED: Final = "prevented"
@@ -55,6 +56,8 @@ class RankEnd(NamedTuple):
     """What its events tell of time that cannot be."""
     unwatched: str | None = None
     """Which rank's clock could not be compared, since its lines came all at once, and why."""
+    windows: tuple[WindowSeen, ...] = ()
+    """What was seen of the windows of its ranks, where it ended well."""
     sidecar: str | None = None
     """Its name, where it is a process around the ranks: then there are no ranks."""
     may_end: bool = False

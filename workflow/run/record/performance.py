@@ -18,6 +18,7 @@ from workflow.run.record.quantiles import median, summarise
 from workflow.run.record.rate import measured_steps, own_window, pace, tokens_by_length, windows_of
 from workflow.run.record.replicas import replicas_of
 from workflow.run.record.stragglers import own_work, skew, straggler
+from workflow.run.record.window_seen import WindowTold
 
 MAX_LOSSES = 200
 MAX_NUMBER = 1e15
@@ -66,6 +67,16 @@ def performance(
         "drift_ratio": _possible(_halves(means or slowest)),
         "drift": drift(means or slowest),
     }
+
+
+def windows_told(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[WindowTold]:
+    """Of each rank, where all have measured steps in common."""
+    ranks = [events[rank].steps for rank in range(world_size) if rank in events]
+    measured = measured_steps(ranks) if len(ranks) == world_size else []
+    if not measured:
+        return []
+    windows = enumerate(zip(ranks, windows_of(ranks, measured, mode), strict=True))
+    return [WindowTold(rank, window[0], window[-1], own_window(steps, window, events[rank].stop)) for rank, (steps, window) in windows]
 
 
 def _possible(value: float | None) -> float | None:

@@ -8,6 +8,9 @@ from typing import Any, Final
 SLACK_RATIO: Final = 0.05
 SLACK_S: Final = 1.0
 """Clocks that are in order differ by less."""
+CLOSE_RATIO: Final = 0.2
+CLOSE_S: Final = 0.1
+"""The same, where lines were seen as they came: on a busy machine a line comes a little after its moment."""
 
 
 def clock_warnings(found: Mapping[str, Any], ran_s: float | None, mode: str) -> list[str]:

@@ -17,12 +17,13 @@ from workflow.run.record.kinds import TOLD, Kind, NotBelieved, taker
 from workflow.run.record.model_check import unchecked_model
 from workflow.run.record.ok_check import contradiction
 from workflow.run.record.outcome import Ending
-from workflow.run.record.performance import performance, training
+from workflow.run.record.performance import performance, training, windows_told
 from workflow.run.record.plausibility import clock_warnings, evaluation_warnings
 from workflow.run.record.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, tells_wall, windows_of
 from workflow.run.record.replicas import replica_warnings, replicas_of
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.record.steps_source import slack, telling
+from workflow.run.record.window_seen import seen_warnings, window_seen
 from workflow.study.cell import unit_of
 
 MAX_WARNINGS: Final = 20
@@ -51,9 +52,9 @@ def measured(
     steps: StepsAsked | None = None,
 ) -> dict[str, Any]:
     """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, `steps_source`, `window`: the
-    numbers of its first and last step, or None, `windows`: what would be wrong with the measured steps of a run that ended well, and
-    `contradiction`: why this was no run that ended `ok`, or None. `model`: name and parameter count of the cell's network; `steps`: what
-    was asked of each rank."""
+    numbers of its first and last step, or None, `windows_told`: of each rank, see WindowTold, `windows`: what would be wrong with the
+    measured steps of a run that ended well, and `contradiction`: why this was no run that ended `ok`, or None. `model`: name and parameter
+    count of the cell's network; `steps`: what was asked of each rank."""
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     unchecked = unchecked_model(events, model[0]) if model is not None else []
     apart = replica_warnings(replicas_of(events))
@@ -71,6 +72,7 @@ def measured(
         "checkpoint": checkpoint_of(events),
         "contradiction": contradiction(events, world_size, model, steps),
         "window": [window[0], window[-1]] if window else None,
+        "windows_told": [list(one) for one in windows_told(told, num_telling, mode)] if found is not None else [],
         "windows": _windows(told),
         "warnings": [*unchecked, *apart, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
     }
@@ -236,14 +238,17 @@ def build_record(
 
     `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
     threads_per_rank, preflight, dataset, model_macs, provenance, `splits`: samples of each of the dataset's, and `earlier`, the attempt
-    before, of continuation.resumable; `macs_by_length`, where sequences of the dataset lie in buckets: the length of each, and model_macs
-    of a token in it); `times`: start, end, run_s, steps_s; `found`: of attempt.read_measured; `files`: path, bytes,
-    blake3.
+    before, of continuation.resumable; `windows_seen`: of each rank, see WindowSeen; `macs_by_length`, where sequences of the dataset lie
+    in buckets: the length of each, and model_macs of a token in it); `times`: start, end, run_s, steps_s; `found`: of
+    attempt.read_measured; `files`: path, bytes, blake3.
     """
     allocation, earlier = run["allocation"], run.get("earlier")
     loads = dict(found.get("loads", []))
     nodes = [{**node, "load": loads.get(index)} for index, node in enumerate(run["nodes"])]
     own, found = found, joined(found, earlier)
+    seen = window_seen(own.get("windows_told") or [], run.get("windows_seen") or [])
+    if seen is None and earlier is not None:
+        seen = earlier.get("window_seen")
     return {
         "schema": SCHEMA_NAME,
         "run_id": run["run_id"],
@@ -276,6 +281,7 @@ def build_record(
         "preflight": run["preflight"],
         "performance": found.get("performance"),
         "training": found.get("training"),
+        "window_seen": seen if ending.status == "ok" else None,
         "resumed_from": resumed_from(earlier),
         "checkpoint": pushed_checkpoint(found, files),
         "dataset": run["dataset"],
@@ -287,6 +293,7 @@ def build_record(
             *network_warnings(run["preflight"]),
             *window_warnings(ending, run["cell"], found, None if earlier is None else earlier["step"]),
             *clock_warnings(own, times["steps_s"]["train"], run["cell"]["mode"]),
+            *(seen_warnings(seen) if ending.status == "ok" else []),
             *evaluation_warnings(own, run.get("splits")),
             *found.get("warnings", []),
         ][:MAX_WARNINGS]

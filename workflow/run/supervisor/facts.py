@@ -50,6 +50,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
         "earlier": None if attempt.resumed is None else attempt.resumed.to_json(),
         "exclusive": allocation.exclusive,
         "warnings": attempt.warnings,
+        "windows_seen": [list(seen) for seen in attempt.windows],
         "dataset": None if work.dataset is None else {key: getattr(work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
         "splits": None if work.dataset is None else work.dataset.splits,
         "model_macs": None if work.model is None else work.model.macs,

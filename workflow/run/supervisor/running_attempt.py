@@ -26,6 +26,7 @@ from workflow.run.record.outcome import Ending, Status, signal_name
 from workflow.run.record.progress_line import ProgressLine
 from workflow.run.record.step_clock import Clock
 from workflow.run.record.steps_asked import StepsAsked, steps_asked
+from workflow.run.record.window_seen import WindowSeen
 from workflow.run.storage import description
 from workflow.run.storage.prepared import PreparedRun, from_plain
 from workflow.run.supervisor.job import Job
@@ -63,6 +64,8 @@ class RunningAttempt:
         self.scope, self.clock, self.limit, self.job, self.locks, self.run = scope, clock, limit, job, locks, run
         self.warnings: list[str] = []
         """For the record."""
+        self.windows: list[WindowSeen] = []
+        """What the nodes saw of the ranks' windows, when all ranks have ended well."""
         self.preflight: Preflight | None = None
         """Where there is a network between the nodes."""
         self.resumed: EarlierAttempt | None = None
@@ -183,6 +186,7 @@ class RunningAttempt:
         ports = tuple(node.answer(said.Reserved).ports for node in self.nodes.all)
         self.nodes.tell(orders.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)
+        self.windows = training.windows()
         for warning in training.unwatched():
             self._warn(warning)
 

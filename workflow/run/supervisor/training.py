@@ -14,6 +14,7 @@ from workflow.run.plan import Framework
 from workflow.run.record.first_cause import CHECKPOINT_EXIT, hang, only_consequences, root_cause, verdict
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
+from workflow.run.record.window_seen import WindowSeen
 from workflow.run.supervisor.limits import RANK_LOOKS_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import RunScope
@@ -51,6 +52,10 @@ class Training:
         told = [end.unwatched for end in self._ends if end.unwatched is not None]
         others = f" (the same is so in {counted(len(told) - 1, 'other process', 'other processes')})" if len(told) > 1 else ""
         return [f"{told[0]}{others}"] if told else []
+
+    def windows(self) -> list[WindowSeen]:
+        """What was seen of the window of each rank, as far as they have ended well."""
+        return [seen for end in self._ends for seen in end.windows]
 
     @property
     def checkpoint(self) -> int | None:

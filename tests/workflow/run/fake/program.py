@@ -2,7 +2,8 @@
 
 `optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow", "fail" or "linger",
 "parameters": {"<rank>": what it tells of them}, "told": {"<rank>": how many of its steps it tells}, "clock": how fast its clock goes,
-"hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
+"tells": what part of its steps' seconds it tells, "stamps": false where its steps tell no time of their end, "hurry": a file, from whose
+creation on steps take no time, "aim": the directory that links are to lead to}.
 """
 
 import contextlib
@@ -271,7 +272,8 @@ def main():
             "step",
             step=step,
             measured=measured,
-            seconds=time.monotonic() - begin,
+            seconds=(time.monotonic() - begin) * FAKE.get("tells", 1),
+            **({} if FAKE.get("stamps", True) else {"monotonic_ns": None}),
             input_s=0.0,
             samples=CELL["batch_size"],
             loss=2.0 / (1 + step),

@@ -1,0 +1,45 @@
+"""What ranks tell of their windows, beside what was seen: the record has the one that is confirmed least."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workflow.run.record.window_seen import WindowSeen, WindowTold, seen_warnings, window_seen
+
+TOLD = [WindowTold(rank, 10, 59, 1.0) for rank in range(3)]
+
+
+def test_the_window_that_leaves_most_open_is_kept() -> None:
+    seen = [WindowSeen(0, 10, 59, 0.99, 1.01), WindowSeen(1, 10, 59, 0.8, 1.01), WindowSeen(2, 10, 59, 0.99, 1.05)]
+    assert window_seen(TOLD, seen) == {"rank": 1, "window_s": 1.0, "least_s": 0.8, "most_s": 1.01}
+    assert window_seen([list(one) for one in TOLD], [list(one) for one in seen]) == window_seen(TOLD, seen), "as JSON has them"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [[], [WindowSeen(1, 10, 58, 0.99, 1.01)], [WindowSeen(1, 9, 59, 0.99, 1.01)]],
+    ids=["not seen", "another end", "another begin"],
+)
+def test_a_rank_of_which_this_window_was_not_seen_leaves_all_open(second: list[WindowSeen]) -> None:
+    seen = [WindowSeen(0, 10, 59, 0.99, 1.01), *second, WindowSeen(2, 10, 59, 0.1, 9.0)]
+    assert window_seen(TOLD, seen) == {"rank": 1, "window_s": 1.0, "least_s": None, "most_s": None}
+
+
+def test_without_a_window_there_is_nothing_to_see() -> None:
+    assert window_seen([], [WindowSeen(0, 10, 59, 0.99, 1.01)]) is None
+    assert seen_warnings(None) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [(1.0, None), (0.7, None), (1.3, None), (0.5, "at least 0.95 s"), (2.0, "at most 1.05 s"), (0.3, "its rate looks too high")],
+)
+def test_a_window_outside_of_what_was_seen_is_a_warning(told: float, words: str | None) -> None:
+    seen: dict[str, Any] = {"rank": 4, "window_s": told, "least_s": 0.95, "most_s": 1.05}
+    found = seen_warnings(seen)
+    assert len(found) == (words is not None)
+    assert words is None or words in found[0]
+    assert all(one.startswith(f"rank 4 tells of {told:.3g} s for its measured window") for one in found)
+    assert seen_warnings({**seen, "least_s": None, "most_s": None}) == []

@@ -1,0 +1,61 @@
+"""Short windows from the program to the record: what Slipway's own clock confirms, what it does not, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.workflow.run.world import World
+from workflow.run.record.model import validate_record
+from workflow.run.record.window_seen import CONFIRMED
+
+pytestmark = pytest.mark.slow
+
+
+def run(world: World, run_id: str) -> dict[str, Any]:
+    code, log = world.run(run_id)
+    assert code == 0, log
+    record = world.record(run_id)
+    validate_record(record)
+    return record
+
+
+def test_half_a_second_that_was_three_times_as_long_is_an_error(world: World) -> None:
+    record = run(world, world.cell(measured=50, step_s=0.03, clock=1 / 3, tells=1 / 3))
+    assert record["status"] == "error"
+    reason = str(record["status_reason"])
+    assert reason.startswith("rank 0 on local-0 tells of 0.")
+    assert "went by between these lines by Slipway's clock" in reason
+
+
+def test_without_stamps_it_is_a_warning_and_not_confirmed(world: World) -> None:
+    """What it does between its steps it need not tell: its clock may be right, and its rate is not."""
+    record = run(world, world.cell(measured=50, step_s=0.03, tells=1 / 3, stamps=False))
+    assert record["status"] == "ok"
+    seen = record["window_seen"]
+    assert seen["least_s"] > seen["window_s"] * (1 + CONFIRMED)
+    assert any("its rate looks too high" in warning for warning in record["warnings"])
+
+
+@pytest.fixture
+def loaded() -> Iterator[None]:
+    """Four busy processes for each core."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    yield
+    for process in busy:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("loaded")
+@pytest.mark.parametrize(("nodes", "each"), [(1, 1), (2, 2)])
+def test_an_honest_half_second_on_a_machine_under_heavy_load_is_not_called_wrong(world: World, nodes: int, each: int) -> None:
+    record = run(world, world.cell(nodes, each, measured=50, step_s=0.01))
+    assert record["status"] == "ok"
+    assert not [warning for warning in record["warnings"] if "Slipway's clock" in warning]
+    seen = record["window_seen"]
+    assert seen["most_s"] >= seen["window_s"] * 0.95, "whatever the load, what was seen has room for what was"

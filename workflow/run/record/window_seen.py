@@ -1,0 +1,66 @@
+"""The measured window as a rank tells it, beside what its node program saw of it by its own clock. Pure.
+
+A line that was not there at one look and was at the next was written in between. So the lines around a window give a least and a most that
+it took, whatever the program tells. Where they leave more open than CONFIRMED, nobody but the program knows how long its window was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from workflow.run.record.plausibility import CLOSE_RATIO, CLOSE_S
+
+CONFIRMED: Final = 0.1
+"""How far, in parts of a window, what was seen may be from what is told for it to confirm that."""
+
+
+class WindowSeen(NamedTuple):
+    """Of one rank: numbers of the first and the last step that it called measured; by its node's clock."""
+
+    rank: int
+    first: int
+    last: int
+    least_s: float
+    most_s: float
+
+
+class WindowTold(NamedTuple):
+    """Of one rank: numbers of the first and the last step of its window, and how long it tells that this was (rate.own_window)."""
+
+    rank: int
+    first: int
+    last: int
+    window_s: float
+
+
+def window_seen(told: Sequence[Sequence[Any]], seen: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
+    """As the record has it, of the rank whose window is confirmed least; `least_s`, `most_s` are None where nobody has seen it. None where
+    no rank has a window. The entries of `told` and `seen` are values of WindowTold and WindowSeen, which may have been through JSON."""
+    watched = {entry.rank: entry for entry in (WindowSeen(*values) for values in seen)}
+    found = []
+    for rank, first, last, window_s in told:
+        entry = watched.get(rank)
+        same = entry is not None and (entry.first, entry.last) == (first, last)
+        least_s, most_s = (entry.least_s, entry.most_s) if entry is not None and same else (None, None)
+        found.append({"rank": rank, "window_s": window_s, "least_s": least_s, "most_s": most_s})
+    return max(found, key=_doubt, default=None)
+
+
+def _doubt(seen: Mapping[str, Any]) -> float:
+    told, least, most = seen["window_s"], seen["least_s"], seen["most_s"]
+    return math.inf if not told or least is None or most is None else max(most / told - 1, 1 - least / told)
+
+
+def seen_warnings(seen: Mapping[str, Any] | None) -> list[str]:
+    """A sentence where the window that is told cannot be: it is shorter or longer than what went by between the lines around it."""
+    if seen is None or seen["least_s"] is None or seen["most_s"] is None:
+        return []
+    told, least, most = seen["window_s"], seen["least_s"], seen["most_s"]
+    who = f"rank {seen['rank']} tells of {told:.3g} s for its measured window"
+    if told < least * (1 - CLOSE_RATIO) - CLOSE_S:
+        return [f"{who}, and at least {least:.3g} s went by between the lines around it by Slipway's clock: its rate looks too high"]
+    if told > most * (1 + CLOSE_RATIO) + CLOSE_S:
+        return [f"{who}, and at most {most:.3g} s went by between the lines around it by Slipway's clock: its rate looks too low"]
+    return []
