@@ -31,6 +31,7 @@ MARKS: Final[dict[str, str]] = {
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",
+    "unwatched": "what others did on a node while it measured could not be seen, so whether it was busy with something else is not known",
     "partial": "not every run of this cell was measured, or ended well where there are wall times only; the failures table says why",
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
@@ -81,6 +82,7 @@ MEASURING: Final = (
         "oversubscribed",
         "shared",
         "busy",
+        "unwatched",
         "partial",
         "drift",
         "window",
@@ -109,6 +111,7 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "oversubscribed": pl.col("oversubscribed"),
     "shared": ~pl.col("exclusive"),
     "busy": pl.col("busy").list.len() > 0,
+    "unwatched": pl.col("others_unseen"),
     "hardware": pl.col("mixed_hardware"),
     "changed": pl.col("git_dirty") == "true",
     "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)

@@ -138,6 +138,21 @@ def load_of(others_cores: float | None) -> dict[str, Any]:
 LOUD: Final = "local-0: others used 1.3 of 2 cores while it measured"
 
 
+WINDOWS: Final = [
+    ({"rank": 0, "window_s": 40.0, "least_s": least_s, "most_s": most_s}, mark)
+    for least_s, most_s, mark in [
+        (39.0, 41.0, None),
+        (36.0, 44.0, None),
+        (39.0, 44.1, "unchecked"),
+        (35.9, 41.0, "unchecked"),
+        (120.0, 121.0, "unchecked"),
+        (13.0, 13.5, "unchecked"),
+        (None, None, "unchecked"),
+    ]
+] + [(None, None)]
+"""The last one is of a version that did not look."""
+
+
 def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
     cell = make_cell()
     loud = {"nodes": [node_of(load_of(1.31))], "busy": ["local-0: others used 1.3 of 2 cores while it measured (python3 of alice)"]}
@@ -162,7 +177,11 @@ def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
         ({"busy": ["local-0: others used 1.3 of 2 cores while it measured"]}, "busy"),
         ({"busy": [LOUD], "warnings": [LOUD]}, "busy"),  # one cause, one mark
         ({"nodes": [node_of(load_of(0.05))]}, None),
-        ({"nodes": [node_of(load_of(None))]}, None),
+        ({"nodes": [node_of(load_of(None))]}, "unwatched"),
+        ({"nodes": [node_of({"cores": 2, "before": None, "during": None})]}, "unwatched"),
+        ({"nodes": [{**node_of({}), "load": None}]}, "unwatched"),
+        ({"nodes": [{key: value for key, value in node_of({}).items() if key != "load"}]}, None),  # of a version that did not watch
+        *[({"window_seen": seen}, mark) for seen, mark in WINDOWS],
         ({"performance.drift": drift_of(0.09, 0.01)}, "drift"),
         ({"performance.drift": drift_of(-0.09, 0.01)}, "drift"),
         ({"performance.drift": drift_of(0.09, 0.1)}, None),  # chance does that

@@ -184,6 +184,7 @@ MACHINES: Final[dict[str, Kind]] = {
     "copied_bytes": WHOLE,
     "busy_cores": REAL,  # used by others, of the node where these were most, while they were more than the limit
     "busy_of_cores": WHOLE,
+    "others_unseen": FLAG,  # whether on a node nobody knows what others used while it measured; null of a version that did not watch
 }
 # what every record says; and what it says if the object that it stands in is there
 REQUIRED: Final = frozenset(

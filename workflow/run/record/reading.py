@@ -169,6 +169,7 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
     models: set[str] = set()
     num_gpus, mixed = 0, False
     busiest: tuple[float | None, int | None] = None, None
+    unseen: set[bool] = set()
     for node in nodes:
         get = _object("nodes[]", node).get
         hosts.append(_HOST(get("hostname")))
@@ -183,6 +184,8 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
         stage = {} if get("stage") is None else _object("nodes[].stage", get("stage"))
         staged.append(_BYTES(stage.get("bytes")))
         copied.append(_BYTES(stage.get("copied_bytes")))
+        if "load" in node:
+            unseen.add(get("load") is None or _unseen(_object("nodes[].load", get("load"))))
         if get("load") is not None:
             busiest = max(busiest, _others(_object("nodes[].load", get("load"))), key=lambda found: found[0] or 0.0)
     names.discard("")
@@ -196,6 +199,7 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
         min((found for found in memory if found is not None), default=None),
         *[sum(values) if values and None not in values else None for values in (staged, copied)],
         *busiest,
+        any(unseen) if unseen else None,
     ]
 
 
@@ -206,6 +210,11 @@ def _others(load: Mapping[str, Any]) -> tuple[float | None, int | None]:
     during, cores = _object("nodes[].load.during", load["during"]), _OF_CORES(load.get("cores"))
     part = {"seconds": _SECONDS(during.get("seconds")), "others_cores": _CORES(during.get("others_cores"))}
     return (part["others_cores"], cores) if beyond(cores, part) else (None, None)
+
+
+def _unseen(load: Mapping[str, Any]) -> bool:
+    """Whether nobody knows what others used while it measured."""
+    return load.get("during") is None or _object("nodes[].load.during", load["during"]).get("others_cores") is None
 
 
 def _list(path: str, value: Any) -> list[Any]:
