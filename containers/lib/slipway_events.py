@@ -327,9 +327,10 @@ class Run:
             raise ValueError("the study asks for %d steps, and %s would end the training after %d: raise it" % (asked, setting, possible))
 
     def counts(self, batch: Any, samples: Amount, tokens: Amount) -> Counts:
-        """What a batch has; where nothing tells of samples, as many as the study asks for."""
-        found = {"samples": int(amount(samples, batch) or self.cell.get("global_batch_size" if self.drives else "batch_size") or 1)}
-        return found if tokens is None else dict(found, tokens=int(amount(tokens, batch) or 0))
+        """What a batch has; where nothing tells of samples (None), as many as the study asks for. ValueError for what is no count."""
+        told = whole_count("samples", amount(samples, batch), 1)
+        found = {"samples": int(self.cell.get("global_batch_size" if self.drives else "batch_size") or 1) if told is None else told}
+        return found if tokens is None else dict(found, tokens=whole_count("tokens", amount(tokens, batch), 0) or 0)
 
     def totals(self) -> Tuple[int, int, int]:
         """Steps in all, the first one that is measured, and the one after the last that is."""
@@ -492,6 +493,20 @@ def make_clock(device: Optional[str]) -> Any:
 def amount(told: Amount, batch: Any) -> Optional[int]:
     """Of a batch, as a number or a function of it tells."""
     return told(batch) if callable(told) else told
+
+
+def whole_count(name: str, told: Any, least: int) -> Optional[int]:
+    """What was told of a batch: None, or a whole number, also one in a tensor or as 32.0. Any other would make another rate than that of
+    what was done: ValueError."""
+    if told is None:
+        return None
+    try:
+        found = float(told)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found) or found < least or found != int(found):
+        raise ValueError("%s of a batch must be a whole number from %d on, or None where nobody knows: found %r" % (name, least, told))
+    return int(found)
 
 
 def rows(batch: Any) -> Optional[int]:

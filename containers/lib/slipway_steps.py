@@ -61,7 +61,7 @@ class Steps:
         self.offset: Optional[int] = None
         self.epoch: Optional[float] = None
         self.epoch_steps = self.before_epoch = 0.0
-        self.lines = self.together = self.again = self.unreadable = self.slow = 0
+        self.lines = self.together = self.again = self.unreadable = self.uncounted = self.slow = 0
         self.looking = 0
         self.looked = 0
 
@@ -114,6 +114,8 @@ class Steps:
             total = added([None if getattr(one, name) is None else getattr(one, name) * one.gap / one.steps for one in told])
             if total is not None and 0 <= total <= MAX_TOLD:
                 event[name] = int(round(total / count))
+            elif total is not None or any(getattr(one, name) is not None for one in told):
+                self.uncounted += 1
         losses = [one.loss for one in told if one.loss is not None]
         if losses:
             event["loss"] = next((loss for loss in losses if not math.isfinite(loss)), losses[-1])
@@ -182,6 +184,9 @@ class Steps:
             found.append("%d lines tell of a step that was told before, or of an earlier one, and were left out" % self.again)
         if self.unreadable:
             found.append("%d lines match the expression, and tell of no step that can be: they were left out" % self.unreadable)
+        if self.uncounted:
+            words = "%d readings of lines tell of samples or tokens that are no count of all their steps: they count as not told"
+            found.append(words % self.uncounted)
         if self.slow:
             ends = "; after that none was looked at" if self.slow >= MAX_SLOW else ""
             found.append("the expression took more than %g s for each of %d lines, which were left out%s" % (SLOW_S, self.slow, ends))

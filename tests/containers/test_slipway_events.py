@@ -74,6 +74,28 @@ def test_in_a_run_each_step_is_a_line(tmp_path: Path) -> None:
     assert found.stop["window_wall_s"] >= measured_s
 
 
+@pytest.mark.parametrize("told", ["-2", "0", "float('nan')", "float('inf')", "1.5", "'two'", "lambda batch: len(batch) - 2"])
+@pytest.mark.parametrize("name", ["samples", "tokens"])
+def test_what_is_no_number_of_samples_is_an_error_that_names_it(tmp_path: Path, told: str, name: str) -> None:
+    text = LOOP.format(facts="", loss="0.5").replace("samples=len", f"{name}={told}")
+    code, said = start(tmp_path, text, CELL)
+    if name == "tokens" and told == "0":
+        assert code == 0, said
+        return
+    assert code != 0, said
+    assert (
+        f"ValueError: {name} of a batch must be a whole number from {int(name == 'samples')} on, or None where nobody knows: found" in said
+    )
+    assert events(tmp_path).errors[0]["kind"] == "error"
+
+
+@pytest.mark.parametrize("told", ["2.0", "None", "lambda batch: None", "type('Tensor', (), {'__float__': lambda self: 2.0})()"])
+def test_a_number_of_samples_may_be_of_any_kind_or_not_known(tmp_path: Path, told: str) -> None:
+    code, said = start(tmp_path, LOOP.format(facts="", loss="0.5").replace("samples=len", f"samples={told}"), CELL)
+    assert (code, said) == (0, "batches 7\n")
+    assert [step.samples for step in events(tmp_path).steps.values()] == [2] * 7
+
+
 def test_tokens_stand_beside_the_samples(tmp_path: Path) -> None:
     text = LOOP.format(facts="", loss="0.5").replace("samples=len", "tokens=lambda batch: 10 * len(batch)")
     assert start(tmp_path, text, CELL) == (0, "batches 7\n")

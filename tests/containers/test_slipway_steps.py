@@ -208,3 +208,13 @@ def test_an_expression_is_checked_when_it_is_read(expression: str, words: str) -
 def test_every_group_is_read() -> None:
     text = (ROOMS / "containers" / "lib" / "slipway_steps.py").read_text()
     assert [name for name in GROUPS if f'"{name}"' not in text] == []
+
+
+@pytest.mark.parametrize(("told", "warned"), [("-5", True), ("1e999", True), ("8", False), ("x", False)])
+def test_samples_of_a_line_that_are_no_count_are_warned_of(told: str, warned: bool) -> None:
+    """What is no number at all is as if it were not told."""
+    steps = steps_of(r"it (?P<step>\d+) of (?P<samples>\S+)")
+    event = steps.take([f"it 1 of {told}"], 1.0)
+    assert event is not None
+    assert event.get("samples") == (8 if told == "8" else None)
+    assert [sentence.partition(" of lines")[0] for sentence in steps.warnings()] == (["1 readings"] if warned else [])

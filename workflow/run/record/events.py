@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from base.foreign import number, plain, text, whole
+from base.foreign import number, plain, quoted, text, whole
 from base.jsonfile import json_text
 from base.untrusted import Unusable, open_file
 
@@ -175,6 +175,8 @@ class RankEvents:
     stop: Event | None = None
     phase: str | None = None
     broken_lines: int = 0
+    no_count: str | None = None
+    """What the first step told of its samples or tokens that is no number of them, in words."""
     not_finite: int | None = None
     """The first step that was told with a loss that is NaN or infinite."""
 
@@ -182,6 +184,8 @@ class RankEvents:
         """Take the value of one line; what is not an event is counted."""
         event = checked_event(value)
         kind = event and event["event"]
+        if event is not None and kind == "step" and self.no_count is None:
+            self.no_count = _no_count(value, event)
         if event is None or (kind == "step" and not self._add_step(event)):
             self.broken_lines += 1
         elif kind == "run_start":
@@ -227,6 +231,13 @@ class RankEvents:
             self.steps[earlier] = step._replace(loss=None, end_ns=ended, together=0)
         self.steps[last] = step
         return True
+
+
+def _no_count(value: Mapping[str, Any], event: Event) -> str | None:
+    for key in ("samples", "tokens"):
+        if value.get(key) is not None and event[key] is None:
+            return f"{quoted(value[key])} {key} in its step {event['step']}"
+    return None
 
 
 def _part(seconds: float | None, whole_s: float) -> float | None:

@@ -24,6 +24,7 @@ def contradiction(
         or elsewhere(events, world_size)
         or (None if model is None else wrong_model(events, *model))
         or untrained(events)
+        or uncounted(events)
         or (None if steps is None else _too_few(events, world_size, steps))
     )
 
@@ -52,6 +53,15 @@ def untrained(events: Mapping[int, RankEvents]) -> str | None:
     for rank, entry in sorted(events.items()):
         if entry.not_finite is not None:
             return f"rank {rank} ended well, and tells that the loss of its step {entry.not_finite} is NaN or infinite"
+    return None
+
+
+def uncounted(events: Mapping[int, RankEvents]) -> str | None:
+    """The first rank that told of samples or tokens that are no number of them: without them its rate would be of the batch of the cell,
+    which it may not have done."""
+    for rank, entry in sorted(events.items()):
+        if entry.no_count is not None:
+            return f"rank {rank} tells of {entry.no_count}: expected a whole number from 0 on, or nothing where it does not know"
     return None
 
 

@@ -67,5 +67,23 @@ def test_a_loss_that_is_not_finite_is_no_result(loss: str) -> None:
     canonical_json(measured(events, 1, 8))
 
 
+@pytest.mark.parametrize("told", ["-5", "0.5", "1e999", '"eight"', "NaN", "true"])
+@pytest.mark.parametrize("key", ["samples", "tokens"])
+def test_a_number_of_samples_that_is_none_is_no_result(key: str, told: str) -> None:
+    """The batch of the cell would count in its place, which the rank may not have done."""
+    steps = [_step(step, "0.5").replace('"samples": 8', f'"{key}": {told}' if step == 4 else f'"{key}": 8.0') for step in range(9)]
+    events = {0: parse_events([f"{line}\n".encode() for line in ('{"event": "run_start"}', *steps, '{"event": "run_stop"}')])}
+    found = str(contradiction(events, 1, None))
+    assert found.startswith("rank 0 tells of ")
+    assert found.endswith(f" {key} in its step 4: expected a whole number from 0 on, or nothing where it does not know")
+
+
+@pytest.mark.parametrize("told", ["0", "8", "null"])
+def test_samples_that_are_not_known_are_those_of_the_cell(told: str) -> None:
+    steps = [_step(step, "0.5").replace('"samples": 8', f'"samples": {told}') for step in range(9)]
+    events = {0: parse_events([f"{line}\n".encode() for line in ('{"event": "run_start"}', *steps, '{"event": "run_stop"}')])}
+    assert contradiction(events, 1, None) is None
+
+
 def _step(step: int, loss: str) -> str:
     return f'{{"event": "step", "step": {step}, "seconds": 0.5, "measured": true, "samples": 8, "loss": {loss}}}'
