@@ -71,7 +71,7 @@ def _total(row: Mapping[str, Any]) -> float:
 
 def _values(cell: CellResult, row: Mapping[str, Any]) -> list[Value]:
     parts = [row[part] * cell.num_processes / HOUR_S for part in PARTS]
-    shown = [*parts, sum(parts), row["gpu_s"] / HOUR_S or None]
+    shown = [*parts, sum(parts), row["gpu_s"] / HOUR_S]
     return [*size_values(cell), *[number(significant, value) for value in shown]]
 
 

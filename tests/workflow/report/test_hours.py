@@ -71,12 +71,12 @@ def test_attempts_that_lie_beside_another_have_a_column_of_their_own(tmp_path: P
     assert (float(row["aside_process_h"]), float(row["measured_process_h"])) == (1, 2 * others), "that of attempt 1, in its own place"
 
 
-def test_on_cpus_there_are_no_gpu_hours(tmp_path: Path) -> None:
+def test_on_cpus_gpu_hours_are_none_and_not_missing(tmp_path: Path) -> None:
     cells = [make_cell(), make_cell(nodes=2)]
     directory = write_study(tmp_path / "s", cells, repeats=1)
     write_records(directory, [make_record(cells[0], run_s=3600.0)])
     (row,) = rows(analyse(collect([directory])))
-    assert (float(row["process_h"]), row["gpu_h"]) == (1, "")
+    assert (float(row["process_h"]), float(row["gpu_h"])) == (1, 0)
 
 
 def test_a_collection_of_another_version_is_made_anew(tmp_path: Path) -> None:
