@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from base import VERSION
+from base.account import account_environ
 from base.errors import SlipwayError, StorageError
 from base.logs import configure, masked, printable, private_umask
 from workflow.commands import completion
@@ -572,6 +573,7 @@ def run(arguments: Sequence[str]) -> int:
     private_umask()
     configure("slipway")
     try:
+        os.environ.update(account_environ(os.environ))
         parser()(args=list(arguments), prog_name="slipway")
     except SystemExit as ended:  # typer's way to return: 0, 2 after it has said what is wrong with the usage, 130 after Ctrl-C
         return ended.code if isinstance(ended.code, int) else 1

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from base.account import refuse_without_home
 from base.errors import SchedulerOutputError, StorageError
 from base.logs import private_umask
 from base.rooms import rooms_environ
@@ -48,6 +49,7 @@ CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--res
 def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | None, default: Path, *, table: bool = True) -> None:
     """`ours`: our options by the keys of --config that they mean; `table`: whether it ends with the speed-up table. Raises what the study,
     or its end, is at fault with."""
+    refuse_without_home(os.environ)
     sorted_words = sort_words(words, ours)
     study = Path(sorted_words.study) if sorted_words.study is not None else default
     graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=tell_site)

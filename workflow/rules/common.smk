@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 
+from base.account import account_environ
 from base.errors import SlipwayError
 from base.logs import private_umask
 from cluster.processes import age_s
@@ -19,6 +20,7 @@ from workflow.dag.execution import mode_of
 # `snakemake -n` of 10,000 runs (benchmarks/dry_run.py). The collector is back before the first job starts.
 gc.disable()
 
+os.environ.update(account_environ(os.environ))
 try:
     GRAPH = load_graph(
         workflow.config_settings.config,

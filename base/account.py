@@ -1,0 +1,43 @@
+"""Who we are on a machine that has no account for our number: a container that is started by `--user`, a directory service that is down.
+
+What then asks for the name of the user, as Snakemake and PyTorch do, ends with a KeyError, unless the environment tells it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from typing import Final
+
+from base.errors import ConfigError
+
+_NAMES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
+"""Where Python looks for the name, in this order."""
+
+
+def account_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the environment gains where neither it nor this machine tells our name: the name that messages and labels have for us."""
+    if _has_account() or any(environ.get(name) for name in _NAMES):
+        return {}
+    return dict.fromkeys(("USER", "LOGNAME"), f"user{os.geteuid()}")
+
+
+def refuse_without_home(environ: Mapping[str, str]) -> None:
+    """Raises ConfigError where we have no account, and HOME is no directory to write in, as Snakemake does."""
+    uid, home = os.geteuid(), environ.get("HOME")
+    if _has_account() or (home and os.access(home, os.W_OK)):
+        return
+    found = f"HOME is {home!r}, where user {uid} cannot write" if home else "HOME is not set"
+    raise ConfigError(
+        f"{found}, and this machine has no account of user {uid} that would tell another; set it to a directory of yours, such as "
+        f"HOME=/tmp/user{uid}. Where the machine should know you, its directory service may be down: `getent passwd {uid}`"
+    )
+
+
+def _has_account() -> bool:
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return True
