@@ -15,20 +15,28 @@ MAX_WHOLE: Final = 2**53
 """The largest whole number that every reader of JSON gives back as it is."""
 MAX_NUMBER: Final = 1e100
 
-_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+"""What a reader does not see, and what lets other text seem to be something else: control characters, and those that turn the direction of
+text, break or join it, or take no room."""
 
 
 def printable(text: str) -> str:
-    """`text` safe for a terminal and for UTF-8: control characters (but newline and tab) become U+FFFD, a byte of a name that is not UTF-8
-    `\\xff`, half of a pair of UTF-16 `\\ud800`."""
+    """`text` safe for a terminal, a page, and for UTF-8: control characters (but newline and tab) become U+FFFD, what turns the direction
+    of text or is not seen `\\u202e`, a byte of a name that is not UTF-8 `\\xff`, half of a pair of UTF-16 `\\ud800`."""
     return _UNSEEN.sub(_shown, text)
 
 
 def _shown(match: re.Match[str]) -> str:
     code = ord(match[0])
-    if code < 0xD800:
+    if code < 0xA0:
         return "\N{REPLACEMENT CHARACTER}"
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def text(value: object, max_chars: int = MAX_TEXT) -> str:

@@ -36,6 +36,7 @@ ALLOWED: Final = (
     "paramiko is not installed: the extra remote",
     "tcsh is not here",
     "needs root and the memory controller of cgroup v1",
+    "needs root, to become another user",
     "there is no GPU here (nvidia-smi is not on PATH)",
     "fanotify with permissions: Operation not permitted",
     "this file system keeps its pages",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
+from base.foreign import printable
 from cluster.schedulers.asking import pauses
 from cluster.schedulers.jobs import QueuedJob
 from cluster.schedulers.limits import LEAST_S, SETTLE_S
@@ -87,5 +88,5 @@ def _look(find: Find, give_up: float, words: Words, wait: Callable[[float], None
 
 def tell(words: str) -> None:
     """To the person at the terminal."""
-    sys.stderr.write(f"slipway: {words}\n")
+    sys.stderr.write(f"slipway: {printable(words)}\n")
     sys.stderr.flush()

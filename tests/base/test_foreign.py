@@ -28,6 +28,22 @@ def test_text_is_shown_as_people_read_it() -> None:
     assert text([1, {"a": NAME}]) == "[1, {'a': 'a\\\\xff.jpg'}]"
 
 
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("photo\u202egnp.exe", "photo\\u202egnp.exe"),  # reads as photoexe.png
+        ("a\u2066b\u2069\u200f\u061c", "a\\u2066b\\u2069\\u200f\\u061c"),
+        ("le\u200bnet\ufeff\u00ad", "le\\u200bnet\\ufeff\\u00ad"),  # two names that look alike
+        ("one\u2028two", "one\\u2028two"),
+        ("a\U000e0041b", "a\\U000e0041b"),
+        ("\x1b]0;title\x07\x9b31m", "\N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}31m"),
+        ("Straße, 東京, ё, ‘–’ \u00a0×", "Straße, 東京, ё, ‘–’ \u00a0×"),
+    ],
+)
+def test_what_turns_text_or_is_not_seen_stands_as_its_number(text: str, seen: str) -> None:
+    assert printable(text) == printable(printable(text)) == seen
+
+
 def test_numbers_are_finite_and_stay_so() -> None:
     wrong = (True, None, "3", [1], math.nan, math.inf, -math.inf, 10**400, -(10**400), 1e308)
     assert [number(value) for value in wrong] == [None] * len(wrong)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from base.foreign import printable
 from base.rooms import rooms_environ
 from workflow.commands.watching import show
 from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
@@ -71,7 +72,7 @@ def notify_of(graph: Graph) -> None:
 
         first, *rest = closing_lines(graph)
         for problem in tell(notify, News(subject=first, lines=tuple(rest)), os.environ):
-            sys.stderr.write(f"slipway: {problem}\n")
+            sys.stderr.write(f"slipway: {printable(problem)}\n")
 
 
 def print_ending(graph: Graph) -> None:

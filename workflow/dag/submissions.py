@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, SubmitError
+from base.foreign import printable
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import RUN, Jobs, JobSize, QueuedJob, Work, jobs_of_rule
 from workflow.dag.queue_view import QUEUE_S, asked_queue
@@ -159,5 +160,5 @@ def tell_log(log: Path, scheduler: str, words: str) -> None:
 
 def say(words: str) -> None:
     """To the person at the terminal."""
-    sys.stderr.write(f"slipway: {words}\n")
+    sys.stderr.write(f"slipway: {printable(words)}\n")
     sys.stderr.flush()

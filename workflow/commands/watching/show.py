@@ -25,7 +25,10 @@ def aside(text: str) -> None:
 
 def json_value(value: Any) -> None:
     """A JSON document on standard output, for programs."""
-    sys.stdout.write(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    if printable(text) != text:  # what a terminal would not show: as an escape it is the same value
+        text = json.dumps(value, indent=1, sort_keys=True)
+    sys.stdout.write(text + "\n")
 
 
 def mapping(value: Mapping[str, Any], indent: str = "  ") -> None:
