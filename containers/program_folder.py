@@ -30,6 +30,14 @@ TRUST_ADVICE: Final = "copy the folder, or chmod o-w"
 ADVICE: Final = "a program's folder is for code: put data into a dataset, or into a place that the program finds by an argument"
 
 
+OTHERS: Final = ("a link", "no regular file")
+MANY: Final = f"has more than {MAX_FILES} directories"
+TOO_MUCH: Final = (
+    f"more than {MAX_FILES} files or directories, or {format_size(MAX_BYTES)} (what a run makes belongs into the directory SLIPWAY_OUT)"
+)
+"""What a program has put into its folder."""
+
+
 class Taken(NamedTuple):
     """What a folder was: the digest of all its files, their number and bytes."""
 
@@ -69,13 +77,27 @@ def copy(folder: Path | None, digest: str | None, target: Path) -> dict[str, str
 
 
 def changes(copied: Path, before: Mapping[str, str]) -> list[str]:
-    """Paths of the files in a copy that are not what they were `before`, new ones and those that are gone too; why nobody knows, where it
-    has become something else than a folder of code."""
+    """Paths of the files in a copy that are not what they were `before`, new ones and those that are gone too, and what a path is now where
+    that is no file; why nobody knows, where it has become too much to be read, or cannot be."""
+    found: dict[str, str] = {}
+    total = 0
     try:
-        found = _contents(_read_all(copied, None, executed=False))
-    except SlipwayError as error:
-        return [str(error)]
-    return sorted(" ".join(printable(path).split()) for path in {*found, *before} if found.get(path) != before.get(path))
+        for entry in _walk(copied):
+            path, mode = os.path.relpath(entry.path, copied), entry.stat(follow_symlinks=False)
+            total += mode.st_size
+            if len(found) >= MAX_FILES or total > MAX_BYTES:
+                return [TOO_MUCH]
+            found[path] = _other_than_file(mode) or _contents([_read(copied, path, None)])[path]
+    except (SlipwayError, OSError) as error:
+        return [TOO_MUCH if isinstance(error, ConfigError) and MANY in str(error) else str(error)]
+    differ = sorted(path for path in {*found, *before} if found.get(path) != before.get(path))
+    return [" ".join(printable(path).split()) + (f" ({found[path]})" if found.get(path) in OTHERS else "") for path in differ]
+
+
+def _other_than_file(status: os.stat_result) -> str | None:
+    if stat.S_ISREG(status.st_mode):
+        return None
+    return OTHERS[0] if stat.S_ISLNK(status.st_mode) else OTHERS[1]
 
 
 def _contents(files: Iterable[_File]) -> dict[str, str]:
@@ -108,9 +130,9 @@ def _files(folder: Path, executed: bool) -> list[str]:
             relative = os.path.relpath(entry.path, folder)
             mode = entry.stat(follow_symlinks=False)
             if not stat.S_ISREG(mode.st_mode):
-                what = "a link" if stat.S_ISLNK(mode.st_mode) else "no regular file"
+                what = _other_than_file(mode)
                 raise ConfigError(
-                    f"{printable(entry.path)} is {what}, and only files are taken along: move what it stands for into {folder}"
+                    f"{printable(entry.path)} is {what}, and only files are taken along: {_instead(Path(entry.path))}; {ADVICE}"
                 )
             if executed and (why := _distrusted(mode)) is not None:
                 raise ConfigError(f"{printable(entry.path)} {why}, and it would be executed as yours: {TRUST_ADVICE}")
@@ -125,6 +147,14 @@ def _files(folder: Path, executed: bool) -> list[str]:
     return found
 
 
+def _instead(path: Path) -> str:
+    """What to do where a path is no file."""
+    if not path.is_symlink():
+        return "take it out of the folder"
+    leads = printable(str(path.readlink()))
+    return f"put a copy of {leads} in its place" if path.exists() else f"take it out, since {leads} is not there"
+
+
 def _distrusted(status: os.stat_result) -> str | None:
     """Why somebody else could change it; a group may."""
     if status.st_uid not in (0, os.geteuid()) and status.st_gid not in {os.getegid(), *os.getgroups()}:
@@ -137,7 +167,7 @@ def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
     while waiting:
         seen += 1
         if seen > MAX_FILES:
-            raise ConfigError(f"{folder} has more than {MAX_FILES} directories: {ADVICE}")
+            raise ConfigError(f"{folder} {MANY}: {ADVICE}")
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 if entry.name in LEFT_OUT:

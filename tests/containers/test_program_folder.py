@@ -45,8 +45,26 @@ def test_what_is_changed_in_a_copy_is_named(folder: Path, tmp_path: Path) -> Non
     (target / "gone.py").unlink()
     assert changes(target, before) == ["gone.py", "new .py", "train.py"]
     (target / "link").symlink_to("train.py")
+    os.mkfifo(target / "pipe")
+    assert changes(target, before) == ["gone.py", "link (a link)", "new .py", "pipe (no regular file)", "train.py"]
+    (target / "net" / "run.sh").unlink()
+    (target / "net" / "run.sh").symlink_to("/bin/sh")
+    assert "net/run.sh (a link)" in changes(target, before)
+
+
+@pytest.mark.parametrize("name", ["much", "many", "folders"])
+def test_a_copy_that_has_grown_too_large_says_where_it_belongs(folder: Path, tmp_path: Path, name: str) -> None:
+    target = tmp_path / "copy"
+    before = copy(folder, look_at(folder).digest, target)
+    if name == "much":
+        (target / name).touch()
+        os.truncate(target / name, program_folder.MAX_BYTES + 1)
+    else:
+        for number in range(program_folder.MAX_FILES + 1):
+            path = target / str(number)
+            path.touch() if name == "many" else path.mkdir()
     (told,) = changes(target, before)
-    assert "link is a link" in told
+    assert told.endswith("(what a run makes belongs into the directory SLIPWAY_OUT)")
 
 
 def test_without_a_folder_the_copy_is_empty(tmp_path: Path) -> None:
