@@ -29,7 +29,7 @@ from tests.endings.playing import LOOK_S, Result, play
 from tests.minicluster import Cluster
 from tests.minicluster.queue import WORDS
 
-KILL_WAIT_S = {"slurm": 30, "pbs": 10, "sge": 0}
+KILL_WAIT_S = {"slurm": 30, "pbs": 10, "sge": 0, "lsf": 10}
 """As they have it where nobody says anything; Grid Engine kills at once."""
 SUBMIT_EVERY = 3
 """Of the endings of kinds that can be done to a submitted study, one in so many is."""
