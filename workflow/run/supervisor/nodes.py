@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from base.challenge import new_token
 from base.command import last_lines
@@ -38,6 +38,7 @@ from workflow.run.supervisor.limits import (
 logger = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=said.Message)
+ASKS_FOR_AN_END: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class NodeHandle:
@@ -50,6 +51,8 @@ class NodeHandle:
         self.lost = False
         self.dismissed = False
         """It was told to end, and does that by itself: its launch, which ends after it, is left alone meanwhile."""
+        self.launcher_told = False
+        """Its launcher ended by a signal that asks for an end, and not by us: whoever sent it may mean the whole job."""
         self.heard = time.monotonic()
         self._said: dict[type[said.Message], said.Message] = {}
 
@@ -244,6 +247,7 @@ class Nodes:
         if self._has_begun(launched.launch) and (follows_a_mute_one or self._is_mute(launched, code, words)):
             return  # what becomes of its nodes, their links say
         for index in launched.launch.nodes:
+            self.all[index].launcher_told = -code in ASKS_FOR_AN_END
             self._lose(self.all[index], how_it_ended(code, words))
 
     def _pause(self, launched: Launched, code: int, words: str, give_up: float) -> float | None:

@@ -197,9 +197,11 @@ class RunningAttempt:
             place = "" if node.node.hostname == node.node.name else f" ({node.node.hostname})"
             reason = f"the node program of {node.node.name}{place} is gone: {why}"
             refused = any(launch.refusal and launch.refusal in why for launch in self._launches)
-            self.scope.end(
-                Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=errors.AllocationError if refused else None)
-            )
+            ending = Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=errors.AllocationError if refused else None)
+            if node.launcher_told:
+                self.job.ended(reason, otherwise=ending)  # a scheduler that ends a job tells its processes one after the other
+            else:
+                self.scope.end(ending)
 
     def _heard(self, node: NodeHandle, message: said.Said) -> None:
         if self.job.is_ending and isinstance(message, CONSEQUENCES):

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from base.errors import Cancelled
-from cluster.types import Allocation, Node
+from cluster.types import Allocation, Launch, Node
 from tests.workflow.run.supervisor.made import RUN, running_attempt
 from workflow.run.link import said
 from workflow.run.link.calls import Call
@@ -155,6 +155,19 @@ def test_a_container_that_is_a_step_of_the_job_may_have_been_ended_with_it(word:
     assert run.scope.ending.reason is not None
     assert run.scope.ending.reason.startswith("start on n0: was not started: Job/step already completing")
     run.nodes.close()
+
+
+@pytest.mark.parametrize(("word", "status"), [("cancelled", "cancelled"), (None, "node_lost")])
+def test_a_launcher_that_was_told_to_end_may_have_been_told_with_its_job(run: RunningAttempt, word: str | None, status: str) -> None:
+    """LSF signals all processes of a job, one after the other: the launcher may be gone before we are told."""
+    run.job.scheduler = Says(word)  # type: ignore[assignment]
+    run.nodes.launch((Launch(argv=("/bin/sh", "-c", "read token; kill -INT $$"), nodes=(1,)),), {})
+    run.scope.loop.until(lambda: run.scope.ending is not None)
+    assert run.nodes.wait_for_end(10)
+    assert run.scope.ending is not None
+    assert run.scope.ending.status == status
+    assert run.scope.ending.reason is not None
+    assert run.scope.ending.reason.startswith("the node program of n1 (here) is gone: its program ended with -2")
 
 
 class Says:
