@@ -32,7 +32,7 @@ from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
 from workflow.run.node.leftovers import end_older_attempts
 from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S, TOKEN_S
 from workflow.run.node.node_work import NodeWork
-from workflow.run.node.token import read_token
+from workflow.run.node.token import listens, read_token
 from workflow.run.plan import TAG
 
 logger = logging.getLogger(__name__)
@@ -186,17 +186,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     private_umask()
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # LSF sends it to all of a job whose time is over; the supervisor hears it
     log = _configure_log()
+    host, _, port = arguments.supervisor.rpartition(":")
+    supervisor = (host, int(port))
     try:
-        token = read_token(sys.stdin.fileno(), TOKEN_S)
+        token = read_token(sys.stdin.fileno(), TOKEN_S, partial(listens, supervisor))
     except (OSError, NodeLost) as error:
         logger.error("%s", error)
         return NodeLost.exit_code
-    host, _, port = arguments.supervisor.rpartition(":")
     processes.become_subreaper()
     end_older_attempts(os.environ.get(TAG, ""))
     try:
         index = arguments.node if arguments.node is not None else _index_here()
-        link = connect((host, int(port)), token, index)
+        link = connect(supervisor, token, index)
     except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
         logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
         return NodeLost.exit_code
