@@ -46,7 +46,7 @@ class Listed:
             return "over"
         if "d" in self.letters:
             return "ends"
-        return "waits" if "w" in self.letters or "E" in self.letters else "runs"
+        return "waits" if set(self.letters) & set("qwE") else "runs"
 
     @property
     def hold(self) -> Hold:

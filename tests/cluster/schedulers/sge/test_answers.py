@@ -133,6 +133,12 @@ def test_a_job_put_back_into_the_queue_that_no_node_starts_counts_as_lost_until_
         assert (letters, job.lost) == (letters, lost)
 
 
+def test_a_job_put_back_into_the_queue_waits_until_it_has_nodes() -> None:
+    one = next(job for job in parse_list(captured("qstat-two-running")) if job.job_id == "1")
+    stages = {letters: replace(one, letters=letters).stage for letters in ("Rq", "hRwq", "Rt", "Rr", "dRq", "qw", "r", "t")}
+    assert stages == {"Rq": "waits", "hRwq": "waits", "Rt": "runs", "Rr": "runs", "dRq": "ends", "qw": "waits", "r": "runs", "t": "runs"}
+
+
 def test_qdel_and_h_rt_are_told_apart_by_the_time() -> None:
     job = next(job for job in parse_list(captured("qstat-list-with-ended")) if job.job_id == "8")
     assert job.started is not None
