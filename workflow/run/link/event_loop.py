@@ -15,6 +15,13 @@ LONGEST_WAIT_S = 3600.0  # epoll takes no more than 24 days
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+def ignore_signals(more: tuple[signal.Signals, ...] = ()) -> None:
+    """For the last moments of a process whose exit code is known: Python takes its handlers away before it ends, and then one of these
+    signals would be the exit code."""
+    for number in (*SIGNALS, *more):
+        signal.signal(number, signal.SIG_IGN)
+
+
 class HasFileno(Protocol):
     """A socket, a pipe, a LimitedCall."""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from workflow.run.supervisor.supervisor import main
+from workflow.run.link.event_loop import ignore_signals
+from workflow.run.supervisor.supervisor import ANNOUNCES, main
 
-sys.exit(main())
+code = main()
+ignore_signals(ANNOUNCES)
+sys.exit(code)

@@ -14,6 +14,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from base.errors import LeaseError, RunHeld, SlipwayError
 from base.logs import configure, private_umask
@@ -40,6 +41,8 @@ from workflow.run.supervisor.stderr_relay import ANEW, BEHIND, BESIDE, Relay
 from workflow.run.supervisor.time_limit import TimeLimit
 
 logger = logging.getLogger(__name__)
+ANNOUNCES: Final = (signal.SIGUSR2,)
+"""By which Grid Engine announces the end of a job."""
 
 
 class Supervisor:
@@ -65,7 +68,7 @@ class Supervisor:
 
     def main(self) -> int:
         """The whole run; the exit code."""
-        self._scope.loop.on_signals(self._signalled, (signal.SIGUSR2,))  # by which Grid Engine announces the end of a job
+        self._scope.loop.on_signals(self._signalled, ANNOUNCES)
         watch_parent(self._scope.loop, self._orphaned)
         processes.become_subreaper()
         try:

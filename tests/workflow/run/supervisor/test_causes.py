@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import msgspec
 import pytest
 
-from base.errors import Cancelled
+from base.errors import Cancelled, RecordError
+from base.rooms import ROOMS
 from cluster.types import Allocation, Launch, Node
 from tests.workflow.run.supervisor.made import RUN, running_attempt
 from workflow.run.link import said
@@ -168,6 +173,27 @@ def test_a_launcher_that_was_told_to_end_may_have_been_told_with_its_job(run: Ru
     assert run.scope.ending.status == status
     assert run.scope.ending.reason is not None
     assert run.scope.ending.reason.startswith("the node program of n1 (here) is gone: its program ended with -2")
+
+
+LAST_MOMENTS = """
+import os, runpy, signal, sys
+
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), numbers=(signal.SIGTERM, signal.SIGUSR2)):
+        for number in numbers:
+            kill(pid, number)
+
+sys.late = Late()
+runpy.run_module("workflow.run.supervisor", run_name="__main__")
+"""
+"""Signals after Python has taken its handlers away."""
+
+
+def test_a_signal_in_the_last_moments_of_a_supervisor_is_not_its_exit_code(tmp_path: Path) -> None:
+    """Such as one of a requeue just after the record was published."""
+    argv = [sys.executable, "-P", "-c", LAST_MOMENTS, "--results", str(tmp_path / "none"), "--run", "a-r1"]
+    done = subprocess.run(argv, env={**os.environ, "PYTHONPATH": str(ROOMS)}, capture_output=True, text=True, check=False)
+    assert done.returncode == RecordError.exit_code, done.stderr
 
 
 class Says:
