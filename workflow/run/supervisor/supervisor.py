@@ -42,7 +42,7 @@ from workflow.run.supervisor.time_limit import TimeLimit
 
 logger = logging.getLogger(__name__)
 ANNOUNCES: Final = (signal.SIGUSR2,)
-"""By which Grid Engine announces the end of a job."""
+"""By which Grid Engine announces the end of a job, to each process twice within a millisecond: no second wish to end."""
 
 
 class Supervisor:
@@ -157,7 +157,8 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         self._signals += 1
-        self._told_to_end(f"the supervisor got {signal.Signals(number).name}", at_once=self._signals > 1, number=number)
+        again = self._signals > 1 and number not in ANNOUNCES
+        self._told_to_end(f"the supervisor got {signal.Signals(number).name}", at_once=again, number=number)
 
     def _orphaned(self) -> None:
         """Where a scheduler ends a job, the signal to us comes just before or just after: no second wish to end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,9 +24,12 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
+from workflow.run.supervisor.limits import USUAL
 from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
 from workflow.run.supervisor.run_scope import RunEnded
 from workflow.run.supervisor.running_attempt import RunningAttempt
+from workflow.run.supervisor.stderr_relay import Relay
+from workflow.run.supervisor.supervisor import Supervisor
 
 pytestmark = pytest.mark.processes
 
@@ -173,6 +177,18 @@ def test_a_launcher_that_was_told_to_end_may_have_been_told_with_its_job(run: Ru
     assert run.scope.ending.status == status
     assert run.scope.ending.reason is not None
     assert run.scope.ending.reason.startswith("the node program of n1 (here) is gone: its program ended with -2")
+
+
+def test_an_announcement_that_comes_twice_is_no_second_wish_to_end(run: RunningAttempt) -> None:
+    """Grid Engine sends USR2 to a process twice; who waits for its reason is not to be hurried by that. TERM is somebody's wish."""
+    supervisor = Supervisor("/nowhere", "a-r1", cast(Relay, None), None, USUAL)
+    supervisor._scope, supervisor._begun = run.scope, run
+    for _ in range(2):
+        supervisor._signalled(signal.SIGUSR2)
+    assert run.job.is_ending
+    assert run.scope.ending is None
+    supervisor._signalled(signal.SIGTERM)
+    assert run.scope.ending == Ending(status="cancelled", reason="the supervisor got SIGTERM")
 
 
 LAST_MOMENTS = """
