@@ -24,6 +24,8 @@ class Scheduler(Protocol):
     """What `slipway doctor` asks of it, where there is more to look at than this machine."""
     LIMIT_SIGNAL: int | None
     """Its signal to a job whose time is over, and to no other; None where it has none."""
+    KILLS_UNTOLD: bool
+    """Whether programs on nodes of a job that it ends may be gone before anybody is told of the end."""
 
     def detect(self, environ: Mapping[str, str]) -> bool:
         """Whether `environ` is that of a job of this scheduler."""

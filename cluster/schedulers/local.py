@@ -27,6 +27,7 @@ NAME = "local"
 JOBS: Jobs | None = None
 DOCTOR: Doctor | None = None
 LIMIT_SIGNAL: int | None = None
+KILLS_UNTOLD = False
 ADDRESS = "127.0.0.1"
 INTERFACE = "lo"
 

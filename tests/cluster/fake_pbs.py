@@ -27,6 +27,7 @@ NAME = "pbs"
 JOBS: Jobs | None = fake_pbs_jobs
 DOCTOR: Doctor | None = None
 LIMIT_SIGNAL: int | None = None
+KILLS_UNTOLD = False
 
 
 def detect(environ: Mapping[str, str]) -> bool:

@@ -37,6 +37,7 @@ NAME = "lsf"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
 LIMIT_SIGNAL: int | None = signal.SIGUSR2
+KILLS_UNTOLD = False
 SILENCE = ("ls_initrex() failed", "lsb_init() failed", "LIM is down", "Communication time out", "daemon not responding")
 """What blaunch says where the daemons of this node do not answer now."""
 

@@ -40,6 +40,7 @@ NAME = "pbs"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
 LIMIT_SIGNAL: int | None = None
+KILLS_UNTOLD = False
 SILENCE = ("tm_init",)
 """What pbs_tmrsh says where the daemon of this node does not answer now."""
 

@@ -37,6 +37,7 @@ NAME = "sge"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
 LIMIT_SIGNAL: int | None = None
+KILLS_UNTOLD = True
 REFUSAL = "didn't accept task"
 """What qrsh says where all slots of a node have programs already."""
 SILENCE = ("got select error", "got send error", "unable to contact")

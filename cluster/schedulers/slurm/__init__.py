@@ -39,6 +39,7 @@ NAME = "slurm"
 JOBS: Jobs | None = jobs
 DOCTOR: Doctor | None = doctor
 LIMIT_SIGNAL: int | None = None
+KILLS_UNTOLD = False
 REFUSAL: Final = "Unable to create step"
 FORGOTTEN: Final = "Memory required by task is not available"
 """What srun says after a controller was killed: it takes steps for living that ended meanwhile, and asks their nodes some minutes later."""

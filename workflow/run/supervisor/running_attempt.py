@@ -197,9 +197,10 @@ class RunningAttempt:
             place = "" if node.node.hostname == node.node.name else f" ({node.node.hostname})"
             reason = f"the node program of {node.node.name}{place} is gone: {why}"
             refused = any(launch.refusal and launch.refusal in why for launch in self._launches)
-            ending = Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=errors.AllocationError if refused else None)
-            if node.launcher_told:
-                self.job.ended(reason, otherwise=ending)  # a scheduler that ends a job tells its processes one after the other
+            error = errors.AllocationError if refused else None
+            ending = Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=error)
+            if node.launcher_told or self.job.scheduler.KILLS_UNTOLD:
+                self.job.ended(reason, otherwise=ending)  # it may be the first sign of the end of the whole job
             else:
                 self.scope.end(ending)
 

@@ -179,6 +179,19 @@ def test_a_launcher_that_was_told_to_end_may_have_been_told_with_its_job(run: Ru
     assert run.scope.ending.reason.startswith("the node program of n1 (here) is gone: its program ended with -2")
 
 
+@pytest.mark.parametrize(("word", "status"), [("requeued", "preempted"), (None, "node_lost")])
+def test_a_node_program_that_is_gone_may_have_been_killed_before_anybody_was_told(
+    run: RunningAttempt, word: str | None, status: str
+) -> None:
+    """As Grid Engine does with those on other nodes than the first; where it knows nothing of an end, the node is at fault."""
+    run.job.scheduler = Says(word, kills_untold=True)  # type: ignore[assignment]
+    run._lost(handle(), "error: commlib error: got read error")
+    run.scope.loop.until(lambda: run.scope.ending is not None)
+    assert run.scope.ending is not None
+    assert (run.scope.ending.status, run.scope.ending.failed_nodes) == (status, () if word else ("n0",))
+    assert "the node program of n0 is gone: error: commlib error" in (run.scope.ending.reason or "")
+
+
 def test_an_announcement_that_comes_twice_is_no_second_wish_to_end(run: RunningAttempt) -> None:
     """Grid Engine sends USR2 to a process twice; who waits for its reason is not to be hurried by that. TERM is somebody's wish."""
     supervisor = Supervisor("/nowhere", "a-r1", cast(Relay, None), None, USUAL)
@@ -215,8 +228,9 @@ def test_a_signal_in_the_last_moments_of_a_supervisor_is_not_its_exit_code(tmp_p
 class Says:
     """A scheduler that is asked for an end."""
 
-    def __init__(self, word: str | None) -> None:
+    def __init__(self, word: str | None, *, kills_untold: bool = False) -> None:
         self._word = word
+        self.KILLS_UNTOLD = kills_untold
 
     def ended_by(self, allocation: Allocation) -> str | None:  # noqa: ARG002 - of the one job
         return self._word
