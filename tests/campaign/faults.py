@@ -128,9 +128,7 @@ def controller_restart(one: Round) -> Callable[[], None] | None:
 
 def storage_refuses(one: Round) -> Callable[[], None] | None:
     """The results' directory takes no new file (its mode is of no use against root, the attribute is)."""
-    directory = one.results / "runs"
-    if not directory.is_dir():
-        raise TooLateError
+    (directory,) = _await(one, lambda: [path for path in (one.results / "runs",) if path.is_dir()])
     subprocess.run(["chattr", "-R", "+i", str(directory)], check=False, capture_output=True)
 
     def heal() -> None:
