@@ -1,4 +1,5 @@
-"""The jobs in a scheduler's queue that one Snakemake waits for: how each ends, and what is done about one that never would.
+"""The jobs in a scheduler's queue that one Snakemake waits for, and how each ends. What is done about one that never would, is in
+lost_jobs.py and failed_jobs.py.
 
 Their exit files are looked for twice a second in one directory. The queue is asked by one question for all, in a thread of its own, from
 5 s to half a minute apart: a scheduler that is silent delays no end that storage tells, and no job is forgotten while it is.
@@ -17,7 +18,8 @@ from typing import Any, Final, Protocol
 
 from base.errors import Cancelled, LeaseError, SchedulerOutputError
 from cluster.exit_file import read_exit
-from cluster.schedulers.jobs import Jobs, QueuedJob, job_words, jobs_of_rule
+from cluster.schedulers.jobs import Jobs, QueuedJob, jobs_of_rule
+from workflow.dag.failed_jobs import FailedJobs
 from workflow.dag.lost_jobs import LostJobs
 from workflow.dag.queue_view import QueueView
 from workflow.dag.run_job import PLACE, exit_file
@@ -25,12 +27,11 @@ from workflow.dag.submitted import LATE_S, Submitted, end_words, is_over, step
 
 LOOK_S: Final = 0.5
 SAID_AFTER_S: Final = 10.0
-THEIRS_S: Final = 90.0
-"""So long a job that could not be started is left to the other Snakemake that has submitted it. Where that lives it asks every half minute,
-takes the job out itself, and tries once more; of one that somebody else took out it would not know why."""
 
 Ended = Callable[[Any, str | None], None]
 """Called for each job with what was handed over for it, and why it has failed; None: it has not."""
+Watched = tuple[Submitted, Any]
+"""A job, and what was handed over for it."""
 Key = tuple[str, str]
 """A rule, and the values of its wildcards."""
 
@@ -54,17 +55,14 @@ class WatchedJobs:
     def __init__(self, jobs: Jobs, queue: Queue, ended: Ended, say: Callable[[str], None], late_s: float = LATE_S) -> None:
         self._jobs, self._queue, self._ended, self._say, self._late_s = jobs, queue, ended, say, late_s
         self._lock = threading.Lock()
-        self._watched: dict[str, tuple[Submitted, Any]] = {}
+        self._watched: dict[str, Watched] = {}
         self.own: set[str] = set()
         """The ids of all that were watched: no other Snakemake's, which could be waited for."""
         self.cancelled: dict[Key, str] = {}
         """Ours that somebody has cancelled."""
         self.lost: dict[Key, tuple[str, ...]] = {}
         """Nodes that were lost, and recorded nothing."""
-        self._lost_jobs = LostJobs(jobs, say)
-        self._told: set[tuple[str, str]] = set()
-        self._failed_since: dict[str, float] = {}
-        self._tried: dict[str, float | None] = {}
+        self._lost_jobs, self._failed_jobs = LostJobs(jobs, say), FailedJobs(jobs, say)
         self._silent = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="jobs", daemon=True)
@@ -119,7 +117,7 @@ class WatchedJobs:
         if doubtful:
             self._end_doubtful(doubtful, view, now)
 
-    def _take_out_lost(self, view: QueueView, watched: Mapping[str, tuple[Submitted, Any]]) -> dict[str, tuple[Submitted, Any]]:
+    def _take_out_lost(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
         """Those whose node is lost; their next jobs ask for other nodes."""
         found = {}
         for queued in self._lost_jobs.take_out(view, set(watched)):
@@ -129,37 +127,14 @@ class WatchedJobs:
             self._queue.ask_soon()
         return found
 
-    def _take_out_failed(self, view: QueueView, watched: Mapping[str, tuple[Submitted, Any]]) -> dict[str, tuple[Submitted, Any]]:
-        """Those that the scheduler could not start, and keeps: nobody may be there to let them go, and the next job may get other nodes. Of
-        one that a person holds it is said once, and it is waited for."""
+    def _take_out_failed(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
+        """Those that the scheduler could not start."""
         found = {}
-        for queued in view.jobs:
-            if queued.job_id not in watched or not queued.hold:
-                continue
-            if (queued.job_id, queued.hold) not in self._told:
-                self._told.add((queued.job_id, queued.hold))
-                self._say(job_words(queued, time.time()))
+        for queued in self._failed_jobs.take_out(view, {job_id: job for job_id, (job, _) in watched.items()}):
             job, what = watched[queued.job_id]
-            if queued.hold == "failed" and self._is_ours_to_end(job, time.monotonic()) and self._is_taken_out(queued, view):
-                found[queued.job_id] = (replace(job, taken_out=f"was taken out of the queue: {queued.why}"), what)
-                self._queue.ask_soon()
+            found[queued.job_id] = (replace(job, taken_out=f"was taken out of the queue: {queued.why}"), what)
+            self._queue.ask_soon()
         return found
-
-    def _is_ours_to_end(self, job: Submitted, now: float) -> bool:
-        """Whether nobody else is there who would take it out."""
-        return not job.adopted or now - self._failed_since.setdefault(job.job_id, now) >= THEIRS_S
-
-    def _is_taken_out(self, queued: QueuedJob, view: QueueView) -> bool:
-        """Tried once for each answer of the scheduler."""
-        if queued.job_id in self._tried and self._tried[queued.job_id] == view.began:
-            return False
-        self._tried[queued.job_id] = view.began
-        try:
-            self._jobs.cancel((queued.job_id,), 0.0)
-        except SchedulerOutputError as error:
-            self._say(f"job {queued.job_id} could not be taken out of the queue: {error}")
-            return False
-        return True
 
     def _end_doubtful(self, doubtful: Mapping[str, Submitted], view: QueueView, now: float) -> None:
         """Of what the queue does not show any more: one question for why it ended."""

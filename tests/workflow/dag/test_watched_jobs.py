@@ -12,7 +12,7 @@ import pytest
 from base.errors import SchedulerSilent
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
 from cluster.schedulers.slurm.queue import queued_job
-from workflow.dag import watched_jobs
+from workflow.dag import failed_jobs
 from workflow.dag.queue_view import QueueView
 from workflow.dag.run_job import exit_file
 from workflow.dag.submitted import Submitted
@@ -104,7 +104,7 @@ def test_a_job_of_another_snakemake_that_could_not_be_started_is_left_to_that_on
     for _ in range(3):
         one.watched.look()
     assert (one.cluster.cancelled, one.ended, len(one.said)) == ([], [], 1)
-    monkeypatch.setattr(watched_jobs, "THEIRS_S", 0.0)
+    monkeypatch.setattr(failed_jobs, "THEIRS_S", 0.0)
     for _ in range(2):
         one.watched.look()
     assert (one.cluster.cancelled, len(one.ended)) == (["7"], 1), "nobody else is there"
