@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from base.errors import SchedulerOutputError
+from base.errors import SlipwayError
 from cluster.schedulers.jobs import Jobs, QueuedJob, job_words
 from workflow.dag.queue_view import QueueView
 from workflow.dag.submitted import Submitted
@@ -51,7 +51,7 @@ class FailedJobs:
         self._tried[queued.job_id] = view.began
         try:
             self._jobs.cancel((queued.job_id,), 0.0)
-        except SchedulerOutputError as error:
+        except (SlipwayError, ValueError) as error:
             self._say(f"job {queued.job_id} could not be taken out of the queue: {error}")
             return False
         return True

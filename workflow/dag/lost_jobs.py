@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from base.errors import SchedulerOutputError
+from base.errors import SlipwayError
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from workflow.dag.queue_view import QueueView
 
@@ -46,7 +46,7 @@ class LostJobs:
             words = f"job {job.job_id} has lost its first node: {job.lost} has not answered for {LOST_S / 60:.0f} minutes"
             try:
                 self._jobs.forget((job.job_id,), 0.0)
-            except SchedulerOutputError as error:
+            except (SlipwayError, ValueError) as error:
                 self._say(f"{words}, and the job could not be taken out of the queue: {error}")
                 continue
             self._say(f"{words}; the job is taken out of the queue")

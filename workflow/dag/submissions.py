@@ -159,6 +159,7 @@ def tell_log(log: Path, scheduler: str, words: str) -> None:
 
 
 def say(words: str) -> None:
-    """To the person at the terminal."""
-    sys.stderr.write(f"slipway: {printable(words)}\n")
-    sys.stderr.flush()
+    """To the person at the terminal, which may be gone."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"slipway: {printable(words)}\n")
+        sys.stderr.flush()

@@ -11,12 +11,12 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from base.errors import Cancelled, LeaseError, SchedulerOutputError
+from base.errors import Cancelled, LeaseError, SlipwayError
 from cluster.exit_file import read_exit
 from cluster.schedulers.jobs import Jobs, QueuedJob, jobs_of_rule
 from workflow.dag.failed_jobs import FailedJobs
@@ -90,15 +90,15 @@ class WatchedJobs:
 
     def _go_on(self) -> None:
         while not self._over.wait(LOOK_S):
-            with contextlib.suppress(OSError):  # storage that is away tells of no end
-                self.look()
+            self.look()
 
     def look(self) -> None:
         """Once, at exit files and at the last answer of the scheduler."""
         self._tell_silence()
         with self._lock:
             watched = dict(self._watched)
-        files = {directory: _names(Path(directory, PLACE)) for directory in {job.directory for job, _ in watched.values()}}
+        files = files_of({job.directory for job, _ in watched.values()})
+        watched = {job_id: (job, what) for job_id, (job, what) in watched.items() if job.directory in files}
         view, now = self._queue.view(), time.monotonic()
         watched |= self._take_out_lost(view, watched)
         watched |= self._take_out_failed(view, watched)
@@ -140,7 +140,7 @@ class WatchedJobs:
         """Of what the queue does not show any more: one question for why it ended."""
         try:
             known = {job.job_id: job for job in self._jobs.known_jobs(tuple(doubtful), 0.0)}
-        except SchedulerOutputError:
+        except (SlipwayError, ValueError):  # also an answer that nobody can read
             known = {}
         for job_id, job in doubtful.items():
             said = known.get(job_id)
@@ -194,8 +194,13 @@ def adopted(queued: QueuedJob, like: Submitted) -> Submitted:
     return replace(like, job_id=queued.job_id, name=queued.name, directory=where, asked=now, code=None, gone=None, adopted=True)
 
 
-def _names(directory: Path) -> set[str]:
-    try:
-        return set(os.listdir(directory))
-    except FileNotFoundError:  # of a job that somebody else has submitted
-        return set()
+def files_of(directories: Iterable[str]) -> dict[str, set[str]]:
+    """What lies in PLACE of each. Storage that is away tells of no end: its directories are left out."""
+    found: dict[str, set[str]] = {}
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            try:
+                found[directory] = set(os.listdir(Path(directory, PLACE)))
+            except FileNotFoundError:  # of a job that somebody else has submitted
+                found[directory] = set()
+    return found

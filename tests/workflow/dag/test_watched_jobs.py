@@ -32,6 +32,7 @@ class Cluster:
         self.jobs: tuple[QueuedJob, ...] = ()
         self.cancelled: list[str] = []
         self.silent = False
+        self.garbled = False
 
     def view(self) -> QueueView:
         return QueueView(jobs=self.jobs, began=time.monotonic())
@@ -43,6 +44,8 @@ class Cluster:
         pass
 
     def known_jobs(self, job_ids: tuple[str, ...], _patience_s: float) -> tuple[QueuedJob, ...]:
+        if self.garbled:
+            raise ValueError("no job at all")
         return tuple(queued_job(job_id=job_id, state="CANCELLED") for job_id in job_ids if job_id in self.cancelled)
 
     def cancel(self, job_ids: tuple[str, ...], _patience_s: float) -> None:
@@ -139,3 +142,24 @@ def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: W
     one.cluster.jobs = ()
     one.watched.look()
     assert one.ended == [("the run", "job 7 has failed with exit code 21")]
+
+
+def test_an_answer_that_nobody_can_read_ends_no_watch(one: Watching) -> None:
+    """Nor does it end a job: its exit code does."""
+    one.cluster.garbled = True
+    one.watched.watch(replace(one.job, job_id="8", name="slipway-b-r1.0"), "another")
+    one.leaves("slipway-b-r1.0", 0)
+    one.leaves(one.job.name, 21)
+    for _ in range(2):
+        one.watched.look()
+    assert one.ended == [("another", None), ("the run", "job 7 has failed with exit code 21")]
+
+
+def test_storage_that_is_away_says_nothing_of_its_jobs_and_all_of_others(one: Watching, tmp_path: Path) -> None:
+    (tmp_path / "away").write_text("no directory")
+    away = replace(one.job, job_id="8", directory=str(tmp_path / "away"))
+    one.watched.watch(away, "another")
+    one.leaves(one.job.name, 0)
+    for _ in range(2):
+        one.watched.look()
+    assert one.ended == [("the run", None)]
