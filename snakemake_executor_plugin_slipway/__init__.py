@@ -59,8 +59,10 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
 
     def shutdown(self) -> None:
         """All jobs are over, or nothing is to be started any more."""
+        from workflow.dag.watched_jobs import BACK_S
+
         if self._own is not None:
-            self._own.close()
+            self._own.close(BACK_S)
 
     def _submissions(self) -> Submissions:
         """Made when the first job is to be submitted: a Snakemake that has nothing to do asks nobody."""

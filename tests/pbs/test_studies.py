@@ -6,6 +6,7 @@ import pytest
 
 from tests import launchers
 from tests.minicluster import Cluster
+from tests.minicluster.put_back import run_put_back
 from tests.minicluster.studies import await_nothing_left, check, records, slipway, tables, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -34,4 +35,9 @@ def test_programs_by_torchrun_mpirun_and_with_sidecars(cluster: Cluster) -> None
     recorded = records(cluster.shared / "slipway" / "results" / "launchers")
     launchers.check(recorded)
     assert {record["scheduler"] for record in recorded} == {"pbs"}
+    await_nothing_left(cluster)
+
+
+def test_a_job_put_back_in_its_last_second_does_not_stay_in_the_queue(cluster: Cluster) -> None:
+    run_put_back(cluster)
     await_nothing_left(cluster)

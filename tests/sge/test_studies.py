@@ -14,6 +14,7 @@ import pytest
 
 from tests import launchers
 from tests.minicluster import Cluster
+from tests.minicluster.put_back import run_put_back
 from tests.minicluster.studies import await_nothing_left
 from tests.minicluster.waiting import wait_until
 from tests.sge.conftest import USER
@@ -177,3 +178,9 @@ def test_a_run_whose_node_loses_its_power_goes_on_on_another(cluster: Cluster) -
     assert told.stdout.strip() == "node_lost", told
     cluster.exec(lost, ["slipway", "reap", "--remove", "--site", str(cluster.site_file)], user=USER, timeout=60)
     assert ours(cluster) == []
+
+
+@pytest.mark.long
+def test_a_job_put_back_in_its_last_second_does_not_stay_in_the_queue(cluster: Cluster) -> None:
+    run_put_back(cluster)
+    await_nothing_left(cluster)

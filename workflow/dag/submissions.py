@@ -128,9 +128,9 @@ class Submissions:
             ends = f"; end what is left: `{self.jobs.cancel_words(job_ids)}`" if job_ids else ""
             say(f"jobs could not be cancelled; look with `{self.jobs.list_words()}`{ends}: {error}")
 
-    def close(self) -> None:
+    def close(self, patience_s: float = 0.0) -> None:
         """Watch no more."""
-        self.watched.close()
+        self.watched.close(patience_s)
 
     def _queued(self) -> tuple[QueuedJob, ...]:
         """All that is in the queue, asked for until there is an answer: who submitted without it could submit a second job."""

@@ -1,5 +1,5 @@
 """The jobs in a scheduler's queue that one Snakemake waits for, and how each ends. What is done about one that never would, is in
-lost_jobs.py and failed_jobs.py.
+lost_jobs.py, failed_jobs.py and ended_jobs.py.
 
 Their exit files are looked for twice a second in one directory. The queue is asked by one question for all, in a thread of its own, from
 5 s to half a minute apart: a scheduler that is silent delays no end that storage tells, and no job is forgotten while it is.
@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 from base.errors import Cancelled, LeaseError, SlipwayError
 from cluster.exit_file import read_exit
 from cluster.schedulers.jobs import Jobs, QueuedJob, jobs_of_rule
+from workflow.dag.ended_jobs import EndedJobs
 from workflow.dag.failed_jobs import FailedJobs
 from workflow.dag.lost_jobs import LostJobs
 from workflow.dag.queue_view import QueueView
@@ -27,6 +28,8 @@ from workflow.dag.submitted import LATE_S, Submitted, end_words, is_over, step
 
 LOOK_S: Final = 0.5
 SAID_AFTER_S: Final = 10.0
+BACK_S: Final = 15.0
+"""So long at most one who closes may wait until the queue shows that no job which has ended well is back in it."""
 
 Ended = Callable[[Any, str | None], None]
 """Called for each job with what was handed over for it, and why it has failed; None: it has not."""
@@ -62,7 +65,7 @@ class WatchedJobs:
         """Ours that somebody has cancelled."""
         self.lost: dict[Key, tuple[str, ...]] = {}
         """Nodes that were lost, and recorded nothing."""
-        self._lost_jobs, self._failed_jobs = LostJobs(jobs, say), FailedJobs(jobs, say)
+        self._lost_jobs, self._failed_jobs, self._ended_jobs = LostJobs(jobs, say), FailedJobs(jobs, say), EndedJobs(jobs, say)
         self._silent = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="jobs", daemon=True)
@@ -80,8 +83,9 @@ class WatchedJobs:
         with self._lock:
             return [job_id for job_id, (job, _) in self._watched.items() if not job.adopted]
 
-    def close(self) -> None:
-        """Watch no more."""
+    def close(self, patience_s: float = 0.0) -> None:
+        """Watch no more. Where all has ended that was watched, `patience_s` is how long it may take to see that none is back."""
+        self._ended_jobs.wait(patience_s)
         self._over.set()
         self._queue.stop()
         self._thread.join(2 * LOOK_S)
@@ -102,6 +106,8 @@ class WatchedJobs:
         view, now = self._queue.view(), time.monotonic()
         watched |= self._take_out_lost(view, watched)
         watched |= self._take_out_failed(view, watched)
+        if self._ended_jobs.take_out(view):
+            self._queue.ask_soon()
         doubtful: dict[str, Submitted] = {}
         for job_id, (before, _) in watched.items():
             file = Path(exit_file(before.directory, before.name))
@@ -174,6 +180,9 @@ class WatchedJobs:
                 Path(exit_file(job.directory, job.name)).with_suffix(".log").unlink(missing_ok=True)
         with self._lock:
             _, what = self._watched.pop(job.job_id)
+        if why is None:
+            self._ended_jobs.add(job.job_id)
+            self._queue.ask_soon()
         self._ended(what, why)
 
     def _tell_silence(self) -> None:

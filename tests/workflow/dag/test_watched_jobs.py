@@ -144,6 +144,19 @@ def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: W
     assert one.ended == [("the run", "job 7 has failed with exit code 21")]
 
 
+def test_a_job_that_has_ended_well_is_taken_out_where_it_was_put_back_into_the_queue(one: Watching) -> None:
+    one.leaves(one.job.name, 0)
+    one.cluster.jobs = (queued_job(job_id="7", state="COMPLETING", comment=COMMENT),)
+    one.watched.look()
+    assert (one.ended, one.cluster.cancelled) == ([("the run", None)], [])
+    one.shows("BeginTime")
+    one.watched.look()
+    assert one.cluster.cancelled == ["7"]
+    assert one.said == ["job 7 was put back into the queue when it had ended well; it is taken out"]
+    one.watched.look()
+    assert one.watched.cancelled == {}, "it was not somebody's wish"
+
+
 def test_an_answer_that_nobody_can_read_ends_no_watch(one: Watching) -> None:
     """Nor does it end a job: its exit code does."""
     one.cluster.garbled = True

@@ -27,6 +27,7 @@ from cluster.schedulers.sge.fate import reason_of
 from cluster.schedulers.sge.query import SGE
 from cluster.schedulers.sge.queue import joined, with_lost
 from cluster.schedulers.sge.submit import environment_problem, parse_job_id
+from workflow.dag.ended_jobs import is_back
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
 
@@ -131,6 +132,13 @@ def test_a_job_put_back_into_the_queue_that_no_node_starts_counts_as_lost_until_
     for letters, lost in (("Rt", "n1"), ("Rr", ""), ("t", "")):
         (job,) = with_lost(joined([replace(one, letters=letters)], {}), ())
         assert (letters, job.lost) == (letters, lost)
+
+
+def test_a_job_put_back_just_before_its_good_end_is_recognised() -> None:
+    """It stayed so: 8.1.9 had given it nodes anew while one of them still ended the first start."""
+    (job,) = joined(parse_list(captured("qstat-put-back-before-its-end")), {})
+    assert (job.job_id, job.stage, job.restarts, job.lost) == ("11", "runs", 1, "n1")
+    assert is_back(job)
 
 
 def test_a_job_put_back_into_the_queue_waits_until_it_has_nodes() -> None:
