@@ -12,7 +12,7 @@ import polars as pl
 
 from workflow.report.drifting import LEAST_CHANGE
 from workflow.run.record.rate import UNEVEN
-from workflow.run.record.window_seen import CONFIRMED
+from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 
 MIN_STEPS: Final = 100
 MIN_WINDOW_S: Final = 30.0
@@ -28,6 +28,8 @@ MARKS: Final[dict[str, str]] = {
     "short": f"the measured window is shorter than {MIN_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",
     "unchecked": f"Slipway's own clock does not confirm the measured window to {CONFIRMED * 100:.0f} %: it is too short for that, or its "
     "lines were not written as it went; how long it was, and so the rate, is the program's word",
+    "staggered": "the ranks did not measure at the same time: for a part of a rank's window others had not begun theirs, or had ended, so "
+    "that the rate is not what they do together",
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",
@@ -79,6 +81,7 @@ MEASURING: Final = (
     *(
         "short",
         "unchecked",
+        "staggered",
         "oversubscribed",
         "shared",
         "busy",
@@ -108,6 +111,7 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
         (pl.col("window_most_s") <= pl.col("window_told_s") * (1 + CONFIRMED))
         & (pl.col("window_least_s") >= pl.col("window_told_s") * (1 - CONFIRMED))
     ).fill_null(False),
+    "staggered": pl.col("window_together_s") > pl.col("window_s") * (1 + STAGGERED_RATIO) + STAGGERED_S,
     "oversubscribed": pl.col("oversubscribed"),
     "shared": ~pl.col("exclusive"),
     "busy": pl.col("busy").list.len() > 0,

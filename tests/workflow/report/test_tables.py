@@ -138,7 +138,7 @@ def load_of(others_cores: float | None) -> dict[str, Any]:
 LOUD: Final = "local-0: others used 1.3 of 2 cores while it measured"
 
 
-WINDOWS: Final = [
+WINDOWS: list[tuple[dict[str, Any] | None, str | None]] = [
     ({"rank": 0, "window_s": 40.0, "least_s": least_s, "most_s": most_s}, mark)
     for least_s, most_s, mark in [
         (39.0, 41.0, None),
@@ -149,7 +149,12 @@ WINDOWS: Final = [
         (13.0, 13.5, "unchecked"),
         (None, None, "unchecked"),
     ]
-] + [(None, None)]
+]
+WINDOWS += [
+    ({"rank": 0, "window_s": 40.0, "least_s": 39.0, "most_s": 41.0, "together_s": together_s}, mark)
+    for together_s, mark in [(39.9, None), (44.4, None), (44.6, "staggered"), (None, None)]
+]
+WINDOWS += [(None, None)]
 """The last one is of a version that did not look."""
 
 
@@ -171,7 +176,7 @@ def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
         ({"performance.samples": 201 * make_cell()["global_batch_size"]}, "samples"),
         ({"performance.samples": 200 * make_cell()["global_batch_size"] - 1}, "samples"),
         ({"performance.samples": None}, None),  # of a version that did not tell
-        ({"performance.window_s": 29.9}, "short"),
+        ({"performance.window_s": 29.9, "window_seen.together_s": 29.9}, "short"),
         ({"oversubscribed": True}, "oversubscribed"),
         ({"exclusive": False}, "shared"),
         ({"busy": ["local-0: others used 1.3 of 2 cores while it measured"]}, "busy"),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.workflow.run.world import World
 from workflow.run.record.model import validate_record
-from workflow.run.record.window_seen import CONFIRMED
+from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +39,14 @@ def test_without_stamps_it_is_a_warning_and_not_confirmed(world: World) -> None:
     seen = record["window_seen"]
     assert seen["least_s"] > seen["window_s"] * (1 + CONFIRMED)
     assert any("its rate looks too high" in warning for warning in record["warnings"])
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_ranks_that_measured_at_other_times_are_seen(world: World, sync: bool) -> None:
+    record = run(world, world.cell(2, measured=100, step_s=0.01, sync=sync, late={"1": 3.0}))
+    assert record["status"] == "ok"
+    window_s, together_s = record["performance"]["window_s"], record["window_seen"]["together_s"]
+    assert (together_s > window_s * (1 + STAGGERED_RATIO) + STAGGERED_S) == (not sync)
 
 
 @pytest.fixture

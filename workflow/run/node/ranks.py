@@ -81,7 +81,9 @@ class Watched:
             failed_rank=next(iter(odd), None) if failed is None else failed,
             checkpoint=next((beats.checkpoint for beats in self.beats.values() if beats.checkpoint is not None), None),
             wrong_clock=next(iter(odd.values()), None),
-            windows=tuple(seen for rank, beats in self.beats.items() if not code and (seen := beats.window.seen(rank)) is not None),
+            windows=tuple(
+                seen for rank, beats in self.beats.items() if not code and (seen := beats.window.seen(rank, time.monotonic())) is not None
+            ),
             unwatched=next((f"rank {rank} on {self.host} {words}" for rank, words in late.items()), None),
             sidecar=plan.sidecar,
             may_end=plan.may_end,

@@ -56,8 +56,8 @@ class WindowWatch:
         elif self._first is None:
             self._before = mark
 
-    def seen(self, rank: int) -> WindowSeen | None:
-        """None where no window was seen."""
+    def seen(self, rank: int, now: float | None = None) -> WindowSeen | None:
+        """None where no window was seen; without `now` nothing is said of when it was."""
         before, first, last = self._before, self._first, self._last
         if first is None or last is None or first.line.step is None or last.line.step is None:
             return None
@@ -65,7 +65,11 @@ class WindowWatch:
         least_s = last.after - (first if before is None else before).by - apart_s
         most_s = last.by - (self._since if before is None else before.after) - max(0.0, apart_s - self._written_late_s())
         begin = first.line.step if first.line.first is None else first.line.first
-        return WindowSeen(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
+        found = WindowSeen(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
+        if now is None:
+            return found
+        began = (first.after + first.by) / 2 - first.line.seconds if before is None else (before.after + before.by) / 2 + apart_s
+        return found._replace(begin_s=round(began - now, 6), end_s=round((last.after + last.by) / 2 - now, 6))
 
     def _written_late_s(self) -> float:
         """How long after its moment the line before the window was written, at the most."""

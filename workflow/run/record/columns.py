@@ -109,6 +109,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "window_told_s": ("window_seen.window_s", REAL),
     "window_least_s": ("window_seen.least_s", REAL),
     "window_most_s": ("window_seen.most_s", REAL),
+    "window_together_s": ("window_seen.together_s", REAL),
     "first_loss": ("training.first_loss", SIGNED),
     "first_losses": ("training.first_losses", PAIRS),
     "final_loss": ("training.final_loss", SIGNED),

@@ -285,6 +285,7 @@ class WindowSeen(Part):
     window_s: Seconds
     least_s: Seconds | None
     most_s: Seconds | None
+    together_s: Seconds | None = None
 
 
 class Evaluation(Part):

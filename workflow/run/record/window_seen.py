@@ -12,6 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from workflow.run.record.plausibility import CLOSE_RATIO, CLOSE_S
 
+STAGGERED_RATIO: Final = 0.1
+STAGGERED_S: Final = 0.5
+"""By how much, in parts of a window and beside that, the time from the first begin to the last end of all ranks' windows is longer than
+the longest of them, before they did not measure at the same time: messages of nodes may be on their way for a moment."""
 CONFIRMED: Final = 0.1
 """How far, in parts of a window, what was seen may be from what is told for it to confirm that."""
 
@@ -24,6 +28,10 @@ class WindowSeen(NamedTuple):
     last: int
     least_s: float
     most_s: float
+    begin_s: float | None = None
+    """When it began and ended: as the node tells it, before the moment of telling (negative); where the supervisor has it, by the
+    supervisor's monotonic clock."""
+    end_s: float | None = None
 
 
 class WindowTold(NamedTuple):
@@ -36,8 +44,9 @@ class WindowTold(NamedTuple):
 
 
 def window_seen(told: Sequence[Sequence[Any]], seen: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
-    """As the record has it, of the rank whose window is confirmed least; `least_s`, `most_s` are None where nobody has seen it. None where
-    no rank has a window. The entries of `told` and `seen` are values of WindowTold and WindowSeen, which may have been through JSON."""
+    """As the record has it, of the rank whose window is confirmed least; `least_s`, `most_s` are None where nobody has seen it.
+    `together_s`: from the first begin to the last end of all ranks' windows, None where not all were seen. None where no rank has a window.
+    The entries of `told` and `seen` are values of WindowTold and WindowSeen, which may have been through JSON."""
     watched = {entry.rank: entry for entry in (WindowSeen(*values) for values in seen)}
     found = []
     for rank, first, last, window_s in told:
@@ -45,7 +54,22 @@ def window_seen(told: Sequence[Sequence[Any]], seen: Sequence[Sequence[Any]]) ->
         same = entry is not None and (entry.first, entry.last) == (first, last)
         least_s, most_s = (entry.least_s, entry.most_s) if entry is not None and same else (None, None)
         found.append({"rank": rank, "window_s": window_s, "least_s": least_s, "most_s": most_s})
-    return max(found, key=_doubt, default=None)
+    worst = max(found, key=_doubt, default=None)
+    return worst and {**worst, "together_s": _together_s([watched.get(rank) for rank, *_ in told])}
+
+
+def _together_s(seen: Sequence[WindowSeen | None]) -> float | None:
+    spans = [(one.begin_s, one.end_s) for one in seen if one is not None and one.begin_s is not None and one.end_s is not None]
+    if len(spans) < len(seen):
+        return None
+    return round(max(0.0, max(end for _, end in spans) - min(begin for begin, _ in spans)), 6)
+
+
+def in_supervisor_s(seen: WindowSeen, now: float) -> WindowSeen:
+    """The same, that a node has told just `now`, by the supervisor's clock: clocks of nodes are not compared."""
+    if seen.begin_s is None or seen.end_s is None:
+        return seen
+    return seen._replace(begin_s=round(now + seen.begin_s, 6), end_s=round(now + seen.end_s, 6))
 
 
 def _doubt(seen: Mapping[str, Any]) -> float:

@@ -14,7 +14,7 @@ from workflow.run.plan import Framework
 from workflow.run.record.first_cause import CHECKPOINT_EXIT, hang, only_consequences, root_cause, verdict
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
-from workflow.run.record.window_seen import WindowSeen
+from workflow.run.record.window_seen import WindowSeen, in_supervisor_s
 from workflow.run.supervisor.limits import RANK_LOOKS_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import RunScope
@@ -92,7 +92,8 @@ class Training:
     def rank_ended(self, message: Exited) -> None:
         """A node says that one of its processes has ended. A sidecar's end counts while ranks run."""
         skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
-        end = message.end._replace(time=message.end.time + skew_s)
+        windows = tuple(in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
+        end = message.end._replace(time=message.end.time + skew_s, windows=windows)
         if end.sidecar is not None and not self._left:
             return
         self._ends.append(end)

@@ -2,8 +2,8 @@
 
 `optimizer.fake` of the cell: {"do": {"<rank>": [step, action]}, "step_s", "sync", "save": "slow", "fail" or "linger",
 "parameters": {"<rank>": what it tells of them}, "told": {"<rank>": how many of its steps it tells}, "clock": how fast its clock goes,
-"tells": what part of its steps' seconds it tells, "stamps": false where its steps tell no time of their end, "hurry": a file, from whose
-creation on steps take no time, "aim": the directory that links are to lead to}.
+"tells": what part of its steps' seconds it tells, "stamps": false where its steps tell no time of their end, "late": {"<rank>": seconds
+that it begins later}, "hurry": a file, from whose creation on steps take no time, "aim": the directory that links are to lead to}.
 """
 
 import contextlib
@@ -250,6 +250,7 @@ def main():
         "run_start", rank=RANK, world_size=WORLD, framework="fake", framework_version="1", device=CELL["device"], parameters=PARAMETERS,
         provenance=provenance,
     )  # fmt: skip
+    time.sleep(FAKE.get("late", {}).get(str(RANK), 0))
     emit("phase", phase="warmup")
     steps = CELL["steps"]
     first = resume()

@@ -159,6 +159,7 @@ def test_what_a_rank_does_between_warm_up_and_window_is_in_neither(tmp_path: Pat
     watch.take(Line(10, 13_000_000_000, 1.0, True, 10), 8.0, 8.01)
     watch.take(Line(11, 14_000_000_000, 1.0, True, 11), 9.0, 9.01)
     assert watch.seen(3) == WindowSeen(3, 10, 11, 1.99, 2.02)
+    assert watch.seen(3, 10.0) == WindowSeen(3, 10, 11, 1.99, 2.02, -2.995, -0.995)
 
 
 def test_looks_are_as_far_apart_as_the_window_is_long() -> None:
@@ -177,4 +178,4 @@ def test_a_line_of_several_steps_tells_where_the_window_begins() -> None:
     found = watch.seen(0)
     assert found is not None
     assert (found.first, found.last) == (10, 19)
-    assert window_seen([(0, 10, 19, 10.0)], [found]) == {"rank": 0, "window_s": 10.0, "least_s": 0.0, "most_s": 1.1}
+    assert window_seen([(0, 10, 19, 10.0)], [found]) == {"rank": 0, "window_s": 10.0, "least_s": 0.0, "most_s": 1.1, "together_s": None}

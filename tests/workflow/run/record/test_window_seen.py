@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from workflow.run.record.window_seen import WindowSeen, WindowTold, seen_warnings, window_seen
+from workflow.run.record.window_seen import WindowSeen, WindowTold, in_supervisor_s, seen_warnings, window_seen
 
 TOLD = [WindowTold(rank, 10, 59, 1.0) for rank in range(3)]
 
 
 def test_the_window_that_leaves_most_open_is_kept() -> None:
     seen = [WindowSeen(0, 10, 59, 0.99, 1.01), WindowSeen(1, 10, 59, 0.8, 1.01), WindowSeen(2, 10, 59, 0.99, 1.05)]
-    assert window_seen(TOLD, seen) == {"rank": 1, "window_s": 1.0, "least_s": 0.8, "most_s": 1.01}
+    assert window_seen(TOLD, seen) == {"rank": 1, "window_s": 1.0, "least_s": 0.8, "most_s": 1.01, "together_s": None}
     assert window_seen([list(one) for one in TOLD], [list(one) for one in seen]) == window_seen(TOLD, seen), "as JSON has them"
 
 
@@ -24,7 +24,19 @@ def test_the_window_that_leaves_most_open_is_kept() -> None:
 )
 def test_a_rank_of_which_this_window_was_not_seen_leaves_all_open(second: list[WindowSeen]) -> None:
     seen = [WindowSeen(0, 10, 59, 0.99, 1.01), *second, WindowSeen(2, 10, 59, 0.1, 9.0)]
-    assert window_seen(TOLD, seen) == {"rank": 1, "window_s": 1.0, "least_s": None, "most_s": None}
+    assert window_seen(TOLD, seen) == {"rank": 1, "window_s": 1.0, "least_s": None, "most_s": None, "together_s": None}
+
+
+def test_windows_lie_between_the_first_begin_and_the_last_end() -> None:
+    """Each node tells how long ago they were, whatever its clock says."""
+    told = [in_supervisor_s(WindowSeen(rank, 10, 59, 0.99, 1.01, -3.0 + rank, -2.0 + rank), 100.0 + rank) for rank in range(3)]
+    assert [(one.begin_s, one.end_s) for one in told] == [(97.0, 98.0), (99.0, 100.0), (101.0, 102.0)]
+    found = window_seen(TOLD, told)
+    assert found is not None
+    assert found["together_s"] == 5.0
+    unknown = window_seen(TOLD, [*told[:2], in_supervisor_s(WindowSeen(2, 10, 59, 0.99, 1.01), 100.0)])
+    assert unknown is not None
+    assert unknown["together_s"] is None
 
 
 def test_without_a_window_there_is_nothing_to_see() -> None:
