@@ -1,6 +1,6 @@
 """What slipway_events adds to a step of 5 ms, and whether a script has the same steps by hand and under Slipway.
 
-    python -m benchmarks.helper_overhead [--pairs 60] [--repeats 5] [--only helper slipway torchrun]
+    python -m benchmarks.helper_overhead [--pairs 60] [--steps 600] [--repeats 5] [--limit-s 150] [--only helper slipway torchrun]
 
 `helper`: in one process, on one core, 25 steps of a plain loop and 25 of `run.steps` take turns, in random order; each pair has a
 difference, and the median difference counts: of wall time, and of processor time, which hears less of what else the machine does. Aim: at
@@ -9,7 +9,8 @@ it takes room in the caches is not in it.
 
 `slipway`: a script by hand and in a run of Slipway take turns, and each tells the median of its steps. `torchrun`: the same with two ranks
 of DDP that a torchrun starts. Aim: the median difference is at most 1 %, or at most the largest one between two times by hand that had a
-run between them. The exit code is 1 where an aim is missed.
+run between them. Of `--repeats` turns as many are begun as `--limit-s` leaves room for, so that each part ends within three minutes on a
+quiet machine; how loaded it was is told first. The exit code is 1 where an aim is missed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ LIBRARY = ROOT / "containers" / "lib"
 STEP_S = 0.005
 BLOCK = 25
 AIM = 0.01
+QUIET = 2.0
 NOT_INTERRUPTED = 0.98
 """Of the short times between steps; the few longest are those in which this process had to wait for a core."""
 TRAINING = """
@@ -83,7 +85,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=600, help="of each training of slipway and torchrun")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--limit-s", type=float, default=150.0, help="how long turns of slipway, and of torchrun, may go on")
     parser.add_argument("--only", nargs="+", choices=["helper", *LAUNCHED], default=["helper", *LAUNCHED])
     options = parser.parse_args()
     training: dict[str, Any] = {}
@@ -91,12 +95,14 @@ def main() -> None:
     step: Callable[[int], Any] = training["step"]
     times = max(1, round(STEP_S / statistics.median(seconds_of(lambda: step(1))[1] for _ in range(300))))
     missed = False
+    load = os.getloadavg()[0]
+    print(f"load of this machine {load:.1f}{': not quiet, so these are no figures to quote' if load >= QUIET else ''}", flush=True)
     for part in options.only:
         with tempfile.TemporaryDirectory() as name:
             if part == "helper":
                 missed |= helper(Path(name), lambda: step(times), options.pairs)
             else:
-                missed |= by_hand_and_in_runs(Path(name), part, times, options.pairs * BLOCK, options.repeats)
+                missed |= by_hand_and_in_runs(Path(name), part, times, options)
     sys.exit(missed)
 
 
@@ -156,12 +162,13 @@ def helper(place: Path, step: Callable[[], Any], pairs: int) -> bool:
     return min(shares) > AIM
 
 
-def by_hand_and_in_runs(place: Path, part: str, times: int, steps: int, repeats: int) -> bool:
+def by_hand_and_in_runs(place: Path, part: str, times: int, options: argparse.Namespace) -> bool:
     """Print the median step of a script by hand, in a run and by hand again, in turns; whether the run's differs by more than the aim."""
     from workflow.run.plan import supervisor_argv
     from workflow.study.publishing import publish_resolved
     from workflow.study.study import load_study
 
+    steps, repeats = options.steps, options.repeats
     (place / "train").mkdir()
     script = place / "train" / "train.py"
     script.write_text(SCRIPT)
@@ -184,12 +191,17 @@ def by_hand_and_in_runs(place: Path, part: str, times: int, steps: int, repeats:
         (found,) = (study.results_dir / "runs" / run_id / "attempts").glob("*/**/median.json")
         return float(found.read_text())
 
-    rows = [(by_hand(), in_a_run(run.run_id), by_hand()) for run in study.runs]
+    rows: list[tuple[float, float, float]] = []
+    began = time.monotonic()
+    for run in study.runs:
+        if rows and (time.monotonic() - began) * (len(rows) + 1) / len(rows) > options.limit_s:
+            break
+        rows.append((by_hand(), in_a_run(run.run_id), by_hand()))
     for label, column in zip(("by hand", "under Slipway", "by hand again"), zip(*rows, strict=True), strict=True):
         print(f"{label:>14}: median step {statistics.median(column) * 1e3:.3f} ms ({min(column) * 1e3:.3f} to {max(column) * 1e3:.3f})")
     under = statistics.median(2 * row[1] / (row[0] + row[2]) - 1 for row in rows)
     again = [row[2] / row[0] - 1 for row in rows]
-    print(f"{part}: under Slipway {under:+.2%} (median of {repeats}); by hand again {statistics.median(again):+.2%}", end=", ")
+    print(f"{part}: under Slipway {under:+.2%} (median of {len(rows)}); by hand again {statistics.median(again):+.2%}", end=", ")
     print(f"from {min(again):+.2%} to {max(again):+.2%}")
     return abs(under) > max(AIM, *map(abs, again))
 

@@ -75,8 +75,7 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
         ],
         "world_size": world, "device": cell["device"] if cell["device"] != "site" else "cpu", "threads_per_rank": 2,
         "preflight": None,
-        "window_seen": {"rank": 0, "window_s": measured * step_s, "least_s": 0.99 * measured * step_s, "most_s": 1.01 * measured * step_s,
-                        "together_s": measured * step_s},
+        "window_seen": None,
         "resumed_from": None,
         "checkpoint": None,
         "performance": {
@@ -106,7 +105,15 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
         record["performance"]["step_s"]["n"] = record["performance"]["num_measured_steps"] = n = max(measured, round(40 / step_s))
         record["performance"]["window_s"] = n * step_s
         record["performance"]["samples"] = n * cell["global_batch_size"]
+    seen = {path: value for path, value in changes.items() if path.startswith("window_seen")}
     for path, value in changes.items():
+        if path not in seen:
+            _set(record, path, value)
+    if record["performance"] is not None and record["status"] == "ok":
+        window_s = record["performance"]["window_s"]
+        confirmed = {"least_s": 0.99 * window_s, "most_s": 1.01 * window_s, "together_s": window_s}
+        record["window_seen"] = {"rank": 0, "window_s": window_s, **confirmed}
+    for path, value in seen.items():
         _set(record, path, value)
     return record
 
