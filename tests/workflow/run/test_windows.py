@@ -41,6 +41,14 @@ def test_without_stamps_it_is_a_warning_and_not_confirmed(world: World) -> None:
     assert any("its rate looks too high" in warning for warning in record["warnings"])
 
 
+def test_a_file_of_events_that_was_written_anew_is_not_confirmed(world: World) -> None:
+    """What was pushed tells of another window than what was watched."""
+    record = run(world, world.cell(measured=50, step_s=0.03, last="tell anew"))
+    assert record["status"] == "ok"
+    assert record["window_seen"]["least_s"] > record["window_seen"]["window_s"] * (1 + CONFIRMED)
+    assert any("its rate looks too high" in warning for warning in record["warnings"])
+
+
 @pytest.mark.parametrize("sync", [True, False])
 def test_ranks_that_measured_at_other_times_are_seen(world: World, sync: bool) -> None:
     record = run(world, world.cell(2, measured=100, step_s=0.01, sync=sync, late={"1": 3.0}))

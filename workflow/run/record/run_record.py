@@ -73,7 +73,7 @@ def measured(
         "contradiction": contradiction(events, world_size, model, steps),
         "window": [window[0], window[-1]] if window else None,
         "windows_told": [list(one) for one in windows_told(told, num_telling, mode)] if found is not None else [],
-        "windows": _windows(told),
+        "windows": [*_windows(told), *(_untold(told) if source == "program" else [])],
         "warnings": [*unchecked, *apart, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
     }
 
@@ -177,6 +177,14 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
         shown = ", ".join(f"{steps} on {_ranks(ranks)}" for steps, ranks in said.items())
         warnings.append(text(f"ranks measure different steps: {shown}"))
     return warnings
+
+
+def _untold(events: Mapping[int, RankEvents]) -> list[str]:
+    """A sentence where nobody has said how many samples there were: then the rate is made of the cell's batch."""
+    silent = [
+        rank for rank, entry in sorted(events.items()) if any(step.measured and step.samples is None for step in entry.steps.values())
+    ]
+    return [f"{_ranks(silent)} told no samples of measured steps: the batch of the study counts, whatever was done"] if silent else []
 
 
 def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str, Any], since: int | None) -> list[str]:

@@ -189,7 +189,20 @@ def fill(out):
             pass
 
 
+def tell_anew(out):
+    """The same steps, three times as fast, in a file that nobody has seen while it ran."""
+    path = out / f"events-{RANK}.jsonl"
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    begin = events[0]["monotonic_ns"]
+    for event in events:
+        event["monotonic_ns"] = begin + (event["monotonic_ns"] - begin) // 3
+        if event["event"] == "step":
+            event["seconds"] /= 3
+    path.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+
+
 LAST = {
+    "tell anew": tell_anew,
     "fill": fill,
     "truncate": lambda out: os.truncate(out / f"events-{RANK}.jsonl", 0),
     "remove": shutil.rmtree,
