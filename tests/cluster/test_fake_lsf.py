@@ -147,6 +147,18 @@ def test_each_job_has_gpus_of_its_own_on_each_host(lsf: FakeLsf, tmp_path: Path)
     assert words(tmp_path / "b") == ["CUDA_VISIBLE_DEVICES=2"] * 2
 
 
+@pytest.mark.parametrize("lsf", [{"gpus": 3, "reserve_per_task": True}], indirect=True)
+@pytest.mark.parametrize(("said", "visible"), [("1", "0,1"), ("1/task", "0,1"), ("1/host", "0")])
+def test_gpus_are_counted_by_task_where_the_cluster_says_so_and_the_job_does_not(
+    lsf: FakeLsf, tmp_path: Path, said: str, visible: str
+) -> None:
+    out = tmp_path / "out"
+    script = f"env | grep ^CUDA >{out}\n"
+    job = lsf.submit(script, "-n", "2", "-R", "span[ptile=2]", "-gpu", f"num={said}:mode=shared:j_exclusive=yes")
+    wait_for(lambda: lsf.told(job) == "DONE")
+    assert words(out) == [f"CUDA_VISIBLE_DEVICES={visible}"]
+
+
 def test_what_bsub_refuses(lsf: FakeLsf) -> None:
     for words_of, said in (
         (("-q", "nope"), "nope: No such queue."),

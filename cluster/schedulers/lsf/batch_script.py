@@ -56,7 +56,7 @@ def bsub_options(job: BatchJob) -> tuple[str, ...]:
         ("-J", name),
         ("-n", str(size.nodes * slots)),
         ("-R", resources(job, slots)),
-        ("-gpu", f"num={size.gpus}:mode=shared:j_exclusive=yes" if size.gpus else None),
+        ("-gpu", f"num={size.gpus}/host:mode=shared:j_exclusive=yes" if size.gpus else None),
         ("-W", str(size.minutes)),
         ("-q", size.queue),
         ("-P", size.account),

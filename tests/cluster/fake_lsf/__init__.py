@@ -23,7 +23,8 @@ COMMANDS = ("bsub", "bjobs", "bhist", "bkill", "brequeue", "bqueues", "bhosts", 
 
 
 class FakeLsf:
-    """A cluster of this machine's; `config`: `hosts`, slots of each; `gpus` of each host; its `queue`, and whether that takes `exclusive`
+    """A cluster of this machine's; `config`: `hosts`, slots of each; `gpus` of each host, and whether they are
+    counted `reserve_per_task` (RESOURCE_RESERVE_PER_TASK); its `queue`, and whether that takes `exclusive`
     jobs; `interval_s` between INT, TERM and KILL; `grace_s` from USR2 at the run limit to INT; `earlier_s`: how long before its
     script begins a job is started as LSF counts it (as with a pre-execution command), by a part of its name."""
 
@@ -31,7 +32,7 @@ class FakeLsf:
         self.place = Path(tempfile.mkdtemp(prefix="fake-lsf-"))
         (self.place / "jobs").mkdir()
         (self.place / "bin").mkdir()
-        usual = {"hosts": dict.fromkeys(HOSTS, 4), "gpus": 0, "queue": "normal", "exclusive": True}
+        usual = {"hosts": dict.fromkeys(HOSTS, 4), "gpus": 0, "reserve_per_task": False, "queue": "normal", "exclusive": True}
         usual |= {"interval_s": 10.0, "grace_s": 600.0, "earlier_s": {}}
         (self.place / "config.json").write_text(json.dumps(usual | config))
         for name in COMMANDS:

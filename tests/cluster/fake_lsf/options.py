@@ -25,6 +25,8 @@ class Options:
     not_on: frozenset[str] = frozenset()
     requirement: str = ""
     gpus: int = 0
+    gpus_per: str = ""
+    """`task` or `host`; nothing: as the cluster has it."""
     minutes: float | None = None
     queue: str | None = None
     project: str = "default"
@@ -52,7 +54,7 @@ def parse(words: Sequence[str], script: str) -> Options:
             raise RefusedError(f"bsub: illegal option -- {word}")
     requirement = " ".join(found.get("-R", ()))
     ptile = re.search(r"span\[ptile=(\d+)\]", requirement)
-    gpus = re.search(r"num=(\d+)", last(found, "-gpu", ""))
+    gpus = re.search(r"num=(\d+)(?:/(task|host))?(?::|$)", last(found, "-gpu", ""))
     return Options(
         name=last(found, "-J", one_line(script)),
         slots=number(last(found, "-n", "1")),
@@ -60,6 +62,7 @@ def parse(words: Sequence[str], script: str) -> Options:
         not_on=frozenset(re.findall(r"hname\s*!=\s*'([^']+)'", requirement)),
         requirement=requirement,
         gpus=0 if gpus is None else int(gpus[1]),
+        gpus_per="" if gpus is None else gpus[2] or "",
         minutes=minutes(last(found, "-W", "")),
         queue=last(found, "-q", "") or None,
         project=last(found, "-P", "default"),

@@ -101,10 +101,11 @@ class Server:
         earlier_s = next((seconds for part, seconds in self.config["earlier_s"].items() if part in job.options.name), 0.0)
         job.hosts, job.started = chosen, now - earlier_s
         taken = [other for other in self.jobs.values() if other.runs]
-        for host in chosen:
+        per_task = job.options.gpus_per == "task" or (self.config["reserve_per_task"] and not job.options.gpus_per)
+        for host, slots in chosen.items():
             busy = {index for other in taken for index in other.gpus.get(host, ())}
             free = [index for index in range(self.config["gpus"]) if index not in busy]
-            job.gpus[host] = tuple(free[: job.options.gpus])
+            job.gpus[host] = tuple(free[: job.options.gpus * (slots if per_task else 1)])
         job.start(self.place, self.config["queue"])
         assert job.process is not None
         names = " ".join(f"<{slots}*{host}>" for host, slots in chosen.items())

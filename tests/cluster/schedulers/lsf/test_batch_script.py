@@ -45,7 +45,7 @@ def test_a_run_travels_in_its_name_and_leaves_out_nodes_that_failed_it() -> None
     options = bsub_options(replace(JOB, work=WORK, size=size))
     assert options[0] == '-J "slipway-demo-0a1b2c3d rule_stage_train_push_wildcards_lenet-r1 slipway=demo-00000000"'
     assert "-R \"select[hname!='n1' && hname!='n-2'] rusage[mem=2000] span[ptile=8]\"" in options
-    assert "-gpu num=4:mode=shared:j_exclusive=yes" in options
+    assert "-gpu num=4/host:mode=shared:j_exclusive=yes" in options
     assert "-x" not in options
 
 
