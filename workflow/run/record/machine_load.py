@@ -19,6 +19,8 @@ from workflow.run.record.watcher_file import Watched, file_name, read_watched
 
 MOST_NAMED: Final = 3
 MAX_NAME: Final = 100
+GPU_MEAN_S: Final = 1.0
+"""Over so long before a look nvidia-smi takes the mean of power and of work."""
 
 Span = tuple[float, float]
 
@@ -104,7 +106,7 @@ def _between(watched: Watched, begin: float, end: float, *, inner: bool) -> dict
         "mhz_mean": _round(sum(mean for mean, _ in mhz) / len(mhz)) if mhz else None,
         "mhz_min": _round(min(least for _, least in mhz)) if mhz else None,
         "throttle_events": _count(cut.change("throttled")),
-        "gpus": _gpus(cut.having("gpus")),
+        "gpus": _gpus(cut.having("gpus"), (begin if inner else begin + GPU_MEAN_S, end)),
     }
 
 
@@ -160,21 +162,25 @@ def _busiest(lines: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[st
     return [{"name": name, "cores": _round(used[name] / span)} for name in ordered] if span > 0 else []
 
 
-def _gpus(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
-    """What each GPU did; None where nobody looked."""
-    seen: dict[str, list[Mapping[str, Any]]] = {}
+def _gpus(lines: Sequence[Mapping[str, Any]], inside: Span) -> list[dict[str, Any]] | None:
+    """What each GPU did; None where nobody looked. `inside`: from when to when a look tells of nothing but the time that is meant."""
+    seen: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
     for line in lines:
         for gpu in line["gpus"]:
-            seen.setdefault(text(gpu["uuid"], MAX_NAME), []).append(gpu)
-    return [_gpu(uuid, looks) for uuid, looks in seen.items()] if seen else None
+            seen.setdefault(text(gpu["uuid"], MAX_NAME), []).append((line["t"], gpu))
+    return [_gpu(uuid, looks, inside) for uuid, looks in seen.items()] if seen else None
 
 
-def _gpu(uuid: str, looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _gpu(uuid: str, timed: Sequence[tuple[float, Mapping[str, Any]]], inside: Span) -> dict[str, Any]:
+    looks = [look for _, look in timed]
+    in_time = [look for t, look in timed if inside[0] <= t <= inside[1]]
+
     def told(key: str) -> list[Any]:
         return [look[key] for look in looks if look[key] is not None]
 
     def mean(key: str) -> float | None:
-        values = told(key)
+        """A GPU beside the window may do nothing: that is no part of what it did in it."""
+        values = [look[key] for look in in_time if look[key] is not None]
         return _round(sum(values) / len(values)) if values else None
 
     reasons = 0
@@ -183,7 +189,7 @@ def _gpu(uuid: str, looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ecc = told("ecc_errors")
     return {
         "uuid": uuid,
-        "looks": len(looks),
+        "looks": len(in_time),
         "mhz_mean": mean("mhz"),
         "max_mhz": _round(max(told("max_mhz"), default=None)),
         "celsius_max": _round(max(told("celsius"), default=None)),

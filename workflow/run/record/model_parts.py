@@ -139,10 +139,10 @@ class Busiest(Part):
 
 
 class GpuLoad(Part):
-    """One GPU, in all looks at it."""
+    """One GPU: means of the looks within the time that is meant, the rest of those around it too."""
 
     uuid: str
-    looks: FromOne
+    looks: Count
     mhz_mean: Seconds | None
     max_mhz: Seconds | None
     celsius_max: Seconds | None

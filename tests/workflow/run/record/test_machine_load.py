@@ -218,7 +218,27 @@ def test_two_watchers_that_write_in_turn_lose_no_line() -> None:
     assert [sample["t"] for sample in found.lines if "gpus" in sample] == [t + 0.25 for t in range(0, 40, 2)]
     assert [sample["t"] for sample in found.lines if "own" in sample] == [t + add for t in range(0, 40, 2) for add in (0.5, 1.0)]
     assert [sample["t"] for sample in found.lines] == sorted(sample["t"] for sample in found.lines)
-    assert load_of(found, (10.0, 20.0))["during"]["gpus"][0]["looks"] == 7
+    assert load_of(found, (10.0, 20.0))["during"]["gpus"][0]["looks"] == 4
+
+
+def test_a_gpu_beside_the_window_tells_nothing_of_what_it_did_in_it() -> None:
+    """As it was on an H200 (2026-11): idle before the window and after it, and at work in between; a look tells of its last second."""
+
+    def look(t: float, work: float, **more: Any) -> dict[str, Any]:
+        gpu = {"mhz": 345 + 1635 * work, "max_mhz": 1980, "reasons": 0, "celsius": 40 + 20 * work, "watts": 80 + 600 * work}
+        return {"t": t, "gpus": [{"uuid": "GPU-1", **gpu, "busy_ratio": work, "ecc_errors": 0, "others": 0, **more}]}
+
+    quiet = [line(t / 2) for t in range(30)]
+    before, after = [look(1.1, 0.0), look(3.3, 0.1)], look(9.3, 0.0, reasons=0x40, others=1)
+    found = load_of(watched(*quiet, *before, look(5.3, 1.0), look(7.3, 0.9), after), (3.0, 9.0))
+    Load.model_validate(found)
+    (gpu,) = found["during"]["gpus"]
+    assert (gpu["looks"], gpu["busy_ratio_mean"], gpu["watts_mean"]) == (2, pytest.approx(0.95), pytest.approx(650))
+    assert (gpu["celsius_max"], gpu["throttled"], gpu["others_max"]) == (60, ["heat (hardware)"], 1), "these are never missed"
+    found = load_of(watched(*quiet, *before, after), (4.0, 9.0))
+    Load.model_validate(found)
+    (gpu,) = found["during"]["gpus"]
+    assert (gpu["looks"], gpu["busy_ratio_mean"], gpu["mhz_mean"]) == (0, None, None), "nobody looked in it"
 
 
 def test_without_sight_of_the_kernel_s_threads_others_are_not_judged() -> None:
