@@ -158,3 +158,23 @@ def python(lib: Path, script: str, *arguments: str, **variables: str) -> subproc
     paths = os.pathsep.join([str(lib), str(FRAMEWORKS["pytorch"])])
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}
     return subprocess.Popen([sys.executable, "-c", script, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+THREADS = """
+import json, os
+from slipway_pytorch.feed import computing_threads, loader_processes
+
+found = []
+on_gpus = [(16, 1, 16), (16, 1, 2), (64, 8, 8), (32, 2, 16), (1, 1, 1)]
+for cores, ranks, asked, device in [*((*one, "cuda") for one in on_gpus), (16, 1, 16, "cpu")]:
+    os.sched_getaffinity = lambda _: set(range(cores))
+    processes = loader_processes(device, ranks)
+    found.append([processes, computing_threads(device, asked, ranks, processes)])
+print(json.dumps(found))
+"""
+
+
+def test_threads_beside_a_gpu_leave_the_loader_processes_their_cores(lib: Path) -> None:
+    """Of 16 cores 8 each; never none; what is asked for is never passed; on the CPU all cores are for the training."""
+    found = json.loads(python(lib, THREADS).communicate(timeout=TIMEOUT_S)[0])
+    assert found == [[8, 8], [8, 2], [8, 1], [8, 8], [1, 1], [1, 16]]

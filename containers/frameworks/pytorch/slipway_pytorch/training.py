@@ -22,7 +22,7 @@ from .checkpoint import State, give_parts, load_checkpoint, not_carried, save_ch
 from .clock import make_clock
 from .communication import join_group, leave_group
 from .evaluation import evaluate
-from .feed import loader_processes, start_reading
+from .feed import computing_threads, loader_processes, start_reading
 from .network import Network, count_parameters
 from .parts import gathered, whole
 from .preparation import Cell, make_forward, make_network
@@ -35,13 +35,14 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
     43 where a checkpoint was wanted before the end."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     training = cell["mode"] == "train"
-    torch.set_num_threads(cell["threads"])
     compiler.leave_out()
     dataset = slipway_reader.open_dataset(data)
     resumed = find_checkpoint(cell)
     steps, plan = make_plan(cell, dataset, rank, world_size, resumed.step if resumed else 0)
     # First of all, while there are no threads and little memory to copy: the loader processes are forked.
-    workers = loader_processes(cell["device"], int(os.environ["LOCAL_WORLD_SIZE"]))
+    local_size = int(os.environ["LOCAL_WORLD_SIZE"])
+    workers = loader_processes(cell["device"], local_size)
+    torch.set_num_threads(computing_threads(cell["device"], cell["threads"], local_size, workers))
     batches = start_reading(dataset, plan, workers)
 
     device = join_group(cell)
