@@ -1,6 +1,7 @@
 """What slipway_events adds to a step of 5 ms, and whether a script has the same steps by hand and under Slipway.
 
     python -m benchmarks.helper_overhead [--pairs 60] [--steps 600] [--repeats 5] [--limit-s 150] [--only helper slipway torchrun]
+        [--device cuda]
 
 `helper`: in one process, on one core, 25 steps of a plain loop and 25 of `run.steps` take turns, in random order; each pair has a
 difference, and the median difference counts: of wall time, and of processor time, which hears less of what else the machine does. Aim: at
@@ -40,9 +41,9 @@ TRAINING = """
 import torch
 
 torch.set_num_threads(1)
-net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)).to("DEVICE")
 optimizer = torch.optim.SGD(net.parameters(), 0.01)
-images, labels = torch.randn(32, 64), torch.randint(0, 10, (32,))
+images, labels = torch.randn(32, 64, device="DEVICE"), torch.randint(0, 10, (32,), device="DEVICE")
 
 def step(times):
     for _ in range(times):
@@ -51,6 +52,9 @@ def step(times):
         loss.backward()
         optimizer.step()
     return loss
+
+def wait():
+    torch.cuda.synchronize() if "DEVICE" == "cuda" else None
 """
 SCRIPT = (
     TRAINING
@@ -77,6 +81,8 @@ programs:
 base: {program: script, batch_size: 32, threads: 1, gpus_per_node: %d, steps: {warmup: 20, measured: %d}, repeats: %d}
 axes: {nodes: [1]}
 """
+WAITED: list[Callable[[], Any]] = []
+"""For whom a time ends: a GPU that computes later."""
 LAUNCHED = {"slipway": ("single", 1, 1), "torchrun": ("torchrun", 2, 4)}
 """Launcher, ranks, and by how much fewer times each step computes: an exchange of gradients takes as long as some of them."""
 
@@ -88,19 +94,21 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600, help="of each training of slipway and torchrun")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--limit-s", type=float, default=150.0, help="how long turns of slipway, and of torchrun, may go on")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--only", nargs="+", choices=["helper", *LAUNCHED], default=["helper", *LAUNCHED])
     options = parser.parse_args()
     training: dict[str, Any] = {}
-    exec(TRAINING, training)
+    exec(TRAINING.replace("DEVICE", options.device), training)
     step: Callable[[int], Any] = training["step"]
     times = max(1, round(STEP_S / statistics.median(seconds_of(lambda: step(1))[1] for _ in range(300))))
+    WAITED.append(training["wait"])
     missed = False
     load = os.getloadavg()[0]
     print(f"load of this machine {load:.1f}{': not quiet, so these are no figures to quote' if load >= QUIET else ''}", flush=True)
     for part in options.only:
         with tempfile.TemporaryDirectory() as name:
             if part == "helper":
-                missed |= helper(Path(name), lambda: step(times), options.pairs)
+                missed |= helper(Path(name), lambda: step(times), options.pairs, options.device)
             else:
                 missed |= by_hand_and_in_runs(Path(name), part, times, options)
     sys.exit(missed)
@@ -110,12 +118,16 @@ def seconds_of(call: Callable[[], Any]) -> tuple[float, float]:
     """Wall time of a call, and processor time of this thread."""
     start = time.perf_counter(), time.thread_time()
     call()
+    for wait in WAITED:
+        wait()
     return time.perf_counter() - start[0], time.thread_time() - start[1]
 
 
-def helper(place: Path, step: Callable[[], Any], pairs: int) -> bool:
+def helper(place: Path, step: Callable[[], Any], pairs: int, device: str) -> bool:
     """Print what the helper adds to a step; whether that is more than the aim by both clocks."""
-    (place / "cell.json").write_text(json.dumps({"steps": {"warmup": 0, "measured": pairs * BLOCK + 1}, "batch_size": 32, "device": "cpu"}))
+    (place / "cell.json").write_text(
+        json.dumps({"steps": {"warmup": 0, "measured": pairs * BLOCK + 1}, "batch_size": 32, "device": device})
+    )
     os.environ.update(SLIPWAY_OUT=str(place), SLIPWAY_CELL=str(place / "cell.json"))
     sys.path.insert(0, str(LIBRARY))
     import slipway_events
@@ -168,14 +180,14 @@ def by_hand_and_in_runs(place: Path, part: str, times: int, options: argparse.Na
     from workflow.study.publishing import publish_resolved
     from workflow.study.study import load_study
 
-    steps, repeats = options.steps, options.repeats
+    steps, repeats, device = options.steps, options.repeats, options.device
     (place / "train").mkdir()
     script = place / "train" / "train.py"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT.replace("DEVICE", device))
     launcher, ranks, fewer = LAUNCHED[part]
     times = max(1, times // fewer)
     (place / "study.yaml").write_text(STUDY % (times, steps + 20, launcher, ranks, steps, repeats))
-    (place / "site.yaml").write_text("{storage: storage, cache: {path: cache}, engine: bare, scheduler: local}\n")
+    (place / "site.yaml").write_text(f"{{storage: storage, cache: {{path: cache}}, engine: bare, scheduler: local, device: {device}}}\n")
     study = load_study(place / "study.yaml", str(place / "site.yaml"))
     publish_resolved(study)
     alone = {name: value for name, value in os.environ.items() if not name.startswith("SLIPWAY_")}

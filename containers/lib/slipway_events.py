@@ -96,13 +96,17 @@ class LateClock(HostClock):
 
 
 class CudaClock:
-    """PyTorch on a GPU: an event marks each step's end on the stream, and the loss stays on the device until it is there. Nobody waits."""
+    """PyTorch on a GPU: an event marks each step's end on the stream, and the loss stays on the device until it is there. Nobody waits.
+    Events and the places of losses in pinned memory are used again, since making them takes longer than using them."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.pending: Deque[Tuple[int, Optional[float], Counts, Any, Any]] = deque()
+        self.pending: Deque[Tuple[int, Optional[float], Counts, Any, Any, bool]] = deque()
         self.last: Any = None
         self.finished: List[Finished] = []
+        self.free_events: List[Any] = []
+        self.free_places: Dict[Any, List[Any]] = {}
+        """By the type of the numbers."""
 
     def begin(self) -> None:
         """The next step begins when all before it has been computed."""
@@ -111,18 +115,20 @@ class CudaClock:
 
     def mark(self) -> Any:
         """An event of the stream, now."""
-        event = self.torch.cuda.Event(enable_timing=True)
+        event = self.free_events.pop() if self.free_events else self.torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
         """The program is at the end of a step, and the device will be."""
+        on_gpu = bool(getattr(loss, "is_cuda", False))
         if hasattr(loss, "detach"):
             loss = loss.detach()
-            if loss.is_cuda:
-                pinned = self.torch.empty((), dtype=loss.dtype, pin_memory=True)
-                loss = pinned.copy_(loss.reshape(()), non_blocking=True)
-        self.pending.append((number, input_s, counts, loss, self.mark()))
+        if on_gpu:
+            free = self.free_places.setdefault(loss.dtype, [])
+            place = free.pop() if free else self.torch.empty((), dtype=loss.dtype, pin_memory=True)
+            loss = place.copy_(loss.reshape(()) if loss.dim() else loss, non_blocking=True)
+        self.pending.append((number, input_s, counts, loss, self.mark(), on_gpu))
         self.pick_up()
 
     def drain(self) -> None:
@@ -134,10 +140,13 @@ class CudaClock:
     def pick_up(self) -> None:
         """Those whose event has come."""
         while self.pending and self.pending[0][4].query():
-            number, input_s, counts, loss, event = self.pending.popleft()
+            number, input_s, counts, loss, event, ours = self.pending.popleft()
             seconds = self.last.elapsed_time(event) / 1000.0
+            self.free_events.append(self.last)
             self.last = event
             value = None if loss is None else plain_number(loss)
+            if ours:
+                self.free_places[loss.dtype].append(loss)
             self.finished.append((time.monotonic(), number, seconds, input_s, counts, value))
 
 
