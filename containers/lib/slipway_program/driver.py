@@ -2,7 +2,6 @@
 
 import math
 import os
-import resource
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Tuple
 
@@ -89,7 +88,9 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
         num_bytes = write_parameters(out / FILE_NAME, state, cell)
         events.emit("checkpoint", file=FILE_NAME, bytes=num_bytes)
     events.phase("checksum")
-    events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **summary(state))
+    memory, source = trainer.memory()
+    told = dict(summary(state), max_memory_allocated_bytes=memory, memory_source=source)
+    events.emit("run_stop", steps=steps.total, **times, eval_s=eval_s, **told)
     trainer.leave()
     return 0
 
@@ -140,11 +141,5 @@ def check_finite(state: Arrays, steps: int) -> None:
 
 
 def summary(state: Arrays) -> Dict[str, Any]:
-    """Count, norm and checksum of the parameters, and the most memory this rank had. The checksum of a large network takes a second."""
-    return {
-        "parameters": count_of(state),
-        "norm": norm_of(state),
-        "checksum": checksum_of(state),
-        "max_memory_allocated_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "memory_source": "resident_set",
-    }
+    """Count, norm and checksum of the parameters. The checksum of a large network takes a second."""
+    return {"parameters": count_of(state), "norm": norm_of(state), "checksum": checksum_of(state)}

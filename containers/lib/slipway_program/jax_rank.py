@@ -15,6 +15,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .trainer import Trainer, drops
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MATRICES = {"fp32": "highest", "tf32": "tensorfloat32"}
+"""What JAX calls the precision of products of matrices and of convolutions. By itself it takes tf32 on a GPU."""
 
 
 class JaxRank(Trainer):
@@ -25,7 +27,8 @@ class JaxRank(Trainer):
     _memory = None  # type: Any
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any) -> None:
-        self._mesh = join_mesh()
+        self._mesh = join_mesh(cell["device"], cell["precision"])
+        self.device = "cuda:%s" % os.environ["LOCAL_RANK"] if cell["device"] == "cuda" else "cpu"
         self._drops = drops(cell["model_layers"])
         self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
         self._mean = 0 if self._of_tokens else np.asarray(dataset.mean, np.float32)
@@ -89,23 +92,49 @@ class JaxRank(Trainer):
         return {name: jax.make_array_from_process_local_data(sharding, np.array(array)) for name, array in arrays.items()}
 
     def provenance(self) -> Dict[str, Any]:
-        return {"jaxlib_version": jax.lib.__version__, "backend": "gloo" if jax.process_count() > 1 else None}
+        found = {"jaxlib_version": jax.lib.__version__, "backend": None}  # type: Dict[str, Any]
+        if self.device == "cpu":
+            return dict(found, backend="gloo" if jax.process_count() > 1 else None)
+        device = jax.local_devices()[0]
+        return dict(found, backend="nccl", gpu_model=device.device_kind, gpu_uuid=granted_gpu(), tf32=jax_matrices() == MATRICES["tf32"])
+
+    def memory(self) -> Tuple[int, str]:
+        if self.device == "cpu":
+            return super().memory()
+        told = jax.local_devices()[0].memory_stats() or {}
+        return int(told.get("peak_bytes_in_use", 0)), "cuda_allocator"
 
 
-def join_mesh() -> Mesh:
-    """Join the ranks of this run, gloo between CPUs. One device of each, in the order of the ranks.
+def jax_matrices() -> Optional[str]:
+    """How products of matrices are computed, None: as JAX does by itself."""
+    return jax.config.jax_default_matmul_precision
+
+
+def granted_gpu() -> Optional[str]:
+    """The UUID of this rank's GPU, by which Slipway grants them; None where somebody else has said which."""
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    place = int(os.environ["LOCAL_RANK"])
+    return seen[place] if place < len(seen) and seen[place].startswith("GPU-") else None
+
+
+def join_mesh(kind: str, precision: str) -> Mesh:
+    """Join the ranks of this run, gloo between CPUs, NCCL between GPUs. One device of each, in the order of the ranks.
 
     JAX's coordinator, which runs in rank 0, listens on the run's own address: on all addresses of the node, as it does by itself, whoever
     can connect could disturb the run.
     """
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_platforms", kind)
+    if kind == "cuda":
+        jax.config.update("jax_default_matmul_precision", MATRICES[precision])
     if world_size > 1:
         host = os.environ["MASTER_ADDR"]
         address = ("[%s]:%s" if ":" in host else "%s:%s") % (host, os.environ["MASTER_PORT"])
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        _choose_interface("lo" if host in LOOPBACK else os.environ.get("GLOO_SOCKET_IFNAME"))
-        jax.distributed.initialize(address, world_size, rank, coordinator_bind_address=address)
+        if kind == "cpu":
+            jax.config.update("jax_cpu_collectives_implementation", "gloo")
+            _choose_interface("lo" if host in LOOPBACK else os.environ.get("GLOO_SOCKET_IFNAME"))
+        own = {"local_device_ids": [int(os.environ["LOCAL_RANK"])]} if kind == "cuda" else {}
+        jax.distributed.initialize(address, world_size, rank, coordinator_bind_address=address, **own)
     return Mesh(np.array(sorted(jax.devices(), key=lambda device: device.process_index)), ("ranks",))
 
 

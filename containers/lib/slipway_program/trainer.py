@@ -3,6 +3,7 @@
 State is passed by name in canonical layout (parameters.py), as numpy arrays, so that files, norms and comparisons are the same for all.
 """
 
+import resource
 import zlib
 from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
 
@@ -89,3 +90,7 @@ class Trainer:
     def provenance(self) -> Dict[str, Any]:
         """Versions and settings, JSON-able."""
         return {}
+
+    def memory(self) -> Tuple[int, str]:
+        """The most memory that this rank had, in bytes, and whose count that is."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "resident_set"

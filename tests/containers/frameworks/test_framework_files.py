@@ -316,7 +316,12 @@ def test_a_cell_it_cannot_run_is_refused(change: dict[str, Any], expected: str) 
             {"model": "lstm"},
             r"'mxnet' does not support model 'lstm': its program builds networks for images alone; valid: alexnet, ",
         ),
-        ("jax", {"device": "cuda"}, r"'jax' does not support device 'cuda': .*no GPU was at hand to try it on; valid: cpu"),
+        (
+            "keras",
+            {"device": "cuda", "layout": "nhwc"},
+            r"'keras' does not support device 'cuda': .*no GPU was at hand to try it on; valid: cpu",
+        ),
+        ("jax", {"precision": "bf16"}, r"'jax' does not support precision 'bf16': .*computes in 32 bits: .*; valid: fp32, tf32"),
         ("dl4j", {"model": "vgg16"}, r"'dl4j' does not support model 'vgg16': its program builds no dropout; valid: "),
         ("bigdl", {"augmentation": "crop"}, r"augmentation 'crop': it reads each sample once and keeps it, .*; valid: none"),
     ],
