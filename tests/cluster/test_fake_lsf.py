@@ -140,7 +140,7 @@ def test_a_program_ends_with_its_blaunch(lsf: FakeLsf, tmp_path: Path) -> None:
 def test_each_job_has_gpus_of_its_own_on_each_host(lsf: FakeLsf, tmp_path: Path) -> None:
     for name, count in (("a", 2), ("b", 1)):
         out = tmp_path / name
-        say = f"for host in {FIRST} {SECOND}; do blaunch -z $host env | grep ^CUDA >>{out}; done; touch {out}.all; exec sleep 1000\n"
+        say = f"for host in {FIRST} {SECOND}; do blaunch -z $host env | grep ^CUDA_VIS >>{out}; done; touch {out}.all; exec sleep 1000\n"
         lsf.submit(say, "-n", "2", "-R", "span[ptile=1]", "-gpu", f"num={count}:mode=shared:j_exclusive=yes")
         wait_for(Path(f"{out}.all").exists)
     assert words(tmp_path / "a") == ["CUDA_VISIBLE_DEVICES=0,1"] * 2

@@ -12,25 +12,27 @@ import pytest
 from safetensors.numpy import load_file
 
 from base.rooms import ROOMS
+from tests.gpu import NEEDS_GPU
 from workflow.run.record.events import RankEvents, read_events
 
 pytestmark = pytest.mark.slow
 PROGRAM = ROOMS / "examples" / "gpt-fsdp2" / "train" / "train.py"
-CELL = {"steps": {"warmup": 2, "measured": 4}, "batch_size": 2, "device": "cpu"}
+CELL = {"steps": {"warmup": 2, "measured": 4}, "batch_size": 2}
 SIZE = ("--seq-len=16", "--width=32", "--layers=2", "--batch-size=2", "--ask-every=2")
 
 
-def train(out: Path, expected: int, **env: str) -> dict[int, RankEvents]:
-    """Two ranks of the program until its end, which `expected` is the exit code of: their events."""
+def train(out: Path, expected: int, device: str = "cpu", ranks: int = 2, **env: str) -> dict[int, RankEvents]:
+    """The ranks of the program until its end, which `expected` is the exit code of: their events."""
     out.mkdir(exist_ok=True)
-    (out / "cell.json").write_text(json.dumps(CELL))
+    (out / "cell.json").write_text(json.dumps({**CELL, "device": device}))
+    env |= {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}  # on a machine with GPUs the program would take one
     env |= {"SLIPWAY_OUT": str(out), "SLIPWAY_CELL": str(out / "cell.json"), "OMP_NUM_THREADS": "1"}
     env |= {"PYTHONPATH": str(ROOMS / "containers" / "lib"), "PYTHONDONTWRITEBYTECODE": "1"}
-    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(PROGRAM), *SIZE]
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(PROGRAM), *SIZE]
     done = subprocess.run(argv, cwd=out, env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode == 0) == (expected == 0), done.stdout + done.stderr
     assert expected == 0 or f"exitcode  : {expected} " in done.stdout + done.stderr
-    return read_events(out, 2)
+    return read_events(out, ranks)
 
 
 def check_told(events: dict[int, RankEvents]) -> None:
@@ -60,3 +62,13 @@ def test_what_was_stopped_at_a_checkpoint_ends_as_what_was_not(tmp_path: Path) -
     assert any(name.startswith("exp_avg_sq.") for name in one)
     for name, tensor in one.items():
         assert (tensor == other[name]).all(), name
+
+
+@NEEDS_GPU
+def test_what_was_stopped_on_a_gpu_goes_on_there(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", 0, "cuda", 1)
+    (tmp_path / "stop").touch()
+    cut = train(tmp_path / "cut", 43, "cuda", 1, SLIPWAY_STOP=str(tmp_path / "stop"))
+    rest = train(tmp_path / "rest", 0, "cuda", 1, SLIPWAY_CHECKPOINT=str(tmp_path / "cut" / "checkpoint.safetensors"))
+    losses = [part[0].steps[step].loss for part, steps in ((cut, range(2)), (rest, range(2, 6))) for step in steps]
+    assert losses == pytest.approx([whole[0].steps[step].loss for step in range(6)], rel=1e-5)

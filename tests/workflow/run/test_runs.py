@@ -400,7 +400,11 @@ def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> N
         (lambda world: world.site.update(setup=["exit 3"]), 24, "ended with 3"),
     ],
 )
-def test_what_cannot_be_run_is_refused_and_nothing_stays(world: World, change: Any, code: int, words: str) -> None:
+def test_what_cannot_be_run_is_refused_and_nothing_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch, change: Any, code: int, words: str
+) -> None:
+    smi.install(world.path, ["no-devices"])
+    monkeypatch.setenv("PATH", f"{world.path}:{os.environ['PATH']}")
     run_id = world.cell()
     receipt = next(world.storage.glob("datasets/.build/*/dataset.json"))
     change(world)
