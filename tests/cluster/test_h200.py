@@ -1,0 +1,85 @@
+"""What an H200 answered, and what is made of it: tests/captured/nvidia-smi/h200-*."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.doctor import gpus as doctor
+from cluster.gpus import health
+from cluster.gpus.comparing import listed_uuids
+from cluster.gpus.foreign import foreign_use, parse_apps, query_apps
+from cluster.gpus.listing import Gpu, parse_gpus, parse_instances, query_gpus
+from cluster.gpus.peak import peak
+from cluster.watching.gpus import parse_looks, query
+from tests.cluster.smi import answer, install
+
+UUID = "GPU-0efe21eb-f1da-7cc8-3eb9-8366d4dd1e85"
+CARD = Gpu(0, UUID, "NVIDIA H200", "00000000:00:06.0")
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_it_is_listed_by_both_questions_with_one_uuid() -> None:
+    assert parse_gpus(answer("h200-query")) == (CARD,)
+    assert listed_uuids(answer("h200-list")) == (UUID,)
+    assert parse_instances(answer("h200-list")) == {UUID: ()}
+
+
+@pytest.mark.processes
+def test_it_is_asked_as_it_was_there(path: Path) -> None:
+    install(path, ["h200-query", "h200-list", "h200-compute-apps", "h200-health-at-work"])
+    assert query_gpus() == (CARD,)
+    (app,) = query_apps()
+    assert (app.gpu, app.pid, app.used_mib, app.name) == (UUID, 659, 1002, "/usr/bin/python3")
+    assert health.look((UUID,)) == ()
+
+
+def test_its_peak_is_found_by_its_name() -> None:
+    (card,) = parse_gpus(answer("h200-query"))
+    assert [found.flop_per_s / 1e12 for name in ("fp32", "tf32", "bf16", "fp16") if (found := peak(card.model, name))] == [
+        67, 494.5, 989.5, 989.5,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["h200-health", "h200-health-at-work"])
+def test_idle_and_at_its_power_limit_it_is_well(case: str) -> None:
+    """It has no retired pages, which it says in brackets; a power cap is no fault."""
+    (found,) = health.parse_health(answer(case), health.FIELDS)
+    assert (found["retired_pages.pending"], found["remapped_rows.failure"]) == ("[N/A]", "No")
+    assert list(health.faults_of(found)) == []
+
+
+def test_an_unknown_field_is_named_as_it_is_read() -> None:
+    assert health._UNKNOWN_FIELD.search(answer("h200-unknown-field")), "and asked without"
+
+
+def test_driver_580_knows_both_names_of_what_holds_a_clock_down() -> None:
+    idle, work, new = (parse_looks(answer(f"h200-load{name}"))[0] for name in ("-idle", "", "-new-name"))
+    assert idle == {
+        "uuid": UUID, "mhz": 345, "max_mhz": 1980, "reasons": 1, "celsius": 39, "watts": 80.06, "busy_ratio": 0.0, "ecc_errors": 0,
+    }  # fmt: skip
+    assert (work["busy_ratio"], work["reasons"], work["watts"]) == (1.0, 4, 689.66)
+    assert (new["busy_ratio"], new["reasons"], new["watts"]) == (1.0, 4, 690.43)
+    assert query("clocks_event_reasons")[1].count("clocks_event_reasons.active") == 1
+
+
+def test_nobody_and_somebody_use_it() -> None:
+    assert parse_apps(answer("h200-no-compute-apps")) == ()
+    apps = parse_apps(answer("h200-compute-apps"))
+    assert foreign_use([UUID], apps, {659}) == ()
+    (use,) = foreign_use([UUID], apps, {1})
+    assert f"{UUID} is used by process 659 (/usr/bin/python3)" in use.text
+    assert "which holds 1002 MiB" in use.text
+
+
+def test_the_doctor_says_what_it_is_and_that_it_is_busy() -> None:
+    (said,) = doctor.judge(doctor.parse(answer("h200-doctor")), "cuda", 1, True)
+    assert (said.level, said.text) == ("ok", "1 x NVIDIA H200; driver 580.159.04")
+    levels = [found.level for found in doctor.judge(doctor.parse(answer("h200-doctor-at-work")), "cuda", 1, True)]
+    assert levels == ["ok", "warning"]
