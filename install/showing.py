@@ -70,8 +70,12 @@ def doing(line: str, before: str) -> str:
 
 def pip(words: Sequence[str], what: str, stream: TextIO = sys.stderr, every_s: float = EVERY_S) -> int:
     """`pip install WORDS`: what it does is told as it goes, what it said when it fails. Its exit code."""
+    version = _pip_version()
+    if version is None:
+        say(f"{what}: {sys.executable} has no pip; `{sys.executable} -m ensurepip` gives it one")
+        return 1
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *words]
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1", **({"PIP_PROGRESS_BAR": "raw"} if _pip_version() >= (24, 1) else {})}
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", **({"PIP_PROGRESS_BAR": "raw"} if version >= (24, 1) else {})}
     return told(argv, environ, what, stream, every_s)
 
 
@@ -98,8 +102,12 @@ def told(argv: Sequence[str], environ: Mapping[str, str], what: str, stream: Tex
     return child.returncode
 
 
-def _pip_version() -> tuple[int, ...]:
-    return tuple(int(part) for part in metadata.version("pip").split(".")[:2])
+def _pip_version() -> tuple[int, ...] | None:
+    """None where this Python has none, as in an environment of uv's."""
+    try:
+        return tuple(int(part) for part in metadata.version("pip").split(".")[:2])
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def say(text: str) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,12 @@ def test_pins_are_all_builds_of_what_nothing_else_pins() -> None:
 def test_nothing_is_pinned_twice() -> None:
     other = pins.names((ROOT / "requirements.txt").read_text())
     assert pins.names(pytorch.PINS.read_text()) & other == set()
+
+
+def test_a_python_without_pip_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert showing.pip(["torch"], "fetching PyTorch") == 1
+    assert "has no pip" in capsys.readouterr().err
