@@ -1,8 +1,8 @@
 """What Slipway adds to a run as a job of a scheduler, and to one inside of a job for the whole study, against the scheduler alone.
 
-    python -m benchmarks.run_overhead [--scheduler slurm sge pbs] [--runs 10] [--ways trivial jobs allocation] [--site FILE]
+    python -m benchmarks.run_overhead [--scheduler slurm sge pbs lsf] [--runs 10] [--ways trivial jobs allocation] [--site FILE]
 
-On a mini-cluster of one compute node each, so that runs follow each other, or with `--site` on the cluster of this login node (LSF too).
+On a mini-cluster of one compute node each, so that runs follow each other, or with `--site` on the cluster of this login node.
 
 * `own start`: a job that leaves a file, by the scheduler's command: from the command to the file, looked for every 0.1 s.
 * `executor`: a job of the same size whose command does nothing, by Slipway's executor: from its submission to the moment in which it would
@@ -42,6 +42,7 @@ from workflow.dag.submissions import Submissions
 
 ROOT: Final = Path(__file__).parents[1]
 WAYS: Final = ("trivial", "jobs", "allocation")
+SCHEDULERS: Final = ("slurm", "sge", "pbs", "lsf")
 LOOK_S: Final = 0.1
 LIMIT_S: Final = 300.0
 SETTLE_S: Final = 3.0
@@ -194,7 +195,7 @@ def main() -> None:
     """Measure and print."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster goes down also where a time limit ends us
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scheduler", nargs="+", choices=("slurm", "sge", "pbs"), default=("slurm", "sge", "pbs"))
+    parser.add_argument("--scheduler", nargs="+", choices=SCHEDULERS, default=SCHEDULERS)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--site", type=Path, help="of the cluster whose login node this is; its storage is written to")
