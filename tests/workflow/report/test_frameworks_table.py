@@ -73,7 +73,7 @@ def test_facts_of_all_frameworks_and_of_a_study(tmp_path: Path) -> None:
     rows = {row["framework"]: row for row in csv.DictReader(io.StringIO(to_csv(facts_table())))}
     assert list(rows) == list(FRAMEWORKS)
     torch = rows["pytorch"]
-    assert (torch["version"], torch["licence"], torch["verified_devices"]) == ("2.13.0", "BSD-3-Clause", "cpu")
+    assert (torch["version"], torch["licence"], torch["verified_devices"]) == ("2.13.0", "BSD-3-Clause", "cpu, cuda")
     assert "cuda" in torch["claimed_devices"], "claimed, and in a column of its own"
     assert torch["verified_by"].startswith("tests/")
     for name, row in rows.items():
