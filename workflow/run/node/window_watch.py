@@ -61,8 +61,9 @@ class WindowWatch:
         before, first, last = self._before, self._first, self._last
         if first is None or last is None or first.line.step is None or last.line.step is None:
             return None
-        apart_s = _told_between(before, first.line)
-        least_s = last.after - (first if before is None else before).by - apart_s
+        told_s = _told_between(before, first.line)
+        apart_s = told_s or 0.0
+        least_s = last.after - (first if before is None or told_s is None else before).by - apart_s
         most_s = last.by - (self._since if before is None else before.after) - max(0.0, apart_s - self._written_late_s())
         begin = first.line.step if first.line.first is None else first.line.first
         found = WindowSeen(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
@@ -85,8 +86,8 @@ class WindowWatch:
         return WINDOW_WAIT_S if any_step or now - self._since < WINDOW_WAITS_S else RANK_LOOK_EVERY_S
 
 
-def _told_between(before: _Mark | None, first: Line) -> float:
-    """Seconds from the line before the window to its begin, by the rank's clock; 0 where it does not tell."""
+def _told_between(before: _Mark | None, first: Line) -> float | None:
+    """Seconds from the line before the window to its begin, by the rank's clock; None where it does not tell: there may be any."""
     if before is None or before.line.end_ns is None or first.end_ns is None:
-        return 0.0
+        return None
     return max(0.0, (first.end_ns - before.line.end_ns) / 1e9 - first.seconds)

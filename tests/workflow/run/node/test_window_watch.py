@@ -162,6 +162,18 @@ def test_what_a_rank_does_between_warm_up_and_window_is_in_neither(tmp_path: Pat
     assert watch.seen(3, 10.0) == WindowSeen(3, 10, 11, 1.99, 2.02, -2.995, -0.995)
 
 
+@pytest.mark.parametrize(("before_ns", "first_ns"), [(None, 103_000_000_000), (100_000_000_000, None)])
+def test_what_lies_before_the_window_is_not_in_its_least_where_nobody_tells_how_long_it_was(
+    before_ns: int | None, first_ns: int | None
+) -> None:
+    """A program that says `train`, reads its data for two seconds, and measures then: without stamps it tells no gap."""
+    watch = WindowWatch(0.0)
+    watch.take(Line(None, before_ns), 5.0, 5.01)
+    watch.take(Line(0, first_ns, 1.0, True, 0), 8.0, 8.01)
+    watch.take(Line(1, first_ns and first_ns + 1_000_000_000, 1.0, True, 1), 9.0, 9.01)
+    assert watch.seen(0) == WindowSeen(0, 0, 1, 0.99, 4.01)
+
+
 def test_looks_are_as_far_apart_as_the_window_is_long() -> None:
     watch = WindowWatch(0.0)
     assert watch.next_look_s(1.0, False) == WINDOW_WAIT_S
