@@ -23,7 +23,7 @@ from workflow.run.record.rate import goes_back, measured_steps, own_steps, sampl
 from workflow.run.record.replicas import replica_warnings, replicas_of
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.record.steps_source import slack, telling
-from workflow.run.record.window_seen import seen_warnings, window_seen
+from workflow.run.record.window_seen import seen_warnings, unconfirmed, window_seen
 from workflow.study.cell import unit_of
 
 MAX_WARNINGS: Final = 20
@@ -256,7 +256,7 @@ def build_record(
     own, found = found, joined(found, earlier)
     seen = window_seen(own.get("windows_told") or [], run.get("windows_seen") or [])
     if seen is None and earlier is not None:
-        seen = earlier.get("window_seen")
+        seen = earlier.get("window_seen") or unconfirmed(found.get("performance"))
     return {
         "schema": SCHEMA_NAME,
         "run_id": run["run_id"],

@@ -58,6 +58,12 @@ def window_seen(told: Sequence[Sequence[Any]], seen: Sequence[Sequence[Any]]) ->
     return worst and {**worst, "together_s": _together_s([watched.get(rank) for rank, *_ in told])}
 
 
+def unconfirmed(performance: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The same of a window that an attempt before this one measured, which was cut off: what its nodes saw ended with it."""
+    window_s = (performance or {}).get("window_s")
+    return None if window_s is None else {"rank": 0, "window_s": window_s, "least_s": None, "most_s": None, "together_s": None}
+
+
 def _together_s(seen: Sequence[WindowSeen | None]) -> float | None:
     spans = [(one.begin_s, one.end_s) for one in seen if one is not None and one.begin_s is not None and one.end_s is not None]
     if len(spans) < len(seen):

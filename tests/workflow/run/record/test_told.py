@@ -67,3 +67,15 @@ def test_nothing_that_a_program_tells_makes_its_record_unreadable(seed: int) -> 
         assert record["provenance"]["git_sha"] == make_record(cell)["provenance"]["git_sha"], "which is not the program's to say"
         validate_record(record)
         earlier = rng.choice((None, {**record, "step": rng.choice((0, 3, 1000)), "used_s": 1.0}))
+
+
+@pytest.mark.parametrize("window_seen", [None, {"rank": 1, "window_s": 20.0, "least_s": 19.9, "most_s": 20.1, "together_s": 20.2}])
+def test_a_window_of_the_attempt_before_that_nobody_confirmed_stands_as_such(window_seen: dict[str, Any] | None) -> None:
+    """That attempt was cut off at a checkpoint, and this one had no step left to measure."""
+    before = make_record(make_cell())
+    found = measured({0: parse_events([])}, 1, 32, "train")
+    record = recorded(make_cell(), found, {**before, "step": 210, "used_s": 1.0, "window_seen": window_seen})
+    assert record["performance"] == before["performance"]
+    told_s = before["performance"]["window_s"]
+    assert record["window_seen"] == (window_seen or {"rank": 0, "window_s": told_s, "least_s": None, "most_s": None, "together_s": None})
+    validate_record(record)
