@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from base.foreign import printable
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
@@ -43,7 +44,7 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
     summary = analysis.summary
     put(summary.closing_line(), "bold red" if summary.failed_rows else "bold")
     if page is not None:
-        console.print(Text(f"report: {page}"), soft_wrap=True)
+        console.print(Text(printable(f"report: {page}")), soft_wrap=True)
     return summary.failed_rows
 
 

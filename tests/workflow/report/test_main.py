@@ -79,7 +79,7 @@ def test_the_terminal_shows_table_marks_failures_and_where_the_page_is(tmp_path:
     records = [make_record(cells[0]), make_record(cells[1], oversubscribed=True), failed(cells[2])]
     out = io.StringIO()
     console = Console(file=out, width=120, color_system=None)
-    count = print_speedup(collected(tmp_path / "digits", records, cells, repeats=1), Path("/x/report.html"), console)
+    count = print_speedup(collected(tmp_path / "digits", records, cells, repeats=1), Path("/x\u202e/report.html"), console)
     text = out.getvalue()
     assert count == 1
     for words in (
@@ -88,7 +88,7 @@ def test_the_terminal_shows_table_marks_failures_and_where_the_page_is(tmp_path:
         "oom",
         "ᵃ oversubscribed",
         "2 of 3 runs ok, 1 failed (1 oom)",
-        "report: /x/report.html",
+        "report: /x\\u202e/report.html",
     ):
         assert words in text, words
     assert BRACKETS not in text  # no number has any
