@@ -63,10 +63,14 @@ class EndedJobs:
 
     def _take_out(self, job: QueuedJob) -> None:
         words = f"job {job.job_id} was put back into the queue when it had ended well"
-        if job.job_id not in self._told:
-            self._told.add(job.job_id)
-            self._say(f"{words}; it is taken out")
+        self._say_once(f"{words}; it is taken out")
         try:
             (self._jobs.cancel if job.waits else self._jobs.forget)((job.job_id,), 0.0)
         except (SlipwayError, ValueError) as error:
-            self._say(f"{words}, and could not be taken out: {error}")
+            self._say_once(f"{words}, and could not be taken out: {error}")
+
+    def _say_once(self, words: str) -> None:
+        """What cannot be done now is tried at every answer, perhaps for hours."""
+        if words not in self._told:
+            self._told.add(words)
+            self._say(words)

@@ -125,6 +125,7 @@ def test_a_job_whose_processes_are_being_ended_may_come_back(one: Ending) -> Non
 def test_a_scheduler_that_is_silent_is_asked_again(one: Ending) -> None:
     one.queue.silent = True
     assert one.look(PENDING)
+    assert one.look(PENDING)
     assert one.said[1:] == ["job 7 was put back into the queue when it had ended well, and could not be taken out: nobody answers"]
     one.queue.silent = False
     assert one.look(PENDING)
