@@ -32,19 +32,21 @@ class EndedJobs:
     def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
         self._jobs, self._say = jobs, say
         self._since: dict[str, float] = {}
+        self._names: dict[str, str] = {}
         self._told: set[str] = set()
         self._settled = threading.Event()
         self._settled.set()
 
-    def add(self, job_id: str) -> None:
-        """It has ended well."""
+    def add(self, job_id: str, name: str) -> None:
+        """It has ended well. `name`: no other job's, as its id may be of a scheduler that has lost its memory."""
         self._settled.clear()
+        self._names[job_id] = name
         self._since[job_id] = time.monotonic()
 
     def take_out(self, view: QueueView) -> bool:
         """Those that are back, by an answer to a question that is later than their ends; whether there were some. One that stays
         nevertheless is tried again at the next answer."""
-        queued = {job.job_id: job for job in view.jobs}
+        queued = {job.job_id: job for job in view.jobs if job.name == self._names.get(job.job_id)}
         known = [job_id for job_id, since in self._since.items() if view.known_since(since)]
         for job_id in known:
             if job_id not in queued:

@@ -181,7 +181,7 @@ class WatchedJobs:
         with self._lock:
             _, what = self._watched.pop(job.job_id)
         if why is None:
-            self._ended_jobs.add(job.job_id)
+            self._ended_jobs.add(job.job_id, job.name)
             self._queue.ask_soon()
         self._ended(what, why)
 

@@ -18,13 +18,15 @@ from cluster.schedulers.slurm.queue import queued_job as of_slurm
 from workflow.dag.ended_jobs import EndedJobs, is_back, is_settled
 from workflow.dag.queue_view import QueueView
 
+NAME = "slipway-a-r1.0"
+
 
 def of_sge(letters: str) -> QueuedJob:
-    (job,) = joined([Listed(job_id="7", name="slipway-a-r1.0", letters=letters, slots=4, host="n1")], {})
+    (job,) = joined([Listed(job_id="7", name=NAME, letters=letters, slots=4, host="n1")], {})
     return job
 
 
-PENDING = of_slurm(job_id="7", state="PENDING", reason="BeginTime", restarts=1)
+PENDING = of_slurm(job_id="7", state="PENDING", reason="BeginTime", restarts=1, name=NAME)
 RT = of_sge("Rt")
 
 
@@ -55,7 +57,7 @@ class Ending:
     def __init__(self) -> None:
         self.queue, self.said = Queue(), list[str]()
         self.ended = EndedJobs(cast(Jobs, self.queue), self.said.append)
-        self.ended.add("7")
+        self.ended.add("7", NAME)
 
     def look(self, *jobs: QueuedJob, began: float | None = None) -> bool:
         self.queue.jobs = jobs
@@ -115,7 +117,7 @@ def test_a_job_that_is_just_ending_is_let_end_and_nobody_waits_for_that(one: End
 
 
 def test_a_job_whose_processes_are_being_ended_may_come_back(one: Ending) -> None:
-    assert not one.look(of_slurm(job_id="7", state="COMPLETING"))
+    assert not one.look(of_slurm(job_id="7", state="COMPLETING", name=NAME))
     assert not one.is_settled()
     assert one.look(PENDING)
     one.look()
@@ -134,7 +136,13 @@ def test_a_scheduler_that_is_silent_is_asked_again(one: Ending) -> None:
 
 def test_a_later_end_is_waited_for_too(one: Ending) -> None:
     one.look()
-    one.ended.add("9")
+    one.ended.add("9", NAME)
     assert not one.is_settled()
     one.look(replace(PENDING, job_id="9"))
     assert one.queue.told == [("cancel", "9")]
+
+
+def test_a_job_of_the_same_id_and_another_name_is_somebody_s(one: Ending) -> None:
+    """A scheduler that has lost its memory counts from the beginning."""
+    assert not one.look(replace(PENDING, name="slipway-b-r1.1"))
+    assert (one.queue.told, one.said, one.is_settled()) == ([], [], True)

@@ -70,7 +70,7 @@ class Watching:
         self.watched.watch(self.job, "the run")
 
     def shows(self, reason: str) -> None:
-        self.cluster.jobs = (queued_job(job_id="7", state="PENDING", reason=reason, comment=COMMENT),)
+        self.cluster.jobs = (queued_job(job_id="7", state="PENDING", reason=reason, comment=COMMENT, name=self.job.name),)
 
     def leaves(self, name: str, code: int) -> None:
         path = Path(exit_file(self.job.directory, name))
@@ -146,7 +146,7 @@ def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: W
 
 def test_a_job_that_has_ended_well_is_taken_out_where_it_was_put_back_into_the_queue(one: Watching) -> None:
     one.leaves(one.job.name, 0)
-    one.cluster.jobs = (queued_job(job_id="7", state="COMPLETING", comment=COMMENT),)
+    one.cluster.jobs = (queued_job(job_id="7", state="COMPLETING", comment=COMMENT, name=one.job.name),)
     one.watched.look()
     assert (one.ended, one.cluster.cancelled) == ([("the run", None)], [])
     one.shows("BeginTime")
