@@ -511,7 +511,7 @@ def whole_count(name: str, told: Any, least: int) -> Optional[int]:
         return None
     try:
         found = float(told)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found) or found < least or found != int(found):
         raise ValueError("%s of a batch must be a whole number from %d on, or None where nobody knows: found %r" % (name, least, told))

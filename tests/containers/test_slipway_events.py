@@ -74,7 +74,7 @@ def test_in_a_run_each_step_is_a_line(tmp_path: Path) -> None:
     assert found.stop["window_wall_s"] >= measured_s
 
 
-@pytest.mark.parametrize("told", ["-2", "0", "float('nan')", "float('inf')", "1.5", "'two'", "lambda batch: len(batch) - 2"])
+@pytest.mark.parametrize("told", ["-2", "0", "float('nan')", "float('inf')", "1.5", "'two'", "10**400", "lambda batch: len(batch) - 2"])
 @pytest.mark.parametrize("name", ["samples", "tokens"])
 def test_what_is_no_number_of_samples_is_an_error_that_names_it(tmp_path: Path, told: str, name: str) -> None:
     text = LOOP.format(facts="", loss="0.5").replace("samples=len", f"{name}={told}")
