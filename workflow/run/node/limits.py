@@ -37,7 +37,7 @@ RANK_LOOK_EVERY_S: Final = 1.0
 WINDOW_WAIT_S: Final = 0.02
 """How often before the window: nothing is measured yet that this could disturb."""
 WINDOW_WAITS_S: Final = 600.0
-"""For how long, where a rank tells of no step."""
+"""For how long from the start of a rank, and again from its first step: some programs never call a step measured."""
 WINDOW_LOOK_S: Final = 0.01
 """How often at the most in the window."""
 WATCHER_END_S: Final = 1.0

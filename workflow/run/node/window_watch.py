@@ -40,6 +40,7 @@ class WindowWatch:
 
     def __init__(self, now: float) -> None:
         self._since = now
+        self._any_step = False
         self._before: _Mark | None = None
         self._first: _Mark | None = None
         self._last: _Mark | None = None
@@ -83,7 +84,9 @@ class WindowWatch:
         """In how many seconds it should be looked again."""
         if self._first is not None:
             return min(RANK_LOOK_EVERY_S, max(WINDOW_LOOK_S, SHARE * (now - self._first.by)))
-        return WINDOW_WAIT_S if any_step or now - self._since < WINDOW_WAITS_S else RANK_LOOK_EVERY_S
+        if any_step and not self._any_step:
+            self._since, self._any_step = now, True
+        return WINDOW_WAIT_S if now - self._since < WINDOW_WAITS_S else RANK_LOOK_EVERY_S
 
 
 def _told_between(before: _Mark | None, first: Line) -> float | None:

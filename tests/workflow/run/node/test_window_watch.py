@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workflow.run.node.beats import Beats
-from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S
+from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
 from workflow.run.node.window_watch import Line, WindowWatch
 from workflow.run.record.window_seen import CONFIRMED, WindowSeen, window_seen
 
@@ -177,8 +177,9 @@ def test_what_lies_before_the_window_is_not_in_its_least_where_nobody_tells_how_
 def test_looks_are_as_far_apart_as_the_window_is_long() -> None:
     watch = WindowWatch(0.0)
     assert watch.next_look_s(1.0, False) == WINDOW_WAIT_S
-    assert watch.next_look_s(5000.0, True) == WINDOW_WAIT_S
     assert watch.next_look_s(5000.0, False) == RANK_LOOK_EVERY_S
+    assert watch.next_look_s(5000.0, True) == WINDOW_WAIT_S
+    assert watch.next_look_s(5000.0 + WINDOW_WAITS_S, True) == RANK_LOOK_EVERY_S, "it calls no step measured"
     watch.take(Line(0, None, 1.0, True, 0), 9.0, 10.0)
     assert [watch.next_look_s(now, True) for now in (10.1, 20.0, 1000.0)] == [WINDOW_LOOK_S, pytest.approx(0.2), RANK_LOOK_EVERY_S]
 
