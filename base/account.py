@@ -5,6 +5,7 @@ What then asks for the name of the user, as Snakemake and PyTorch do, ends with 
 
 from __future__ import annotations
 
+import getpass
 import os
 import pwd
 from collections.abc import Mapping
@@ -14,6 +15,14 @@ from base.errors import ConfigError
 
 _NAMES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
 """Where Python looks for the name, in this order."""
+
+
+def account_name() -> str:
+    """Our name as this machine's schedulers know it: by our number, whatever the environment says (`sudo -E` leaves LOGNAME another's)."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return getpass.getuser()
 
 
 def account_environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from base.account import account_environ, refuse_without_home
+from base.account import account_environ, account_name, refuse_without_home
 from base.errors import ConfigError
 from base.limited import call_limited
 
@@ -55,6 +55,11 @@ def test_who_has_neither_account_nor_home_is_told_what_to_set() -> None:
     said = asked({}, "home")
     assert f"no account of user {NUMBER}" in said
     assert f"HOME=/tmp/user{NUMBER}" in said
+
+
+def test_schedulers_are_asked_by_number_and_not_by_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    assert account_name() == pwd.getpwuid(os.geteuid()).pw_name
 
 
 def test_who_has_an_account_keeps_what_the_environment_says(tmp_path: Path) -> None:

@@ -5,14 +5,12 @@ A job for one run or shard says so in the variable SLIPWAY_WORK, with which it w
 
 from __future__ import annotations
 
-import getpass
-import os
-import pwd
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Final
 
+from base.account import account_name
 from cluster.schedulers.asking import ask
 from cluster.schedulers.jobs import QueuedJob, parse_work
 from cluster.schedulers.limits import ANSWER_S
@@ -29,10 +27,10 @@ FEW: Final = 16
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
     give_up = time.monotonic() + patience_s
-    ids = ask(PBS, ("qselect", "-u", user()), patience_s, timeout_s).split()
+    ids = ask(PBS, ("qselect", "-u", account_name()), patience_s, timeout_s).split()
     left = max(0.0, give_up - time.monotonic())
     if len(ids) > FEW:
-        found = queued_jobs(parse_jobs(ask(PBS, ALL, left, timeout_s)), user())
+        found = queued_jobs(parse_jobs(ask(PBS, ALL, left, timeout_s)), account_name())
     else:
         found = known_jobs(ids, left, timeout_s, history=False)
     return tuple(job for job in found if job.stage != "over")
@@ -40,7 +38,7 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     """Ours of exactly that name, in any stage that the server still knows, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
-    answer = ask(PBS, ("qselect", "-x", "-u", user(), "-N", name), patience_s)
+    answer = ask(PBS, ("qselect", "-x", "-u", account_name(), "-N", name), patience_s)
     return tuple(job for job in known_jobs(answer.split(), patience_s) if job.name == name)
 
 
@@ -55,7 +53,7 @@ def known_jobs(job_ids: Sequence[str], patience_s: float, timeout_s: float = ANS
         job = job_info(job_id, left, timeout_s, history=history)
         if job is not None:
             found.append(job)
-    return queued_jobs(found, user())
+    return queued_jobs(found, account_name())
 
 
 def queued_jobs(jobs: Iterable[JobInfo], owner: str) -> tuple[QueuedJob, ...]:
@@ -84,11 +82,3 @@ def queued_job(job: JobInfo) -> QueuedJob:
         directory=job.directory,
         **({} if work is None else asdict(work)),
     )
-
-
-def user() -> str:
-    """Our name, as PBS knows us: by our number, whatever the environment says."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return getpass.getuser()

@@ -5,10 +5,10 @@ Everything here may wait up to `patience_s`: processes that must not, call it in
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from typing import Final
 
+from base.account import account_name
 from cluster.schedulers.asking import Server, ask, asked, refusal
 from cluster.schedulers.limits import ANSWER_S, PATIENCE_S
 from cluster.schedulers.sge.answers import Listed, parse_details, parse_list
@@ -46,7 +46,7 @@ def listed_jobs(
 ) -> tuple[Listed, ...]:
     """All of this user in the queue; with `z` among the states also those that have just ended. `queues`: words that choose by the queue
     of a job's first node."""
-    return parse_list(ask(SGE, ("qstat", "-xml", "-r", *queues, "-s", states, "-u", getpass.getuser()), patience_s, timeout_s))
+    return parse_list(ask(SGE, ("qstat", "-xml", "-r", *queues, "-s", states, "-u", account_name()), patience_s, timeout_s))
 
 
 def job_details(job_ids: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> dict[str, dict[str, str]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
+from base.account import account_name
 from base.errors import SchedulerOutputError
 from cluster.schedulers.asking import asked, refusal_words
 from cluster.schedulers.jobs import QueuedJob, parse_work
@@ -62,7 +62,7 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
     if not job_ids:
         return {}
     which = (job_ids[0],) if len(job_ids) == 1 else (f"{OURS}*",)
-    result = asked(SGE, ("qacct", "-o", getpass.getuser(), "-j", *which), patience_s, ANSWER_S)
+    result = asked(SGE, ("qacct", "-o", account_name(), "-j", *which), patience_s, ANSWER_S)
     if result.returncode and not any(words in result.stderr for words in (*NO_SUCH_JOB, "No such file")):
         raise SchedulerOutputError(refusal_words(SGE, result))
     found = {} if result.returncode else parse_accounting(result.stdout)

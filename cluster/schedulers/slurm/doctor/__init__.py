@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from base.account import account_name
 from base.command import run
 from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.finding import Finding, worst
@@ -74,7 +74,7 @@ def _check(asked: Asked) -> tuple[Finding, ...]:
     if worst(found) == "error":
         return tuple(found)
     config = parse_config(question(*CONFIG))
-    user = getpass.getuser()
+    user = account_name()
     found += judge_config(config, asked)
     found += _or_note("sdiag", lambda: tuple(judge_activity(question("sdiag"), user)))
     found += judge_partitions(parse_partitions(question(*SHOW)), parse_nodes(question(*SINFO)), asked)
