@@ -17,6 +17,7 @@ from base import VERSION
 from base.account import account_environ
 from base.errors import SlipwayError, StorageError
 from base.logs import configure, masked, printable, private_umask
+from base.obstacle import obstacle
 from workflow.commands import completion
 
 DEFAULT_STUDY: Final = Path("config/study.yaml")
@@ -580,8 +581,15 @@ def run(arguments: Sequence[str]) -> int:
     except SlipwayError as error:
         return _say(str(error), error.exit_code)
     except OSError as error:
-        return _say(f"{error.filename}: {error.strerror}" if error.filename else str(error), StorageError.exit_code)
+        return _say(_os_words(error), StorageError.exit_code)
     return 0
+
+
+def _os_words(error: OSError) -> str:
+    if not error.filename:
+        return str(error)
+    above = obstacle(os.fsdecode(error.filename)) if isinstance(error, PermissionError) else None
+    return f"{error.filename}: {error.strerror}{f': {above}' if above else ''}"
 
 
 def _say(message: str, code: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -81,10 +82,23 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
         _refuse_second(jobs, graph.study.name, job.name)
         job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
     job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
-    Path(job.output).parent.mkdir(parents=True, exist_ok=True)
-    job_id = jobs.submit(job, PATIENCE_S) if how.token is None else submit_once(graph.study, jobs, job, how.token)
+    made = _made(Path(job.output).parent)
+    try:
+        job_id = jobs.submit(job, PATIENCE_S) if how.token is None else submit_once(graph.study, jobs, job, how.token)
+    except SubmitError:
+        for directory in made:  # root's would be in the way of the user whom it asks next
+            with suppress(OSError):  # somebody has put something into it
+                directory.rmdir()
+        raise
     show.line(_said(jobs, graph, job, job_id))
     _wait(graph, jobs, QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted"), how)
+
+
+def _made(directory: Path) -> tuple[Path, ...]:
+    """Make it; it and those above it that were not there, the deepest first."""
+    missing = [place for place in (directory, *directory.parents) if not place.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    return tuple(missing)
 
 
 def _wait(graph: Graph, jobs: Jobs, job: QueuedJob, how: Wanted) -> None:

@@ -176,6 +176,16 @@ def test_runs_that_sbatch_would_refuse_are_refused_before_snakemake_starts(
     refuse_jobs(study, study.runs)
 
 
+def test_a_refused_job_leaves_no_directory(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    """One of root's would be in the way of the user whom it asks to submit instead."""
+    assert submit("--print").code == 0  # the site has Slurm now
+    storage = house.load().results_dir.parent
+    before = {path for path in storage.rglob("*") if path.is_dir()}
+    queue.command("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
+    assert submit().code == SubmitError.exit_code
+    assert {path for path in storage.rglob("*") if path.is_dir()} == before
+
+
 def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     finish(house)
     said = submit()
