@@ -33,7 +33,8 @@ MARKS: Final[dict[str, str]] = {
     "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",
-    "unwatched": "what others did on a node while it measured could not be seen, so whether it was busy with something else is not known",
+    "unwatched": "on at least one node what others did while it measured could not be seen, so whether it was busy with something else "
+    "is not known there",
     "partial": "not every run of this cell was measured, or ended well where there are wall times only; the failures table says why",
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
@@ -47,7 +48,8 @@ MARKS: Final[dict[str, str]] = {
     "uneven": f"{_APART}; the record is of a version that did not tell why",
     "output": "steps were read from what the program printed: a step ended when its line came",
     "untimed": "the program tells of no steps: there are wall times of its runs only, and no rate or speed-up is made of them",
-    "means": "a line of the program's output told of several steps: times of steps are means over so many, and say nothing of a single one",
+    "means": "a line of the program's output told of several steps, or several lines came at once: times of steps are means over so "
+    "many, and say nothing of a single one",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, which the report lists",
     "replicas": "ranks of a run ended with different parameters, which in data parallelism are the same on all: they have not trained one "

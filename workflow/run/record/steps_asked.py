@@ -40,7 +40,8 @@ def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | 
     does."""
     for rank, entry in sorted(events.items()):
         if not entry.steps:
-            return f"rank {rank} ended well, and no line of its output told of a step: the expression under events matched none"
+            told = "no line of its output (`slipway logs`) told of a step: the expression under events matched none"
+            return f"rank {rank} ended well, and {told}"
         measured, reached = sum(step.measured for step in entry.steps.values()), max(entry.steps) + 1
         together = largest_together({rank: entry}) if measured else max(step.together for step in entry.steps.values())
         if measured < max(min(1, asked.measured), asked.measured - 2 * together) or reached < asked.total - together:
