@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from workflow.study.cell import unit_of
 NEXT: Final = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {to}/<study>/mlruns"
 OFFLINE: Final = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 """Newer versions ask for a database otherwise, where a directory is what can be copied; and nothing is sent."""
-MISSING: Final = "the library of MLflow is not installed here: pip install slipway-cluster[mlflow]"
+MISSING: Final = f"the library of MLflow is not installed here: {sys.executable} -m pip install 'mlflow-skinny>=3'"
 MOST: Final = 1000
 """Metrics of one call; parameters and tags are 100."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +19,7 @@ from workflow.study.cell import unit_of
 NEXT: Final = "wandb sync {to}/<study>/wandb/offline-run-*"
 OFFLINE: Final = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false"}
 """Nothing is sent, of its own errors neither."""
-MISSING: Final = "the library of Weights & Biases is not installed here: pip install slipway-cluster[wandb]"
+MISSING: Final = f"the library of Weights & Biases is not installed here: {sys.executable} -m pip install 'wandb>=0.20'"
 
 
 def export(runs: Sequence[ExportedRun], to: Path) -> int:

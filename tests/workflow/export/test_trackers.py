@@ -46,7 +46,7 @@ def test_a_missing_library_is_told_with_what_to_install(library: str, tmp_path: 
     monkeypatch.setitem(sys.modules, library, None)
     for name in (*mlflow.OFFLINE, *wandb.OFFLINE):
         monkeypatch.setenv(name, "true")
-    with pytest.raises(UnsupportedRequest, match=rf"pip install slipway-cluster\[{library}\]"):
+    with pytest.raises(UnsupportedRequest, match=rf"-m pip install '{library}"):
         {"mlflow": mlflow, "wandb": wandb}[library].export([], tmp_path)
 
 
