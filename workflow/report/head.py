@@ -100,21 +100,21 @@ def _found(analysis: Analysis) -> list[str]:
         words.append(f"This is the largest of {count} measured speed-ups{wider}.")
     words += _doubt(chosen)
     if best.marks:
-        words.append("It carries marks: see the footnotes of the table.")
+        words.append(f"It carries the marks {', '.join(mark for mark in MARKS if mark in best.marks)}: see the footnotes of the table.")
     return [" ".join(words), *_slowed(analysis), _behind(analysis)]
 
 
 def _slowed(analysis: Analysis) -> list[str]:
     """What the baseline carries of the best speed-up, and of those above the growth in processes: a slow one makes them too large."""
     best = _best(analysis)
-    found = []
+    found, other = [], "The largest speed-up, that" if len(_measured(analysis)) > 1 else "The speed-up"
     for one in _measured(analysis):
         superlinear = one.efficiency is not None and one.efficiency.value > 1
         if one.partner is None or not (one is best or superlinear):
             continue
         marks = _of_baseline(analysis, one)
         if marks:
-            what = f"{percent(one.efficiency.value)} efficiency" if superlinear and one.efficiency else "The largest speed-up, that"
+            what = f"{percent(one.efficiency.value)} efficiency" if superlinear and one.efficiency else other
             found.append(
                 f"{what} of {line_label(analysis, one)} on {counted_shape(analysis, one.cell)}: "
                 f"the baseline, {counted_shape(analysis, one.partner)}, is marked {', '.join(marks)}"

@@ -206,6 +206,16 @@ def test_of_one_speed_up_nothing_was_chosen(tmp_path: Path) -> None:
     assert "largest of" not in text
 
 
+def test_the_marks_of_the_best_speed_up_are_named_at_the_head(tmp_path: Path) -> None:
+    records = plausible_records(scaling_cells(nodes=[1, 2]))
+    for record in records:
+        record["exclusive"] = False
+    text = page(collected(tmp_path / "digits", records), {})
+    assert re.search(r"It carries the marks [a-z, ]*\bshared\b[a-z, ]*: see the footnotes", text)
+    assert "The speed-up of lenet" in text
+    assert "The largest speed-up" not in text
+
+
 @pytest.mark.parametrize(
     ("jobs", "hosts", "said"),
     [
