@@ -2,7 +2,8 @@
 
 Its lines tell which step begins and ends it; when these were written lies between two looks. What went by between the line before the
 window and its begin, where a program may wait for the others, is taken as the rank tells it, less what the writing of that line may have
-taken, by the least lag of all lines.
+taken, by the least lag of all lines. Where that line was written when the window had begun, as of a program that writes many together, the
+most is longer by that much.
 """
 
 from __future__ import annotations
@@ -45,13 +46,15 @@ class WindowWatch:
         self._first: _Mark | None = None
         self._last: _Mark | None = None
         self._lag_s: float | None = None
+        self._lag_most_s: float | None = None
 
     def take(self, line: Line, after: float, by: float) -> None:
         """The next line, which was written between `after` and `by`."""
         mark = _Mark(line, after, by)
         if line.end_ns is not None:
-            lag_s = after - line.end_ns / 1e9
+            lag_s, most_s = after - line.end_ns / 1e9, by - line.end_ns / 1e9
             self._lag_s = lag_s if self._lag_s is None else min(self._lag_s, lag_s)
+            self._lag_most_s = most_s if self._lag_most_s is None else min(self._lag_most_s, most_s)
         if line.measured and line.step is not None:
             self._first, self._last = self._first or mark, mark
         elif self._first is None:
@@ -66,6 +69,7 @@ class WindowWatch:
         apart_s = told_s or 0.0
         least_s = last.after - (first if before is None or told_s is None else before).by - apart_s
         most_s = last.by - (self._since if before is None else before.after) - max(0.0, apart_s - self._written_late_s())
+        most_s += max(0.0, self._surely_late_s() - apart_s)
         begin = first.line.step if first.line.first is None else first.line.first
         found = WindowSeen(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
         if now is None:
@@ -79,6 +83,13 @@ class WindowWatch:
         if before is None or before.line.end_ns is None or self._lag_s is None:
             return 0.0
         return before.by - before.line.end_ns / 1e9 - self._lag_s
+
+    def _surely_late_s(self) -> float:
+        """The same, at the least."""
+        before = self._before
+        if before is None or before.line.end_ns is None or self._lag_most_s is None:
+            return 0.0
+        return before.after - before.line.end_ns / 1e9 - self._lag_most_s
 
     def next_look_s(self, now: float, any_step: bool) -> float:
         """In how many seconds it should be looked again."""

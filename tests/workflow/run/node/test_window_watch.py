@@ -12,7 +12,7 @@ import pytest
 from workflow.run.node.beats import Beats
 from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
 from workflow.run.node.window_watch import Line, WindowWatch
-from workflow.run.record.window_seen import CONFIRMED, WindowSeen, window_seen
+from workflow.run.record.window_seen import CONFIRMED, WindowSeen, seen_warnings, window_seen
 
 WARMUP = 10
 
@@ -172,6 +172,19 @@ def test_what_lies_before_the_window_is_not_in_its_least_where_nobody_tells_how_
     watch.take(Line(0, first_ns, 1.0, True, 0), 8.0, 8.01)
     watch.take(Line(1, first_ns and first_ns + 1_000_000_000, 1.0, True, 1), 9.0, 9.01)
     assert watch.seen(0) == WindowSeen(0, 0, 1, 0.99, 4.01)
+
+
+@pytest.mark.parametrize("written", [20.0, 14.0])
+def test_a_window_that_began_before_the_line_before_it_was_written_is_as_long_as_it_is_told(written: float) -> None:
+    """A program that writes a buffer full of lines together; the first buffer is written at `written`, the last at 20 s."""
+    watch = WindowWatch(0.0)
+    for step in range(9, 20):
+        looked = written if step < 13 else 20.0
+        watch.take(Line(step, (step + 1) * 1_000_000_000, 1.0, step > 9, step), looked - 0.01, looked)
+    found = watch.seen(0)
+    assert found is not None
+    assert found.most_s == pytest.approx(10.0)
+    assert seen_warnings(window_seen([(0, 10, 19, 10.0)], [found])) == []
 
 
 def test_looks_are_as_far_apart_as_the_window_is_long() -> None:
