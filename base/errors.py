@@ -3,7 +3,7 @@
 SlipwayError
     ConfigError 10            study or site file, command line values
     UnsupportedRequest 11     this scheduler, engine or framework cannot do what was asked
-    SubmitError 12            the scheduler refused the job
+    SubmitError 12            the scheduler refused the job, or may have taken it: SubmitUnsure
     SchedulerOutputError 13   the scheduler answered something we cannot read, or does not answer: SchedulerSilent, NoScheduler
     AllocationError 14        the grant is not what was asked
     StagingError 15           the dataset did not reach the node: NotEnoughSpace, DigestMismatch
@@ -58,6 +58,10 @@ class SubmitError(SlipwayError):
     """The scheduler refused the job."""
 
     exit_code = 12
+
+
+class SubmitUnsure(SubmitError):
+    """The scheduler may have taken the job, and nobody can say it."""
 
 
 class SchedulerOutputError(SlipwayError):

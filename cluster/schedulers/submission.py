@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from base.command import CommandResult
-from base.errors import SchedulerOutputError, SubmitError
+from base.errors import SchedulerOutputError, SubmitError, SubmitUnsure
 from base.foreign import printable
 from cluster.schedulers.asking import pauses
 from cluster.schedulers.jobs import QueuedJob
@@ -79,7 +79,7 @@ def _look(find: Find, give_up: float, words: Words, wait: Callable[[float], None
             wait(SETTLE_S)
             found = find(max(LEAST_S, give_up - time.monotonic()))
     except SchedulerOutputError as error:
-        raise SubmitError(
+        raise SubmitUnsure(
             f"nobody can say whether {words.server} has taken the job: neither {words.command} nor the question for it got an answer; when "
             f"it is back, look with `{words.look}`, and end what is not wanted with {words.end} ({words.job}): {error}"
         ) from error

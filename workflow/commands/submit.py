@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from base.errors import ConfigError, SchedulerSilent, SubmitError, UnsupportedRequest
+from base.errors import ConfigError, SchedulerSilent, SubmitError, SubmitUnsure, UnsupportedRequest
 from base.logs import private_umask
 from base.units import counted, format_duration
 from cluster.installation import FILES
@@ -85,10 +85,9 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
     made = _made(Path(job.output).parent)
     try:
         job_id = jobs.submit(job, PATIENCE_S) if how.token is None else submit_once(graph.study, jobs, job, how.token)
-    except SubmitError:
-        for directory in made:  # root's would be in the way of the user whom it asks next
-            with suppress(OSError):  # somebody has put something into it
-                directory.rmdir()
+    except SubmitError as error:
+        if not isinstance(error, SubmitUnsure):  # a job that was taken needs the directory of its log
+            _remove(made)
         raise
     show.line(_said(jobs, graph, job, job_id))
     _wait(graph, jobs, QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted"), how)
@@ -99,6 +98,13 @@ def _made(directory: Path) -> tuple[Path, ...]:
     missing = [place for place in (directory, *directory.parents) if not place.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     return tuple(missing)
+
+
+def _remove(made: Sequence[Path]) -> None:
+    """Root's would be in the way of the user whom it asks next."""
+    for directory in made:
+        with suppress(OSError):  # somebody has put something into it
+            directory.rmdir()
 
 
 def _wait(graph: Graph, jobs: Jobs, job: QueuedJob, how: Wanted) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from base.command import CommandResult, describe
-from base.errors import SchedulerOutputError, SchedulerSilent, SubmitError
+from base.errors import SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
 from base.names import choices
 from cluster.schedulers.asking import ask, in_english, last_words, one_try
 from cluster.schedulers.carried import carried
@@ -51,7 +51,7 @@ def parse_job_id(result: CommandResult) -> str:
         raise SubmitError(f"LSF refused the job: {last_words(LSF, result)}\n{describe(result)}")
     match = re.search(r"^Job <(\d+)> is submitted", result.stdout, re.MULTILINE)
     if match is None:
-        raise SubmitError(f"bsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+        raise SubmitUnsure(f"bsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
     return match[1]
 
 

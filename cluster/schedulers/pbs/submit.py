@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from base.command import CommandResult, describe
-from base.errors import SubmitError
+from base.errors import SubmitError, SubmitUnsure
 from cluster.schedulers.asking import last_words, one_try, refusal_words
 from cluster.schedulers.jobs import BatchJob
 from cluster.schedulers.limits import SUBMIT_S
@@ -37,5 +37,5 @@ def parse_job_id(result: CommandResult) -> str:
         raise SubmitError(f"PBS refused the job: {last_words(PBS, result)}\n{refusal_words(PBS, result)}")
     match = re.search(r"^([0-9]+(\[\])?(\.\S+)?)$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
     if match is None:
-        raise SubmitError(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+        raise SubmitUnsure(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
     return match[1]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from base.command import CommandResult, describe
-from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError
+from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
 from base.names import choices
 from cluster.schedulers.asking import ask, in_english, last_words, one_try
 from cluster.schedulers.carried import carried
@@ -44,7 +44,7 @@ def parse_job_id(result: CommandResult) -> str:
         raise SubmitError(f"Grid Engine refused the job: {last_words(SGE, result)}\n{describe(result)}")
     match = re.fullmatch(r"(\d+)(\.\S+)?", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
     if match is None:
-        raise SubmitError(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+        raise SubmitUnsure(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
     return match[1]
 
 

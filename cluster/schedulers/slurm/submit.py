@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from base.command import CommandResult, describe
-from base.errors import SubmitError
+from base.errors import SubmitError, SubmitUnsure
 from cluster.schedulers.asking import last_words, one_try
 from cluster.schedulers.carried import carried
 from cluster.schedulers.jobs import BatchJob
@@ -39,5 +39,5 @@ def parse_job_id(result: CommandResult) -> str:
         raise SubmitError(f"Slurm refused the job: {last_words(SLURM, result)}\n{describe(result)}")
     match = re.search(r"^(\d+)(;\S*)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
     if match is None:
-        raise SubmitError(f"sbatch ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+        raise SubmitUnsure(f"sbatch ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
     return match[1]

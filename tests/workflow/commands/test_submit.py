@@ -186,6 +186,15 @@ def test_a_refused_job_leaves_no_directory(house: House, queue: Queue, submit: C
     assert {path for path in storage.rglob("*") if path.is_dir()} == before
 
 
+def test_a_job_that_slurm_may_have_taken_keeps_the_directory_of_its_log(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    """Slurm ends a job at once whose log it cannot write."""
+    queue.command("sbatch", "cat > /dev/null; echo what a fine day")
+    said = submit()
+    assert said.code == SubmitError.exit_code
+    assert "named no job" in said.err
+    assert (house.load().results_dir / "logs").is_dir()
+
+
 def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     finish(house)
     said = submit()
