@@ -89,7 +89,7 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
         from workflow.dag.submissions import tell_log
 
         for log in job.log[:1]:
-            if not Path(log).exists():
+            if not os.path.exists(log):  # noqa: PTH110 - Path.exists raises where storage does not say it
                 tell_log(Path(log), self._scheduler, why)
 
     @property
