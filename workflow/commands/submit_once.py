@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from base.errors import RecordError, SubmitError
+from base.errors import RecordError, SubmitError, SubmitUnsure
 from base.jsonfile import json_line, publish_json, read_json
 from base.publish import publish_new
 from cluster.holding import holder_of
@@ -59,6 +59,8 @@ def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
             return _note(study, token, found[-1].job_id)
     try:
         return _note(study, token, jobs.submit(job, LOOK_S))
+    except SubmitUnsure:  # it may be in the queue: who asks again looks there first
+        raise
     except SubmitError:
         _claim(study, token, number).unlink(missing_ok=True)  # refused: the next try is a new one
         raise

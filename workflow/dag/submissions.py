@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, SubmitError
+from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
 from base.foreign import printable
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import RUN, Jobs, JobSize, QueuedJob, Work, jobs_of_rule
@@ -85,6 +85,8 @@ class Submissions:
         if failed:
             try:
                 return self._submit(rule, wildcards, replace(size, exclude=failed), command)
+            except SubmitUnsure:  # it may be in the queue: another would be a second one
+                raise
             except SubmitError as error:
                 say(f"no job without {', '.join(failed)}, where {wildcards} failed before, so with any nodes: {error}")
         return self._submit(rule, wildcards, size, command)

@@ -7,14 +7,17 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from base.errors import SubmitError
+from base.errors import SubmitError, SubmitUnsure
 from cluster.schedulers.slurm.queue import COLUMNS
 from tests.workflow.commands.conftest import House, Said
 from workflow.commands import main
 from workflow.commands.accepted import refuse_jobs
+from workflow.commands.submit_once import submit_once
 
 pytestmark = pytest.mark.processes
 
@@ -193,6 +196,21 @@ def test_a_job_that_slurm_may_have_taken_keeps_the_directory_of_its_log(house: H
     assert said.code == SubmitError.exit_code
     assert "named no job" in said.err
     assert (house.load().results_dir / "logs").is_dir()
+
+
+@pytest.mark.parametrize(("error", "kept"), [(SubmitUnsure("nobody can say"), 1), (SubmitError("refused"), 0)])
+def test_a_claim_stays_where_the_job_may_be_in_the_queue(house: House, error: SubmitError, kept: int) -> None:
+    """Who asks again with the same token looks into the queue first; after a refusal it submits anew."""
+
+    def refuse(_job: Any, _patience_s: float) -> str:
+        raise error
+
+    study = house.load()
+    (study.results_dir / "logs").mkdir(parents=True)
+    before = set(house.root.rglob("*"))
+    with pytest.raises(type(error)):
+        submit_once(study, cast(Any, SimpleNamespace(submit=refuse)), cast(Any, SimpleNamespace(name="slipway-small")), "0a1b2c3d")
+    assert len([path for path in set(house.root.rglob("*")) - before if path.is_file()]) == kept
 
 
 def test_nothing_is_left_to_do(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

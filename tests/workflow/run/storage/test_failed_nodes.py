@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from base.errors import SubmitError
+from base.errors import SubmitError, SubmitUnsure
 from base.seal import publish_sealed
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize
 from cluster.schedulers.slurm import plan_allocation
@@ -76,13 +76,13 @@ def test_in_one_allocation_other_nodes_come_first() -> None:
 class Asked:
     """In the place of a scheduler's JOBS: it refuses jobs that leave nodes out, if `full`."""
 
-    def __init__(self, *, full: bool) -> None:
-        self.full, self.sizes = full, list[JobSize]()
+    def __init__(self, *, full: bool, refusal: type[SubmitError] = SubmitError) -> None:
+        self.full, self.refusal, self.sizes = full, refusal, list[JobSize]()
 
     def submit(self, job: BatchJob, _patience_s: float) -> str:
         self.sizes.append(job.size)
         if self.full and job.size.exclude:
-            raise SubmitError("Requested node configuration is not available")
+            raise self.refusal("Requested node configuration is not available")
         return "7"
 
 
@@ -104,3 +104,13 @@ def test_a_run_s_next_job_asks_for_other_nodes_or_for_any_where_there_are_none(
     again = [()] if full else []
     assert [size.exclude for size in asked.sizes] == [("n2",), *again, ("n3",), *again, ()]
     assert ("no job without n2, where a-r1 failed before, so with any nodes" in capsys.readouterr().err) == full
+
+
+def test_a_job_that_may_be_in_the_queue_is_not_submitted_again(tmp_path: Path) -> None:
+    asked = Asked(full=True, refusal=SubmitUnsure)
+    submissions = Submissions.__new__(Submissions)
+    submissions.jobs, submissions._mark, submissions._directory = cast(Any, asked), "slipway=x", str(tmp_path)
+    submissions.watched = cast(Any, SimpleNamespace(lost={(RUN, "c-r1"): ("n3",)}))
+    with pytest.raises(SubmitUnsure):
+        submissions.submit(RUN, "c-r1", JobSize(nodes=1, minutes=1), "true")
+    assert [size.exclude for size in asked.sizes] == [("n3",)]
