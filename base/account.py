@@ -1,4 +1,5 @@
-"""Who we are on a machine that has no account for our number: a container that is started by `--user`, a directory service that is down.
+"""Names of users, and who we are on a machine that has no account for our number: in a container that is started by `--user`, or while a
+directory service is down.
 
 What then asks for the name of the user, as Snakemake and PyTorch do, ends with a KeyError, unless the environment tells it.
 """
@@ -15,6 +16,14 @@ from base.errors import ConfigError
 
 _NAMES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
 """Where Python looks for the name, in this order."""
+
+
+def user_name(uid: int) -> str:
+    """The name of a user as people know it, or `user 1005` where this machine knows none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def account_name() -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import pwd
 from pathlib import Path
+
+from base.account import user_name
 
 
 def obstacle(path: str) -> str | None:
@@ -16,12 +17,5 @@ def obstacle(path: str) -> str | None:
         except OSError:
             return None
         if not os.access(place, os.X_OK):
-            return f"{place} belongs to {_name(status.st_uid)} and has mode {status.st_mode & 0o7777:04o}"
+            return f"{place} belongs to {user_name(status.st_uid)} and has mode {status.st_mode & 0o7777:04o}"
     return None
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"

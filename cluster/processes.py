@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pwd
 import re
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from base.account import user_name
 from base.machine_files import machine_text
 from cluster.limits import CONTAINER_REMAINS_S, KILLED_CHILD_S
 
@@ -84,12 +84,9 @@ def _is_hidden(pid: int) -> bool:
 def owner_of(pid: int) -> str | None:
     """The name of the user whose process that is, or `user 1005`; None once it is gone, or where /proc hides it."""
     try:
-        uid = Path(f"/proc/{pid}").stat().st_uid
-        return pwd.getpwuid(uid).pw_name
+        return user_name(Path(f"/proc/{pid}").stat().st_uid)
     except OSError:
         return None
-    except KeyError:
-        return f"user {uid}"
 
 
 def boot_id() -> str:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import pwd
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from base.account import user_name
 from base.errors import AllocationError, SlipwayError
 from cluster import grants
 from cluster.schedulers import Scheduler
@@ -37,18 +37,10 @@ def take_nodes(run: PreparedRun, locks: NodeLocks) -> Allocation:
         what = "this machine" if among == count == 1 else f"{count} of {among} nodes of job {allocation.job_id}"
         logger.info("waiting for %s: %s", what, locks.signature() or "other runs have it")
         locks.take()
-    locks.sign(f"study {run.study} of {_user()}, process {os.getpid()} ({run.run_id})")
+    locks.sign(f"study {run.study} of {user_name(os.geteuid())}, process {os.getpid()} ({run.run_id})")
     if allocation.own_job or not locks.paths:
         return allocation
     return dataclasses.replace(allocation, nodes=tuple(allocation.nodes[index] for index in locks.taken))
-
-
-def _user() -> str:
-    """Who we are, for others; a number where this machine knows no name."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return f"user {os.geteuid()}"
 
 
 class Job:
