@@ -56,11 +56,12 @@ class Beats:
 
     def poll(self, now: float) -> None:
         """Take what was written since; any line is a beat."""
-        data = self._read()
+        read = self._read()
+        data = read or b""
         by = now if self._now is None else self._now()
         self._lines = []
         self._take_all(data, now)
-        to_the_end = len(data) < READ_BYTES
+        to_the_end = read is not None and len(read) < READ_BYTES
         steps = [
             StepLine(line.step, line.end_ns, line.seconds) for line in self._lines if line.step is not None and line.end_ns is not None
         ]
@@ -86,21 +87,22 @@ class Beats:
             if event is not None:
                 self._take(event)
 
-    def _read(self) -> bytes:
-        """What has been added; nothing while there is no file, or something that is none: that is said once, and counts as silence."""
+    def _read(self) -> bytes | None:
+        """What has been added; nothing while there is no file. None where it cannot be read, or something is there that is none: that is
+        said once, counts as silence, and nobody knows what was written by then."""
         try:
             descriptor = open_file(self._path)
+            try:
+                return os.pread(descriptor, READ_BYTES, self._offset)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             return b""
         except OSError as error:
             if self.problem is None:
                 self.problem = f"{self._path.name} cannot be read: {error.strerror}"
                 logger.error("%s", self.problem)
-            return b""
-        try:
-            return os.pread(descriptor, READ_BYTES, self._offset)
-        finally:
-            os.close(descriptor)
+            return None
 
     def _take(self, event: Event) -> None:
         kind = event["event"]
@@ -133,10 +135,9 @@ class Beats:
         middle = sorted(self._seconds)[len(self._seconds) // 2]
         return max(beat_s if self.phase == "train" else init_s, STEPS_IN_LIMIT * middle)
 
-    def next_look_s(self, now: float) -> float | None:
-        """In how many seconds its lines should be looked at again, for its window to be known as sharply as can be; None where none are to
-        be waited for."""
-        return None if self.stopped else self.window.next_look_s(now, self.step is not None)
+    def next_look_s(self, now: float) -> float:
+        """In how many seconds its lines should be looked at again, for its window to be known as sharply as can be."""
+        return self.window.next_look_s(now, self.step is not None)
 
     def silent_s(self, now: float) -> float:
         """Seconds since the last line."""

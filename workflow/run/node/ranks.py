@@ -185,11 +185,12 @@ class Ranks:
 
     def look(self, now: float) -> float | None:
         """Read the events that have come, between two times of `poll`; in how many seconds it should be done again, None: not at all."""
-        beats = [beats for watched in self.running() for beats in watched.beats.values()]
-        for rank in beats:
-            rank.poll(now)
-        telling = [rank for rank in beats if rank.phase is not None or rank.step is not None] or beats
-        return min((seconds for rank in telling if (seconds := rank.next_look_s(now)) is not None), default=None)
+        files = [beats for watched in self.running() for beats in watched.beats.values()]
+        for file in files:
+            file.poll(now)
+        growing = [file for file in files if not file.stopped]
+        telling = [file for file in growing if file.phase is not None or file.step is not None] or growing
+        return min((file.next_look_s(now) for file in telling), default=None)
 
     def running(self) -> list[Watched]:
         """Those that have not ended."""

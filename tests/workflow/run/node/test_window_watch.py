@@ -6,11 +6,14 @@ import json
 import math
 import random
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from workflow.run.node.beats import Beats
 from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
+from workflow.run.node.ranks import Ranks, Watched
 from workflow.run.node.window_watch import Line, WindowWatch
 from workflow.run.record.window_seen import CONFIRMED, WindowSeen, seen_warnings, window_seen
 
@@ -63,9 +66,7 @@ class Rank:
                     file.write(f"{lines.pop(0)[1]}\n")
             done = now + (0.0 if held_up is None else held_up.random() * most_s)
             beats.poll(now)
-            soon_s = beats.next_look_s(now)
-            assert soon_s is not None
-            now = done + soon_s + (0.0 if held_up is None else held_up.random() * most_s)
+            now = done + beats.next_look_s(now) + (0.0 if held_up is None else held_up.random() * most_s)
         with self.path.open("a") as file:
             file.writelines(f"{line}\n" for _, line in lines)
         done = now + 0.001
@@ -205,3 +206,29 @@ def test_a_line_of_several_steps_tells_where_the_window_begins() -> None:
     assert found is not None
     assert (found.first, found.last) == (10, 19)
     assert window_seen([(0, 10, 19, 10.0)], [found]) == {"rank": 0, "window_s": 10.0, "least_s": 0.0, "most_s": 1.1, "together_s": None}
+
+
+def test_a_look_that_could_read_nothing_says_nothing_of_when_lines_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "events-0.jsonl"
+    path.mkdir()
+    beats = Beats(path, 0.0, lambda: 6.0)
+    beats.poll(5.0)
+    assert beats.problem is not None
+    path.rmdir()
+    steps = [{"event": "step", "step": step, "seconds": 1.0, "samples": 1, "loss": 1.0, "measured": True} for step in range(2)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in [{"event": "phase", "phase": "train"}, *steps]))
+    beats.poll(6.0)
+    seen = beats.window.seen(0)
+    assert seen is not None
+    assert (seen.least_s, seen.most_s) == (0.0, 6.0)
+
+
+def test_who_has_told_nothing_yet_is_looked_at_when_the_others_have_stopped(tmp_path: Path) -> None:
+    stopped, silent = (Beats(tmp_path / f"events-{rank}.jsonl", 0.0) for rank in range(2))
+    (tmp_path / "events-0.jsonl").write_text('{"event": "phase", "phase": "train"}\n{"event": "run_stop"}\n')
+    ranks = Ranks.__new__(Ranks)
+    ranks.watched = [cast(Watched, SimpleNamespace(ended=False, beats={0: stopped, 1: silent}))]
+    assert ranks.look(1.0) == WINDOW_WAIT_S
+    assert stopped.stopped
+    ranks.watched = [cast(Watched, SimpleNamespace(ended=False, beats={0: stopped}))]
+    assert ranks.look(2.0) is None
