@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -67,6 +67,8 @@ class WatchedJobs:
         """Nodes that were lost, and recorded nothing."""
         self._lost_jobs, self._failed_jobs, self._ended_jobs = LostJobs(jobs, say), FailedJobs(jobs, say), EndedJobs(jobs, say)
         self._silent = False
+        self._away: set[str] = set()
+        """Directories that cannot be read."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="jobs", daemon=True)
         self._thread.start()
@@ -101,7 +103,7 @@ class WatchedJobs:
         self._tell_silence()
         with self._lock:
             watched = dict(self._watched)
-        files = files_of({job.directory for job, _ in watched.values()})
+        files = self._files({job.directory for job, _ in watched.values()})
         watched = {job_id: (job, what) for job_id, (job, what) in watched.items() if job.directory in files}
         view, now = self._queue.view(), time.monotonic()
         watched |= self._take_out_lost(view, watched)
@@ -185,6 +187,21 @@ class WatchedJobs:
             self._queue.ask_soon()
         self._ended(what, why)
 
+    def _files(self, directories: Set[str]) -> dict[str, set[str]]:
+        """What lies in PLACE of each. Storage that is away tells of no end: its directories are left out, which is said once."""
+        found: dict[str, set[str]] = {}
+        for directory in directories:
+            place = Path(directory, PLACE)
+            try:
+                found[directory] = set(os.listdir(place))
+            except FileNotFoundError:  # of a job that somebody else has submitted
+                found[directory] = set()
+            except OSError as error:
+                if directory not in self._away:
+                    self._say(f"{place} cannot be read ({error.strerror}); how the jobs there end is not known until it can be")
+        self._away = set(directories) - set(found)
+        return found
+
     def _tell_silence(self) -> None:
         """Once, when it begins and when it is over."""
         silent_s = self._queue.view().silent_s
@@ -201,15 +218,3 @@ def adopted(queued: QueuedJob, like: Submitted) -> Submitted:
     where = queued.directory or like.directory
     now = time.monotonic()
     return replace(like, job_id=queued.job_id, name=queued.name, directory=where, asked=now, code=None, gone=None, adopted=True)
-
-
-def files_of(directories: Iterable[str]) -> dict[str, set[str]]:
-    """What lies in PLACE of each. Storage that is away tells of no end: its directories are left out."""
-    found: dict[str, set[str]] = {}
-    for directory in directories:
-        with contextlib.suppress(OSError):
-            try:
-                found[directory] = set(os.listdir(Path(directory, PLACE)))
-            except FileNotFoundError:  # of a job that somebody else has submitted
-                found[directory] = set()
-    return found

@@ -176,3 +176,6 @@ def test_storage_that_is_away_says_nothing_of_its_jobs_and_all_of_others(one: Wa
     for _ in range(2):
         one.watched.look()
     assert one.ended == [("the run", None)]
+    (said,) = one.said
+    assert said.startswith(f"{tmp_path / 'away'}/")
+    assert "cannot be read (Not a directory)" in said
