@@ -94,10 +94,17 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
 
 
 def _made(directory: Path) -> tuple[Path, ...]:
-    """Make it; it and those above it that were not there, the deepest first."""
-    missing = [place for place in (directory, *directory.parents) if not place.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    return tuple(missing)
+    """Make it; it and those above it that we have made, and nobody else meanwhile, the deepest first."""
+    made: list[Path] = []
+    for place in reversed((directory, *directory.parents)):
+        try:
+            place.mkdir()
+        except OSError:  # not every file system says of one that is there that it exists
+            if not place.is_dir():
+                raise
+        else:
+            made.insert(0, place)
+    return tuple(made)
 
 
 def _remove(made: Sequence[Path]) -> None:
