@@ -55,12 +55,19 @@ class LimitedCall:
         self._chunks: list[bytes] = []
         self._ended = False
         self._reader, writer = os.pipe2(os.O_CLOEXEC)
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._reader)
-            _Telling.writer = writer if self.renewed else None
-            gc.disable()  # our garbage is not the child's: a destructor may wait for a thread that was not forked along, for ever
-            _answer(writer, function, arguments)
+        # Our garbage is not the child's: a destructor may wait for a thread that was not forked along, for ever. Off before the fork, since
+        # Python calls functions of modules in the child before it returns there.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                os.close(self._reader)
+                _Telling.writer = writer if self.renewed else None
+                _answer(writer, function, arguments)
+        finally:
+            if collects:
+                gc.enable()
         os.close(writer)
 
     def fileno(self) -> int:
