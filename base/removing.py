@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
+import shlex
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from base.account import user_name
+
+logger = logging.getLogger(__name__)
+
 TRIES: Final = 3
 """Somebody may add to it meanwhile, and some servers lose their place in a directory that shrinks."""
+MOST_SHOWN: Final = 4096
+"""Characters of the path of what stays."""
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -47,23 +55,53 @@ def remove_tree(path: Path) -> None:
                 return
 
 
+def remove_leftover(path: Path) -> str | None:
+    """Remove what nobody needs any more. Return None, or a sentence that names what stays and how it is removed. That is a warning in the
+    log and no error, because the next one's work must not depend on it."""
+    try:
+        remove_tree(path)
+    except OSError as error:
+        problem = why_left(path, error)
+        logger.warning("%s", problem)
+        return problem
+    return None
+
+
+def why_left(path: Path, error: OSError) -> str:
+    """Return a sentence that names what of `path` could not be removed, why, and what to type."""
+    left = Path(os.fsdecode(error.filename or path))
+    try:
+        owner = left.lstat().st_uid
+    except OSError:
+        owner = os.geteuid()
+    why, remove = str(error.strerror), f"rm -r {shlex.quote(str(path))}"
+    if owner != os.geteuid():
+        return f"{left} cannot be removed ({why}): it belongs to {user_name(owner)}, who can remove it, as root can: {remove}"
+    if error.errno == errno.EPERM:
+        unlock = f"chattr -R -f -ia {shlex.quote(str(path))}"
+        return f"{left} cannot be removed ({why}): `lsattr` shows the attribute that forbids it; as root: {unlock}; {remove}"
+    return f"{left} cannot be removed ({why}): when that is mended: {remove}"
+
+
 def _emptied(path: str) -> list[OSError]:
-    """Empty the directory; what could not be removed."""
+    """Empty the directory; what could not be removed, each with its path."""
     problems: list[OSError] = []
     current = _enter(path, None)
     try:
-        levels = [_level(path, current, problems)]
+        levels = [_Level(path, _identity(current))]
+        _unlink_files(current, levels, problems)
         while levels[-1].left or len(levels) > 1:
             if levels[-1].left:
                 name = levels[-1].left.pop()
                 try:
                     deeper = _enter(name, current)
                 except OSError as error:
-                    _note(error, problems)
+                    _note(error, levels, name, problems)
                     continue
                 os.close(current)
                 current = deeper
-                levels.append(_level(name, current, problems))
+                levels.append(_Level(name, _identity(current)))
+                _unlink_files(current, levels, problems)
             else:
                 done = levels.pop()
                 above = os.open("..", _DIRECTORY, dir_fd=current)
@@ -74,7 +112,7 @@ def _emptied(path: str) -> list[OSError]:
                 try:
                     os.rmdir(done.name, dir_fd=current)
                 except OSError as error:
-                    _note(error, problems)
+                    _note(error, levels, done.name, problems)
     finally:
         os.close(current)
     return problems
@@ -92,19 +130,17 @@ def _enter(name: str, above: int | None) -> int:
         os.close(handle)
 
 
-def _level(name: str, descriptor: int, problems: list[OSError]) -> _Level:
-    """After removing all in it that is not a directory."""
-    level = _Level(name, _identity(descriptor))
+def _unlink_files(descriptor: int, levels: list[_Level], problems: list[OSError]) -> None:
+    """Remove all in the last of `levels` that is not a directory, and list its directories."""
     with os.scandir(descriptor) as found:
         for entry in found:
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    level.left.append(entry.name)
+                    levels[-1].left.append(entry.name)
                 else:
                     os.unlink(entry.name, dir_fd=descriptor)
             except OSError as error:
-                _note(error, problems)
-    return level
+                _note(error, levels, entry.name, problems)
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
@@ -112,6 +148,7 @@ def _identity(descriptor: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _note(error: OSError, problems: list[OSError]) -> None:
-    if error.errno != errno.ENOENT:
-        problems.append(error)
+def _note(error: OSError, levels: list[_Level], name: str, problems: list[OSError]) -> None:
+    """Keep the first one: a program may have made very many, very deep."""
+    if error.errno != errno.ENOENT and not problems:
+        problems.append(OSError(error.errno, error.strerror, "/".join([*(level.name for level in levels), name])[:MOST_SHOWN]))

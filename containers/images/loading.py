@@ -18,6 +18,7 @@ from base.chunks import chunks_path
 from base.errors import ContainerError, StorageError
 from base.publish import publish_file
 from base.refusals import DISK_FULL, STORAGE_FAILS
+from base.removing import remove_leftover
 from containers.engines import STORES
 from containers.images import trees
 from containers.images.archiving import not_as_archived
@@ -25,7 +26,7 @@ from containers.images.commands import demand, find, load_argv, root_argv
 from containers.images.locks import locked
 from containers.images.marks import forget, is_checked, mark_used, our_tag, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
-from containers.images.parts import parts_of, remove_part
+from containers.images.parts import parts_of
 from containers.images.pinning import by_digest, pin
 from containers.images.space import copy_hashed, hash_file, not_enough, require
 from containers.images.streams import feed_decompressed
@@ -62,7 +63,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
     with locked(lock, _doing(image), limit_s, bringing.wait if copy is None else _silent):
         if not _is_here(entry, engine, place):
             for part in parts_of(place, image.short):
-                remove_part(part)  # of a load that was killed: we hold its lock
+                remove_leftover(part)  # of a load that was killed: we hold its lock
             _fetch(entry, archive, engine, place, copy, bringing.moved)
         _use(entry, engine, place)
     return image.image_id
@@ -175,7 +176,7 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: 
         raise kind(f"{doing}: {error.strerror}: {error.filename or archive}") from error
     finally:
         for left in (part, unpacked):
-            remove_part(left)
+            remove_leftover(left)
 
 
 def _link(file: Path, name: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from base.command import last_lines
 from base.errors import ContainerError
+from base.removing import remove_leftover
 from base.units import parse_size
 from containers.engines import STORES
 from containers.images import trees
@@ -21,7 +22,7 @@ from containers.images.commands import ask, demand
 from containers.images.files import FILE_ENGINES, suffix_of
 from containers.images.locks import locked
 from containers.images.marks import forget, last_used, our_repository, tree_of
-from containers.images.parts import parts_of, remove_part, short_of
+from containers.images.parts import parts_of, short_of
 from containers.limits import IMAGE_LIST_S, IMAGE_REMOVE_S, IMAGE_UNUSED_S
 
 
@@ -113,20 +114,20 @@ def _remove_file(image: LoadedImage, engine: str, place: Path) -> str | None:
         return "a container runs in what is unpacked of it"
     for tree in unpacked:
         trees.remove(tree)
-    Path(image.handle).unlink(missing_ok=True)
-    for other in _alike(engine):
-        forget(place, image.short, other)
-    return None
+    problem = remove_leftover(Path(image.handle))
+    if problem is None:
+        for other in _alike(engine):
+            forget(place, image.short, other)
+    return problem
 
 
-def reap_parts(cache: Path, *, act: bool) -> list[Path]:
-    """Copies of archives that killed loads have left; removed, if `act`. Whose lock is held, that is being written."""
+def reap_parts(cache: Path, *, act: bool) -> list[tuple[Path, str | None]]:
+    """Remove, if `act`, the copies of archives that killed loads have left; each with None, or why it stays. Whose lock is held, that is
+    being written."""
     found = []
     for part in parts_of(cache / "images"):
         with contextlib.suppress(ContainerError), locked(part.with_name(f"{short_of(part)}.lock"), f"remove {part}", 0.0):
-            if act:
-                remove_part(part)
-            found.append(part)
+            found.append((part, remove_leftover(part) if act else None))
     return found
 
 

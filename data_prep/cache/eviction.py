@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from base.errors import StagingError
 from data_prep.cache.holder import is_alive
 from data_prep.cache.layout import HIDDEN, Cache, part_of
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
 from data_prep.cache.stored import allocated_bytes, changed_at, dataset_of, entry_bytes, last_used, names, remove_entry
 
+logger = logging.getLogger(__name__)
+
 
 def evict(cache: Cache, need_bytes: int, keep: str | None = None) -> list[str]:
     """Remove what nobody uses, left-over copies first, then least recently used, until `need_bytes` are freed. Returns the names removed.
 
-    What is leased, locked, not ours, or named `keep` stays. Frees less where there is no more.
+    What is leased, locked, not ours, or named `keep` stays, and what cannot be removed. Frees less where there is no more.
     """
     removed = []
     for path, num_bytes in evictable(cache, keep):
@@ -24,8 +28,7 @@ def evict(cache: Cache, need_bytes: int, keep: str | None = None) -> list[str]:
             break
         name = dataset_of(path)
         with Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
-            if path.exists() and lock.try_acquire() and not live_leases(cache, name):
-                remove_entry(cache, path)
+            if path.exists() and lock.try_acquire() and not live_leases(cache, name) and _is_removed(cache, path):
                 removed.append(path.name)
                 need_bytes -= num_bytes
     return removed
@@ -61,7 +64,17 @@ def sweep(cache: Cache, name: str) -> None:
         if match is None or match[1] != name or (match[3] is not None and not is_left_over(cache, path)):
             continue
         if path != part_of(cache, name) or (cache.datasets / name).exists():
-            remove_entry(cache, path)
+            _is_removed(cache, path)
+
+
+def _is_removed(cache: Cache, path: Path) -> bool:
+    """Remove an entry that nobody needs; where that cannot be done, log why and return False."""
+    try:
+        remove_entry(cache, path)
+    except StagingError as error:
+        logger.warning("%s", error)
+        return False
+    return True
 
 
 def _is_locked(cache: Cache, name: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from base.errors import LeaseError
 from base.jsonfile import canonical_json
 from base.publish import publish
+from base.removing import remove_leftover
 from data_prep.cache.holder import describe, is_alive
 from data_prep.cache.layout import Cache, dataset_name
 from data_prep.cache.lock import Lock
@@ -58,7 +59,8 @@ def write_lease(cache: Cache, name: str, holder: Mapping[str, Any]) -> str:
 
 
 def live_leases(cache: Cache, name: str) -> list[Lease]:
-    """Those whose holder lives, or may live; the others are removed. An unreadable lease counts: only its holder knows what it was."""
+    """Those whose holder lives, or may live; the others are removed, as far as they can be. An unreadable lease counts: only its holder
+    knows what it was."""
     found = []
     for path in sorted((cache.leases / name).glob("[0-9a-f]*.json")):
         if not path.exists():
@@ -67,7 +69,7 @@ def live_leases(cache: Cache, name: str) -> list[Lease]:
         if is_alive(holder):
             found.append(Lease(id=f"{name}/{path.stem}", dataset=name, holder=holder))
         else:
-            path.unlink(missing_ok=True)
+            remove_leftover(path)
     return found
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from base.errors import StagingError
 from base.foreign import whole
 from base.jsonfile import canonical_json, read_content, read_json
-from base.publish import move_directory, publish, remove_tree
+from base.publish import move_directory, publish
+from base.removing import remove_tree, why_left
 from data_prep.cache.layout import DATASET, HIDDEN, Cache, mark_of
 from data_prep.file_set import FileSet, parse_file_set
 from data_prep.manifest import FILE_NAME, MAX_BYTES
@@ -78,7 +79,6 @@ def remove_entry(cache: Cache, path: Path) -> None:
     """Take an entry out of sight by one rename, then delete it: a kill in between leaves only a `.gone` that the next eviction removes."""
     is_gone = ".gone-" in path.name
     gone = path if is_gone else path.parent / f".{dataset_of(path)}.gone-{secrets.token_hex(4)}"
-    owner = path.lstat().st_uid
     try:
         if not stat.S_ISDIR(path.lstat().st_mode):
             path.unlink()  # a link: what it names is not ours to remove
@@ -87,7 +87,7 @@ def remove_entry(cache: Cache, path: Path) -> None:
             move_directory(path, gone)
         remove_tree(gone)
     except OSError as error:
-        raise StagingError(f"{path} cannot be removed ({error.strerror}): it belongs to uid {owner}") from error
+        raise StagingError(why_left(gone if gone.exists() else path, error)) from error
     (cache.used / f"{path.name}.json").unlink(missing_ok=True)
     mark_of(cache, path.name).unlink(missing_ok=True)
 

@@ -18,6 +18,7 @@ from base.jsonfile import json_text, parse_json, publish_json
 from base.limited import call_limited
 from base.lock import has_name, try_lock
 from base.publish import part_path, publish_in, remove_tree
+from base.removing import remove_leftover
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
 from data_prep.push.copy import AS_THEY_ARE, Naming, push_files
@@ -30,7 +31,7 @@ MAX_BYTES = 1 << 20
 MOST_REASON = 4000
 _OTHERS_WRITE = 0o022
 
-Remove = Callable[[Path], None]
+Remove = Callable[[Path], object]
 Check = Callable[[Path], None]
 """Raises an error of the tree where a result has no business at this path. Called in the child that pushes: it may read storage."""
 
@@ -66,7 +67,7 @@ def keep_pending(
         publish_in(room, run_dir / NAME, json_text(note))
 
 
-def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0, remove: Remove = remove_tree) -> list[Delivery]:
+def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0, remove: Remove = remove_leftover) -> list[Delivery]:
     """Push every waiting result of this user on this node, each in a child process that is given up when no byte has moved for
     `timeout_s`; what was delivered leaves the cache by `remove`. `check` says where a result may go.
 

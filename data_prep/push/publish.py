@@ -13,6 +13,7 @@ from base.errors import DatasetError, PushError, StorageError
 from base.jsonfile import canonical_json
 from base.limited import moved
 from base.publish import publish_directory, remove_tree
+from base.removing import remove_leftover
 from base.units import some
 from data_prep.hashing import hash_file
 
@@ -51,7 +52,7 @@ def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, Any]], target
             _compare(wanted, target_dir)
             return False
         for left_over in target_dir.parent.glob(f".{target_dir.name}.part-*"):
-            remove_tree(left_over)
+            remove_leftover(left_over)
     except OSError as error:
         raise StorageError(f"{target_dir} cannot be published: {error.strerror}: {error.filename}; the result stays on the node") from error
     return True

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from base.errors import ContainerError, PushError
+from base.errors import ContainerError, PushError, SlipwayError, StorageError
 from base.logs import private_umask
 from base.units import counted, format_duration, format_size
 from containers.engines import in_container
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = False) -> None:
     """Say what there is, and do what is asked: deliver, remove; with `images` that is about images alone. Raises PushError when something
-    could not be delivered, ContainerError when a container could not be removed, or when the engine does not answer."""
+    could not be delivered, ContainerError when a container could not be removed, or when the engine does not answer, StorageError when a
+    file could not be removed."""
     site, chosen = load_site(site_name), chosen_site(site_name, os.environ)
     private_umask(group=site.shared == "group")
     if images:
@@ -38,9 +39,9 @@ def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = Fa
         if problems:
             raise problems[0]
         return
-    failures = list(_containers(site, remove_dead)) if remove_dead or not push else []
+    failures: list[SlipwayError] = []
     if remove_dead or not push:
-        _work_directories(site, remove_dead)
+        failures = [*_containers(site, remove_dead), *_work_directories(site, remove_dead)]
     if push:
         _push(site, chosen)
     elif not remove_dead:
@@ -51,16 +52,22 @@ def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = Fa
         raise failures[0]
 
 
-def _work_directories(site: Site, act: bool) -> None:
-    """Of runs whose node program is gone, and the leases of datasets that go with them."""
+def _work_directories(site: Site, act: bool) -> Iterator[StorageError]:
+    """A line per work directory of a run whose node program is gone; what could not be removed. The leases of datasets go with them."""
     for cache in caches_here(site):
-        for name in sweep(cache / "runs", act=act):
-            show.line(f"work directory {name}: {'removed' if act else 'would be removed by --remove'}: its run is dead")
+        for name, problem in sweep(cache / "runs", act=act).items():
+            show.line(f"work directory {name}: {_removed(problem, act)}: its run is dead")
+            if problem is not None:
+                yield StorageError(f"work directory {name} stays: {problem}")
         if act:
             list_cache(cache, group=site.shared == "group")  # looking at a lease drops it where its holder is gone
 
 
-def _images(site: Site, act: bool) -> Iterator[ContainerError]:
+def _removed(problem: str | None, act: bool) -> str:
+    return "would be removed by --remove" if not act else "removed" if problem is None else "stays"
+
+
+def _images(site: Site, act: bool) -> Iterator[SlipwayError]:
     """A line per image of ours that was not used lately, in every engine that is here; those that stay, with why. An engine that does not
     answer matters where it is the site's."""
     from containers.images.files import FILE_ENGINES
@@ -79,8 +86,10 @@ def _images(site: Site, act: bool) -> Iterator[ContainerError]:
         for image, why in found:
             show.line(_described_image(image, why, act))
         show.line(f"{engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {IMAGE_UNUSED_S / 86400:g} days")
-    for part in reap_parts(cache, act=act):
-        show.line(f"{part}, half an archive: {'removed' if act else 'would be removed by --remove'}: its load was killed")
+    for part, problem in reap_parts(cache, act=act):
+        show.line(f"{part}, half an archive: {_removed(problem, act)}: its load was killed")
+        if problem is not None:
+            yield StorageError(problem)
 
 
 def _described_image(image: LoadedImage, why: str | None, act: bool) -> str:

@@ -25,6 +25,7 @@ from base.errors import Cancelled, Preempted, PushError, SlipwayError
 from base.lock import LockFile
 from base.logs import configure, private_umask
 from base.publish import move_directory, part_path, publish, remove_tree
+from base.removing import remove_leftover
 from base.units import format_duration
 from base.userpath import expanded_path
 from cluster import processes
@@ -107,8 +108,7 @@ def sweep(sessions: Path, own: str) -> None:
         if lock_path.name == f"{own}{HELD}":
             continue
         with contextlib.suppress(OSError), LockFile(lock_path, trusted=True) as lock:
-            if lock.try_take():
-                remove_tree(sessions / lock_path.name.removesuffix(HELD))
+            if lock.try_take() and remove_leftover(sessions / lock_path.name.removesuffix(HELD)) is None:
                 lock_path.unlink(missing_ok=True)
 
 

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from data_prep.cache.lease import live_leases, release, release_all, write_lease
 from data_prep.cache.lock import Lock
 from data_prep.staging import StageOptions, stage
 from tests.data_prep.reader.small import random_dataset
-from tests.data_prep.staging.disks import idle_process
+from tests.data_prep.staging.disks import idle_process, immutable
 
 QUICK = StageOptions(stall_s=0.05, patience_s=0.0)
 
@@ -254,16 +252,26 @@ def test_a_cache_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(shutil.which("chattr") is None, reason="needs chattr to make a directory refuse")
 def test_a_cache_that_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
     name, cache = staged(tmp_path), tmp_path / "cache"
-    if subprocess.run(["chattr", "+i", cache / "leases"], capture_output=True, check=False).returncode:
-        pytest.skip("chattr does not work here")
-    try:
-        with pytest.raises(StagingError, match=r"cannot be used: Operation not permitted: .*; mend that"):
-            stage(tmp_path / "storage" / name, cache, holder=this_process(), options=QUICK)
-    finally:
-        subprocess.run(["chattr", "-i", cache / "leases"], check=True)
+    refused = pytest.raises(StagingError, match=r"cannot be used: Operation not permitted: .*; mend that")
+    with immutable(cache / "leases"), refused:
+        stage(tmp_path / "storage" / name, cache, holder=this_process(), options=QUICK)
+
+
+@pytest.mark.processes
+def test_an_entry_that_cannot_be_removed_keeps_no_other_from_eviction(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = open_cache(tmp_path / "cache")
+    left = cache.datasets / ".a-0123456789ab.gone-00000000"
+    (left / "shard").mkdir(parents=True)
+    name = staged(tmp_path)
+    with immutable(left / "shard"):
+        sweep(cache, "a-0123456789ab")
+        assert evict(cache, 20_000) == [name]
+        assert f"{left}/shard cannot be removed (Operation not permitted): `lsattr` shows" in caplog.text
+        assert f"chattr -R -f -ia {left}; rm -r {left}" in caplog.text
+    sweep(cache, "a-0123456789ab")
+    assert list(cache.datasets.iterdir()) == []
 
 
 def test_a_list_of_nothing_makes_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -93,6 +94,18 @@ def ext4(directory: Path, num_bytes: int = 64 << 20) -> Iterator[Disk]:
         yield disk
     finally:
         disk.remove()
+
+
+@contextmanager
+def immutable(path: Path) -> Iterator[None]:
+    """A file or directory that not even root can remove. Skips the test where there is no such attribute."""
+    chattr = shutil.which("chattr", path="/usr/bin:/bin:/usr/sbin:/sbin")  # PATH may be the test's own
+    if chattr is None or subprocess.run([chattr, "+i", path], capture_output=True, check=False).returncode:
+        pytest.skip("chattr does not work here")
+    try:
+        yield
+    finally:
+        subprocess.run([chattr, "-i", path], check=True)
 
 
 @contextmanager

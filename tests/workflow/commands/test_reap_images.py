@@ -1,4 +1,4 @@
-"""`slipway reap --images` on a node whose engine is apptainer: what is listed, what goes, what stays. With daemons: tests/slurm."""
+"""`slipway reap` on a node whose engine is apptainer: what is listed, what goes, what stays. With daemons: tests/slurm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from containers.images.archiving import archive
 from containers.images.loading import load
 from containers.images.locks import locked
 from containers.images.pinning import pin
+from tests.data_prep.staging.disks import immutable
 from tests.workflow.commands.conftest import House
+from workflow.run.node.work_locks import hold
 
 DAY_S = 86400.0
 
@@ -83,3 +85,23 @@ def test_an_engine_that_does_not_answer_is_named_and_matters_where_it_is_the_sit
     said = house("reap", "--images")
     assert said.code == 16
     assert "Cannot connect to the Docker daemon" in said.err
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("engine")
+def test_what_cannot_be_removed_is_named_and_all_else_goes(house: House) -> None:
+    runs = house.root / "cache" / "local-0" / "runs"
+    for name in ("one", "two", "three"):
+        (runs / name / "out").mkdir(parents=True)
+        hold(runs / name).close()
+    with immutable(runs / "two" / "out"):
+        said = house("reap", "--remove")
+        assert (said.code, "Traceback" in said.err) == (22, False)
+        assert [path.name for path in runs.iterdir() if path.is_dir()] == ["two"]
+        for name, end in (("one", "removed"), ("three", "removed"), ("two", "stays")):
+            assert f"work directory {name}: {end}: its run is dead" in said.out
+        assert f"work directory two stays: {runs}/two/out cannot be removed (Operation not permitted)" in said.err
+        assert f"chattr -R -f -ia {runs}/two; rm -r {runs}/two" in said.err
+        assert "two: would be removed by --remove" in house("reap").out
+    assert house("reap", "--remove").code == 0
+    assert list(runs.iterdir()) == []

@@ -635,7 +635,7 @@ def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_deliv
         (node,) = world.cache.glob("local-0")
         assert (node / "filler").stat().st_size > 1 << 20
         assert len(list(node.glob("runs/*/pending.json"))) == 1
-        assert sweep(node / "runs") == []
+        assert sweep(node / "runs") == {}
         (world.run_dir(run_id) / "attempts").unlink()
         (delivery,) = deliver(node, world.storage)
         assert delivery.delivered, delivery.message

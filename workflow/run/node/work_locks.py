@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from base.lock import LockFile, has_name, try_lock
-from base.publish import remove_tree
+from base.removing import remove_leftover
 from base.untrusted import NEVER_FOLLOW
 
 PENDING: Final = "pending.json"
@@ -28,20 +28,28 @@ def hold(directory: Path) -> LockFile:
     return lock
 
 
-def remove_delivered(directory: Path, remove: Callable[[Path], None] = remove_tree) -> None:
-    """Take away a work directory that waited for storage. Its lock is there until all of it is gone: what a kill leaves is swept."""
+def remove_delivered(directory: Path, remove: Callable[[Path], str | None] = remove_leftover) -> None:
+    """Remove a work directory that waited for storage. Its lock stays until all of it is gone: what a kill leaves is swept."""
     lock = hold(directory)
     (directory / PENDING).unlink(missing_ok=True)
-    remove(directory)
-    lock.remove()
+    remove_held(directory, lock, remove)
 
 
-def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool = True) -> list[str]:
-    """Remove the work directories of ours in `runs` in which nobody is at work, but for those that wait for storage; their names.
+def remove_held(directory: Path, lock: LockFile, remove: Callable[[Path], str | None] = remove_leftover) -> None:
+    """Remove a work directory whose lock we have. The lock's file stays where something of the directory does, for the next sweep."""
+    if remove(directory) is None:
+        lock.remove()
+    else:
+        lock.close()
+
+
+def sweep(runs: Path, remove: Callable[[Path], str | None] = remove_leftover, *, act: bool = True) -> dict[str, str | None]:
+    """Remove the work directories of ours in `runs` in which nobody is at work, but for those that wait for storage. Return their names,
+    each with None, or with why something of it stays: that keeps nobody from working there.
 
     Without `act` nothing is removed.
     """
-    swept = []
+    swept: dict[str, str | None] = {}
     directories = {_lock_of(path): path for path in runs.glob("[!.]*") if path.is_dir()}
     for path in sorted(runs.glob(".*.lock")):
         directory = directories.get(path)
@@ -52,12 +60,11 @@ def sweep(runs: Path, remove: Callable[[Path], None] = remove_tree, *, act: bool
         try:
             if not (_is_ours(descriptor) and try_lock(descriptor) and has_name(descriptor, path)):
                 continue
+            problem = None
             if directory is not None and not (directory / PENDING).exists():
-                if act:
-                    remove(directory)
-                swept.append(directory.name)
-            if act:
-                path.unlink(missing_ok=True)
+                problem = swept[directory.name] = remove(directory) if act else None
+            if act and problem is None:
+                remove_leftover(path)
         finally:
             os.close(descriptor)
     return swept

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from base.errors import RecordError, StagingError
 from base.jsonfile import json_text, publish_json, read_json
 from base.lock import LockFile
-from base.publish import publish_in, remove_tree, reserve
+from base.publish import publish_in, reserve
 from base.rooms import ROOMS
 from base.seal import sealed_text
 from base.trusted import trusted_directory
@@ -36,7 +36,7 @@ from base.userpath import expanded_path
 from containers.program_folder import changes, copy
 from containers.spec import Paths
 from workflow.run.link.orders import Pending, Plan
-from workflow.run.node.work_locks import PENDING, hold, sweep
+from workflow.run.node.work_locks import PENDING, hold, remove_held, sweep
 from workflow.run.plan import CellDocument
 from workflow.run.record.watcher_file import file_name
 from workflow.run.storage.results import ENDED, RECORD
@@ -138,8 +138,9 @@ class WorkDirectory:
         """Make it, after removing what dead attempts have left here: those whose lock is free. `run_dir`, the run's directory on storage,
         is noted in it: the one thing that tells whose it is. `cell`: None where a dataset alone is staged."""
         trusted_directory(self.path.parent, group=True)  # the cache itself was looked at when the dataset came
-        for name in sweep(self.path.parent):
-            logger.info("removed %s, which a dead attempt has left", name)
+        for name, problem in sweep(self.path.parent).items():
+            if problem is None:
+                logger.info("removed %s, which a dead attempt has left", name)
         self._lock = hold(self.path)
         self.path.mkdir()
         publish_json(self.path / OWNER, {"run_dir": run_dir, "attempt": None if cell is None else cell.attempt})
@@ -239,7 +240,9 @@ class WorkDirectory:
         if not self.out.is_dir() or self.out.is_symlink():
             self._make_out()
         keep_pending(self.path, Path(pending.target), pending.reason, own=self.own.name, room=self.room / PENDING, naming=naming)
-        self._let_go()
+        if self._lock is not None:
+            self._lock.remove()
+            self._lock = None
 
     def _make_out(self) -> None:
         """A program has removed `out`, or exchanged it: only a directory is delivered, be it an empty one, with what is ours beside it."""
@@ -249,10 +252,6 @@ class WorkDirectory:
 
     def remove(self) -> None:
         """Take it away."""
-        remove_tree(self.path)
-        self._let_go()
-
-    def _let_go(self) -> None:
         if self._lock is not None:
-            self._lock.remove()
+            remove_held(self.path, self._lock)
             self._lock = None

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from base.errors import PushError, RecordError
 from base.jsonfile import read_json
-from base.publish import remove_tree
+from base.removing import remove_leftover
 from base.seal import publish_sealed, read_sealed, sealed_text
 from base.typed import read_as
 from workflow.run.record.ended_note import EndedNote, EndingNote
@@ -50,7 +50,7 @@ def complete_delivered(run_dir: Path) -> dict[int, str]:
         if _is_result(directory):
             said.pop(number, None)
             for part in _parts(directory):
-                remove_tree(part)
+                remove_leftover(part)
     return said
 
 
@@ -69,7 +69,7 @@ def _completed(run_dir: Path, directory: Path) -> str:
     publish_sealed(directory / RECORD, record)
     for part in _parts(directory):
         if int(part.name.rpartition("-")[2]) in delivered:
-            remove_tree(part)
+            remove_leftover(part)
     if missing:
         shown = ", ".join(map(str, missing[:MOST_SHOWN]))
         return f"files of other nodes are missing (node {shown}): deliver there too; until then it is no result"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from base.logs import private_umask
-from base.publish import remove_tree
+from base.removing import remove_leftover
 from cluster import processes
 from cluster.holding import holder_of
 from cluster.schedulers import SCHEDULERS, get_scheduler, holder_alive
@@ -91,7 +91,7 @@ def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> lea
 def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
     """What the dead holder left: half-pushed attempts on storage, processes of its attempt on this machine."""
     for part in (run_dir / "attempts").glob(".*.part-*"):
-        remove_tree(part)
+        remove_leftover(part)
     if dead.holder.boot_id == processes.boot_id():
         theirs = attempt_tag(run_id, dead.attempt, where_and_who(run_dir, dead.token))
         left = processes.tagged(TAG, lambda tag: tag == theirs)

@@ -13,6 +13,7 @@ import pytest
 
 from base.jsonfile import json_text
 from data_prep.push import Naming, deliver_pending
+from tests.data_prep.staging.disks import immutable
 from tests.workflow.run.cells import document
 from tests.workflow.run.record.test_machine_load import node
 from workflow.run.link.orders import Pending
@@ -67,8 +68,43 @@ def test_what_a_killed_delivery_left_is_swept(tmp_path: Path) -> None:
         os._exit(1)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     assert [path.name for path in left.iterdir()] == ["events-0.jsonl"]
-    assert sweep(tmp_path) == ["one"]
+    assert sweep(tmp_path) == {"one": None}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.processes
+def test_what_cannot_be_removed_stops_no_later_run_and_is_removed_once_it_can_be(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    runs = tmp_path / "runs"
+    WorkDirectory(tmp_path, "one").create("/results/runs/one", None)
+    for name in ("two", "three"):
+        (runs / name).mkdir()
+        hold(runs / name).close()
+    file = runs / "two" / "file"
+    file.touch()
+    with immutable(file):
+        WorkDirectory(tmp_path, "four").create("/results/runs/four", None)
+        assert caplog.text.count(f"{file} cannot be removed (Operation not permitted): ") == 1
+        assert sorted(path.name for path in runs.iterdir() if path.is_dir()) == ["four", "one", "two"]
+        (problem,) = sweep(runs).values()
+        assert problem is not None
+        assert problem.endswith(f"as root: chattr -R -f -ia {runs / 'two'}; rm -r {runs / 'two'}")
+    assert sweep(runs) == {"two": None}
+
+
+@pytest.mark.processes
+def test_a_delivered_result_that_cannot_be_removed_is_delivered_and_swept_later(tmp_path: Path) -> None:
+    waiting, later = (WorkDirectory(tmp_path, f"{name}-r1-a1-4567") for name in ("one", "two"))
+    for directory in (waiting, later):
+        directory.create("/results/runs/one-r1", document())
+        target = tmp_path / "storage" / directory.path.name
+        directory.keep(Pending(target=str(target), reason="storage is away", record=None, ended=None), Naming())
+    with immutable(waiting.path / "cell.json"):
+        deliveries = deliver_pending(tmp_path, lambda _target: None, remove=remove_delivered)
+        assert [delivery.delivered for delivery in deliveries] == [True, True]
+        assert deliver_pending(tmp_path, lambda _target: None) == []
+        assert waiting.path.is_dir()
+    assert sweep(tmp_path / "runs") == {waiting.path.name: None}
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_what_was_delivered_goes_with_its_lock(tmp_path: Path) -> None:
@@ -85,7 +121,7 @@ def test_what_has_the_name_of_a_lock_and_is_none_holds_nobody_up(tmp_path: Path,
     make = {"a pipe": os.mkfifo, "a link": lambda path: path.symlink_to(tmp_path / "precious"), "a directory": Path.mkdir}
     (tmp_path / "precious").write_text("1")
     make[planted](lock)
-    assert sweep(tmp_path) == []
+    assert sweep(tmp_path) == {}
     assert (tmp_path / "one").is_dir()
     assert (tmp_path / "precious").read_text() == "1"
 
@@ -95,7 +131,7 @@ def test_our_own_and_what_waits_for_storage_stay(tmp_path: Path) -> None:
     for directory in (ours, waiting):
         directory.create(f"/results/runs/{directory.path.name[:6]}", None)
     waiting.keep(Pending(target=str(tmp_path / "target"), reason="storage is away", record=None, ended=None), Naming())
-    assert sweep(tmp_path / "runs") == []
+    assert sweep(tmp_path / "runs") == {}
     assert ours.exists()
     assert waiting.exists()
     ours.remove()
@@ -124,10 +160,10 @@ def test_what_waits_is_kept_whatever_became_of_out(tmp_path: Path, became: str) 
 
 def test_a_lock_without_its_directory_goes(tmp_path: Path) -> None:
     hold(tmp_path / "one").close()
-    assert sweep(tmp_path) == []
+    assert sweep(tmp_path) == {}
     assert list(tmp_path.iterdir()) == []
     held = hold(tmp_path / "two")
-    assert sweep(tmp_path) == []
+    assert sweep(tmp_path) == {}
     held.remove()
     assert list(tmp_path.iterdir()) == []
 
@@ -142,7 +178,7 @@ def test_a_kill_in_the_middle_of_a_sweep_loses_nothing(tmp_path: Path) -> None:
     try:
         sweep(tmp_path, die)
     except KeyboardInterrupt:
-        assert sweep(tmp_path) == ["one"]
+        assert sweep(tmp_path) == {"one": None}
     assert list(tmp_path.iterdir()) == []
 
 
