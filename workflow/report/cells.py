@@ -146,6 +146,8 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         *[expression.mean().alias(f"{name}.mean") for name, expression in logs.items()],
         *[expression.var().alias(f"{name}.variance") for name, expression in logs.items()],
         *[expression.count().alias(f"{name}.n") for name, expression in logs.items()],
+        pl.col("repeat").filter("measured").alias("blocks"),
+        logs["rate_per_s"].alias("rates"),
         *[pl.col(name).filter("ended_well").mean() for name in MEANS],
         input_wait.filter("measured").mean().alias("input_wait_ratio"),
         *[pl.col(name).filter("ended_well").drop_nulls().unique() for name in DISTINCT],
@@ -178,7 +180,7 @@ def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:
     return CellResult(
         **{name: row[name] for name in _TAKEN},
         keys=keys,
-        rate=_sample(row, "rate_per_s"),
+        rate=_sample(row, "rate_per_s", tuple(sorted(zip(row["blocks"], row["rates"], strict=True)))),
         step=_sample(row, "step_p50_s"),
         p95=_sample(row, "step_p95_s"),
         means={name: row[name] for name in MEANS},
@@ -189,9 +191,9 @@ def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:
     )
 
 
-def _sample(row: Mapping[str, Any], name: str) -> LogSample | None:
+def _sample(row: Mapping[str, Any], name: str, by_block: tuple[tuple[int, float], ...] = ()) -> LogSample | None:
     n = row[f"{name}.n"]
-    return LogSample(n=n, mean=row[f"{name}.mean"], variance=row[f"{name}.variance"] or 0.0) if n else None
+    return LogSample(n=n, mean=row[f"{name}.mean"], variance=row[f"{name}.variance"] or 0.0, by_block=by_block) if n else None
 
 
 def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:

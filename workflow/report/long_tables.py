@@ -49,7 +49,7 @@ SCALING: Final = (
         "tokens_per_s_high",
         "window_s",
     ),
-    *("partner", "speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high", "reason"),
+    *("partner", "speedup", "speedup_low", "speedup_high", "efficiency", "efficiency_low", "efficiency_high", "interval", "reason"),
 )
 
 
@@ -130,13 +130,14 @@ def short(value: str | None) -> str | None:
 
 def scaling(analysis: Analysis) -> Table:
     """Every comparison, weak and strong, with its partner: what the other tables are made from, for programs to read."""
-    words = {*WORDS, "source", "cell", "hardware", "scaling", "partner", "reason"}
+    words = {*WORDS, "source", "cell", "hardware", "scaling", "partner", "interval", "reason"}
     arguments = sorted({name for comparison in analysis.comparisons for name in comparison.cell.keys.get("args") or ()})
     columns = [Column(key=name, title=name.replace("_", " "), number=name not in words) for name in SCALING]
     return Table(
         name="scaling",
         title="Every comparison",
-        caption="Weak: the baseline has the same batch per process. Strong: the same global batch. low, high: 95 % confidence interval.",
+        caption="Weak: the baseline has the same batch per process. Strong: the same global batch. low, high: 95 % confidence interval; "
+        "interval: how that of the ratio was made, from differences within each repeat (paired) or by Welch.",
         columns=(*columns, *(Column(key=f"{ARGS}{name}", title=f"{ARGS}{name}") for name in arguments)),
         rows=tuple((*_comparison(one), *_arguments(one.cell.keys, arguments)) for one in analysis.comparisons),
     )
@@ -168,8 +169,14 @@ def _comparison(comparison: Comparison) -> tuple[Value, ...]:
         text(partner.cell_id if partner else None),
         *_three(comparison.speedup, marks=comparison.marks),
         *_three(comparison.efficiency, marks=comparison.marks, as_percent=True),
+        text(_interval_method(comparison.speedup)),
         text(comparison.reason),
     )
+
+
+def _interval_method(ratio: Estimate | None) -> str | None:
+    """Return how the interval of a ratio was made; None where it has none."""
+    return None if ratio is None or ratio.low is None else "paired" if ratio.paired else "welch"
 
 
 def _three(estimate: Estimate | None, marks: frozenset[str] = frozenset(), *, as_percent: bool = False) -> tuple[Value, Value, Value]:

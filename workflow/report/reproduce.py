@@ -15,6 +15,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.provenance import Block
 from workflow.report.reproduce_programs import programs_block
 from workflow.report.sources import Source
+from workflow.report.tables import interval_text
 from workflow.study.paths import STUDY_SOURCE
 from workflow.study.site import KEYS_OF_FILE, Site
 
@@ -37,7 +38,7 @@ CHANGED: Final = (
 )
 HOW: Final = (
     ("step time", "median over the measured steps of the slowest process's time; warm-up steps are left out"),
-    ("cell", "geometric mean over its runs; interval: Student's t on the logarithms, the run being the unit; none below three"),
+    ("cell", "geometric mean over its runs; an interval needs three of them"),
     ("efficiency E", "S / (N / N0), N and N0 the processes of cell and baseline"),
     ("weak, strong", "the baseline has the same batch per process, or the same global batch"),
 )
@@ -60,7 +61,7 @@ def _how(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         (f"{unit}/s", f"{unit} of the measured window over its wall time, that of the slowest process; mode infer: the sum of the own")
         for unit in analysis.units
     ]
-    return (*rates, ("speed-up S", f"{analysis.rate_words} over the baseline's; interval by Welch on the logarithms"), *HOW)
+    return (*rates, ("speed-up S", f"{analysis.rate_words} over the baseline's"), ("intervals", interval_text(analysis)), *HOW)
 
 
 def study_text(source: Source) -> str | None:

@@ -41,10 +41,6 @@ SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network
 """Marks that say why a baseline can be slower than it should: then a speed-up against it is too large."""
 MOST_LOSS: Final = 700.0
 """Of a greater one the perplexity is no number."""
-INTERVAL: Final = (
-    "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs "
-    "(Student's t on logarithms of the runs' numbers; ratios by Welch)"
-)
 
 
 def all_tables(analysis: Analysis) -> Iterator[Table]:
@@ -73,7 +69,7 @@ def speedup(analysis: Analysis) -> Table:
         caption=sentence(
             f"S (E): {analysis.rate_words} over the baseline's ({baseline_text(analysis)}), and S over the growth in processes",
             against_text(analysis),
-            INTERVAL,
+            interval_text(analysis),
             shares(analysis),
             shared(analysis),
         ),
@@ -117,7 +113,7 @@ def times(analysis: Analysis) -> Table:
             "(mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
             "Allocations, node sets: how many jobs (on this machine: starts) and different sets of hosts the measured runs came from",
             against_text(analysis),
-            INTERVAL,
+            interval_text(analysis),
             shares(analysis),
             shared(analysis),
         ),
@@ -196,6 +192,20 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     framework_facts.NAME: framework_facts.of_study,
     "scaling": scaling,
 }
+
+
+def interval_text(analysis: Analysis) -> str:
+    """Return how the intervals of the rates were made, and those of the ratios that have one."""
+    ratios = [one.speedup for one in analysis.primary if one.speedup and one.speedup.low is not None]
+    counts = {
+        "paired by repeat": sum(one.paired for one in ratios),
+        "by Welch, since cell and baseline were not measured in the same repeats": sum(not one.paired for one in ratios),
+    }
+    made = [f"; {'' if count == len(ratios) else f'{count} of {len(ratios)} '}ratios {how}" for how, count in counts.items() if count]
+    return (
+        "\N{PLUS-MINUS SIGN} or [from, to] is the 95 % confidence interval over runs "
+        f"(Student's t on logarithms of the runs' numbers{''.join(made)})"
+    )
 
 
 def baseline_text(analysis: Analysis) -> str:

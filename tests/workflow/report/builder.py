@@ -214,11 +214,12 @@ def collected(
 
 
 def log_sample(values: Sequence[float]) -> LogSample:
-    """The logarithms of positive numbers, as the report makes them of a column."""
+    """Return the sample of positive numbers, one for each repeat, as the report makes it of a column."""
     logs = [math.log(value) for value in values]
     mean = math.fsum(logs) / len(logs)
     squares = math.fsum((log - mean) ** 2 for log in logs)  # statistics.variance() counts in fractions: ten times as long
-    return LogSample(n=len(logs), mean=mean, variance=squares / (len(logs) - 1) if len(logs) > 1 else 0.0)
+    blocks = tuple(enumerate(logs, 1))
+    return LogSample(n=len(logs), mean=mean, variance=squares / (len(logs) - 1) if len(logs) > 1 else 0.0, by_block=blocks)
 
 
 def cell_result(cell: Mapping[str, Any], steps_s: Sequence[float], **changes: Any) -> CellResult:

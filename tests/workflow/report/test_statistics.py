@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,28 @@ def test_welch_by_hand() -> None:
     assert freedom == pytest.approx(4.5714, abs=2e-2)
     assert (estimate.low, estimate.high) == (pytest.approx(math.exp(0.5 - half)), pytest.approx(math.exp(0.5 + half)))
     assert estimate.n == 3
+
+
+def test_a_paired_ratio_by_hand() -> None:
+    """Differences 0.1, 0.2 and 0.3 of three blocks: mean 0.2, deviation 0.1, t(2) = 4.302653; the blocks themselves differ by much more."""
+    above, below = log_sample([math.exp(x) for x in (0.1, 1.2, 2.3)]), log_sample([math.exp(x) for x in (0.0, 1.0, 2.0)])
+    estimate = ratio(above, below)
+    half = 4.302652729911275 * 0.1 / math.sqrt(3)
+    assert estimate.paired
+    assert estimate.freedom == 2
+    assert (estimate.value, estimate.n) == (pytest.approx(math.exp(0.2)), 3)
+    assert (estimate.low, estimate.high) == (pytest.approx(math.exp(0.2 - half)), pytest.approx(math.exp(0.2 + half)))
+    assert estimate.among(4).paired
+
+
+@pytest.mark.parametrize("blocks", [(1, 2, 4), (1, 2), ()])
+def test_a_ratio_of_other_blocks_is_made_by_welch(blocks: tuple[int, ...]) -> None:
+    """Of other repeats, of fewer of them, or where the repeats are not known."""
+    above, below = log_sample([1.0, 1.1, 1.2]), log_sample([0.5, 0.6, 0.7])
+    of_others = replace(below, by_block=tuple(zip(blocks, [log for _, log in below.by_block], strict=False)))
+    estimate = ratio(above, of_others)
+    assert not estimate.paired
+    assert estimate == ratio(replace(above, by_block=()), replace(below, by_block=()))
 
 
 def test_equal_samples_give_the_pooled_test() -> None:
@@ -107,6 +130,32 @@ def test_so_does_the_interval_of_a_speed_up_of_unequal_cells() -> None:
     cell = (0.6 * step_medians(generator, 4, run_deviation=0.03)).tolist()
     pairs = zip(base, cell, strict=True)
     assert 0.93 <= coverage([ratio(log_sample(first), log_sample(second)) for first, second in pairs], 1 / 0.6) <= 0.97
+
+
+def rates_in_blocks(runs: int, cell_deviation: float, speedup: float) -> list[tuple[LogSample, LogSample]]:
+    """Return TRIALS pairs of a cell and its baseline: the state of each block deviates by 5 %, and each run of the baseline by 1 %."""
+    generator = np.random.default_rng([runs, round(1000 * cell_deviation)])
+    blocks = generator.normal(0, 0.05, (TRIALS, runs))
+    cell = blocks + generator.normal(math.log(speedup), cell_deviation, (TRIALS, runs))
+    base = blocks + generator.normal(0, 0.01, (TRIALS, runs))
+    return [(log_sample(one), log_sample(other)) for one, other in zip(np.exp(cell).tolist(), np.exp(base).tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("runs", [3, 5, 10])
+@pytest.mark.parametrize("cell_deviation", [0.01, 0.03])
+def test_a_paired_interval_covers_the_truth_also_where_blocks_differ(runs: int, cell_deviation: float) -> None:
+    pairs = rates_in_blocks(runs, cell_deviation, 1.08)
+    assert 0.93 <= coverage([ratio(cell, base) for cell, base in pairs], 1.08) <= 0.97
+
+
+def test_a_paired_interval_sees_a_speed_up_of_8_percent_through_a_block_effect_of_5_percent() -> None:
+    """With three repeats: Welch takes the differences of the blocks for scatter of the runs, and finds a third of the speed-ups."""
+    pairs = rates_in_blocks(3, 0.01, 1.08)
+    paired = [ratio(cell, base) for cell, base in pairs]
+    welch = [ratio(replace(cell, by_block=()), base) for cell, base in pairs]
+    found = [sum(one.low is not None and one.low > 1 for one in estimates) / TRIALS for estimates in (paired, welch)]
+    assert found[0] >= 0.96
+    assert found[1] < 0.4
 
 
 def test_the_interval_of_the_largest_of_eight_allows_for_the_choice() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +39,7 @@ def analysis(tmp_path: Path) -> Analysis:
     """lenet at batch 2 on 1, 2 and 4 processes; the last one out of memory."""
     cells = scaling_cells(batch_size=[2], nodes=[1, 2, 4])
     records = [make_record(cells[0], repeat, step_s=0.1 * noise) for repeat, noise in enumerate((0.99, 1.0, 1.01), 1)]
-    records += [make_record(cells[1], repeat, step_s=0.125 * noise) for repeat, noise in enumerate((0.99, 1.0, 1.01), 1)]
+    records += [make_record(cells[1], repeat, step_s=0.125 * noise) for repeat, noise in enumerate((1.0, 1.01, 0.99), 1)]
     records += [failed(cells[2], repeat) for repeat in (1, 2)]
     return collected(tmp_path / "digits", records, cells)
 
@@ -47,9 +47,33 @@ def analysis(tmp_path: Path) -> Analysis:
 def test_speedup_table(analysis: Analysis) -> None:
     table = TABLES["speedup"](analysis)
     assert [column.title for column in table.columns] == ["Model", "Scaling", "Batch", "1 process", "2 processes", "4 processes"]
-    assert [value.text for value in table.rows[0]] == ["lenet", "weak", "2 each", "1 (baseline)", "1.600 (80.0 %) ±0.037", "missing, oom"]
+    assert [value.text for value in table.rows[0]] == ["lenet", "weak", "2 each", "1 (baseline)", "1.600 (80.0 %) ±0.070", "missing, oom"]
     assert "nodes: 1" in table.caption
     assert "All rows: pytorch, digits, train, fp32, nchw, cpu on Intel" in table.caption
+
+
+@pytest.mark.parametrize(
+    ("lost", "caption", "methods"),
+    [
+        ({}, "(Student's t on logarithms of the runs' numbers; ratios paired by repeat)", ["", "paired", "paired"]),
+        ({2: 1}, "; 1 of 2 ratios paired by repeat; 1 of 2 ratios by Welch, since cell and baseline were", ["", "paired", "welch"]),
+        ({0: 4}, "; ratios by Welch, since cell and baseline were not measured in the same repeats)", ["", "welch", "welch"]),
+        ({1: 2, 2: 2, 0: 2}, "; ratios paired by repeat)", ["", "paired", "paired"]),
+    ],
+)
+def test_intervals_of_ratios_are_paired_where_the_blocks_are_complete(
+    tmp_path: Path, lost: Mapping[int, int], caption: str, methods: Sequence[str]
+) -> None:
+    """Four repeats of each cell; `lost` names a repeat of a cell that was not measured."""
+    cells = scaling_cells(batch_size=[2], nodes=[1, 2, 4])
+    records = [
+        failed(cell, repeat) if lost.get(place) == repeat else make_record(cell, repeat, step_s=0.1 * (1 + 0.02 * repeat + 0.01 * place))
+        for place, cell in enumerate(cells)
+        for repeat in (1, 2, 3, 4)
+    ]
+    study = collected(tmp_path / "digits", records, cells, repeats=4)
+    assert all(caption in TABLES[name](study).caption for name in ("speedup", "times"))
+    assert cells_of(TABLES["scaling"](study), "interval") == methods
 
 
 def test_time_table(analysis: Analysis) -> None:
@@ -57,7 +81,7 @@ def test_time_table(analysis: Analysis) -> None:
     assert cells_of(table, "runs") == ["3/3", "3/3", "0/3"]
     assert cells_of(table, "step_p50_s") == ["100", "125", "–"]
     assert cells_of(table, "samples_per_s") == ["20.00 ±0.50", "32.00 ±0.80", "–"]
-    assert cells_of(table, "speedup") == ["1", "1.600 ±0.037", "–"]
+    assert cells_of(table, "speedup") == ["1", "1.600 ±0.070", "–"]
     assert cells_of(table, "efficiency") == ["100.0 %", "80.0 %", "–"]
     assert cells_of(table, "note") == ["", "", "missing, oom"]
     assert cells_of(table, "run_s") == ["27.4", "32.8", "–"]  # 215 steps, and 5.9 s of staging, starting and pushing
