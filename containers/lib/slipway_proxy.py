@@ -163,7 +163,9 @@ def is_foreign(head: Head) -> bool:
         return False
     if asked_by in ("same-site", "cross-site"):
         return True
-    return origin not in ("", "null") and origin.partition("://")[2].lower() != host.lower()
+    if origin == "null":  # a sandboxed page has this origin, and so has a form of a page that sends no referrer
+        return not asked_by
+    return origin != "" and origin.partition("://")[2].lower() != host.lower()
 
 
 def without_token(target: str, token: str) -> str:

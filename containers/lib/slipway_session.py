@@ -43,7 +43,7 @@ def main(words: List[str]) -> int:
         return 0  # the first node has the program itself
     settings = json.loads(os.environ.pop("SLIPWAY_SESSION"))
     ports = settings["ports"]
-    if ports and settings["network"] == "own" and not has_own_network():
+    if ports and settings["network"] == "own" and not is_isolated():
         why = take_own_network()
         if why is not None:
             say(
@@ -133,9 +133,10 @@ def has_module(name: str) -> bool:
 # -- a network of its own
 
 
-def has_own_network() -> bool:
-    """Whether there is nothing but the loopback, as in a container without network."""
-    return [name for _, name in socket.if_nameindex()] == ["lo"]
+def is_isolated() -> bool:
+    """Return True if the engine has put the container into another network namespace than the node's, which the node program names."""
+    node = os.environ.get("SLIPWAY_NODE_NETWORK")
+    return node is not None and node != os.readlink("/proc/self/ns/net")
 
 
 def take_own_network() -> Optional[str]:

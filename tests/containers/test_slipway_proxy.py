@@ -30,6 +30,8 @@ MAY_NOT: tuple[tuple[str, str], ...] = (
     ("POST", "Origin: http://127.0.0.1:20002\r\n"),
     ("POST", "Origin: null\r\nSec-Fetch-Site: same-site\r\nSec-Fetch-Mode: navigate\r\n"),
     ("GET", "Origin: http://127.0.0.1:20002\r\nUpgrade: websocket\r\n"),
+    ("GET", "Origin: null\r\nUpgrade: websocket\r\n"),
+    ("POST", "Origin: null\r\n"),
     ("GET", "Sec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\n"),
     ("GET", "Origin: https://example.org\r\n"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from cluster import processes
-from tests.nobody import as_nobody
+from tests.nobody import NOBODY, as_nobody
 from tests.terminal import Terminal
 from workflow.commands.main import run
 from workflow.session.page import get
@@ -189,6 +190,24 @@ def test_a_server_behind_its_socket(sessions: Sessions, capsys: pytest.CaptureFi
     assert sessions.command("ls", "--json") == 0
     (seen,) = json.loads(capsys.readouterr().out)
     assert (seen["stage"], seen["sockets"]) == ("ended", [])
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "nsenter", "ip"))), reason="needs root, to become another user"
+)
+def test_a_port_is_closed_to_other_users_on_a_host_that_has_only_a_loopback(sessions: Sessions) -> None:
+    port = str(17000 + os.getpid() % 1000)
+    script = 'ip link set lo up && exec "$@"'
+    words = ("serve", "--ports", port, "--time", "5m", "--", sys.executable, str(STAND_IN), port)
+    host = ["unshare", "--net", "sh", "-c", script, "sh", *sessions.argv(*words)]
+    started = subprocess.run(host, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, check=False)
+    assert started.returncode == 0, started.stderr
+    state = sessions.state()
+    assert get(f"{state['directory']}/p{port}.sock", "/page", (sessions.all()[0] / "token").read_text())[0] == 200
+    other_user = ["nsenter", "--net", "--target", str(state["holder"]["pid"]), "--setuid", str(NOBODY), "--setgid", str(NOBODY)]
+    connect = subprocess.run([*other_user, "bash", "-c", f"</dev/tcp/127.0.0.1/{port}"], capture_output=True, text=True, check=False)
+    assert connect.returncode != 0
+    assert "Connection refused" in connect.stderr
 
 
 def may_connect(path: str) -> str:

@@ -93,10 +93,11 @@ def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
 def for_this_node(
     engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None, cdi: bool = False
 ) -> ContainerSpec:
-    """With the user, the limits and the devices that are here, which a container has to be told. `granted`: memory,
-    as the scheduler says."""
+    """Add the user, the limits, the devices and the network namespace of this node, which a container has to be told. `granted`: memory, as
+    the scheduler says."""
     if not in_container(engine):
         return spec
     from containers.node_facts import facts_here, with_facts
 
-    return dataclasses.replace(with_facts(spec, facts_here(granted)), cgroup_parent=cgroup_parent, cdi=cdi)
+    env = (*spec.env, *([("SLIPWAY_NODE_NETWORK", str(Path("/proc/self/ns/net").readlink()))] if spec.network == "none" else []))
+    return dataclasses.replace(with_facts(spec, facts_here(granted)), env=env, cgroup_parent=cgroup_parent, cdi=cdi)
