@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from base.jsonfile import json_line
-from base.limited import result_of, too_late
+from base.limited import is_computing, result_of, too_late
 from base.machine_files import machine_text
 from base.rooms import rooms_environ
 
@@ -71,12 +71,14 @@ class _Interpreter:
         """In a child that was forked from us, whose it is not."""
         self._socket.close()
 
-    def kill(self) -> None:
-        """And do not wait for it: in uninterruptible sleep it dies when the storage answers."""
+    def kill(self) -> bool:
+        """And do not wait for it: in uninterruptible sleep it dies when the storage answers. Return whether it was computing."""
+        computes = is_computing(self._pid)
         self._socket.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         self.lives()
+        return computes
 
 
 _kept: list[_Interpreter] = []
@@ -91,8 +93,7 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
     try:
         answer = asked.answer(json_line([_umask(), function.__module__, function.__name__, arguments]), deadline)
     except TimeoutError:
-        asked.kill()
-        raise too_late(what, timeout_s) from None
+        raise too_late(what, timeout_s, computes=asked.kill()) from None
     except BaseException:  # such as an interrupt: its answer is still to come, and would be that of the next call
         asked.kill()
         raise

@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from base.errors import Defect, SlipwayError, StorageError, error_named
 from base.jsonfile import json_line, parse_json
+from base.machine_files import machine_text
 
 MOVED_EVERY_S: Final = 1.0
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class LimitedCall:
         self.renewed = renewed
         self._chunks: list[bytes] = []
         self._ended = False
+        self._computes = False
         self._reader, writer = os.pipe2(os.O_CLOEXEC)
         # Our garbage is not the child's: a destructor may wait for a thread that was not forked along, for ever. Off before the fork, since
         # Python calls functions of modules in the child before it returns there.
@@ -82,6 +84,7 @@ class LimitedCall:
                 self._chunks.append(chunk)
                 if self.renewed:
                     self.deadline = time.monotonic() + self.timeout_s
+                    moved()  # whoever waits for us knows it too
             else:
                 self._ended = True
                 os.close(self._reader)
@@ -95,11 +98,12 @@ class LimitedCall:
 
     def late(self) -> StorageError:
         """What to raise when its time was over."""
-        return too_late(self.what, self.timeout_s, "nothing moved for" if self.renewed else "no answer within")
+        return too_late(self.what, self.timeout_s, "nothing moved for" if self.renewed else "no answer within", computes=self._computes)
 
     def abandon(self) -> None:
         """Kill the child and do not wait for it: in uninterruptible sleep it dies when the storage answers."""
         if not self._ended:
+            self._computes = is_computing(self.pid)
             os.kill(self.pid, signal.SIGKILL)
             os.close(self._reader)
             self._ended = True
@@ -135,9 +139,17 @@ def result_of(what: str, answer: bytes) -> Any:
     raise error_named(kind)(value)
 
 
-def too_late(what: str, timeout_s: float, waited: str = "no answer within") -> StorageError:
-    """What to raise when the time of a call was over."""
-    return StorageError(f"{what}: {waited} {timeout_s:g} s; the storage behind it hangs, or is very slow")
+def too_late(what: str, timeout_s: float, waited: str = "no answer within", *, computes: bool) -> StorageError:
+    """What to raise when the time of a call was over. `computes`: what is_computing() said of its process then."""
+    cause = (
+        "its process still computes: it is too much work for this machine" if computes else "the storage behind it hangs, or is very slow"
+    )
+    return StorageError(f"{what}: {waited} {timeout_s:g} s; {cause}")
+
+
+def is_computing(pid: int) -> bool:
+    """Return True if a process runs, or could, and so does not wait for storage."""
+    return machine_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["R"]
 
 
 def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:

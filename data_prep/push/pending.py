@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -67,15 +67,22 @@ def keep_pending(
         publish_in(room, run_dir / NAME, json_text(note))
 
 
-def deliver_pending(cache_dir: Path, check: Check, timeout_s: float = 600.0, remove: Remove = remove_leftover) -> list[Delivery]:
-    """Push every waiting result of this user on this node, each in a child process that is given up when no byte has moved for
-    `timeout_s`; what was delivered leaves the cache by `remove`. `check` says where a result may go.
+def deliver_pending(
+    cache_dir: Path,
+    check: Check,
+    timeout_s: float = 600.0,
+    remove: Remove = remove_leftover,
+    only: Container[Path] | None = None,
+) -> list[Delivery]:
+    """Push every waiting result of this user on this node, or those in the directories `only`, each in a child process that is given up
+    when no byte has moved for `timeout_s`; what was delivered leaves the cache by `remove`. `check` says where a result may go.
 
     Where another result has the name meanwhile (the run was repeated), this one goes beside it as `<name>.lost-<work directory>`. A result
     that cannot be delivered stays and is reported, not raised. The caller must have one thread only.
     """
     found = []
-    for run_dir in sorted(path.parent for path in (cache_dir / "runs").glob(f"*/{NAME}")):
+    waiting = sorted(path.parent for path in (cache_dir / "runs").glob(f"*/{NAME}"))
+    for run_dir in waiting if only is None else [path for path in waiting if path in only]:
         with _taken(run_dir) as note:
             if note is not None:
                 found.append(_deliver(run_dir, *note, check, timeout_s, remove))

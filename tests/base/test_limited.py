@@ -57,9 +57,35 @@ def test_memory_that_ran_out_is_no_defect_of_ours() -> None:
     assert type(caught.value) is SlipwayError
 
 
-def test_a_hang_ends_at_the_limit() -> None:
-    with pytest.raises(StorageError, match=r"reading the study: no answer within 0\.1 s"):
-        call_limited("reading the study", lambda: signal.pause(), timeout_s=0.1)
+def compute_for_ever() -> None:
+    while True:
+        pass
+
+
+def test_a_hang_ends_at_the_limit_and_is_no_storage_that_hangs_where_it_computes() -> None:
+    with pytest.raises(StorageError, match=r"reading the study: no answer within 0\.5 s; the storage behind it hangs"):
+        call_limited("reading the study", lambda: signal.pause(), timeout_s=0.5)
+    with pytest.raises(StorageError, match=r"reading: no answer within 0\.1 s; its process still computes: it is too much work"):
+        call_limited("reading", compute_for_ever, timeout_s=0.1)
+
+
+def test_bytes_that_move_renew_the_limits_of_all_who_wait_for_them() -> None:
+    reader, writer = os.pipe()
+
+    def copy() -> int:
+        moved()
+        os.read(reader, 1)
+        return 7
+
+    call = LimitedCall("outer", lambda: call_limited("inner", copy, timeout_s=60, renewed=True), timeout_s=60, renewed=True)
+    begun = call.deadline
+    select.select([call], [], [])
+    assert not call.done()
+    assert call.deadline > begun
+    os.write(writer, b"x")
+    assert call.wait() == 7
+    os.close(reader)
+    os.close(writer)
 
 
 def test_a_child_that_dies_without_an_answer() -> None:

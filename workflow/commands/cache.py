@@ -13,8 +13,8 @@ from base.errors import StagingError
 from base.units import format_size
 from data_prep.cache import entries
 from data_prep.cache.entries import Row
-from workflow.commands.caches import caches_here, nothing_words
 from workflow.commands.watching import show
+from workflow.run.node.caches import caches_here, nothing_words
 from workflow.study.next_command import completed
 from workflow.study.site_file import chosen_site, load_site
 

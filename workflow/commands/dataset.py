@@ -16,10 +16,10 @@ from data_prep.staging.copy import CopyOptions
 from data_prep.tree.manifest import is_tree
 from data_prep.tree.verify import verify_tree
 from workflow.commands import dataset_sequences, dataset_tree
-from workflow.commands.caches import cache_here
 from workflow.commands.datasets import dataset_and_site, dataset_root
 from workflow.commands.watching import show
 from workflow.commands.watching.progress import progress
+from workflow.run.node.caches import cache_here
 
 MAX_CLASSES = 20
 MAX_REJECTED = 20

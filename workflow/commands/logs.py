@@ -16,10 +16,10 @@ from base.errors import ConfigError, RecordError
 from base.jsonfile import read_content
 from base.logs import printable
 from base.untrusted import open_file
-from workflow.commands.caches import caches_here
 from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
 from workflow.commands.watching.state import run_states
+from workflow.run.node.caches import caches_here
 from workflow.run.node.workdir import of_run
 from workflow.run.record.attempts import MAX_BYTES, attempt_directories
 from workflow.run.record.busy import together

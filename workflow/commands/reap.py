@@ -14,8 +14,8 @@ from base.units import counted, format_duration, format_size
 from containers.engines import in_container
 from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap, remove
 from data_prep.cache.entries import ls as list_cache
-from workflow.commands.caches import cache_here, cache_words, caches_here
 from workflow.commands.watching import show
+from workflow.run.node.caches import cache_here, cache_words, caches_here
 from workflow.run.node.delivery import deliver
 from workflow.run.node.work_locks import sweep
 from workflow.study.next_command import completed

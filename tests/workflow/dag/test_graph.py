@@ -211,8 +211,9 @@ def test_how_runs_stand_is_not_known_where_storage_does_not_answer(place: Place)
     graph = place.graph()
     graph.storage_s = 0.0  # no interpreter starts in no time
     assert "\n".join(closing_lines(graph)).startswith("small: how its runs stand is not known: ")
-    assert "\n".join(closing_lines(graph)).endswith("no answer within 0 s; the storage behind it hangs, or is very slow")
-    assert advice_lines(graph) == ["\n".join(closing_lines(graph))]
+    assert "no answer within 0 s" in "\n".join(closing_lines(graph))
+    (line,) = advice_lines(graph)
+    assert line.startswith("small: how its runs stand is not known: ")
 
 
 def test_what_is_to_be_typed_again_is_whole_and_quoted(tmp_path: Path) -> None:
@@ -299,7 +300,7 @@ def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -
         ContainerError, match=r"its archive .*aaa.sif is not on storage any more, and image .*t.sif cannot be read: No such file"
     ):
         graph.start("local")
-    with pytest.raises(StorageError, match="the archives of the images of .*: no answer within 0 s; the storage behind it hangs"):
+    with pytest.raises(StorageError, match="the archives of the images of .*: no answer within 0 s"):
         keep_images(graph.study, graph.images_file, limit_s=0.0)  # no interpreter starts in no time
     for run_id in run_ids(graph):
         place.record(run_id, OK)

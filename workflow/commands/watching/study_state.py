@@ -13,7 +13,7 @@ from workflow.run.record.waiting import tells_waiting
 ADVICE: Final = {
     "failed": "",
     "prevented": "; it runs again with the same command",
-    "waits": "; else the same command trains it again",
+    "waits": "; the same command does so first where the run gets that node again, else it trains the run again",
     "refused": "; correct the site file or the study, then the same command runs it",
 }
 STYLES: Final = {"done": "green", "failed": "bold red", "prevented": "yellow"}

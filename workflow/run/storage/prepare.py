@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,24 @@ from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.prepared import Done, PreparedRun, plain
 from workflow.run.storage.results import attempt_numbers, publish_newest, records, results_of
 from workflow.study.resolved import ResolvedStudy, find_run, read_resolved
-from workflow.study.site import refuse_foreign_scheduler
+from workflow.study.site import Site, refuse_foreign_scheduler
 from workflow.study.spread import SETS, node_sets
 
 
-def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
+def prepare(
+    results: str,
+    run_id: str,
+    after: int,
+    supervisor: int,
+    environ: Mapping[str, str],
+    deliver: Callable[[Site, Path], None] = lambda _site, _run_dir: None,
+) -> dict[str, Any]:
     """Read study.json, take the allocation and the lease: a PreparedRun as JSON has it. Raises ConfigError, AllocationError, LeaseError,
     RecordError, StorageError.
 
     `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is published, unless it is,
     the lease is given back, and nothing is to be trained. Whoever comes too late, or twice, or after Snakemake has lost the record, ends
-    here.
+    here. `deliver` brings there first what waits of the run on this node.
     """
     study = read_resolved(Path(results))
     run, site, limits = find_run(study, run_id), study.site, study.limits
@@ -50,6 +57,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     mine, dead = leases.acquire(run_dir, lambda found: _next_lease(run_dir, holder, found), holder_alive, describe_holder)
     if dead is not None:
         sweep_dead(run_dir, run_id, dead)
+    deliver(site, run_dir)
     complete_delivered(run_dir)
     found = results_of(run_dir, study.study)
     publish_newest(run_dir, found)

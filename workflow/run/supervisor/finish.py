@@ -257,7 +257,7 @@ class _Finish:
             raise problems[0]
         arguments = (self.part_directory, self.run.cell, _parameters(self.work), self.attempt.steps_asked(self.work))
         device, status = self.attempt.job.allocation.device, self.ending.status
-        self.found = again.call("push", attempts.read_measured, *arguments, device, status, left_s=left_s)
+        self.found = again.call("its record", attempts.read_measured, *arguments, device, status, left_s=left_s)
         if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
             self.ending = Ending(status="error", reason=wrong)
             logger.error("%s", wrong)

@@ -23,6 +23,7 @@ from cluster.detection import scheduler_of
 from cluster.schedulers import get_scheduler, holder_alive
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
+from workflow.run.node.delivery import deliver_run
 from workflow.run.record.login import login_s
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
@@ -113,7 +114,7 @@ class Supervisor:
                 self._scope.wait(lambda: False, LEASE_AGAIN_S)
 
     def _try_to_prepare(self) -> PreparedRun:
-        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
+        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ), deliver_run)
         call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_CALL_S, renewed=True)
         self._preparing = call
         self._scope.wait(lambda: call.finished)

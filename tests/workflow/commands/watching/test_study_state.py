@@ -273,7 +273,8 @@ def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: Ho
     whole = KEPT.replace("reap --push", f"reap --push --site {house.site}")
     assert (end.state, end.reason) == ("prevented", f"storage: {whole}")
     assert ended_line(end).endswith(
-        f"deliver it there with `slipway reap --push --site {house.site}`; else the same command trains it again; log: {end.log}"
+        f"deliver it there with `slipway reap --push --site {house.site}`; the same command does so first where the run gets that node "
+        f"again, else it trains the run again; log: {end.log}"
     )
     found = house.json("status")["runs"][0]
     assert (found["state"], found["status"], found["reason"]) == ("prevented", "storage", KEPT)
