@@ -3,7 +3,7 @@ script by hand, put it where your Python finds it; beside the script it would ta
 
     import slipway_events
 
-    run = slipway_events.start()
+    run = slipway_events.start(model=network)
     for batch in run.steps(loader, samples=len):
         loss = train_one_step(batch)
         run.loss(loss)
@@ -17,6 +17,7 @@ frameworks on a GPU the loss of a step is read when the next one has been handed
 """
 
 import atexit
+import hashlib
 import json
 import math
 import os
@@ -171,6 +172,8 @@ class Run:
         self.train_s = 0.0
         self.window = [0.0, 0.0]
         self.measured_s = 0.0
+        self.model: Any = None
+        self.trained: Dict[str, str] = {}
         self.memory: Dict[str, Any] = {}
         self.inside_epochs = False
         self.asked = 0.0
@@ -420,7 +423,19 @@ class Run:
             self.window[1] = now
             self.memory = peak_memory(self.cell.get("device"))
         self.train_s = now - self.begun
+        if self.model is not None:
+            self.phase("checksum")
+            self.add_checksum()
         self.go_on_to("eval")  # what follows, such as saving the network, may take longer than a step
+
+    def add_checksum(self) -> None:
+        """Make the checksum of the trained parameters, by which ranks are compared."""
+        try:
+            found = checksum_of(self.model)
+        except Exception as error:  # of whatever framework: the training is done, and only the comparison is lost
+            self.warning("the parameters of the model cannot be read for a checksum: %s: %s" % (type(error).__name__, error))
+            return
+        self.trained = {} if found is None else {"checksum": found}
 
     def checkpoint(self, file: str, step: int, resumable: bool = True) -> None:
         """A checkpoint lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
@@ -440,7 +455,7 @@ class Run:
             self.stopped = True
             wall_s = max(0.0, self.window[1] - self.window[0]) if self.window[0] else 0.0
             times = {"train_s": self.train_s, "window_wall_s": wall_s, "window_steps_s": self.measured_s}
-            self.emit("run_stop", steps=self.step, **dict(times, **dict(self.memory, **fields)))
+            self.emit("run_stop", steps=self.step, **dict(times, **dict(self.memory, **dict(self.trained, **fields))))
 
     def fail(self, error: BaseException) -> None:
         """The event `error`, once."""
@@ -453,11 +468,20 @@ class Run:
             self.emit("error", kind=kind_of(error), message=("%s: %s" % (type(error).__name__, error))[:2000])
 
 
-def start(**facts: Any) -> Run:
-    """This rank's run, the same one for every call. `facts` stand in the event run_start: framework, framework_version, device, parameters
+def start(model: Any = None, **facts: Any) -> Run:
+    """Return this rank's run, the same one for every call.
+
+    `model`: the network, of which a checksum is made after the last step, by which the ranks are compared. It is a model of PyTorch, Keras,
+    TensorFlow or PaddlePaddle, or a function that returns one, or that returns the arrays of the parameters, as JAX wants it. Leave it out
+    where ranks hold different parts of a network. `facts` stand in the event run_start: framework, framework_version, device, parameters
     (their count), provenance, flop_per_unit (floating-point operations of the model for one sample, or one token where the study's unit is
-    that: forward and, in training, backward, without what is computed again), precision (fp32, tf32, bf16, fp16: of the matrices)."""
+    that: forward and, in training, backward, without what is computed again), precision (fp32, tf32, bf16, fp16: of the matrices).
+    """
+    if model is not None and not (hasattr(model, "named_parameters") or hasattr(model, "trainable_variables") or callable(model)):
+        words = "model must be a network of PyTorch, Keras or TensorFlow, or a function that returns the trained arrays, found %s"
+        raise TypeError(words % type(model).__name__)  # such arrays as they are now would be those before the training
     if STARTED:
+        STARTED[0].model = STARTED[0].model if model is None else model
         return STARTED[0]
     out = os.environ.get("SLIPWAY_OUT")
     cell = None
@@ -465,6 +489,7 @@ def start(**facts: Any) -> Run:
         with open(os.environ["SLIPWAY_CELL"]) as file:
             cell = json.load(file)
     run = Run(cell, out or ".", facts)
+    run.model = model
     STARTED.append(run)
     if run.active:
         before = sys.excepthook
@@ -537,6 +562,50 @@ def barrier() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
+
+
+def checksum_of(model: Any) -> Optional[str]:
+    """Return a text that two ranks have in common where their parameters are the same to the bit.
+
+    Return None where a rank holds only a part of them (FSDP1, ZeRO-3, sharded arrays of JAX). DTensors are gathered from all.
+    """
+    digest, count = hashlib.sha256(), 0
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in getattr(model, "modules", tuple)()):
+        return None
+    for array in arrays_of(model):
+        if hasattr(array, "ds_id") or not (getattr(array, "is_fully_addressable", True) or array.is_fully_replicated):
+            return None
+        digest.update(bytes_of(array))
+        count += 1
+    return digest.hexdigest() if count else None
+
+
+def arrays_of(model: Any) -> Iterable[Any]:
+    """Return the trained parameters of a model, in the same order on all ranks."""
+    if hasattr(model, "named_parameters"):
+        return [parameter for _, parameter in model.named_parameters()]
+    if hasattr(model, "trainable_variables"):
+        return list(model.trainable_variables)
+    if callable(model):
+        return arrays_of(model())
+    jax = sys.modules.get("jax")
+    if jax is not None:
+        return [leaf for leaf in jax.tree_util.tree_leaves(model) if hasattr(leaf, "dtype")]
+    return [model[name] for name in sorted(model)] if isinstance(model, dict) else list(model)
+
+
+def bytes_of(array: Any) -> Any:
+    """Return the numbers of an array of any framework as a buffer."""
+    array = array.full_tensor() if hasattr(array, "full_tensor") else array
+    array = array.detach().cpu() if hasattr(array, "detach") else array
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):  # of bfloat16 too, which numpy does not know
+        import ctypes
+
+        array = array.contiguous()
+        return bytes((ctypes.c_char * (array.numel() * array.element_size())).from_address(array.data_ptr()))
+    numpy = sys.modules["numpy"]
+    return numpy.ascontiguousarray(array.numpy() if hasattr(array, "numpy") else array).reshape(-1).view("u1").data
 
 
 def detect_framework() -> Dict[str, Any]:

@@ -35,8 +35,9 @@ class SlipwayCallback(transformers.TrainerCallback):
 
         return step
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         """The network stands on its device."""
+        slipway_events.start(model=found.get("model"))
         self.run.begin()
         self.run.needs(state.max_steps - state.global_step, "max_steps (or num_train_epochs) of TrainingArguments")
         self.run.wants_batch()

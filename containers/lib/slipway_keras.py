@@ -37,6 +37,7 @@ class SlipwayCallback(keras.callbacks.Callback):
         self.accumulated = getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1
         if self.run.active and getattr(self.model, "steps_per_execution", 1) not in (1, None):
             raise ValueError("compile() was given steps_per_execution > 1, whose steps nobody can tell apart: leave it out")
+        slipway_events.start(model=self.model)
         self.run.begin()
         self.run.wants_batch()
 

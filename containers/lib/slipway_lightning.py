@@ -35,6 +35,7 @@ class SlipwayCallback(lightning.Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """The network stands on its device, the sanity check is done."""
+        slipway_events.start(model=trainer.strategy.model)
         self.run.begin()
         self.optimizer_steps = trainer.global_step
         if self.run.active:

@@ -256,3 +256,77 @@ def test_a_checkpoint_is_wanted_of_rank_0_alone(tmp_path: Path) -> None:
     text = "import slipway_events\nprint(slipway_events.start().checkpoint_wanted)\n"
     for rank, wanted in (("0", "True"), ("1", "False")):
         assert start(tmp_path, text, CELL, SLIPWAY_STOP=str(tmp_path / "stop"), RANK=rank)[1] == f"{wanted}\n"
+
+
+TORCH = """
+import sys, types
+import slipway_events, torch
+torch.manual_seed(int(sys.argv[1]) if len(sys.argv) > 1 else {seed})
+network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)).to(torch.{dtype})
+run = slipway_events.start()
+slipway_events.start(model={model})
+for batch in run.steps([[1, 2]], samples=len):
+    with torch.no_grad():
+        network[1].weight += {step}
+"""
+
+
+def checksum(tmp_path: Path, **words: str) -> tuple[str | None, list[str]]:
+    text = TORCH.format(**{"seed": "1", "dtype": "float32", "model": "network", "step": "1", **words})
+    code, said = start(tmp_path, text, CELL)
+    assert code == 0, said
+    found = events(tmp_path)
+    assert found.stop is not None
+    return found.stop.get("checksum"), found.warnings
+
+
+def test_the_checksum_is_of_the_parameters_after_the_last_step(tmp_path: Path) -> None:
+    first, warnings = checksum(tmp_path)
+    assert (first is not None, warnings) == (True, [])
+    assert checksum(tmp_path, model="lambda: network") == (first, [])
+    assert checksum(tmp_path, step="run.step") != (first, [])
+    assert checksum(tmp_path, seed="2") != (first, [])
+    assert checksum(tmp_path, dtype="bfloat16")[0] not in (None, first)
+    phases = [line["phase"] for line in map(json.loads, (tmp_path / "events-0.jsonl").read_text().splitlines()) if line["event"] == "phase"]
+    assert phases == ["init", "warmup", "train", "checksum", "eval"]
+
+
+ARRAYS: dict[str, str] = {
+    "arrays": "lambda: [parameter.detach().numpy() for parameter in network.parameters()]",
+    "names": "lambda: {name: parameter.detach().numpy() for name, parameter in network.named_parameters()}",
+    "variables": "types.SimpleNamespace(trainable_variables=[p.detach() for p in network.parameters()])",
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_and_variables_have_the_checksum_of_the_same_numbers(tmp_path: Path, kind: str) -> None:
+    """The order of names need not be that of the network, so that only the same kind is compared."""
+    first, warnings = checksum(tmp_path, model=ARRAYS[kind])
+    assert (first is not None, warnings) == (True, [])
+    assert checksum(tmp_path, model=ARRAYS[kind]) == (first, [])
+    assert checksum(tmp_path, model=ARRAYS[kind], step="2") != (first, [])
+
+
+def test_parts_of_a_network_have_no_checksum(tmp_path: Path) -> None:
+    for part in (
+        "type('FullyShardedDataParallel', (torch.nn.Sequential,), {})(network)",
+        "lambda: [setattr(p, 'ds_id', 1) or p for p in network.parameters()]",
+    ):
+        assert checksum(tmp_path, model=part) == (None, [])
+
+
+def test_what_cannot_be_read_at_the_end_is_a_warning_and_the_run_ends_well(tmp_path: Path) -> None:
+    found, warnings = checksum(tmp_path, model="lambda missing: network")
+    assert found is None
+    assert len(warnings) == 1
+    assert warnings[0].startswith("the parameters of the model cannot be read for a checksum: TypeError: ")
+
+
+def test_parameters_as_they_are_before_the_training_are_no_model(tmp_path: Path) -> None:
+    text = TORCH.format(seed="1", dtype="float32", model="dict(network.named_parameters())", step="1")
+    code, said = start(tmp_path, text, CELL)
+    assert code == 1
+    assert (
+        "TypeError: model must be a network of PyTorch, Keras or TensorFlow, or a function that returns the trained arrays, found dict"
+        in said
+    )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import polars as pl
+
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cells import CellResult
+from workflow.report.cells import MEASURED, CellResult
 from workflow.report.digits import NONE
 from workflow.report.labels import constant, detail_title
 from workflow.report.table import Column, Value, text
+from workflow.run.record.replicas import NOT_COMPARED
 
 
 def key_columns(analysis: Analysis) -> list[Column]:
@@ -80,6 +83,14 @@ def shares(analysis: Analysis) -> str:
     if schedulers != {"local"} or parts == 1:
         return ""
     return f"Nodes are shares of one machine, not machines: its cores in {parts} parts, of which 1 node has one and {parts} nodes have all"
+
+
+def not_compared(analysis: Analysis) -> str:
+    """Return what is not known of runs whose ranks nobody compared; nothing where there are none."""
+    runs = analysis.frame.filter(MEASURED).select("warnings")
+    if not (count := runs.filter(pl.col("warnings").list.contains(NOT_COMPARED)).height):
+        return ""
+    return f"Of {count} of {runs.height} runs nobody knows whether their ranks trained one network together: no checksum of parameters"
 
 
 def shared(analysis: Analysis) -> str:

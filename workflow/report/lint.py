@@ -12,6 +12,7 @@ import polars as pl
 
 from workflow.report.drifting import LEAST_CHANGE
 from workflow.run.record.rate import UNEVEN
+from workflow.run.record.replicas import NOT_COMPARED
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 
 MIN_STEPS: Final = 100
@@ -52,8 +53,8 @@ MARKS: Final[dict[str, str]] = {
     "many, and say nothing of a single one",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, which the report lists",
-    "replicas": "ranks of a run ended with different parameters, which in data parallelism are the same on all: they have not trained one "
-    "network together; the run's warnings name them",
+    "replicas": "the ranks of a run have not trained one network together: they ended with different parameters, which in data parallelism "
+    "are the same on all, or a rank whose output nobody read ran longer than rank 0; the run's warnings name them",
     "network": "the preflight found a slow node or link; the run's warnings name it",
     "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
     "superlinear": f"superlinear: efficiency above {SUPERLINEAR * 100:.0f} %, by its interval; look for a baseline that was slowed down",
@@ -131,8 +132,8 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     "output": pl.col("steps_source") == "log",
     "untimed": pl.col("steps_source") == "none",
     "means": pl.col("steps_together") > 1,
-    "warned": pl.col("warnings").list.set_difference(pl.col("busy").fill_null([])).list.len() > 0,
-    "replicas": pl.col("ranks_apart").list.len() > 0,
+    "warned": pl.col("warnings").list.set_difference(pl.col("busy").fill_null([])).list.set_difference([NOT_COMPARED]).list.len() > 0,
+    "replicas": (pl.col("ranks_apart").list.len() > 0).fill_null(value=False) | (pl.col("late_ranks").list.len() > 0),
     "network": pl.col("network_findings").list.len() > 0,
     "resumed": pl.col("resumed_attempt").is_not_null(),
     "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),

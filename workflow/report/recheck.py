@@ -16,6 +16,7 @@ from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.columns import BESIDE
 from workflow.run.record.outcome import Ending
 from workflow.run.record.plausibility import clock_warnings
+from workflow.run.record.replicas import NOT_COMPARED
 from workflow.run.record.run_record import MAX_WARNINGS, network_warnings, window_warnings
 from workflow.run.record.size import is_long, was_shortened
 from workflow.run.record.window_seen import seen_warnings
@@ -70,7 +71,7 @@ def _warnings(record: Mapping[str, Any], own: Mapping[str, Any], found: Mapping[
         *window_warnings(Ending(status=record["status"]), record["cell"], found, None if resumed is None else resumed["step"]),
         *clock_warnings(own, record["steps_s"]["train"], record["cell"]["mode"]),
         *(seen_warnings(record.get("window_seen")) if record["status"] == "ok" else []),
-        *own["warnings"],
+        *(one for one in own["warnings"] if one != NOT_COMPARED),  # of no version before that compared ranks
     ]
     if left := [one for one in must if one not in record["warnings"]]:
         yield f"its warnings are without {_sentences(left)}, which its events give (an older version may not have seen that)"

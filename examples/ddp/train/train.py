@@ -45,7 +45,7 @@ def main() -> None:
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    run = slipway_events.start(parameters=sum(parameter.numel() for parameter in net.parameters()))
+    run = slipway_events.start(model=model, parameters=sum(parameter.numel() for parameter in net.parameters()))
     for epoch in run.epochs(options.epochs):
         sampler.set_epoch(epoch)
         for images, labels in run.steps(loader, samples=lambda batch: len(batch[1])):

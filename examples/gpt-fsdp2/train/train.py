@@ -103,7 +103,7 @@ def main() -> None:
     spread(net, mesh, options.precision)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 
-    run = slipway_events.start(parameters=parameters, flop_per_unit=flop, precision=options.precision)
+    run = slipway_events.start(model=net, parameters=parameters, flop_per_unit=flop, precision=options.precision)
     if run.resume_from:
         run.resume(load(run.resume_from, net, optimizer))
     tokens = torch.frombuffer(bytearray(Path(options.tokens).read_bytes()), dtype=torch.uint8)

@@ -58,7 +58,7 @@ def main() -> None:
     split = slipway_reader.open_dataset(options.data).split("train")
     weights = jax.device_put(start(split.read(0)[0].size, options.width), everywhere)
 
-    run = slipway_events.start(parameters=sum(weight.size for weight in weights.values()))
+    run = slipway_events.start(model=lambda: weights, parameters=sum(weight.size for weight in weights.values()))
     for _ in run.epochs(options.epochs):
         for batch in run.steps(batches(split, options.batch_size), samples=lambda batch: len(batch[1])):
             images, labels = (jax.make_array_from_process_local_data(split_up, part) for part in batch)

@@ -50,7 +50,7 @@ def main() -> None:
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 
-    run = slipway_events.start(parameters=sum(parameter.numel() for parameter in net.parameters()))
+    run = slipway_events.start(model=model, parameters=sum(parameter.numel() for parameter in net.parameters()))
     loader = Batches(text, options.batch_size, dist.get_rank(), dist.get_world_size())
     for batch in run.steps(loader, samples=len, tokens=lambda batch: len(batch) * LENGTH):
         before = batch.unfold(1, CONTEXT, 1)[:, :-1].reshape(-1, CONTEXT).to(device)

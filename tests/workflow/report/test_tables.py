@@ -20,6 +20,7 @@ from workflow.report.lint import MARKS
 from workflow.report.statistics import Estimate
 from workflow.report.table import Column, Table, Value, raised, text
 from workflow.report.tables import TABLES, all_tables
+from workflow.run.record.replicas import NOT_COMPARED
 
 HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
 
@@ -228,6 +229,11 @@ def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
         ({"resumed_from": {"attempt": 1, "step": 40, "used_s": 60.0}}, "resumed"),
         ({"warnings": ["ranks disagree on torch_version"]}, "warned"),
         ({"training.replicas": {"checksum": "ab", "ranks": 2, "apart": [1]}}, "replicas"),
+        ({"training.late_ranks": [1]}, "replicas"),
+        ({"training.late_ranks": []}, None),
+        ({"training.replicas": None, "training.late_ranks": [1], "warnings": [NOT_COMPARED]}, "replicas"),
+        ({"training.replicas": None, "warnings": [NOT_COMPARED]}, None),  # it is a sentence of the caption
+        ({"training.replicas": None, "warnings": [NOT_COMPARED, "a clock is wrong"]}, "warned"),
         ({"training.replicas": None}, None),  # of an older record, or of a program that tells no checksum
         ({"nodes": [{"hostname": "x", "cpu_model": "another", "gpus": []}]}, "hardware"),
         ({"threads_per_rank": 1}, "threads"),
@@ -259,6 +265,15 @@ def test_marks_stand_beside_the_number(tmp_path: Path, changes: dict[str, Any], 
         (to_csv, f"samples_per_s: {mark}"),
     ):
         assert (sign in to_text(table)) == bool(mark)
+
+
+def test_the_caption_counts_the_runs_whose_ranks_nobody_compared(tmp_path: Path) -> None:
+    cell = make_cell(nodes=2)
+    records = [make_record(cell, 1, warnings=[NOT_COMPARED]), make_record(cell, 2), make_record(cell, 3)]
+    words = "Of 1 of 3 runs nobody knows whether their ranks trained one network together: no checksum of parameters."
+    for name in ("times", "speedup"):
+        assert words in TABLES[name](collected(tmp_path / name, records, repeats=3)).caption
+        assert "nobody knows" not in TABLES[name](collected(tmp_path / f"{name}-all", records[1:])).caption
 
 
 @pytest.mark.parametrize(

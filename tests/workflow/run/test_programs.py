@@ -14,6 +14,7 @@ from tests.workflow.run.test_resume import cut_off, short_jobs
 from tests.workflow.run.test_runs import checked, ended
 from tests.workflow.run.world import World
 from workflow.run.record.continuation import OTHER_PROGRAM
+from workflow.run.record.replicas import NOT_COMPARED
 
 pytestmark = pytest.mark.slow
 
@@ -290,3 +291,42 @@ def test_a_tree_that_changed_after_it_was_hashed_ends_the_run_with_the_file(worl
     assert f"{world.path}/tree/z has 7 bytes, its manifest says {SIZES['z']}; the tree" in log
     assert "`slipway dataset build corpus --fresh`" in log
     assert world.left() == []
+
+
+ALONE = """
+import torch
+import slipway_events
+torch.manual_seed(0)
+network = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+run = slipway_events.start({model})
+for batch in run.steps([torch.ones(2, 2) * (1 + run.rank)], samples=len):
+    optimizer.zero_grad()
+    loss = network(batch).square().mean()
+    loss.backward()
+    optimizer.step()
+    run.loss(loss)
+"""
+
+
+@pytest.mark.parametrize("model", ["model=network", ""])
+def test_ranks_that_train_alone_are_found_by_their_parameters_or_counted(world: World, model: str) -> None:
+    record = ended(world, program(world, ALONE.format(model=model), nodes=2))
+    assert record["status"] == "ok"
+    apart = "rank 1 ended with other parameters than the other one: the replicas of the network have come apart"
+    assert [apart in record["warnings"], NOT_COMPARED in record["warnings"]] == [bool(model), not model]
+
+
+LINES = """
+import os, time
+for step in range(1, 9):
+    time.sleep(0.1 if os.environ["RANK"] == "0" else 0.35)
+    print("step", step, flush=True)
+"""
+
+
+def test_a_rank_of_half_the_speed_whose_output_nobody_reads_is_found_by_its_end(world: World) -> None:
+    events = {"log": {"step": r"^step (?P<step>\d+)", "every": 1, "ranks": "first"}}
+    record = ended(world, program(world, LINES, nodes=2, events=events))
+    assert (record["status"], record["training"]["late_ranks"]) == ("ok", [1])
+    assert any("the rate is that of rank 0 alone" in warning for warning in record["warnings"])

@@ -125,6 +125,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "parameter_checksum": ("training.replicas.checksum", TEXT),
     "checksum_ranks": ("training.replicas.ranks", FROM_ONE),
     "ranks_apart": ("training.replicas.apart", RANKS),
+    "late_ranks": ("training.late_ranks", RANKS),
     "training_s": ("training.train_s", REAL),
     "evaluation_s": ("training.eval_s", REAL),
     "peak_memory_bytes": ("training.peak_memory_bytes", WHOLE),

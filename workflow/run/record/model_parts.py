@@ -316,6 +316,7 @@ class Training(Part):
     parameters: Count | None
     parameter_norm: Finite | None
     replicas: Replicas | None = None
+    late_ranks: list[Count] | None = None
     flop_per_unit: Finite | None = None
     precision: Literal["fp32", "tf32", "bf16", "fp16"] | None = None
     train_s: Seconds | None

@@ -7,7 +7,7 @@ stands beside the rate, and is none. A number that cannot be had is None.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from base.foreign import number
@@ -104,9 +104,11 @@ def _halves(seconds: Sequence[float]) -> float | None:
     return median(seconds[half:]) / first if first else None
 
 
-def training(events: Mapping[int, RankEvents], world_size: int, telling: Mapping[int, RankEvents] | None = None) -> dict[str, Any] | None:
+def training(
+    events: Mapping[int, RankEvents], world_size: int, telling: Mapping[int, RankEvents] | None = None, late: Collection[int] = ()
+) -> dict[str, Any] | None:
     """The record's `training`; None unless rank 0 has started. Losses are means over the ranks that wrote the step; `telling`: the ranks
-    that are to tell of steps, where these are not all."""
+    that are to tell of steps, where these are not all; `late`: of replicas.late_ranks."""
     head = events.get(0)
     if head is None or head.start is None:
         return None
@@ -124,6 +126,7 @@ def training(events: Mapping[int, RankEvents], world_size: int, telling: Mapping
         "parameters": parameters if isinstance(parameters, int) else None,
         "parameter_norm": number(stop.get("norm")),
         "replicas": replicas_of(events),
+        "late_ranks": list(late),
         "flop_per_unit": head.start.get("flop_per_unit") or None,
         "precision": head.start.get("precision"),
         "train_s": number(stop.get("train_s")),

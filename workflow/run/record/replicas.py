@@ -1,4 +1,4 @@
-"""Whether the ranks of a run ended with the same parameters, by the checksums that they tell. Pure."""
+"""Whether the ranks of a run trained one network together: by the checksums of their parameters, and by when they ended. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from workflow.run.record.events import RankEvents
 from workflow.run.record.kinds import FROM_ONE, RANKS, TEXT, NotBelieved, shown, taker
 
 MOST_NAMED: Final = 8
+NOT_COMPARED: Final = (
+    "nobody has compared the parameters of the ranks at the end: whether they trained one network together is not known; "
+    "slipway_events.start(model=...) makes the checksum for that"
+)
+LATE_RATIO: Final = 0.02
+LATE_S: Final = 1.0
+"""A rank that ran longer than rank 0 by more than this, in parts of the window and beside that, has not done its steps together with it:
+ranks that wait for each other end within what starting and leaving a process takes."""
 
 
 class Replicas(TypedDict):
@@ -27,6 +35,29 @@ def replicas_of(events: Mapping[int, RankEvents]) -> Replicas | None:
         return None
     ((checksum, _),) = Counter(told.values()).most_common(1)  # of a tie the first one
     return Replicas(checksum=checksum, ranks=len(told), apart=[rank for rank, found in told.items() if found != checksum])
+
+
+def not_compared(events: Mapping[int, RankEvents], found: Replicas | None, num_processes: int) -> list[str]:
+    """Return a sentence where several ranks ended, and not all tell a checksum."""
+    ended = num_processes > 1 and sum(entry.stop is not None for entry in events.values()) == num_processes
+    return [NOT_COMPARED] if ended and (found is None or found["ranks"] < num_processes) else []
+
+
+def late_ranks(events: Mapping[int, RankEvents], read: Mapping[int, RankEvents], window_s: float | None) -> dict[int, float]:
+    """Return the ranks whose output nobody read and that ran longer than rank 0, and by how many seconds. `window_s`: of rank 0."""
+    head_s = ((events[0].stop if 0 in events else None) or {}).get("train_s")
+    if window_s is None or head_s is None:
+        return {}
+    ran = {rank: (entry.stop or {}).get("train_s") or 0.0 for rank, entry in sorted(events.items()) if rank not in read}
+    return {rank: ran_s - head_s for rank, ran_s in ran.items() if ran_s - head_s > LATE_RATIO * window_s + LATE_S}
+
+
+def late_warnings(late: Mapping[int, float]) -> list[str]:
+    """Return a sentence where ranks ended late."""
+    if not late:
+        return []
+    who = f"{in_words(list(late))} ran {max(late.values()):.3g} s longer than rank 0, whose output alone was read for steps"
+    return [f"{who}: the ranks did not wait for each other, and the rate is that of rank 0 alone"]
 
 
 def replica_warnings(found: Replicas | None) -> list[str]:

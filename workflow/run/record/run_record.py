@@ -20,9 +20,9 @@ from workflow.run.record.outcome import Ending
 from workflow.run.record.performance import performance, training, windows_told
 from workflow.run.record.plausibility import clock_warnings, evaluation_warnings
 from workflow.run.record.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, tells_wall, windows_of
-from workflow.run.record.replicas import replica_warnings, replicas_of
+from workflow.run.record.replicas import late_ranks, late_warnings, not_compared, replica_warnings, replicas_of
 from workflow.run.record.steps_asked import StepsAsked
-from workflow.run.record.steps_source import slack, telling
+from workflow.run.record.steps_source import processes, slack, telling
 from workflow.run.record.window_seen import seen_warnings, unconfirmed, window_seen
 from workflow.study.cell import unit_of
 
@@ -57,24 +57,29 @@ def measured(
     count of the cell's network; `steps`: what was asked of each rank."""
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     unchecked = unchecked_model(events, model[0]) if model is not None else []
-    apart = replica_warnings(replicas_of(events))
+    replicas = replicas_of(events)
     source, told, num_telling = telling(events, world_size)
+    num_to_compare = processes(events, world_size) if mode == "train" and source != "none" else 1
+    apart = [*replica_warnings(replicas), *not_compared(events, replicas, num_to_compare)]
     miscounted = _miscounted(told, num_telling, global_batch, mode)
     window = _common(told, num_telling)
     found = performance(told, num_telling, global_batch, mode, world_size)
     if found is not None and source == "log":
         found["first_step_s"] = None  # its first line comes after the start of the program too
+    late = late_ranks(events, told, found["window_s"]) if found is not None and source == "log" and mode == "train" else {}
     return {
         "steps_source": source,
         "performance": found,
-        "training": training(events, world_size, told),
+        "training": training(events, world_size, told, late),
         "provenance": program_provenance(starts),
         "checkpoint": checkpoint_of(events),
         "contradiction": contradiction(events, world_size, model, steps),
         "window": [window[0], window[-1]] if window else None,
         "windows_told": [list(one) for one in windows_told(told, num_telling, mode)] if found is not None else [],
         "windows": [*_windows(told), *(_untold(told) if source == "program" else [])],
-        "warnings": [*unchecked, *apart, *disagreements(starts), *_said(events), *miscounted, *_broken(events)][:MAX_WARNINGS],
+        "warnings": [*unchecked, *apart, *late_warnings(late), *disagreements(starts), *_said(events), *miscounted, *_broken(events)][
+            :MAX_WARNINGS
+        ],
     }
 
 

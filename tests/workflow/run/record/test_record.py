@@ -26,7 +26,7 @@ def rank_events(seconds: list[float], warmup: int = 0, **start: Any) -> RankEven
         number: Step(took, took / 10, number >= warmup, 2, 1.0 / (number + 1), int(1e9 * sum(seconds[: number + 1])))
         for number, took in enumerate(seconds)
     }
-    return RankEvents(start={"parameters": 7, **start}, steps=steps, stop={"norm": 1.5})
+    return RankEvents(start={"parameters": 7, **start}, steps=steps, stop={"norm": 1.5, "checksum": "a"})
 
 
 def test_100_steps_of_a_tenth_of_a_second_at_batch_2_on_4_ranks_are_80_samples_per_second() -> None:

@@ -9,7 +9,8 @@ import pytest
 from tests.workflow.run.record.test_record import rank_events
 from workflow.run.record.events import RankEvents
 from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.replicas import replica_warnings, replicas_of, told_replicas
+from workflow.run.record.replicas import NOT_COMPARED, replica_warnings, replicas_of, told_replicas
+from workflow.run.record.run_record import measured
 
 
 def ranks(*checksums: str | None) -> dict[int, RankEvents]:
@@ -64,3 +65,48 @@ def test_what_a_record_tells_is_looked_at() -> None:
 def test_what_is_no_such_thing_is_not_believed(value: Any, message: str) -> None:
     with pytest.raises(NotBelieved, match=message):
         told_replicas({"training": {"replicas": value}})
+
+
+@pytest.mark.parametrize(
+    ("checksums", "mode", "warned"),
+    [
+        ((None, None), "train", True),
+        (("a", None), "train", True),
+        (("a", "a"), "train", False),
+        ((None,), "train", False),
+        ((None, None), "infer", False),
+    ],
+)
+def test_ranks_that_nobody_compared_are_a_warning(checksums: tuple[str | None, ...], mode: str, warned: bool) -> None:
+    found = measured(ranks(*checksums), len(checksums), 2 * len(checksums), mode)
+    assert (NOT_COMPARED in found["warnings"]) == warned
+
+
+def test_ranks_of_a_run_that_was_cut_off_are_not_compared() -> None:
+    events = ranks(None, None)
+    events[1].stop = None
+    assert NOT_COMPARED not in measured(events, 2, 4)["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("ran_s", "late"),
+    [
+        ([100.0, 100.9, 99.0], []),
+        ([100.0, 201.0, 100.2], [1]),
+        ([100.0, 102.5, 102.9], [1, 2]),
+        ([200.0, 100.0, 100.0], []),
+    ],
+    ids=["together", "half as fast", "a little slower", "rank 0 saves"],
+)
+def test_a_rank_that_nobody_reads_and_that_ran_longer_than_rank_0_is_late(ran_s: list[float], late: list[int]) -> None:
+    """The window of rank 0 is 50 s: 2 % of it and 1 s are 2 s."""
+    events = {
+        rank: RankEvents(start={"steps_source": "log" if rank == 0 else "none"}, stop={"train_s": seconds})
+        for rank, seconds in enumerate(ran_s)
+    }
+    events[0].steps = {number: step._replace(samples=6) for number, step in rank_events([0.5] * 100).steps.items()}
+    found = measured(events, 3, 6)
+    assert found["training"]["late_ranks"] == late
+    said = [one for one in found["warnings"] if one != NOT_COMPARED]
+    assert len(said) == bool(late)
+    assert all(one.endswith("the ranks did not wait for each other, and the rate is that of rank 0 alone") for one in said)
