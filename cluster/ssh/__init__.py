@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Final, Protocol, TypeVar
 
 from base.command import CommandResult
@@ -34,13 +33,6 @@ class Transport(Protocol):
     def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
         """Run `argv` there, hand over what it says as it comes, and return its exit code. `stdin`: None gives it an empty one. Raises
         LineCut when the line is lost, RemoteError where it does not end within `limit_s` or never begins."""
-
-    def put(self, source: Path, target: str) -> None:
-        """Copy the tree `source` to the directory `target` there, which is made. After a cut the same call goes on. Raises as stream."""
-
-    def get(self, source: str, files: Sequence[str], target: Path) -> None:
-        """Copy `files`, relative to the directory `source` there, below `target`, where beginnings of them may lie, to which
-        the rest is added. Raises as stream."""
 
     def close(self) -> None:
         """Hang up."""

@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 from base.errors import LineCut, RemoteError
 from base.logs import printable
-from cluster.ssh import Sink, copying
+from cluster.ssh import Sink
 from cluster.ssh.known_hosts import Known, known_keys
 from cluster.ssh.limits import ALIVE_S, CONNECT_S, POLL_S, SILENT_S
 from cluster.ssh.refusals import advice_on
@@ -164,14 +164,6 @@ class ByParamiko:
     def _ping(self) -> None:
         with suppress(Exception):  # a transport that ends meanwhile says so itself
             self._transport.global_request("keepalive@openssh.com", wait=True)
-
-    def put(self, source: Path, target: str) -> None:
-        """See Transport."""
-        copying.put(self, source, target)
-
-    def get(self, source: str, files: Sequence[str], target: Path) -> None:
-        """See Transport."""
-        copying.get(self, source, files, target)
 
     def close(self) -> None:
         """See Transport."""

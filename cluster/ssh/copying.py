@@ -1,88 +1,71 @@
-"""Files over any transport that can run a program there: for hosts without rsync, and login shells that talk."""
+"""Copy files to and from a host by tar, which every host has; a copy that is cut begins anew."""
 
 from __future__ import annotations
 
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO
 
 from base.errors import RemoteError
-from cluster.ssh import Sink
+from cluster.ssh import Sink, Transport
+from cluster.ssh.limits import COPY_START_S, MEMBER_BYTES, SLOWEST_BYTES_PER_S
 
-UNPACK: Final = 'mkdir -p -- "$1" && exec tar -xf - -C "$1"'
-
-
-class Streams(Protocol):
-    """What is needed of a transport."""
-
-    host: str
-
-    def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
-        """As Transport.stream."""
+UNPACK = 'mkdir -p -- "$1" && exec tar -xf - -C "$1"'
 
 
-def put(line: Streams, source: Path, target: str) -> None:
-    """As Transport.put; after a cut it begins anew. Raises as Transport.stream, RemoteError where tar refuses."""
-    said = bytearray()
+def put(line: Transport, source: Path, target: str) -> None:
+    """Copy the tree `source` to the directory `target` there, which is made. Raises as Transport.stream, RemoteError where tar refuses."""
+    output = bytearray()
     with tempfile.TemporaryFile() as packed:
         with tarfile.open(fileobj=packed, mode="w") as tar:
             tar.add(source, arcname=".")
+        limit_s = _limit_s(packed.tell())
         packed.seek(0)
-        code = line.stream(["/bin/sh", "-c", UNPACK, "sh", target], said.extend, said.extend, stdin=packed)
+        code = line.stream(["/bin/sh", "-c", UNPACK, "sh", target], output.extend, output.extend, stdin=packed, limit_s=limit_s)
     if code:
-        raise RemoteError(f"{source} could not be unpacked in {target} on {line.host} (exit code {code}): {_text(said)}")
+        shown = output.decode(errors="replace").strip()
+        raise RemoteError(f"{source} could not be unpacked in {target} on {line.host} (exit code {code}): {shown}")
 
 
-def get(line: Streams, source: str, files: Sequence[str], target: Path) -> None:
-    """As Transport.get: new files come in one stream, others are added to. Raises as Transport.stream, RemoteError."""
-    new = [name for name in files if not (target / name).exists()]
-    whole = _get_new(line, source, new, target) if new else set()
-    for name in (name for name in files if name not in whole):
-        said, there, here = bytearray(), f"{source}/{name}", target / name
-        here.parent.mkdir(parents=True, exist_ok=True)
-        with here.open("ab") as file:
-            code = line.stream(["tail", "-c", f"+{file.tell() + 1}", "--", there], _writer(file), said.extend)
-        if code:
-            raise RemoteError(f"{there} on {line.host} could not be read (exit code {code}): {_text(said)}")
-
-
-def _get_new(line: Streams, source: str, names: Sequence[str], target: Path) -> set[str]:
-    """Those that came whole; what came before a cut is kept too."""
+def get(line: Transport, source: str, files: Mapping[str, int], target: Path) -> None:
+    """Copy `files`, by name with their bytes, from the directory `source` there below `target`: regular files alone, and those that came
+    whole before a cut too. Raises as Transport.stream, and RemoteError for more bytes than the files have."""
+    most = sum(files.values()) + MEMBER_BYTES * (len(files) + 8)
     with tempfile.TemporaryFile() as listed, tempfile.TemporaryFile() as packed:
-        listed.write("".join(f"{name}\0" for name in names).encode(errors="surrogateescape"))
+        listed.write("".join(f"{name}\0" for name in files).encode(errors="surrogateescape"))
         listed.seek(0)
-        whole: set[str] = set()
         try:
-            line.stream(["tar", "-cf", "-", "-C", source, "--null", "-T", "-"], _writer(packed), lambda _: None, stdin=listed)
+            argv = ["tar", "-cf", "-", "-C", source, "--null", "-T", "-"]
+            line.stream(argv, _writer(packed, most, line.host), lambda _: None, stdin=listed, limit_s=_limit_s(most))
         finally:
             packed.seek(0)
             with suppress(tarfile.TarError):  # it ends where the line was cut
-                _unpack(packed, frozenset(names), target, whole)
-        return whole
+                _unpack(packed, files, target)
 
 
-def _unpack(packed: IO[bytes], names: frozenset[str], target: Path, whole: set[str]) -> None:
+def _limit_s(num_bytes: int) -> float:
+    return COPY_START_S + num_bytes / SLOWEST_BYTES_PER_S
+
+
+def _unpack(packed: IO[bytes], files: Mapping[str, int], target: Path) -> None:
     with tarfile.open(fileobj=packed) as tar:
         for member in tar:
-            content = tar.extractfile(member) if member.name in names and member.isreg() else None
+            content = tar.extractfile(member) if member.name in files and member.isreg() else None
             if content is not None:
                 here = target / member.name
                 here.parent.mkdir(parents=True, exist_ok=True)
                 with here.open("wb") as file:
                     shutil.copyfileobj(content, file)
-                whole.add(member.name)
 
 
-def _writer(file: IO[bytes]) -> Sink:
+def _writer(file: IO[bytes], most: int, host: str) -> Sink:
     def write(data: bytes) -> None:
         file.write(data)
+        if file.tell() > most:
+            raise RemoteError(f"{host} sends more than the {most} bytes of the files that were listed")
 
     return write
-
-
-def _text(said: bytearray) -> str:
-    return said.decode(errors="replace").strip()

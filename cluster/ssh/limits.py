@@ -19,7 +19,10 @@ ASK_S: Final = 300.0
 """For a person with a second factor."""
 CONFIG_S: Final = 20.0
 """For `ssh -G`, which may execute a command of the user's configuration."""
-COPY_S: Final = 86400.0
-"""For rsync, which has a limit of silence of its own."""
+COPY_START_S: Final = 120.0
+"""For a copy, beside the time that its bytes take at SLOWEST_BYTES_PER_S."""
+SLOWEST_BYTES_PER_S: Final = 8192
+MEMBER_BYTES: Final = 16384
+"""What tar needs at the most for a member beside its bytes, with a long name."""
 POLL_S: Final = 0.5
 """How often what has no descriptor of its own is looked at."""

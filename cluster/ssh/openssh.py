@@ -1,12 +1,10 @@
-"""The user's own `ssh`, with a private master connection that all commands of one host share, and rsync over it."""
+"""The user's own `ssh`, with a private master connection that all commands of one host share."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import selectors
-import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,10 +14,10 @@ from pathlib import Path
 from typing import IO, Final
 
 from base import command
-from base.errors import LineCut, RemoteError, SlipwayError
+from base.errors import LineCut, RemoteError
 from base.trusted import trusted_directory
-from cluster.ssh import Sink, copying
-from cluster.ssh.limits import ALIVE_COUNT, ALIVE_S, ASK_S, CONNECT_S, COPY_S, MUX_S, PERSIST_S
+from cluster.ssh import Sink
+from cluster.ssh.limits import ALIVE_COUNT, ALIVE_S, ASK_S, CONNECT_S, MUX_S, PERSIST_S
 from cluster.ssh.refusals import advice_on, is_lost, needs_person
 from cluster.ssh.words import After, remote_line
 
@@ -36,8 +34,6 @@ class OpenSsh:
     def __init__(self, host: str) -> None:
         self.host = host
         self._directory: Path | None = None
-        self._talks = False
-        """Whether the login shell there says something by itself, which rsync cannot bear."""
 
     def connect(self, *, ask: bool) -> None:
         """Open the master connection unless it is: silently where keys and agent suffice, else with a person."""
@@ -65,7 +61,6 @@ class OpenSsh:
             code = process.wait()
         finally:
             _end(process)
-        self._talks |= bool(after[0].noise)
         said = (after[1].noise + b"\n" + after[0].noise).decode(errors="replace").strip()
         if code == FAILED:
             is_cut = after[0].seen or not said or is_lost(said)
@@ -97,32 +92,6 @@ class OpenSsh:
                     after, sink = key.data
                     if rest := after.take(data):
                         sink(rest)
-
-    def put(self, source: Path, target: str) -> None:
-        """By rsync where both have it, else by tar."""
-        if not self._rsync(["-r", "--partial", f"{source}/", f"{self.host}:{target}/"]):
-            copying.put(self, source, target)
-
-    def get(self, source: str, files: Sequence[str], target: Path) -> None:
-        """By rsync where both have it, else one file after the other."""
-        names = "".join(f"{name}\0" for name in files)
-        words = ["--partial", "--inplace", "--from0", "--files-from=-", f"{self.host}:{source}/", f"{target}/"]
-        if files and not self._rsync(words, names):
-            copying.get(self, source, files, target)
-
-    def _rsync(self, words: Sequence[str], names: str = "") -> bool:
-        """Whether rsync did it. Raises LineCut; what else keeps it from working, such as a shell that talks, is left to others."""
-        if self._talks or shutil.which("rsync") is None:
-            return False
-        self.connect(ask=False)
-        options = ["-t", "-s", f"--timeout={ALIVE_S * ALIVE_COUNT * 2}", "-e", shlex.join(self._argv("-o", "BatchMode=yes"))]
-        try:
-            result = command.run(["rsync", *options, *words], timeout_s=COPY_S, stdin=names)
-        except SlipwayError as error:
-            raise RemoteError(str(error)) from error
-        if result.returncode and not self._is_open():
-            raise LineCut(f"the line to {self.host} was cut")
-        return result.returncode == 0
 
     def close(self) -> None:
         """Nothing: the master stays for the next command, at most PERSIST_S."""

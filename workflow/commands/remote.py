@@ -12,27 +12,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base import VERSION
-from base.command import CommandResult, last_lines
-from base.errors import ConfigError, LineCut, RemoteError, error_of_exit
-from base.jsonfile import parse_json
+from base.errors import ConfigError, LineCut, RemoteError
 from base.names import choices
 from cluster.processes import age_s
-from cluster.ssh import Transport, again, closing, run, transport_to
+from cluster.ssh import Transport, again, closing, copying, run, transport_to
 from workflow.commands.completion import REMOTE_VERBS
-from workflow.commands.remote_end import PROTOCOL
 from workflow.commands.watching import show
+from workflow.remote.asking import ANSWER_S, Far, Have, Placed, Results, find_slipway, update
 from workflow.remote.bundle import Bundle, make_bundle
 from workflow.remote.fetching import fetch
-from workflow.remote.finding import find_slipway
 from workflow.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
 from workflow.remote.relaying import Relay
 from workflow.remote.typed import Typed, TypedSession, sort_session, sort_typed
 from workflow.run.record.login import with_login
 
-ANSWER_S: Final = 120.0
 PAUSES: Final = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Between tries while the line is cut."""
 ENDED: Final = (0, 19, 25, 26)
@@ -46,19 +42,6 @@ class Wanted:
 
     slipway: str | None = None
     transport: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Far:
-    """A host with a Slipway on it."""
-
-    line: Transport
-    settings: Settings
-
-    def asked(self, *words: str) -> Any:
-        """The JSON answer of `slipway remote-end`. Raises RemoteError, and what it ended with."""
-        result = again(lambda: run(self.line, [self.settings.slipway, "remote-end", *words], limit_s=ANSWER_S))
-        return answer_of(result, self.line.host)
 
 
 def main(host: str, verb: str, words: Sequence[str], wanted: Wanted) -> int:
@@ -81,23 +64,6 @@ def main(host: str, verb: str, words: Sequence[str], wanted: Wanted) -> int:
         return _study_verb(Far(line=line, settings=kept), verb, typed)
 
 
-def answer_of(result: CommandResult, host: str) -> Any:
-    """Pure: the value in an answer. Raises RemoteError, and the class that the command there ended with."""
-    if result.returncode == 2:
-        raise RemoteError(f"the Slipway on {host} does not know what was asked: {last_lines(result.stderr, 3)}\n{_update(host)}")
-    if result.returncode:
-        said = last_lines(result.stderr, 6).removeprefix("slipway: ")
-        raise error_of_exit(result.returncode, RemoteError)(f"on {host}: {said or f'exit code {result.returncode}'}")
-    found = parse_json(result.stdout.encode(), f"the answer of {host}", RemoteError)
-    if isinstance(found, dict) and found.get("protocol", PROTOCOL) != PROTOCOL:
-        raise RemoteError(f"Slipway {found.get('version')} on {host} and {VERSION} here do not understand each other: {_update(host)}")
-    return found
-
-
-def _update(host: str) -> str:
-    return f"bring both to one version (here {VERSION}), or name another one there: `slipway remote {host} setup --slipway PATH`"
-
-
 def _close(host: str) -> int:
     from cluster.ssh.openssh import OpenSsh
 
@@ -110,13 +76,12 @@ def _set_up(line: Transport, kept: Settings | None, wanted: Wanted, words: Seque
     """Find Slipway there, look at its version, and keep that. Raises RemoteError, ConfigError."""
     site = _site(words, kept)
     given = wanted.slipway or (kept.slipway if kept else None)
-    found = again(lambda: find_slipway(line, given))
-    who = answer_of(found, line.host)
-    settings = Settings(slipway=who["program"], site=site, transport=wanted.transport or (kept.transport if kept else None))
+    hello = find_slipway(line, given)
+    settings = Settings(slipway=hello.program, site=site, transport=wanted.transport or (kept.transport if kept else None))
     file = write_settings(line.host, settings)
-    show.aside(f"{line.host} ({who['host']}) has Slipway {who['version']}: {who['program']}; kept in {file}")
-    if who["version"] != VERSION:
-        show.aside(f"here is Slipway {VERSION}: {_update(line.host)}")
+    show.aside(f"{line.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
+    if hello.version != VERSION:
+        show.aside(f"here is Slipway {VERSION}: {update(line.host)}")
     return settings
 
 
@@ -167,11 +132,11 @@ def bring(far: Far, bundle: Bundle, source: str, site: str | None) -> str:
 
     def once() -> str:
         chosen = ("--site", site) if site is not None else ()
-        found = far.asked("have", source, bundle.digest, *chosen)
-        if not found["there"]:
-            far.line.put(bundle.tree, found["incoming"])
-            far.asked("place", source, bundle.digest, found["incoming"], *chosen)
-        return f"{found['place']}/{bundle.file}"
+        found = far.ask(Have, "have", source, bundle.digest, *chosen)
+        if not found.there:
+            copying.put(far.line, bundle.tree, found.incoming)
+            far.ask(Placed, "place", source, bundle.digest, found.incoming, *chosen)
+        return f"{found.place}/{bundle.file}"
 
     return again(once)
 
@@ -186,8 +151,8 @@ def _run_there(far: Far, verb: str, typed: Typed, there: str, site: str | None) 
     else:
         code = again(lambda: _once(far, argv, relay))
     if verb in ("tables", "report") and not typed.prints_only and code == 0:
-        told = far.asked("results", there, *(("--site", site) if site is not None else ()))
-        for text in fetch(far.line, told, typed.out):
+        found = far.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
+        for text in fetch(far.line, found, typed.out):
             show.line(text)
     return code
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import typer
-from blake3 import blake3
 
 from base import VERSION
 from base.errors import ConfigError, RemoteError, StorageError
@@ -19,16 +19,14 @@ from base.removing import remove_tree
 from base.storage_clock import now_at
 from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
+from workflow.remote import fetching
+from workflow.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, ResultFile, Results, is_result
 from workflow.remote.bundle import digest_of
-from workflow.remote.fetching import FILES, TREES
 from workflow.study.brought import place_of
 from workflow.study.site_file import load_site
 
-PROTOCOL: Final = 1
-"""Raised when the two ends would not understand each other."""
 COMES_DOWN: Final = (*FILES, *(f"{tree}/**/*" for tree in TREES))
 OLD_S: Final = 86400.0
-BLOCK: Final = 1 << 20
 
 
 def main(verb: str, words: Sequence[str], site: str | None) -> None:
@@ -48,7 +46,7 @@ def main(verb: str, words: Sequence[str], site: str | None) -> None:
 
 def hello(program: str) -> None:
     """Who answers, started as `program`, which may be a script of the site's around ours."""
-    show.json_value({**_who(), "program": os.path.abspath(program)})
+    _answer(Hello(version=VERSION, host=os.uname().nodename, program=os.path.abspath(program)))
 
 
 def have(source: str, digest: str, site: str | None) -> None:
@@ -58,7 +56,7 @@ def have(source: str, digest: str, site: str | None) -> None:
     incoming = place.parent / f".{digest}.part-{secrets.token_hex(6)}"
     if not there:
         _sweep(place.parent, digest)
-    show.json_value({**_who(), "place": str(place), "there": there, "incoming": str(incoming)})
+    _answer(Have(place=str(place), there=there, incoming=str(incoming)))
 
 
 def place(source: str, digest: str, incoming: Path, site: str | None) -> None:
@@ -72,18 +70,20 @@ def place(source: str, digest: str, incoming: Path, site: str | None) -> None:
             remove_tree(incoming)
             raise RemoteError(f"{incoming}: what came has the digest {found}, and {digest} was sent; the same command sends it again")
         publish_directory(incoming, target)
-    show.json_value({"place": str(target)})
+    _answer(Placed(place=str(target)))
 
 
 def results(path: Path, site: str | None) -> None:
     """Files of a study's results that come down: path below the results, size, digest."""
     study = told_study(path, site)
     root = study.results_dir
-    show.json_value({"results": str(root), "study": study.name, "files": [_facts(root, name) for name in sorted(set(_names(root)))]})
+    digests = {name: fetching.digest_of(root / name) for name in sorted(set(_names(root)))}
+    files = (ResultFile(name=name, bytes=(root / name).stat().st_size, blake3=digest) for name, digest in digests.items() if digest)
+    _answer(Results(results=str(root), files=tuple(files)))
 
 
-def _who() -> dict[str, Any]:
-    return {"protocol": PROTOCOL, "version": VERSION, "host": os.uname().nodename}
+def _answer(answer: Hello | Have | Placed | Results) -> None:
+    show.json_value({"protocol": PROTOCOL, **asdict(answer)})
 
 
 def _place(source: str, digest: str, site: str | None) -> Path:
@@ -110,14 +110,6 @@ def _sweep(directory: Path, digest: str) -> None:
 def _names(root: Path) -> Iterator[str]:
     for pattern in COMES_DOWN:
         for path in root.glob(pattern):
-            if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-                yield path.relative_to(root).as_posix()
-
-
-def _facts(root: Path, name: str) -> dict[str, Any]:
-    hashed, size = blake3(), 0
-    with (root / name).open("rb") as file:
-        while block := file.read(BLOCK):
-            hashed.update(block)
-            size += len(block)
-    return {"name": name, "bytes": size, "blake3": hashed.hexdigest()}
+            name = path.relative_to(root).as_posix()
+            if is_result(name) and path.is_file() and not path.is_symlink():
+                yield name

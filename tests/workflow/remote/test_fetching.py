@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import tarfile
 from collections.abc import Sequence
 from io import BytesIO
@@ -12,9 +14,11 @@ import pytest
 from blake3 import blake3
 
 from base.errors import ConfigError, RecordError, RemoteError
-from cluster.ssh import Sink, copying
-from workflow.commands.remote import Far, _study_verb
-from workflow.remote.fetching import fetch, parse_told
+from base.typed import read_as
+from cluster.ssh import Sink
+from workflow.commands.remote import _study_verb
+from workflow.remote.asking import Far, Have, Placed, Results, find_slipway
+from workflow.remote.fetching import fetch
 from workflow.remote.kept import Settings
 from workflow.remote.typed import sort_typed
 
@@ -44,45 +48,44 @@ HOSTILE = [
 
 
 class Line:
-    """A cluster whose answer to tar is `packed`, whatever was asked for."""
+    """A cluster that answers tar with `packed`, and every question with `answer`, whatever was asked for."""
 
     host = "gate"
 
-    def __init__(self, packed: bytes) -> None:
-        self._packed = packed
+    def __init__(self, packed: bytes = b"", answer: bytes = b"") -> None:
+        self._packed, self._answer = packed, answer
 
     def connect(self, *, ask: bool) -> None:
         """It is there."""
 
     def stream(self, argv: Sequence[str], out: Sink, _err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
         assert (stdin is None) == (argv[0] != "tar")
-        assert limit_s is None
-        if argv[0] == "tar":
-            out(self._packed)
+        assert limit_s is not None
+        out(self._packed if argv[0] == "tar" else self._answer)
         return 0
-
-    def put(self, source: Path, target: str) -> None:
-        raise AssertionError((source, target))
-
-    def get(self, source: str, files: Sequence[str], target: Path) -> None:
-        copying.get(self, source, files, target)
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def told(*names: str) -> dict[str, Any]:
+def listed(*names: str) -> dict[str, Any]:
     return {"results": "/far", "files": [{"name": name, "bytes": len(CONTENT), "blake3": blake3(CONTENT).hexdigest()} for name in names]}
 
 
-def packed(*members: tuple[str, bytes | str]) -> bytes:
-    """A name with bytes is a file, with text a link to it."""
+def brought(packed: bytes, *names: str, out: Path) -> list[str]:
+    """Ask for the results and bring them, as `slipway remote gate report` does."""
+    line = Line(packed, json.dumps(listed(*names)).encode())
+    return fetch(line, Far(line=line, settings=Settings(slipway="/far/slipway")).ask(Results, "results", "/far/study.yaml"), out)
+
+
+def packed(*members: tuple[str, bytes | str | None]) -> bytes:
+    """A name with bytes is a file, with text a link to it, with None a pipe."""
     whole = BytesIO()
     with tarfile.open(fileobj=whole, mode="w") as tar:
         for name, content in members:
             one = tarfile.TarInfo(name)
-            if isinstance(content, str):
-                one.type, one.linkname = tarfile.SYMTYPE, content
+            if not isinstance(content, bytes):
+                one.type, one.linkname = tarfile.FIFOTYPE if content is None else tarfile.SYMTYPE, content or ""
                 tar.addfile(one)
             else:
                 one.size = len(content)
@@ -92,23 +95,23 @@ def packed(*members: tuple[str, bytes | str]) -> bytes:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_that_is_no_result_is_refused_before_anything_comes(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RecordError, match="no file of a study's results"):
-        fetch(Line(packed((name.replace("\0", ""), CONTENT))), told("report.html", name), tmp_path / "out")
+    with pytest.raises(RemoteError, match="expected the path of a file of a study's results"):
+        brought(packed((name.replace("\0", ""), CONTENT)), "report.html", name, out=tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_comes_down_is_accepted() -> None:
     names = ["study.json", "study.yaml", "records.parquet", "report.html", "tables/speedup.csv", "plots/a b/c.svg", "runs/x-r1/record.json"]
-    assert [file.name for file in parse_told(told(*names))[1]] == names
-    with pytest.raises(RecordError, match="twice"):
-        parse_told(told("report.html", "report.html"))
+    assert [file.name for file in read_as(Results, listed(*names), "gate").files] == names
+    with pytest.raises(RecordError, match="each file once"):
+        read_as(Results, listed("report.html", "report.html"), "gate")
 
 
 def test_an_answer_with_links_and_strange_members_brings_the_files_alone(tmp_path: Path) -> None:
     out, outside = tmp_path / "out", tmp_path / "outside"
     outside.mkdir()
     answer = packed(("tables", str(outside)), ("../evil", CONTENT), ("/evil", CONTENT), ("tables/a.csv", CONTENT), ("report.html", CONTENT))
-    fetch(Line(answer), told("tables/a.csv", "report.html"), out)
+    brought(answer, "tables/a.csv", "report.html", out=out)
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if not path.is_dir()} == {
         "out/tables/a.csv",
         "out/report.html",
@@ -120,13 +123,69 @@ def test_a_link_in_place_of_a_file_is_none(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(CONTENT)
     with pytest.raises(RemoteError, match="changed while coming"):
-        fetch(Line(packed(("report.html", str(secret)))), told("report.html"), tmp_path / "out")
+        brought(packed(("report.html", str(secret))), "report.html", out=tmp_path / "out")
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_what_an_earlier_fetch_has_left_does_not_stop_the_next_one(tmp_path: Path) -> None:
+    left = tmp_path / ".coming"
+    (left / "report.html").mkdir(parents=True)
+    (left / "stray").write_bytes(b"")
+    brought(packed(("report.html", CONTENT)), "report.html", out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_pipe_among_the_results_is_waited_for_on_neither_side(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "report.html")
+    brought(packed(("report.html", CONTENT)), "report.html", out=tmp_path)
+    assert (tmp_path / "report.html").read_bytes() == CONTENT
+    with pytest.raises(RemoteError, match="changed while coming"):
+        brought(packed(("plots/a.svg", None)), "plots/a.svg", out=tmp_path)
+
+
+def test_files_that_came_before_a_cut_stay(tmp_path: Path) -> None:
+    whole = packed(("report.html", CONTENT), ("tables/a.csv", CONTENT))
+    with pytest.raises(RemoteError, match="changed while coming"):
+        brought(whole[:1530], "report.html", "tables/a.csv", out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_host_that_sends_without_end_is_given_up(tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="sends more than"):
+        brought(packed(("report.html", CONTENT)) + bytes(1 << 20), "report.html", out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("", "[]", "null", "{}", '"hello"', "[" * 100_000, "\0", '{"protocol": 2}'),
+        '{"version": "0.1.0", "host": "n1", "program": 7}',
+        '{"version": "0.1.0", "host": ["n1"], "program": "/slipway"}',
+        '{"version": "0.1.0", "host": "n1", "program": "slipway"}',
+        '{"version": "0.1.0", "host": "n1", "program": "/a\\u0000b"}',
+        '{"place": "/a", "there": 1, "incoming": "/b"}',
+        '{"place": "/a", "there": false, "incoming": null}',
+        '{"place": "/a", "there": true, "incoming": "~/b"}',
+        '{"results": "/a", "files": {}}',
+        '{"results": "/a", "files": [{"name": "report.html", "bytes": -1, "blake3": "%s"}]}' % ("0" * 64),
+        '{"results": "/a", "files": [{"name": "report.html", "bytes": 1, "blake3": "0"}]}',
+        '{"results": "/a", "files": [["report.html", 1, "0"]]}',
+    ],
+)
+def test_an_answer_of_another_shape_is_an_error(answer: str) -> None:
+    line = Line(answer=answer.encode())
+    far = Far(line=line, settings=Settings(slipway="/far/slipway"))
+    with pytest.raises(RemoteError, match="the answer of gate"):
+        find_slipway(line, None)
+    for kind in (Have, Placed, Results):
+        if kind is not Placed or '"place"' not in answer:
+            with pytest.raises(RemoteError, match="the answer of gate"):
+                far.ask(kind, "question")
 
 
 def test_results_do_not_replace_the_study_that_was_typed(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("study: a\n")
     typed = sort_typed("tables", [str(tmp_path / "study.yaml"), "--out", str(tmp_path)])
-    far = Far(line=Line(b""), settings=Settings(slipway="slipway", site=None, transport=None))
+    far = Far(line=Line(), settings=Settings(slipway="slipway", site=None, transport=None))
     with pytest.raises(ConfigError, match="would replace it"):
         _study_verb(far, "tables", typed)
