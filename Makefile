@@ -14,7 +14,8 @@ SOURCES := $(PACKAGES) install setup.py tests benchmarks examples
 # The pure tests wait for no disk where memory has room for their 200 MB.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -k -P /dev/shm | awk 'END {print $$4}')" -gt 1000000 ] && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 INSTALL = $(BIN)/python -m install
-# What requirements-torch.txt pins, and what newer versions of that want, stands in no other file: accelerate and lightning ask for torch.
+PIN = $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras
+# No other file pins what requirements-torch.txt pins, and what newer versions of that want: accelerate and lightning ask for torch.
 OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==.*/--unsafe-package \1/p' requirements-torch.txt)
 
 .DEFAULT_GOAL := help
@@ -25,28 +26,28 @@ help:  ## this list
 	@echo
 	@echo 'make demo PYTHON=/path/to/python3.11 TORCH=system TORCH_INDEX=URL: docs/installing.md'
 
-install: .venv/.run  ## install Slipway into .venv, and run nothing
+install: .venv/.torch  ## install Slipway into .venv, and run nothing
 
-demo: .venv/.run  ## run the demo study on this machine and print its speed-up table
+demo: .venv/.torch  ## run the demo study on this machine and print its speed-up table
 	@$(BIN)/slipway run '$(STUDY)' --site '$(SITE)'
 
 image: .venv/.run  ## build a framework's container image; without a registry: BASE=an image that is here, WHEELS=a directory of wheels
 	@$(BIN)/python -m containers.images.build $(or $(FRAMEWORK),pytorch) $(if $(ENGINE),--engine $(ENGINE)) $(if $(BASE),--base $(BASE)) $(if $(WHEELS),--wheels $(WHEELS))
 
-framework: .venv/.run  ## install a framework that does not fit beside Slipway, for runs without containers: NAME=jax; with another Python than Slipway's: PYTHON=; from another mirror of Debian: DEBIAN=
+framework: .venv/.torch  ## install a framework that does not fit beside Slipway, for runs without containers: NAME=jax; with another Python than Slipway's: PYTHON=; from another mirror of Debian: DEBIAN=
 	@[ -n '$(NAME)' ] || { echo 'make framework: which one? Write make framework NAME=jax; docs/installing.md has the names' >&2; exit 2; }
 	@$(BIN)/python -m containers.frameworks.environment $(NAME) $(if $(filter command,$(origin PYTHON)),--python '$(PYTHON)') $(if $(DEBIAN),--debian '$(DEBIAN)')
 
-test: .venv/.dev  ## the pure tests, which start no process: some 20 s, any order
+test: .venv/.dev  ## the pure tests, which start no process: half a minute on two idle cores, up to a minute the first time
 	$(IN_MEMORY) $(BIN)/pytest -m "not slow and not processes" -n 2 -rs -o tmp_path_retention_policy=failed
 
-processes: .venv/.dev  ## quick tests that fork or start programs
+processes: .venv/.slow  ## quick tests that fork or start programs
 	$(BIN)/pytest -m "processes and not slow" -n 2 -rs
 
-slow: .venv/.dev  ## real training, kills, power cuts, a browser: minutes
+slow: .venv/.slow  ## real training, kills, power cuts, a browser: minutes
 	$(BIN)/pytest -m "slow and not long" -n 3 --dist loadscope -rs
 
-long: .venv/.dev  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
+long: .venv/.slow  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
 	$(BIN)/pytest -m long -n 3 --dist loadscope -rs
 
 lint: .venv/.dev
@@ -69,26 +70,37 @@ schemas: .venv/.dev  ## write config/schemas and docs/messages.md from the types
 	$(BIN)/python -m workflow.run.link.messages_page
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o requirements.txt requirements.in
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras $(OF_TORCH) -o requirements-dev.txt requirements-dev.in
-	set -e; for folder in $(dir $(shell grep -L ^python_version: $(addsuffix framework.yaml,$(dir $(wildcard containers/frameworks/*/requirements.in))))); do $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
+	$(PIN) --allow-unsafe -o requirements.txt requirements.in
+	$(PIN) --allow-unsafe -o requirements-dev.txt requirements-dev.in
+	$(PIN) $(OF_TORCH) -o requirements-slow.txt requirements-slow.in
+	set -e; for folder in $(dir $(shell grep -L ^python_version: $(addsuffix framework.yaml,$(dir $(wildcard containers/frameworks/*/requirements.in))))); do $(PIN) --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
 
 pins: .venv/.dev  ## pin anew what the requirements.in of one framework asks for: NAME=jax
 	@[ -f 'containers/frameworks/$(NAME)/requirements.in' ] || { echo "make pins: there is no containers/frameworks/$(NAME)/requirements.in; write make pins NAME=jax" >&2; exit 2; }
 	@! grep -q ^python_version: 'containers/frameworks/$(NAME)/framework.yaml' || { echo 'make pins: framework $(NAME) needs another Python than ours: CONTRIBUTING.md, "Add a framework"' >&2; exit 2; }
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe -o 'containers/frameworks/$(NAME)/requirements.txt' 'containers/frameworks/$(NAME)/requirements.in'
+	$(PIN) --allow-unsafe -o 'containers/frameworks/$(NAME)/requirements.txt' 'containers/frameworks/$(NAME)/requirements.in'
 
 clean:  ## forget the demo's results, datasets and cache; the installation stays
 	rm -rf .slipway .snakemake
 
-.venv/.run: requirements.txt requirements-torch.txt pyproject.toml setup.py
+# One file for each set of packages that is installed: of every command, PyTorch, of `make test`, of the tests that start programs.
+.venv/.run: requirements.txt pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Slipway needs Python 3.11 or newer, found " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
 	@$(PYTHON) -m install environment .venv
 	@$(INSTALL) packages --require-hashes -r requirements.txt
-	@$(INSTALL) torch --python $(PYTHON) --use $(TORCH) --index '$(TORCH_INDEX)'
 	@$(INSTALL) packages --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $@
 
+.venv/.torch: .venv/.run requirements-torch.txt
+	@$(INSTALL) torch --python $(PYTHON) --use $(TORCH) --index '$(TORCH_INDEX)'
+	@touch $@
+
 .venv/.dev: .venv/.run requirements-dev.txt
+	@echo 'installing what the tests, lint and types need into .venv: pytest, mypy, ruff and the like'
 	@$(INSTALL) packages --no-deps --require-hashes -r requirements-dev.txt
+	@touch $@
+
+.venv/.slow: .venv/.dev .venv/.torch requirements-slow.txt
+	@echo 'installing what the tests that start programs need into .venv: transformers, lightning, keras and the like'
+	@$(INSTALL) packages --no-deps --require-hashes -r requirements-slow.txt
 	@touch $@

@@ -110,7 +110,7 @@ def train(steps):
 def told(tmp_path: Path, package: str, library: str) -> tuple[list[list[float]], str, RankEvents]:
     """The losses of each step as the library tells them, by hand and in a run; why a short training was refused; the run's events."""
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: requirements-dev.txt has it")
+        pytest.skip(f"{package} is not installed: requirements-slow.txt has it")
     (tmp_path / "script.py").write_text(SCRIPT.replace("{library}", library))
     (tmp_path / "cell.json").write_text(json.dumps(CELL))
     for name in ("run", "short"):

@@ -36,7 +36,7 @@ def test_there_are_examples() -> None:
 def missing(example: str) -> str | None:
     """The reason to skip it; None: all that it needs is here."""
     if example in PACKAGES and importlib.util.find_spec(PACKAGES[example]) is None:
-        return f"{PACKAGES[example]} is not installed: requirements-dev.txt has it"
+        return f"{PACKAGES[example]} is not installed: requirements-slow.txt has it"
     return next((reason for name in FRAMEWORKS.get(example, ()) if (reason := why_not(name)) is not None), None)
 
 

@@ -92,7 +92,7 @@ def _checkout(analysis: Analysis) -> Block:
     return Block(
         title="Slipway as it was",
         text=printable(" ".join(words)),
-        code=printable("\n".join([*code, "make .venv/.run", ". .venv/bin/activate"])),
+        code=printable("\n".join([*code, "make install", ". .venv/bin/activate"])),
     )
 
 

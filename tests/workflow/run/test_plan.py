@@ -141,7 +141,7 @@ def test_mpirun_starts_ranks_that_wait_for_their_place() -> None:
     mpirun = head.processes[1]
     started = mpirun.argv[mpirun.argv.index("-H") + 1 :]
     assert started[0] == "slipway-node-0:2,slipway-node-1:2"
-    assert not any("/w/" in word for word in started), "another node has its files elsewhere"
+    assert not any("/w/" in word for word in started if word != sys.executable), "another node has its files elsewhere"
     env = dict(mpirun.env)
     assert (env["SLIPWAY_MPI_NODES"], env["SLIPWAY_MPI_KEY"]) == ("10.0.0.0:61002 10.0.0.1:61003", "s")
     assert (env["OMPI_MCA_btl"], env["OMPI_MCA_plm"]) == ("vader,self", "rsh")
