@@ -1,12 +1,14 @@
 """What a dataset is made from and what it shall become: the `datasets:` entry of a study file, checked.
 
-A specification is complete after validation: defaults that depend on the source are filled in, `size` is (height, width). Paths become
-absolute by `resolved`; the digest of the resolved specification names the build directory, so a path is part of it.
+A specification is complete after validation: defaults that depend on the source are filled in, `size` is (height, width). `resolved` makes
+its paths absolute; the digest of the resolved specification names the build directory, so a path is part of it. `as_written` keeps relative
+paths; cells carry that specification, so that a project can be moved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -308,11 +310,17 @@ class DatasetSpec(BaseModel):
 
     def resolved(self, base_dir: Path) -> DatasetSpec:
         """The same with absolute paths; relative ones are relative to `base_dir`, the directory of the study file. Links are kept."""
+        return self._with_paths(lambda path: _absolute(path, base_dir))
+
+    def as_written(self) -> DatasetSpec:
+        """The same with relative paths kept as they are, in their shortest form; paths that begin with `~` become absolute."""
+        return self._with_paths(lambda path: _absolute(path, Path()) if path.startswith(("/", "~")) else os.path.normpath(path))
+
+    def _with_paths(self, change: Callable[[str], str]) -> DatasetSpec:
         splits = self.splits and {
-            name: SplitPath(path=_absolute(split.path, base_dir)) if isinstance(split, SplitPath) else split
-            for name, split in self.splits.items()
+            name: SplitPath(path=change(split.path)) if isinstance(split, SplitPath) else split for name, split in self.splits.items()
         }
-        return self.model_copy(update={"path": self.path and _absolute(self.path, base_dir), "splits": splits})
+        return self.model_copy(update={"path": self.path and change(self.path), "splits": splits})
 
     def to_json(self) -> dict[str, Any]:
         """All keys that mean something, JSON-able; `DatasetSpec.model_validate` takes it back."""

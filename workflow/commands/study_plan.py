@@ -114,6 +114,7 @@ def plan_study(study: Study) -> StudyPlan:
             *study.notes,
             *_cache_notes(study.site),
             *_engine_notes(states, study.site),
+            *_content_notes(states, datasets),
             *_memory_notes(cells),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),
@@ -153,6 +154,20 @@ def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
             f"{counted(count, 'run')} of those done had engine {engine}, and this site has {site.engine}: a run is not made again for "
             "that; a copy of the study file with another name at `study:` has results of its own"
         )
+
+
+def _content_notes(states: Sequence[RunState], datasets: Mapping[str, DatasetRequirements]) -> Iterator[str]:
+    """Runs that are done, and whose dataset had another content than the one that is built now."""
+    for name, needs in datasets.items():
+        digest = None if needs.root is None else needs.root.name.rsplit("-", 1)[1]
+        of_it = (state.dataset for state in states if state.state == "done" and state.run.cell.dataset == name and state.dataset)
+        others = [found for found in of_it if digest is not None and not found.startswith(digest)]
+        if others:
+            yield (
+                f"{counted(len(others), 'run')} of those done trained on another content of dataset {name} than is built now (digest "
+                f"{others[0][:12]}, now {digest}): a run is not made again for that, and tables mark what is made of both; a copy of the "
+                "study file with another name at `study:` has results of its own"
+            )
 
 
 def _memory_of(device: str, study: Study) -> int | None:

@@ -87,6 +87,7 @@ def prepare(directory: str, pid: int, environ: Mapping[str, str]) -> dict[str, A
         study="sessions",
         run_id=asked.session,
         cell=cell,
+        dataset_build=description.build_name(cell),
         repeat=1,
         site=site,
         limits=asked.limits,

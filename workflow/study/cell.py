@@ -72,7 +72,7 @@ class Cell:
     """A point of the matrix, every key resolved. `device` may be `site` and `threads` may be `auto`: the allocation decides them.
 
     `batch_size` is per process (per GPU; per process on the CPU); `dataset` is the study's own name of it and `dataset_spec` all it says,
-    with defaults and absolute paths. Exactly one of `steps` {warmup, measured, total} and `epochs` is not None.
+    with defaults, and relative paths as they are written. Exactly one of `steps` {warmup, measured, total} and `epochs` is not None.
     """
 
     cell_id: Name

@@ -12,6 +12,7 @@ from containers.frameworks import SUPPORTED, check_strategy, check_supports, che
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
 from workflow.study.cell import OF_PROGRAMS, Cell, cell_id
+from workflow.study.datasets import spec_identity
 from workflow.study.explain import Fault
 from workflow.study.layers import MERGED, Layers, place_of
 from workflow.study.matrix import Candidate
@@ -98,19 +99,6 @@ def without_sum(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if "total" in values and values["total"] == values["warmup"] + values["measured"]:
         return {name: value for name, value in values.items() if name != "total"}
     return values
-
-
-def spec_identity(spec: DatasetSpec) -> dict[str, Any]:
-    """The keys of a specification that differ from the defaults of its kind of source, which a new key with a default does not change."""
-    values = spec.to_json()
-    if spec.has_sequences:
-        return {key: value for key, value in values.items() if value is not None}
-    plain = {"source": spec.source} if spec.path is None else {"source": spec.source, "path": "default"}
-    default = DatasetSpec.model_validate(plain).to_json()
-    found = {key: value for key, value in values.items() if key in ("source", "path") or value != default.get(key)}
-    if not spec.has_images:
-        found.pop("shards", None)  # so many jobs hash it: its content is the same
-    return found | {"source": spec.source}
 
 
 def _check_batch(_maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:

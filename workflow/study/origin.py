@@ -1,5 +1,5 @@
 """Whose the results of a study are: of the file that ran last. Another file of the same name is refused, since one would write into the
-other's results; the same file elsewhere, as in a moved or copied checkout, is not another one.
+other's results; the same file elsewhere, as in a moved project, or in one that was copied with its storage, is not another one.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ if TYPE_CHECKING:
 SHORT: Final = 12
 MAX_PATH: Final = 4096
 """What the kernel takes; a longer path stands only in a study.json that was edited."""
-KEPT: Final = ("path", "file_sha256", "cells_sha256")
+KEPT: Final = ("path", "file_sha256", "cells_sha256", "sources", "storage")
 """What a line of the history holds of the file."""
 STORAGE_S: Final = 300.0
 """For all records of a study, or one file: network storage may hang, and the caller would with it."""
 
 
 def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, Any]:
-    """KEPT: path and digest of the file, and of the cells that it asks for; `adopt`: whether to take over what is another's, and the
-    `commands` that do; `runs`: whether a run starts, which makes the file the owner."""
+    """KEPT: path and digest of the file, the digest of the cells that it asks for, the build directories of the datasets whose path is
+    relative to it, and the storage; `adopt`: whether to take over what is another's, and the `commands` that do; `runs`: whether a run
+    starts, which makes the file the owner."""
     verbs = ("run",) if study.site.scheduler == "local" else ("run", "submit")
     cells = sorted(cell.cell_id for cell in study.cells)
+    relative = {cell.dataset for cell in study.cells if cell.dataset_spec != study.datasets[cell.dataset].to_json()}
     return {
         "path": str(study.path.absolute()),
         "file_sha256": hashlib.sha256(study.text.encode()).hexdigest(),
         "cells_sha256": hashlib.sha256(canonical_json(cells)).hexdigest(),
+        "sources": " ".join(sorted(study.build_dir(name).name for name in relative)),
+        "storage": str(study.site.storage),
         "adopt": adopt,
         "runs": runs,
         "commands": " or ".join(f"`{command(study, verb, '--adopt')}`" for verb in verbs),
@@ -72,19 +76,45 @@ def last_version(history: Any) -> Mapping[str, Any]:
     return last if isinstance(last, dict) else {}
 
 
+def known_datasets(results_dir: str) -> tuple[list[Any], list[str]]:
+    """The specifications of datasets in the cells of study.json, each once, and the folders that the study file has been in; nothing where
+    no study.json can be read. In a child with a time limit."""
+    try:
+        value = read_json(Path(results_dir, STUDY_FILE))
+    except RecordError:
+        return [], []
+    cells, history = ((value.get(key) if isinstance(value, dict) else None) or [] for key in ("cells", "history"))
+    specs = {str(cell["dataset_spec"]): cell["dataset_spec"] for cell in cells if isinstance(cell, dict) and "dataset_spec" in cell}
+    files = {str(line["path"]) for line in history if isinstance(line, dict) and "path" in line}
+    return list(specs.values()), sorted({str(Path(file).parent) for file in files})
+
+
 def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[str, Any]) -> None:
-    """Raise ConfigError when the `last` that ran is another file, and asks for other cells; an earlier version says of no file."""
-    if mine["adopt"] or last.get("path") is None or last.get("cells_sha256") == mine["cells_sha256"]:
+    """Raise ConfigError when the `last` that ran is another file, and asks for other cells, or for other data under the same relative path;
+    an earlier version says of no file. A file that is gone, or whose results are on other storage, was moved or copied to become ours."""
+    if mine["adopt"] or last.get("path") is None or is_same_file(last["path"], mine["path"]):
         return
-    if is_same_file(last["path"], mine["path"]):
+    if _is_gone(last["path"]) or not is_same_file(last.get("storage"), mine["storage"]):
+        return
+    if last.get("cells_sha256") == mine["cells_sha256"] and last.get("sources", "") == mine["sources"]:
         return
     raise ConfigError(
         f"the study {results_dir.name!r} of {mine['path']} (sha256 {mine['file_sha256'][:SHORT]}) would write into the results of another "
         f"file: {results_dir} are those of {text(last['path'], 300)} (sha256 {text(last.get('file_sha256'))[:SHORT]}, since "
         f"{text(last.get('time'), 40)}), which "
-        f"asks for other cells. Give one of the two another name (study: ...), or let the results be this file's from now on: "
-        f"{mine['commands']}, or `--config adopt=yes` of snakemake; records stay, and tables show the cells of the file that ran last"
+        f"asks for other cells, or for other data. Give one of the two another name (study: ...), or let the results be this file's from "
+        f"now on: {mine['commands']}, or `--config adopt=yes` of snakemake; records stay, and tables show the cells of the file that ran "
+        "last"
     )
+
+
+def _is_gone(path: object) -> bool:
+    try:
+        return isinstance(path, str) and not os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):  # it may be there, for others; or no file can have that path
+        return False
 
 
 def refuse_foreign_results(study: Study) -> None:
@@ -101,4 +131,7 @@ def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> None:
         found = read_json(path) if path.exists() else {}
     except RecordError:
         return
-    refuse_other_file(path.parent, mine, last_version(found.get("history") if isinstance(found, dict) else None))
+    found = found if isinstance(found, dict) else {}
+    site = found.get("site")
+    storage = site.get("storage") if isinstance(site, dict) else None
+    refuse_other_file(path.parent, mine, {"storage": storage, **last_version(found.get("history"))})

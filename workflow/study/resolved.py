@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
@@ -12,7 +12,7 @@ from base.errors import RecordError
 from base.foreign import text
 from base.jsonfile import read_json
 from base.typed import FromOne, Like, Name, read_as
-from workflow.study.cell import Cell, Run, RunLimits
+from workflow.study.cell import Cell, Run, RunLimits, datasets_of
 from workflow.study.paths import STUDY_FILE
 from workflow.study.site import Site
 
@@ -28,6 +28,8 @@ class _Version(TypedDict):
     path: NotRequired[str]
     file_sha256: NotRequired[str]
     cells_sha256: NotRequired[str]
+    sources: NotRequired[str]
+    storage: NotRequired[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,8 @@ class ResolvedStudy:
     repeats: FromOne
     runs: tuple[RunEntry, ...]
     history: tuple[Annotated[dict[str, Any], Like(_Version)], ...]
+    datasets: Mapping[str, Name] = field(default_factory=dict)
+    """The name of the directory in which each dataset is built; an earlier version left them out."""
 
     def __post_init__(self) -> None:
         cells = {cell.cell_id for cell in self.cells}
@@ -70,6 +74,7 @@ def resolved_study(study: Study) -> dict[str, Any]:
         "baseline": dict(study.baseline),
         "limits": {"walltime_s": study.limits.walltime_s, "gpu_hours": study.limits.gpu_hours, "init_s": study.limits.init_s},
         "site": study.site.to_json(),
+        "datasets": {name: study.build_dir(name).name for name in datasets_of(study.cells)},
         "cells": [cell.to_json() for cell in study.cells],
         "repeats": study.repeats,
         "runs": [{"run_id": run.run_id, "cell_id": run.cell.cell_id, "repeat": run.repeat} for run in study.runs],

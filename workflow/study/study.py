@@ -21,6 +21,7 @@ from workflow.study import paths
 from workflow.study.baseline import baseline_of
 from workflow.study.cell import NO_DATASET, Cell, Run, RunLimits
 from workflow.study.cell_maker import CellMaker, size_faults
+from workflow.study.datasets import identities
 from workflow.study.explain import Fault, fault_error, some, validation_error
 from workflow.study.hints import HINTS
 from workflow.study.layers import layer_faults, layers_of
@@ -57,6 +58,7 @@ class Study:
     path: Path
     site: Site
     datasets: Mapping[str, DatasetSpec]
+    """With absolute paths; cells carry the specification as it is written."""
     cells: tuple[Cell, ...]
     runs: tuple[Run, ...]
     repeats: int
@@ -120,7 +122,8 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
     """The study in the file `path`, on the site named or lying at `site` (None: $SLIPWAY_SITE, default.yaml, the study's neighbour
     site.yaml, local).
 
-    Raises ConfigError only; what is wrong is said together where one thing does not hide the other.
+    Raises ConfigError, in which what is wrong is said together where one thing does not hide the other; StorageError where a dataset has a
+    relative path and storage does not answer.
     """
     document = with_program_files(read_document(Path(path), "study"))
     try:
@@ -152,7 +155,8 @@ def order_runs(name: str, cells: Sequence[Cell], repeats: int) -> tuple[Run, ...
 def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) -> Study:
     folder = Path(os.path.abspath(document.path)).parent
     datasets = {NO_DATASET: DatasetSpec(source=NO_DATASET)} | {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
-    cells, notes = _cells(document, keys, datasets, site)
+    results_dir = paths.results_dir(site.storage, keys.study)
+    cells, notes = _cells(document, keys, datasets | identities(keys.datasets, results_dir, folder), site)
     notes += _unused_programs(keys, cells)
     notes += program_notes(keys.programs, ((cell.framework, list(cell.args or ())) for cell in cells if cell.program is not None))
     baseline = baseline_of(document, keys, cells)
@@ -176,7 +180,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
         repeats=repeats,
         baseline=baseline,
         limits=limits,
-        results_dir=paths.results_dir(site.storage, keys.study),
+        results_dir=results_dir,
         text=document.text,
         notes=tuple(notes),
         chosen_site=chosen,

@@ -43,6 +43,8 @@ class RunState:
     """Where the next attempt goes on."""
     engine: str | None = None
     """Of its record."""
+    dataset: str | None = None
+    """The digest of the dataset, of its record."""
 
     @property
     def to_run(self) -> bool:
@@ -110,6 +112,7 @@ def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: 
         log=str(run_dir / "attempts" / str(attempt) / "logs"),
         checkpoint_step=record["checkpoint_step"],
         engine=record["engine"],
+        dataset=record["dataset_digest"],
     )
 
 

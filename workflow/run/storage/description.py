@@ -16,6 +16,7 @@ from workflow.run.plan import Framework, check_framework
 from workflow.run.storage.prepared import plain
 from workflow.study.cell import OF_TOKENS, Cell
 from workflow.study.paths import datasets_dir
+from workflow.study.resolved import ResolvedStudy
 from workflow.study.site import Site
 
 if TYPE_CHECKING:
@@ -50,16 +51,17 @@ class Work(Struct, frozen=True, kw_only=True):
     """None where runs are no containers."""
 
 
-def describe_work(site: Site, cell: Cell, device: str, images: str | None, results: str) -> dict[str, Any]:
+def describe_work(site: Site, cell: Cell, device: str, images: str | None, results: str, build: str) -> dict[str, Any]:  # noqa: PLR0913
     """The Work of a cell, as JSON can carry it; the files of its own program are kept in `results` then. `images`: the file of
-    workflow.run.images.pin. Raises ConfigError, UnsupportedRequest, DatasetError, ContainerError, StagingError, StorageError."""
+    workflow.run.images.pin; `build`: the name of the directory in which the dataset is built. Raises ConfigError, UnsupportedRequest,
+    DatasetError, ContainerError, StagingError, StorageError."""
     from workflow.run.images.kept import image_of
     from workflow.run.storage.kept_program import keep_program
 
     framework = taken_along(describe_framework(cell, device))
     check_framework(framework, cell.nodes)
     keep_program(Path(results), framework)
-    dataset, manifest = describe_dataset(site.storage, cell) if cell.has_dataset else (None, None)
+    dataset, manifest = describe_dataset(site.storage, cell, build) if cell.has_dataset else (None, None)
     work = Work(
         framework=framework,
         dataset=dataset,
@@ -72,10 +74,16 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None, resul
 
 
 def build_name(cell: Cell) -> str:
-    """`<name>-<spec12>`: where the cell's dataset is built. The digest of data_prep.spec, without its models: they cost start-up time."""
+    """`<name>-<spec12>`: where the dataset of a cell with absolute paths is built. The digest of data_prep.spec, without its models: they
+    cost start-up time."""
     from blake3 import blake3
 
     return f"{cell.dataset}-{blake3(canonical_json(cell.dataset_spec)).hexdigest()[:12]}"
+
+
+def build_of(study: ResolvedStudy, cell: Cell) -> str:
+    """The same by what study.json says, which an earlier version did not."""
+    return study.datasets.get(cell.dataset) or build_name(cell)
 
 
 def trained_samples(manifest: Manifest | SequenceManifest | None, global_batch: int) -> int:
@@ -89,14 +97,14 @@ def trained_samples(manifest: Manifest | SequenceManifest | None, global_batch: 
     return sum(samples // global_batch * global_batch for samples, _ in manifest.groups("train").values())
 
 
-def describe_dataset(storage: Path, cell: Cell) -> tuple[PublishedDataset, Manifest | SequenceManifest | None]:
+def describe_dataset(storage: Path, cell: Cell, build: str) -> tuple[PublishedDataset, Manifest | SequenceManifest | None]:
     """The published dataset and its manifest, if it is one of images or token sequences. Raises DatasetError."""
     from data_prep.build.dataset_file import read_dataset_file
     from data_prep.manifest import read_manifest
     from data_prep.sequences.manifest import read_sequence_manifest
 
     datasets = datasets_dir(storage)
-    built = read_dataset_file(datasets / ".build" / build_name(cell))
+    built = read_dataset_file(datasets / ".build" / build)
     path = datasets / built.path
     read = read_sequence_manifest if cell.dataset_spec["source"] in OF_TOKENS else read_manifest
     manifest = None if cell.data_folder else read(path)

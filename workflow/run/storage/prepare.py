@@ -19,6 +19,7 @@ from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import resumable
 from workflow.run.record.deadline import budget_of
 from workflow.run.storage import lease as leases
+from workflow.run.storage.description import build_of
 from workflow.run.storage.failed_nodes import nodes_to_avoid
 from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.prepared import Done, PreparedRun, plain
@@ -68,6 +69,7 @@ def prepare(
         study=study.study,
         run_id=run_id,
         cell=run.cell,
+        dataset_build=build_of(study, run.cell),
         repeat=run.repeat,
         site=site,
         limits=limits,

@@ -30,6 +30,8 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     study: str
     run_id: str
     cell: Cell
+    dataset_build: str
+    """The name of the directory in which its dataset is built."""
     repeat: int
     site: Site
     limits: RunLimits

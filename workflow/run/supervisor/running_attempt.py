@@ -89,7 +89,7 @@ class RunningAttempt:
         environ = {**self.job.scheduler.launch_environ(os.environ), TAG: run.tag, SUPERVISOR: who_i_am()}
         self.nodes.launch(self._launches, environ, () if self.job.allocation.own_job else self.locks.descriptors)
         results = str(Path(run.run_dir).parents[1])
-        found = self.scope.call("prepare", description.describe_work, run.site, run.cell, device, images, results)
+        found = self.scope.call("prepare", description.describe_work, run.site, run.cell, device, images, results, run.dataset_build)
         return from_plain(found, description.Work)
 
     def run_steps(self, work: description.Work) -> Ending:

@@ -36,7 +36,7 @@ from workflow.run.link import orders, said
 from workflow.run.link.event_loop import Loop
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
-from workflow.run.storage.description import PublishedDataset, build_name, describe_dataset
+from workflow.run.storage.description import PublishedDataset, build_of, describe_dataset
 from workflow.run.storage.prepared import from_plain, plain
 from workflow.run.supervisor.caller import watch_parent
 from workflow.run.supervisor.limits import NODES_STOP_S
@@ -67,7 +67,7 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
     study = read_resolved(Path(results))
     site, cells = study.site, study.cells
     private_umask(site.shared == "group")
-    found = [cell for cell in cells if cell.has_dataset and dataset in (cell.dataset, build_name(cell))]
+    found = [cell for cell in cells if cell.has_dataset and dataset in (cell.dataset, build_of(study, cell))]
     if not found:
         known = ", ".join(datasets_of(cells)) or "none"
         raise ConfigError(f"--dataset {dataset!r}: the study {study.study!r} has no such dataset; it has {known}")
@@ -75,7 +75,8 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
     nodes = request.largest_nodes if site.scheduler == "local" else 1
     request = dataclasses.replace(request, nodes=nodes, gpus_per_node=1, device="cpu", gres=0, cpus_per_node=None)
     allocation = dataclasses.replace(get_scheduler(site.scheduler).allocate(request, environ, pid), own_job=False)
-    return plain(PreparedStaging(site=site, allocation=allocation, dataset=describe_dataset(site.storage, found[0])[0]))
+    published, _ = describe_dataset(site.storage, found[0], build_of(study, found[0]))
+    return plain(PreparedStaging(site=site, allocation=allocation, dataset=published))
 
 
 class StageAllNodes:

@@ -23,6 +23,7 @@ RUN = PreparedRun(
     study="study",
     run_id="cell-r1",
     cell=Cell.from_json(document(nodes=2).to_json()),
+    dataset_build="",
     repeat=1,
     site=made_site(deadline_margin_s=1.0),
     limits=RunLimits(walltime_s=1000.0),
