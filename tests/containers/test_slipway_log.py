@@ -16,6 +16,7 @@ import pytest
 
 from base.rooms import ROOMS
 from workflow.run.record.events import RankEvents, read_events
+from workflow.run.record.steps_asked import StepsAsked, too_few_lines
 
 pytestmark = pytest.mark.processes
 ADAPTER = ROOMS / "containers" / "lib" / "slipway_log.py"
@@ -119,7 +120,11 @@ def test_an_expression_that_takes_for_ever_stops_nobody(tmp_path: Path) -> None:
     script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab; done; echo done"
     code, output, events = start(tmp_path, script, step=r"(a+)+$(?P<step>\d)")
     assert (code, output.count(b"\n")) == (0, 13)
-    assert any("took more than 0.1 s for each of 10 lines" in warning for warning in events.warnings)
+    assert "took more than 0.1 s for each of 10 lines" in events.warnings[0]
+    reason = too_few_lines({0: events}, StepsAsked(10, 5))
+    assert reason is not None
+    assert f"told of a step: {events.warnings[0]}" in reason
+    assert "matched none" not in reason
 
 
 @pytest.mark.parametrize("name", ["slipway_log.py", "slipway_steps.py"])

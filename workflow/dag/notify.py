@@ -152,12 +152,12 @@ def _post(url: str, news: News, limit_s: float) -> None:
             answer.read(MAX_URL_BYTES)
     except urllib.error.HTTPError as error:
         error.close()
-        raise SlipwayError(f"{host} answered {error.code} {error.reason}") from None
-    except http.client.HTTPException as error:  # its words may hold what was asked for, or any bytes of the server
+        words = http.client.responses.get(error.code, "")  # the server's own words may repeat the path
+        raise SlipwayError(f"{host} answered {error.code} {words}".rstrip()) from None
+    except (http.client.HTTPException, ValueError) as error:  # its words may hold what was asked for, or any bytes of the server
         raise SlipwayError(f"{host} did not answer in HTTP ({type(error).__name__})") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise SlipwayError(f"{host} cannot be reached: {str(reason).replace(url, '<url>')}") from None
+    except OSError as error:
+        raise SlipwayError(f"{host} cannot be reached: {getattr(error, 'reason', None) or error}") from None
 
 
 # -- the first failure

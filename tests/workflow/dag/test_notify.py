@@ -31,7 +31,7 @@ def server(code: int = 200, place: str = "") -> Iterator[tuple[str, list[Any]]]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(code)
+            self.send_response(code, self.path)
             if place:
                 self.send_header("Location", place)
             self.end_headers()
@@ -78,7 +78,7 @@ def test_a_webhook_gets_what_slack_takes() -> None:
 def test_what_is_told_goes_to_nobody_else_and_an_error_holds_no_secret() -> None:
     with server() as (other, told), server(302, other) as (url, _), pytest.raises(SlipwayError) as caught:
         post(url, NEWS)
-    assert (told, "302" in str(caught.value), "secret" in str(caught.value)) == ([], True, False)
+    assert (told, str(caught.value)) == ([], "127.0.0.1 answered 302 Found")
     (problem,) = tell(Notify(webhook_env="HOOK"), NEWS, {"HOOK": url})
     assert problem.startswith("the webhook was not delivered: 127.0.0.1 cannot be reached: ")
     assert "secret" not in problem

@@ -12,6 +12,8 @@ from workflow.run.record.events import MAX_STEPS, RankEvents
 from workflow.run.record.steps_source import largest_together
 
 MOST_WARMUP_OF_EPOCHS: Final = 10
+MOST_CAUSES: Final = 3
+"""Warnings about the lines of the output, such as that the expression was too slow for them, that a reason repeats."""
 
 
 class StepsAsked(NamedTuple):
@@ -39,14 +41,16 @@ def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | 
     """The same of ranks whose steps are read from their output: lines that tell of several steps need not begin and end where the window
     does."""
     for rank, entry in sorted(events.items()):
+        causes = "; ".join(entry.warnings[:MOST_CAUSES])
         if not entry.steps:
-            told = "no line of its output (`slipway logs`) told of a step: the expression under events matched none"
-            return f"rank {rank} ended well, and {told}"
+            told = "no line of its output (`slipway logs`) told of a step"
+            return f"rank {rank} ended well, and {told}: {causes or 'the expression under events matched none'}"
         measured, reached = sum(step.measured for step in entry.steps.values()), max(entry.steps) + 1
         together = largest_together({rank: entry}) if measured else max(step.together for step in entry.steps.values())
         if measured < max(min(1, asked.measured), asked.measured - 2 * together) or reached < asked.total - together:
             told = f"its output told of {measured} of the {asked.measured} measured steps that were asked"
-            return f"rank {rank} ended well, and {told}, up to step {reached} of {asked.total}, {together} to a line"
+            told += f", up to step {reached} of {asked.total}, {together} to a line"
+            return f"rank {rank} ended well, and {told}{causes and f': {causes}'}"
     return None
 
 

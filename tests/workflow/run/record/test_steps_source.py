@@ -97,6 +97,16 @@ def test_a_window_may_be_shorter_by_what_a_line_holds(count: int, steps: int, as
     assert (words or "None") in str(said)
 
 
+@pytest.mark.parametrize("count", [0, 4])
+def test_why_lines_were_left_out_is_the_reason(count: int) -> None:
+    warning = "the expression took more than 0.1 s for each of 10 lines, which were left out; after that none was looked at"
+    events = rank("log", lines(count, 10))
+    events.add({"event": "warning", "message": warning, "time": 1.0})
+    reason = too_few_lines({0: events}, StepsAsked(100, 90))
+    assert reason is not None
+    assert reason.endswith(f": {warning}")
+
+
 @pytest.mark.parametrize("line", [{"step": 3, "steps": 5}, {"step": 2**53 - 1, "steps": 2**53 - 1}, {"step": 12, "steps": 4}])
 def test_a_line_of_more_steps_than_can_be_is_left_out(line: dict[str, int]) -> None:
     events = rank("log", [{"step": 9, "steps": 10, "seconds": 0.1}, {**line, "seconds": 0.1}])
