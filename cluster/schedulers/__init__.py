@@ -44,7 +44,8 @@ class Scheduler(Protocol):
         site's network_interface. Raises AllocationError."""
 
     def launches(self, allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-        """Pure: the commands that start `node_argv` once on every node; each reads its standard input to the first newline."""
+        """Pure: the commands that start `node_argv` once on every node, with `--node` or `--nodes`, by which each finds its position in the
+        allocation; each reads its standard input to the first newline."""
 
     def launch_environ(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment for a launch, made of ours: without what the scheduler's launcher would take for orders."""
@@ -54,9 +55,6 @@ class Scheduler(Protocol):
 
     def off_node(self, environ: Mapping[str, str]) -> str | None:
         """Pure: in a job of it, why nothing is granted to this process itself, and what to type; None where it runs on a node."""
-
-    def node_index(self, environ: Mapping[str, str]) -> int | None:
-        """Pure: the position of this node in the allocation, for a program started by a launch whose argv does not say it."""
 
     def node_cache(self, cache: Path, node: Node) -> Path:
         """Pure: the directory of the node-local cache on `node`, where the site says `cache`."""

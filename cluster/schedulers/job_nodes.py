@@ -76,11 +76,6 @@ def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - the sa
     return None
 
 
-def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the same for all
-    """Where the argv says which node it is."""
-    return None
-
-
 def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - the same for all
     """Pure: each node has a disk of its own under the same path."""
     return cache

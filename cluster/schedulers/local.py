@@ -112,11 +112,6 @@ def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there 
     return None
 
 
-def node_index(environ: Mapping[str, str]) -> int | None:  # noqa: ARG001 - the argv says it
-    """The argv says it."""
-    return None
-
-
 def node_cache(cache: Path, node: Node) -> Path:
     """Pure: each node of this machine has a cache of its own, so that two nodes stage twice, as on a cluster."""
     return cache / node.name

@@ -16,7 +16,6 @@ from cluster.schedulers.local import job_facts as job_facts
 from cluster.schedulers.local import launch_environ as launch_environ
 from cluster.schedulers.local import launches as launches
 from cluster.schedulers.local import node_cache as node_cache
-from cluster.schedulers.local import node_index as node_index
 from cluster.schedulers.local import off_node as off_node
 from cluster.schedulers.local import planned as planned
 from cluster.schedulers.local import requeue as requeue

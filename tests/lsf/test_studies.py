@@ -16,6 +16,7 @@ from tests.campaign.playing import TOO_LATE, play
 from tests.campaign.rounds import Round
 from tests.minicluster import Cluster
 from tests.minicluster.studies import await_nothing_left, check, slipway, tables
+from tests.minicluster.waiting_run import lose_a_node_and_train_there_again
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 DEMO = (Path(__file__).parents[2] / "config" / "study.yaml").read_text()
@@ -60,3 +61,9 @@ def test_what_a_fault_comes_to(cluster: Cluster, disk: Disk, fault: str, way: st
         if problem != TOO_LATE:
             break
     assert problem == "", f"seed {seed}"
+
+
+@pytest.mark.parametrize("words", [("run",), ("submit", "--wait")], ids=["run", "submit"])
+def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second_attempt(cluster: Cluster, words: tuple[str, ...]) -> None:
+    lose_a_node_and_train_there_again(cluster, *words)
+    await_nothing_left(cluster)

@@ -6,8 +6,8 @@ import pytest
 
 from tests import launchers
 from tests.minicluster import Cluster
-from tests.minicluster.put_back import run_put_back
 from tests.minicluster.studies import await_nothing_left, check, records, slipway, tables, write
+from tests.minicluster.waiting_run import lose_a_node_and_train_there_again, run_put_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -35,6 +35,12 @@ def test_programs_by_torchrun_mpirun_and_with_sidecars(cluster: Cluster) -> None
     recorded = records(cluster.shared / "slipway" / "results" / "launchers")
     launchers.check(recorded)
     assert {record["scheduler"] for record in recorded} == {"pbs"}
+    await_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("words", [("run",), ("submit", "--wait")], ids=["run", "submit"])
+def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second_attempt(cluster: Cluster, words: tuple[str, ...]) -> None:
+    lose_a_node_and_train_there_again(cluster, *words)
     await_nothing_left(cluster)
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests import launchers
 from tests.minicluster import Cluster
-from tests.minicluster.put_back import run_put_back
 from tests.minicluster.studies import await_nothing_left
 from tests.minicluster.waiting import wait_until
+from tests.minicluster.waiting_run import lose_a_node_and_train_there_again, run_put_back
 from tests.sge.conftest import USER
 
 pytestmark = pytest.mark.slow
@@ -178,6 +178,13 @@ def test_a_run_whose_node_loses_its_power_goes_on_on_another(cluster: Cluster) -
     assert told.stdout.strip() == "node_lost", told
     cluster.exec(lost, ["slipway", "reap", "--remove", "--site", str(cluster.site_file)], user=USER, timeout=60)
     assert ours(cluster) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("words", [("run",), ("submit", "--wait")], ids=["run", "submit"])
+def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second_attempt(cluster: Cluster, words: tuple[str, ...]) -> None:
+    lose_a_node_and_train_there_again(cluster, *words)
+    await_nothing_left(cluster)
 
 
 @pytest.mark.long

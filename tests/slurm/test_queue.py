@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.minicluster import Cluster
-from tests.minicluster.put_back import run_put_back
 from tests.minicluster.waiting import wait_until
+from tests.minicluster.waiting_run import run_put_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 ROOT = Path(__file__).parents[2]

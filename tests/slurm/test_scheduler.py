@@ -70,6 +70,12 @@ class ClusterWorld(World):
                 found.append(pid)
         return found
 
+    def node_program(self, node: str) -> int:
+        """The process of the node program on a node, whose srun runs on the first node too."""
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in self.cluster.processes(node)}
+        (found,) = (pid for pid, words in commands.items() if words[1:4] == [b"-P", b"-m", b"workflow.run.node"])
+        return found
+
     def stays(self) -> list[str]:
         """What must not be there when all is over."""
         pids = [
@@ -198,6 +204,22 @@ def test_a_requeued_job_whose_supervisor_was_killed_ends_what_it_left(world: Clu
     assert world.ended(job).state == "COMPLETED", world.log()
     again = world.record(run_id)
     assert (again["status"], again["restart_count"]) == ("ok", 1)
+    assert world.stays() == []
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["a job of its own", "a job that runs share"])
+def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second_attempt(world: ClusterWorld, shared: bool) -> None:
+    run_id = world.cell(nodes=2, measured=100, step_s=0.05)
+    way = "export SLIPWAY_SUBMISSION=test" if shared else "unset SLIPWAY_SUBMISSION"
+    lines = (way, world.supervisor(run_id), f"exec {world.supervisor(run_id)}")
+    job = world.submit(world.script(*lines), "--nodes=2", "--nodelist=n1,n2", "--ntasks-per-node=1", "--time=5")
+    world.wait_for(lambda: world.ranks("n1") and world.ranks("n2"))
+    os.kill(world.node_program("n1"), 9)
+    assert world.ended(job).state == "COMPLETED", world.log()
+    first, second = world.record(run_id, 1), world.record(run_id, 2)
+    assert (first["status"], first["failed_nodes"]) == ("node_lost", ["n1"]), world.log()
+    assert (second["status"], [node["name"] for node in second["nodes"]]) == ("ok", ["n2", "n1"]), world.log()
+    assert [node["name"] for node in second["nodes"]] == [node["hostname"] for node in second["nodes"]]
     assert world.stays() == []
 
 

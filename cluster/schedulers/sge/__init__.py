@@ -17,7 +17,6 @@ from cluster.schedulers.doctor import Doctor
 from cluster.schedulers.granted import claimed, read_grant
 from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, planned_nodes
 from cluster.schedulers.job_nodes import node_cache as node_cache
-from cluster.schedulers.job_nodes import node_index as node_index
 from cluster.schedulers.job_nodes import off_node as off_node
 from cluster.schedulers.job_nodes import run_locks as run_locks
 from cluster.schedulers.jobs import SUBMISSION, Jobs

@@ -131,10 +131,12 @@ def _addresses(names: Sequence[str]) -> dict[str, str]:
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals."""
+    """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals. Slurm numbers the tasks in its own order
+    of the nodes, whatever the order of --nodelist is: each task finds its position by the name of its node."""
+    order = f"SLURMD_NODENAME={','.join(node.name for node in allocation.nodes)}"
     return (
         Launch(
-            argv=srun_argv(allocation, node_argv),
+            argv=srun_argv(allocation, (*node_argv, "--nodes", order)),
             nodes=tuple(range(len(allocation.nodes))),
             refusal=REFUSAL,
             silence=SILENCE,
@@ -159,8 +161,3 @@ def off_node(environ: Mapping[str, str]) -> str | None:
     if not environ.get(JOB_ID) or "SLURMD_NODENAME" in environ:
         return None
     return "Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`"
-
-
-def node_index(environ: Mapping[str, str]) -> int | None:
-    """Pure: Slurm counts the nodes of a step in its own order, which is also that of the job's node list."""
-    return digits(environ.get("SLURM_NODEID", ""))

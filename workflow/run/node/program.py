@@ -1,4 +1,4 @@
-"""The node program: one per node of an allocation, `python -m workflow.run.node --supervisor HOST:PORT [--node INDEX]`.
+"""The node program: one per node of an allocation, `python -m workflow.run.node --supervisor HOST:PORT --node INDEX`.
 
 It does on its node what the supervisor says over the socket: stage, start the ranks, stop them, push, release. It is the parent of all
 that runs there. When the supervisor goes away, or a signal comes, it ends everything by itself. The token comes on standard input.
@@ -179,7 +179,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.node", description="The node program of one run.")
     parser.add_argument("--supervisor", required=True, metavar="HOST:PORT")
-    parser.add_argument("--node", type=int, help="position in the allocation; left out where the scheduler tells it")
+    position = parser.add_mutually_exclusive_group(required=True)
+    position.add_argument("--node", type=int, metavar="INDEX", help="the position of this node in the allocation")
+    position.add_argument(
+        "--nodes", metavar="VARIABLE=NAME,...", help="the variable that holds the name of this node, and the names of all nodes in order"
+    )
     parser.add_argument("--device", choices=DEVICES, help="what the run computes on; GPUs are looked for unless it is the CPU")
     parser.add_argument("--interface", metavar="NAME", help="network_interface of the site")
     arguments = parser.parse_args(argv)
@@ -196,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     processes.become_subreaper()
     end_older_attempts(os.environ.get(TAG, ""))
     try:
-        index = arguments.node if arguments.node is not None else _index_here()
+        index = arguments.node if arguments.nodes is None else position_of(arguments.nodes, os.environ)
         link = connect(supervisor, token, index)
     except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
         logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
@@ -221,9 +225,10 @@ def _grant_here(device: str | None, peer: str, interface: str | None) -> Grant |
     return None if scheduler is None else scheduler.here(os.environ, device, peer, interface)
 
 
-def _index_here() -> int:
-    for scheduler in SCHEDULERS.values():
-        index = scheduler.node_index(os.environ)
-        if index is not None:
-            return index
-    raise NodeLost("its position in the allocation is not known: give --node")
+def position_of(nodes: str, environ: Mapping[str, str]) -> int:
+    """Return the position of this node among `nodes`, as `--nodes` has them. Raises NodeLost."""
+    variable, _, names = nodes.partition("=")
+    name = environ.get(variable, "")
+    if name not in names.split(","):
+        raise NodeLost(f"{variable} is {name!r}, and the nodes of this run are {names}: the scheduler has started this program elsewhere")
+    return names.split(",").index(name)

@@ -97,7 +97,7 @@ def test_one_srun_starts_all_node_programs() -> None:
     assert launch.nodes == (0, 1)
     assert " ".join(launch.argv) == (
         "srun --jobid=17 --overlap --nodes=2 --nodelist=n1,n2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=16 --gres=gpu:4 --mem=0 "
-        "--mpi=none --kill-on-bad-exit=0 --wait=0 --input=all --export=ALL python -m workflow.run.node"
+        "--mpi=none --kill-on-bad-exit=0 --wait=0 --input=all --export=ALL python -m workflow.run.node --nodes SLURMD_NODENAME=n1,n2"
     )
 
 
@@ -118,11 +118,6 @@ def test_srun_gets_the_job_and_no_orders_of_others() -> None:
     bent = {"SLURM_STEP_ID": "0", "SLURM_MEM_PER_NODE": "5", "SLURM_CONF": "/c", "PATH": "/bin"}
     assert srun_environment(bent, slurm_environment(bent)) == {"SLURM_CONF": "/c", "PATH": "/bin"}
     assert srun_environment(environ, JOB) == {"PATH": "/bin", "A": "b", "SLURM_JOB_ID": "17", "SLURM_CONF": "/etc/s.conf"}
-
-
-def test_a_node_knows_its_place() -> None:
-    assert slurm.node_index({"SLURM_NODEID": "3"}) == 3
-    assert slurm.node_index({}) is None
 
 
 def test_a_plan_outside_of_a_job_has_nodes_without_names() -> None:

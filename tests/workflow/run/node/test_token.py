@@ -58,7 +58,11 @@ def test_a_node_program_that_nobody_awaits_any_more_ends_before_its_time(pipe: t
         read_token(pipe[0], 60.0, lambda: listens(address), look_every_s=0.05)
 
 
-LIMITED = "from workflow.run.node import program\nprogram.TOKEN_S = 0.2\nraise SystemExit(program.main(['--supervisor', '127.0.0.1:1']))\n"
+LIMITED = """
+from workflow.run.node import program
+program.TOKEN_S = 0.2
+raise SystemExit(program.main(["--supervisor", "127.0.0.1:1", "--node", "0"]))
+"""
 
 
 @pytest.mark.processes
