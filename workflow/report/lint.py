@@ -45,7 +45,7 @@ MARKS: Final[dict[str, str]] = {
     "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
     "input": f"{_APART}: batches did not come evenly",
     "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
-    "gaps": f"{_APART}: time passed between the steps, in evaluation or checkpoints, or a clock is wrong",
+    "gaps": f"{_APART}: time passed between the steps, in evaluation or checkpoints, or steps overlapped, or a clock is wrong",
     "uneven": f"{_APART}; the record is of a version that did not tell why",
     "output": "steps were read from what the program printed: a step ended when its line came",
     "untimed": "the program tells of no steps: there are wall times of its runs only, and no rate or speed-up is made of them",

@@ -37,7 +37,7 @@ def performance(
         return None
     stops = [events[rank].stop for rank in range(world_size)]
     windows = windows_of(ranks, measured, mode)
-    walls_s = [own_window(steps, window, stop) for steps, window, stop in zip(ranks, windows, stops, strict=True)]
+    walls_s = [own_window(events[rank], window) for rank, window in enumerate(windows)]
     work = [own_work(ranks, step, mode) for step in measured]
     found = pace(ranks, measured, walls_s, global_batch, mode)
     rate, tokens_per_s = _possible(found.samples_per_s), _possible(found.tokens_per_s)
@@ -75,8 +75,8 @@ def windows_told(events: Mapping[int, RankEvents], world_size: int, mode: str = 
     measured = measured_steps(ranks) if len(ranks) == world_size else []
     if not measured:
         return []
-    windows = enumerate(zip(ranks, windows_of(ranks, measured, mode), strict=True))
-    return [WindowTold(rank, window[0], window[-1], own_window(steps, window, events[rank].stop)) for rank, (steps, window) in windows]
+    windows = enumerate(windows_of(ranks, measured, mode))
+    return [WindowTold(rank, window[0], window[-1], own_window(events[rank], window)) for rank, window in windows]
 
 
 def _possible(value: float | None) -> float | None:

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from base.foreign import number
-from workflow.run.record.events import Step
+from workflow.run.record.events import RankEvents, Step
 from workflow.run.record.quantiles import median
 from workflow.run.record.stragglers import own_work
 
@@ -117,24 +117,32 @@ def windows_of(ranks: Ranks, measured: Sequence[int], mode: str) -> Windows:
     return [own_steps(steps) if mode == "infer" else measured for steps in ranks]
 
 
-def own_window(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> float:
-    """Seconds from the begin of a rank's first to the end of its last step of `window`, by its own clock: what it told in run_stop, if
-    these are all the steps that it calls measured, or what lies between its lines, whichever is longer (beside a GPU a line may come some
-    steps late). Where that is shorter than the sum of these steps, or not known, it is that sum."""
-    longest, sum_s = _wall(steps, window, stop), _sum_s(steps, window)
-    return longest if longest >= sum_s * (1 - CLOCK_RATIO) else sum_s
+def own_window(rank: RankEvents, window: Sequence[int]) -> float:
+    """Return the seconds from the begin of a rank's first step of `window` to the end of its last one, by its own clock.
+
+    A program reports them in run_stop, which counts if all steps that it calls measured are in `window`, or by the times of its lines. The
+    longer one is taken, since beside a GPU a line may come some steps late. Where it is shorter than the sum of these steps, or not known,
+    that sum is taken. For steps that were read from output only the times of the lines count, which are Slipway's: what a line says of
+    seconds may be the latency of steps that overlap.
+    """
+    longest, sum_s = _wall(rank, window), _sum_s(rank.steps, window)
+    return longest if longest >= sum_s * (1 - CLOCK_RATIO) or (longest and _is_log(rank)) else sum_s
 
 
-def tells_wall(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> bool:
-    """Whether the wall time of the window is known: without it, what lies between its steps is in no rate."""
-    return _wall(steps, window, stop) > 0
+def tells_wall(rank: RankEvents, window: Sequence[int]) -> bool:
+    """Return whether the wall time of the window is known: without it, what lies between its steps is in no rate."""
+    return _wall(rank, window) > 0
 
 
-def _wall(steps: Mapping[int, Step], window: Sequence[int], stop: Mapping[str, Any] | None) -> float:
+def _wall(rank: RankEvents, window: Sequence[int]) -> float:
     """0 where it is not known."""
-    whole = len(window) == sum(step.measured for step in steps.values())
-    told = (number((stop or {}).get("window_wall_s")) or 0.0) if whole else 0.0
-    return max(told, _by_lines(steps, window))
+    whole = len(window) == sum(step.measured for step in rank.steps.values())
+    told = (number((rank.stop or {}).get("window_wall_s")) or 0.0) if whole else 0.0
+    return max(told, _by_lines(rank, window))
+
+
+def _is_log(rank: RankEvents) -> bool:
+    return (rank.start or {}).get("steps_source") == "log"
 
 
 def goes_back(steps: Mapping[int, Step], window: Sequence[int]) -> bool:
@@ -151,12 +159,16 @@ def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, fl
     return first.end_ns / 1e9 - first.seconds, last.end_ns / 1e9
 
 
-def _by_lines(steps: Mapping[int, Step], window: Sequence[int]) -> float:
-    """Seconds of the window by the times of its lines; 0 where they do not tell."""
+def _by_lines(rank: RankEvents, window: Sequence[int]) -> float:
+    """Seconds of the window by the times of its lines; 0 where they do not tell. A window of steps that were read from output begins no
+    earlier than the line before it."""
+    steps = rank.steps
     first, last = steps[window[0]], steps[window[-1]]
     if first.end_ns is None or last.end_ns is None or goes_back(steps, window):
         return 0.0
-    return (last.end_ns - first.end_ns) / 1e9 + first.seconds
+    before = steps.get(window[0] - 1) if _is_log(rank) else None
+    first_s = first.seconds if before is None or before.end_ns is None else min(first.seconds, (first.end_ns - before.end_ns) / 1e9)
+    return (last.end_ns - first.end_ns) / 1e9 + first_s
 
 
 def _sum_s(steps: Mapping[int, Step], window: Sequence[int]) -> float:

@@ -167,7 +167,7 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
     windows = {rank: own_steps(entry.steps) for rank, entry in sorted(events.items())}
     back = [rank for rank, window in windows.items() if goes_back(events[rank].steps, window)]
     warnings = [f"the clock of {_ranks(back)} goes back between measured steps: time between its steps is not known"] if back else []
-    silent = [rank for rank, window in windows.items() if window and not tells_wall(events[rank].steps, window, events[rank].stop)]
+    silent = [rank for rank, window in windows.items() if window and not tells_wall(events[rank], window)]
     if silent and not back:
         warnings.append(f"the wall time of the window is not known on {_ranks(silent)}: time between its steps is in no number")
     untimed = [
