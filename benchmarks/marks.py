@@ -1,11 +1,12 @@
 """How often a mark is false, what it finds, and how often an interval holds the truth: simulated, with the code that makes the tables.
 
-    python -m benchmarks.marks [--trials 2000] [--only intervals best curves drift]
+    python -m benchmarks.marks [--trials 2000] [--only intervals best curves drift counts]
 
 Marks that are tests (`drift`, `superlinear`, `rising`): share of cells marked where there is nothing to find, and where there is.
 Intervals: share that holds the truth, with and without what nodes have in common; of the best speed-up of many. Aim: at most 5 % false, at
-least 95 % held, but where all runs are on the same nodes. Exit code 1 where an aim is missed by more than chance leaves (three standard
-errors).
+least 95 % held, but where all runs are on the same nodes. Marks of wrong counts: share of runs of programs with clocks of their own; aim:
+no wrong rate without a mark, and no mark where a program reports what it does. Exit code 1 where an aim is missed by more than chance
+leaves (three standard errors).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from benchmarks.counts import AIM, PROGRAMS, REPORTING, measure
 from tests.workflow.report.builder import cell_result, log_sample, make_cell
 from workflow.report.derive import compare
 from workflow.report.drifting import drift_sums, drifts
@@ -33,6 +35,7 @@ Steps = Callable[[np.random.Generator, int], Array]
 """(dice, number of steps) -> seconds of each."""
 
 FALSE: Final = 0.05
+MOST_PROGRAMS: Final = 200
 RUNS: Final = (2, 3, 5, 10)
 DEVIATIONS: Final = (0.01, 0.02, 0.05, 0.1)
 
@@ -238,7 +241,21 @@ def best_lines(book: Book, trials: int) -> None:
         book.line(f"k = {count}, the page's interval", among, [trials] * 3, least=0.95)
 
 
-LINES: Final = {"intervals": interval_lines, "best": best_lines, "curves": curve_lines, "drift": drift_lines}
+def count_lines(book: Book, trials: int) -> None:
+    """Programs that count their steps and samples in other ways than one expects, and some that report what they do."""
+    print(f"counts: runs whose rate is more than {100 * AIM:.0f} % wrong; of these without a mark; marked; marked assumed")
+    for program in PROGRAMS:
+        found = [measure(program, seed) for seed in range(min(trials, MOST_PROGRAMS))]
+        wrong = [marks for error, marks in found if abs(error) > AIM]
+        marked = [marks for _, marks in found if marks]
+        assumed = [marks for marks in marked if "assumed" in marks]
+        shares = [len(runs) / len(found) for runs in (wrong, [marks for marks in wrong if not marks], marked, assumed)]
+        book.line(program.__name__.replace("_", " "), shares, [len(found)] * len(shares))
+        if not all(wrong) or (marked and program in REPORTING):
+            book.missed.append(program.__name__)
+
+
+LINES: Final = {"intervals": interval_lines, "best": best_lines, "curves": curve_lines, "drift": drift_lines, "counts": count_lines}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@ script by hand, put it where your Python finds it; beside the script it would ta
     import slipway_events
 
     run = slipway_events.start(model=network)
-    for batch in run.steps(loader, samples=len):
+    for batch in run.steps(loader):
         loss = train_one_step(batch)
         run.loss(loss)
 
@@ -37,8 +37,8 @@ OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
 OUT_OF_MEMORY_WORDS = ("can't allocate memory", "CUDA out of memory", "RESOURCE_EXHAUSTED")
 STARTED: "List[Run]" = []
 """The run of this process, from its start on."""
-Counts = Dict[str, int]
-"""`samples`, and `tokens` where they are told."""
+Counts = Dict[str, Optional[int]]
+"""`samples`, and `tokens` where the program counts them. None: not known."""
 Finished = Tuple[float, int, float, Optional[float], Counts, Optional[float]]
 """When it ended by the monotonic clock, number, seconds, seconds that it waited for its batches where that is known, what it had of samples
 and tokens, loss."""
@@ -46,10 +46,13 @@ STEP_LINE = '{"event": "step", "time": %r, "monotonic_ns": %d, "step": %d, "meas
 """Written as it stands: the json module takes several times as long."""
 TOGETHER = 0.1
 """Seconds: steps that end within as much are written together."""
+MOST_FIELDS = 16
+"""A list of more parts is one of samples, not of fields that hold an array each."""
+VALIDATION = "run.steps gave batches %s: each of them counts as a step of the training. Go through a validation by a plain loop"
 SIGN_OF_LIFE = 10.0
 """Seconds: an evaluation that goes on says so as often as this."""
 
-Amount = Union[Callable[[Any], int], int, None]
+Amount = Union[Callable[[Any], Optional[int]], int, None]
 
 
 class LossNotFinite(ArithmeticError):
@@ -164,6 +167,9 @@ class Run:
         self.drives = {"drives_all": True} if os.environ.get(DRIVES_ALL) else {}
         self.step = 0
         self.current: Any = None
+        self.loader: Any = None
+        self.is_stepping = False
+        self.looks_trained = True
         self.failed = False
         self.stopped = False
         self.told = False
@@ -259,7 +265,7 @@ class Run:
         number = first
         self.inside_epochs = True
         while number < count if not self.active else not self.all_done():
-            before = self.step
+            before, self.loader = self.step, None
             yield number
             if self.active and self.step == before:
                 raise RuntimeError("an epoch went by without a step: go through the loader by run.steps(loader)")
@@ -267,33 +273,52 @@ class Run:
         self.inside_epochs = False
 
     def steps(self, loader: Iterable[Any], samples: Amount = None, tokens: Amount = None) -> Iterator[Any]:
-        """The batches of `loader`, each of them one step. `samples`, `tokens`: how many a batch has, or a function of the
-        batch that tells it; the tokens are those that the loss is made of.
+        """Yield the batches of `loader`, each of them one step of the training.
 
-        By hand, and inside of `epochs`, the loader is gone through once; else it is repeated until the run has its steps.
+        `samples`, `tokens`: how many a batch has, or a function of the batch that returns it, None where that is not known; the tokens are
+        those that the loss is made of. Without `samples` the rows of the batch are counted, see `rows`. By hand, and inside of `epochs`,
+        the loader is gone through once; else it is repeated until the run has its steps.
         """
         if not self.active:
             for batch in loader:
                 yield batch
             return
+        if self.is_stepping:
+            raise RuntimeError(
+                "run.steps was called in the loop of another one: go through what is no step of the training by a plain loop"
+            )
         self.begin()
         total = self.totals()[0]
-        same = None if callable(samples) or callable(tokens) else self.counts(None, samples, tokens)
-        while not self.all_done():
-            before = self.step
-            self.wants_batch()
-            for batch in loader:
-                self.input_s = time.monotonic() - self.asked
-                counts = same or self.counts(batch, samples, tokens)  # before the loop's body, which may take the batch to pieces
-                yield batch
-                self.under_way = counts
-                self.step_done()
-                if self.step >= total:
-                    break
-            if self.step == before:
-                raise RuntimeError("the loader gave no batch, and %d of %d steps are done" % (self.step, self.totals()[0]))
-            if self.inside_epochs:
-                return
+        same = None if samples is None or callable(samples) or callable(tokens) else self.counts(None, samples, tokens)
+        self.is_stepping = True
+        try:
+            while not self.all_done():
+                before = self.step
+                self.wants_batch()
+                for batch in loader:
+                    self.input_s = time.monotonic() - self.asked
+                    counts = same or self.counts(batch, samples, tokens)  # before the loop's body, which may take the batch to pieces
+                    yield batch
+                    if self.step == before:
+                        self.check_loader(loader)
+                    self.under_way = counts
+                    self.step_done()
+                    if self.step >= total:
+                        break
+                if self.step == before:
+                    raise RuntimeError("the loader gave no batch, and %d of %d steps are done" % (self.step, self.totals()[0]))
+                if self.inside_epochs:
+                    return
+        finally:
+            self.is_stepping = False
+
+    def check_loader(self, loader: Any) -> None:
+        """Warn, once, where what goes through `steps` looks like a validation."""
+        other = self.loader is not None and self.loader is not loader
+        self.loader = loader
+        if self.looks_trained and (other or gradients_are_off()) and self.cell.get("mode") != "infer":
+            self.looks_trained = False
+            self.warning(VALIDATION % ("of two loaders in one epoch" if other else "while PyTorch computes no gradients"))
 
     def wants_batch(self) -> None:
         """From now on the step waits for a batch."""
@@ -309,7 +334,8 @@ class Run:
         """A batch was computed; a step has several of them where gradients are accumulated, and their losses are parts of its own."""
         if self.active:
             for name, count in self.counts(batch, samples, tokens).items():
-                self.under_way[name] = self.under_way.get(name, 0) + count
+                before = self.under_way.get(name, 0)
+                self.under_way[name] = None if before is None or count is None else before + count
             if loss is not None:
                 self.current = loss if self.current is None else self.current + loss
 
@@ -339,10 +365,9 @@ class Run:
             raise ValueError("the study asks for %d steps, and %s would end the training after %d: raise it" % (asked, setting, possible))
 
     def counts(self, batch: Any, samples: Amount, tokens: Amount) -> Counts:
-        """What a batch has; where nothing tells of samples (None), as many as the study asks for. ValueError for what is no count."""
-        told = whole_count("samples", amount(samples, batch), 1)
-        found = {"samples": int(self.cell.get("global_batch_size" if self.drives else "batch_size") or 1) if told is None else told}
-        return found if tokens is None else dict(found, tokens=whole_count("tokens", amount(tokens, batch), 0) or 0)
+        """Return what a batch has. Raises ValueError for what is no count."""
+        found: Counts = {"samples": whole_count("samples", amount(rows if samples is None else samples, batch), 1)}
+        return found if tokens is None else dict(found, tokens=whole_count("tokens", amount(tokens, batch), 0))
 
     def totals(self) -> Tuple[int, int, int]:
         """Steps in all, the first one that is measured, and the one after the last that is."""
@@ -402,7 +427,7 @@ class Run:
         for ended, number, seconds, input_s, counts, loss in finished:
             told = "" if input_s is None else ', "input_s": %r' % min(input_s, seconds)
             for name, count in counts.items():
-                told += ', "%s": %d' % (name, count)
+                told += "" if count is None else ', "%s": %d' % (name, count)
             if loss is not None:
                 if not math.isfinite(loss):
                     self.file.write("".join(lines))
@@ -544,12 +569,30 @@ def whole_count(name: str, told: Any, least: int) -> Optional[int]:
 
 
 def rows(batch: Any) -> Optional[int]:
-    """Samples of a batch: the first dimension of the first array in it; None where there is none."""
+    """Return the samples of a batch: the first dimension of its arrays, which are tensors of any framework, alone or in tuples, lists and
+    dicts. None where these differ, or there is none."""
+    try:
+        found = set(first_dimensions(batch))
+    except (TypeError, ValueError, IndexError, RuntimeError):  # of another kind, or of a size that is not known yet
+        return None
+    return found.pop() if len(found) == 1 and 0 not in found else None
+
+
+def first_dimensions(batch: Any) -> List[int]:
+    """Return that of each array in a batch; a single number has none."""
     shape = getattr(batch, "shape", None)
-    if shape is not None:  # a tensor of one number has none of it; it would take `values` for a question about sparse ones
-        return int(shape[0]) if shape else None
+    if shape is not None:  # a tensor would take `values` for a question about sparse ones
+        return [int(shape[0])] if len(shape) else []
     parts = batch.values() if hasattr(batch, "values") else batch if isinstance(batch, (list, tuple)) else ()
-    return next((count for count in map(rows, parts) if count is not None), None)
+    if len(parts) > MOST_FIELDS:
+        raise ValueError("a list of samples")
+    return [size for part in parts for size in first_dimensions(part)]
+
+
+def gradients_are_off() -> bool:
+    """Return whether PyTorch is imported and does not record what gradients are made of."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "is_grad_enabled") and not torch.is_grad_enabled()
 
 
 def plain_number(loss: Any) -> float:

@@ -2,7 +2,7 @@
 
     from slipway_keras import SlipwayCallback
 
-    model.fit(x, y, batch_size=32, epochs=10, callbacks=[SlipwayCallback()])
+    model.fit(x, y, batch_size=32, epochs=10, callbacks=[SlipwayCallback(samples=32)])
 
 A step of the study is one of the optimizer, of its `gradient_accumulation_steps` batches. By hand, without Slipway around it, nothing
 happens.
@@ -16,7 +16,7 @@ import slipway_events
 
 class SlipwayCallback(keras.callbacks.Callback):
     """Writes a line for each step of the optimizer, and ends the training when the study has its steps. `samples` and `tokens`: how many
-    the batches of a step have on this rank, where they are not the `batch_size` of the study; `split`: what is evaluated on."""
+    the batches of a step have on this rank, since Keras does not show a batch; `split`: what is evaluated on."""
 
     def __init__(self, samples: Optional[int] = None, tokens: Optional[int] = None, split: str = "validation") -> None:
         super().__init__()

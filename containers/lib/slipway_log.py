@@ -199,8 +199,8 @@ def main(command: List[str]) -> int:
             adapter.steps = slipway_steps.Steps(settings, cell["steps"], started)
             adapter.steps.limit_time()
         drives = {"drives_all": True} if os.environ.get(slipway_events.DRIVES_ALL) else {}
-        source = "log" if is_read else "none"
-        adapter.emit("run_start", rank=rank, world_size=world_size, hostname=os.uname().nodename, steps_source=source, **drives)
+        about = {"steps_source": "log" if is_read else "none", "counts_lines": adapter.steps is not None and adapter.steps.counts_lines}
+        adapter.emit("run_start", rank=rank, world_size=world_size, hostname=os.uname().nodename, **dict(drives, **about))
         adapter.emit("phase", phase="output")
         return adapter.finish(adapter.run(command))
     except re.error as error:

@@ -54,8 +54,10 @@ class Steps:
 
     def __init__(self, settings: Dict[str, Any], steps: Dict[str, int], started: float) -> None:
         self.expression = re.compile(settings["step"])
+        self.counts_lines = "step" not in self.expression.groupindex
         self.every = int(settings.get("every") or 1)
         self.window = (steps["warmup"], steps["warmup"] + steps["measured"])
+        self.total = steps.get("total") or self.window[1]
         self.told_at = started
         self.done = 0
         self.offset: Optional[int] = None
@@ -125,7 +127,7 @@ class Steps:
     def read(self, found: Dict[str, Optional[str]]) -> Optional[Told]:
         """What the groups of one line say; None where that is no step after the last one."""
         numbers = {name: plain_number(text) for name, text in found.items()}
-        done = self.done + self.every if "step" not in found else self.number(numbers)
+        done = self.done + self.every if self.counts_lines else self.number(numbers)
         if done is None or done - self.done > MAX_STEPS:
             self.unreadable += 1
             return None
@@ -182,6 +184,11 @@ class Steps:
             found.append("%d of %d lines with steps came together with one before: %s" % (self.together, self.lines, why))
         if self.again:
             found.append("%d lines tell of a step that was told before, or of an earlier one, and were left out" % self.again)
+        if self.counts_lines and self.done > self.total:
+            words = (
+                "its lines count as %d steps, and the cell asks for %d: the program does more, or the expression matches other lines too"
+            )
+            found.append(words % (self.done, self.total))
         if self.unreadable:
             found.append("%d lines match the expression, and tell of no step that can be: they were left out" % self.unreadable)
         if self.uncounted:

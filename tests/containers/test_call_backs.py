@@ -102,7 +102,8 @@ def train(steps):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), loss, metrics=["accuracy"])
     losses = Losses()
-    model.fit(x, y, batch_size=4, epochs=2 * steps // 3, verbose=0, validation_data=(x, y), callbacks=[SlipwayCallback(tokens=64), losses])
+    callbacks = [SlipwayCallback(samples=8, tokens=64), losses]
+    model.fit(x, y, batch_size=4, epochs=2 * steps // 3, verbose=0, validation_data=(x, y), callbacks=callbacks)
     return [(a + b) / 2 for a, b in zip(losses.values[::2], losses.values[1::2])]
 """
 

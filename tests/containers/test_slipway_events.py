@@ -93,13 +93,46 @@ def test_what_is_no_number_of_samples_is_an_error_that_names_it(tmp_path: Path, 
 def test_a_number_of_samples_may_be_of_any_kind_or_not_known(tmp_path: Path, told: str) -> None:
     code, said = start(tmp_path, LOOP.format(facts="", loss="0.5").replace("samples=len", f"samples={told}"), CELL)
     assert (code, said) == (0, "batches 7\n")
-    assert [step.samples for step in events(tmp_path).steps.values()] == [2] * 7
+    assert [step.samples for step in events(tmp_path).steps.values()] == [None if "None" in told else 2] * 7
+
+
+ARRAY = "type('Array', (), {'shape': %s})()"
+
+
+@pytest.mark.parametrize(
+    ("batch", "count"),
+    [
+        (ARRAY % "(4, 3, 8, 8)", 4),
+        (f"({ARRAY % '(4, 8)'}, {ARRAY % '(4,)'})", 4),
+        (f"{{'x': {ARRAY % '(4, 8)'}, 'more': [{ARRAY % '(4,)'}, {ARRAY % '()'}], 'names': ['a', 'b']}}", 4),
+        (f"({ARRAY % '(4, 8)'}, {ARRAY % '(8, 8)'})", None),
+        (f"[{ARRAY % '(3, 8, 8)'}] * 32", None),
+        (ARRAY % "(0, 8)", None),
+        (ARRAY % "(None, 8)", None),
+        (ARRAY % "None", None),
+        ("7", None),
+        ("'words'", None),
+        ("[1, 2, 3]", None),
+    ],
+)
+def test_the_rows_of_a_batch_are_counted_where_all_its_arrays_have_as_many(tmp_path: Path, batch: str, count: int | None) -> None:
+    text = f"import slipway_events\nfor _ in slipway_events.start().steps([{batch}]): pass\n"
+    assert start(tmp_path, text, CELL) == (0, "")
+    assert [step.samples for step in events(tmp_path).steps.values()] == [count] * 7
+
+
+def test_a_step_with_one_batch_that_nobody_can_count_has_no_count(tmp_path: Path) -> None:
+    text = LIBRARY.replace("SHORT", "20").replace("batch_done(batch, 2,", "batch_done(batch, 2 if batch else None,")
+    assert start(tmp_path, text, CELL)[0] == 0
+    assert {step.samples for step in events(tmp_path).steps.values()} == {None}
 
 
 def test_tokens_stand_beside_the_samples(tmp_path: Path) -> None:
     text = LOOP.format(facts="", loss="0.5").replace("samples=len", "tokens=lambda batch: 10 * len(batch)")
     assert start(tmp_path, text, CELL) == (0, "batches 7\n")
-    assert [(step.samples, step.tokens) for step in events(tmp_path).steps.values()] == [(2, 20), (2, 20), (2, 10)] * 2 + [(2, 20)]
+    assert [(step.samples, step.tokens) for step in events(tmp_path).steps.values()] == [(None, 20), (None, 20), (None, 10)] * 2 + [
+        (None, 20)
+    ]
 
 
 def test_a_batch_is_counted_before_the_loop_takes_it_to_pieces(tmp_path: Path) -> None:
@@ -148,6 +181,48 @@ def test_a_second_start_is_the_same_run(tmp_path: Path) -> None:
     text = LOOP.format(facts="", loss="0.5").replace("run.loss", "slipway_events.start().loss").replace("samples=len", "samples=2")
     assert start(tmp_path, text, CELL)[0] == 0
     assert len(events(tmp_path).steps) == 7
+
+
+@pytest.mark.parametrize(
+    ("validation", "words"),
+    [
+        ("for _ in run.steps([4, 5, 6]): pass", "run.steps gave batches of two loaders in one epoch"),
+        ("for _ in [4, 5, 6]: pass", None),
+        ("for _ in run.steps(TRAINING): pass", None),
+    ],
+)
+def test_a_validation_that_goes_through_run_steps_is_warned_of(tmp_path: Path, validation: str, words: str | None) -> None:
+    text = f"""
+import slipway_events
+run = slipway_events.start()
+TRAINING = [1, 2]
+for epoch in run.epochs(9):
+    for batch in run.steps(TRAINING):
+        pass
+    {validation}
+"""
+    assert start(tmp_path, text, CELL) == (0, "")
+    assert [warning.partition(":")[0] for warning in events(tmp_path).warnings] == ([words] if words else [])
+
+
+@pytest.mark.parametrize(("mode", "warned"), [("train", True), ("infer", False)])
+def test_steps_without_gradients_are_no_training(tmp_path: Path, mode: str, warned: bool) -> None:
+    torch = "import sys, types; sys.modules['torch'] = types.SimpleNamespace(is_grad_enabled=lambda: False, cuda=None, distributed=None)\n"
+    text = f"import slipway_events\n{torch}run = slipway_events.start()\nrun.loader = None\nrun.begin = lambda: None\n"
+    (tmp_path / "cell.json").write_text("{}")
+    text += "run.check_loader([1])\nrun.check_loader([1])\n"
+    assert start(tmp_path, text, {**CELL, "mode": mode}) == (0, "")
+    assert len(events(tmp_path).warnings) == warned
+
+
+def test_a_loop_of_steps_in_another_one_is_an_error(tmp_path: Path) -> None:
+    text = "import slipway_events\nrun = slipway_events.start()\nfor _ in run.steps('ab'):\n    for _ in run.steps('c'): pass\n"
+    code, said = start(tmp_path, text, CELL)
+    assert code == 1
+    assert "run.steps was called in the loop of another one" in said
+    assert (
+        start(tmp_path, "import slipway_events\nrun = slipway_events.start()\nnext(run.steps('ab'))\nlist(run.steps('ab'))\n", CELL)[0] == 0
+    )
 
 
 def test_epochs_without_steps_are_no_endless_loop(tmp_path: Path) -> None:

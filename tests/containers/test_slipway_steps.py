@@ -16,7 +16,7 @@ from containers.frameworks import FRAMEWORKS, load_framework
 from containers.step_lines import GROUPS, StepLines, events_of, expression_fault
 
 CASES = sorted((ROOMS / "tests" / "captured" / "step-lines").glob("*.json"))
-WINDOW = {"warmup": 10, "measured": 20}
+WINDOW = {"warmup": 10, "measured": 20, "total": 1000}
 
 
 def loaded() -> Any:

@@ -15,6 +15,7 @@ from workflow.report.cells import END, MEASURED, CellResult, cells_of
 from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.labels import flat_keys, telling, varying
+from workflow.report.lint import ASSUMED, RUN_MARKS
 from workflow.report.same_network import MARK, marked
 from workflow.report.sources import Source
 from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
@@ -125,7 +126,13 @@ class Analysis:
     @cached_property
     def reasons(self) -> dict[str, str]:
         """Mark -> what a table says of it beside the mark's own sentence: by how much, in how many runs."""
-        return {mark: words for mark, words in {"busy": self._busy_words(), MARK: self.other_networks}.items() if words}
+        found = {"busy": self._busy_words(), "assumed": self._assumed_words(), MARK: self.other_networks}
+        return {mark: words for mark, words in found.items() if words}
+
+    def _assumed_words(self) -> str:
+        """Return from which keys of the study the counts are."""
+        found = self.frame.filter(MEASURED & RUN_MARKS["assumed"])["assumed"].explode()
+        return ", ".join(words for name, words in ASSUMED.items() if name in found)
 
     def _busy_words(self) -> str:
         rows = self.frame.filter(MEASURED).select("busy", "busy_cores", "busy_of_cores")

@@ -40,8 +40,9 @@ MARKS: Final[dict[str, str]] = {
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
     "wrong, or it did something between its steps",
-    "samples": "the program tells of another number of samples than the batch in all times the steps: the rate is made of what it tells, "
-    "and that, or the batch, is not what it did",
+    "samples": "the program reports another number of samples than the batch in all times the steps: the rate is made of the smaller one, "
+    "and the program does not do the batch of the study in each step, or counts wrongly",
+    "assumed": "the rate is made of a count that the program does not report, and is right only if the program does what the study states",
     "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
     "input": f"{_APART}: batches did not come evenly",
     "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
@@ -80,6 +81,9 @@ MARKS: Final[dict[str, str]] = {
     "baseline": "the baseline of this comparison carries marks that this cell does not: see its row",
 }
 
+ASSUMED: Final = {"samples": "the samples of a step are those of `batch_size`", "steps": "the steps of a line of output are `every`"}
+"""What is assumed -> from which key of the study, for the footnote of the mark."""
+
 MEASURING: Final = (
     *(
         "short",
@@ -93,6 +97,7 @@ MEASURING: Final = (
         "drift",
         "window",
         "samples",
+        "assumed",
         "warned",
         "replicas",
         "network",
@@ -125,7 +130,8 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
     & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
     "samples": (pl.col("unit") != "tokens")
     & (pl.col("mode") != "infer")
-    & (pl.col("samples") != pl.col("num_measured_steps") * pl.col("global_batch_size")),
+    & (pl.coalesce("samples_reported", "samples") != pl.col("num_measured_steps") * pl.col("global_batch_size")),
+    "assumed": pl.col("assumed").list.contains("steps") | (pl.col("assumed").list.contains("samples") & (pl.col("unit") != "tokens")),
     **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},
     "uneven": pl.col("uneven_cause").is_null() & ((pl.col("rate_to_median_ratio") - 1).abs() > UNEVEN),
     "impossible": pl.col("mfu") > 1,

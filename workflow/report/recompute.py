@@ -19,8 +19,11 @@ from workflow.run.record.steps_asked import StepsAsked, steps_asked
 
 RELATIVE: Final = 1e-9  # another version may add in another order
 PARTS: Final = ("performance", "training")
-OF_ANOTHER_RULE: Final = frozenset({"samples_per_s", "samples_per_s_per_gpu", "window_s", "rank_skew_p95_ratio", "straggler_rank"})
-"""What a record without `samples` has by the rules of an earlier version, and nobody can compare."""
+OF_ANOTHER_RULE: Final = frozenset(
+    {"window_s", "rate_to_median_ratio", "uneven_cause", "rank_skew_p95_ratio", "straggler_rank"}
+    | {f"{unit}_per_s{each}" for unit in ("samples", "tokens") for each in ("", "_per_gpu")}
+)
+"""What a record of an earlier version has by other rules, and nobody can compare."""
 
 
 def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, told: Told) -> Iterator[str]:
@@ -47,10 +50,15 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
     yield from rechecked(record, own, found)
     for part in PARTS:
         said, again = record[part], found[part]
-        if part == "performance" and said is not None and again is not None and said.get("samples") is None:
+        if part == "performance" and said is not None and again is not None and _of_another_rule(record, said):
             again = {key: again[key] for key in said.keys() & again.keys() - OF_ANOTHER_RULE}
             said = {key: said[key] for key in again}
         yield from _unequal(part, said, again)
+
+
+def _of_another_rule(record: Mapping[str, Any], performance: Mapping[str, Any]) -> bool:
+    """Return whether the rate was made by an earlier rule: of the median step, or of seconds that lines of output told."""
+    return performance.get("samples") is None or ("assumed" not in performance and record.get("steps_source") == "log")
 
 
 def _model(attempt: Path, cell: Mapping[str, Any]) -> tuple[str, int] | None:

@@ -48,7 +48,7 @@ def main() -> None:
     run = slipway_events.start(model=model, parameters=sum(parameter.numel() for parameter in net.parameters()))
     for epoch in run.epochs(options.epochs):
         sampler.set_epoch(epoch)
-        for images, labels in run.steps(loader, samples=lambda batch: len(batch[1])):
+        for images, labels in run.steps(loader):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
             loss.backward()

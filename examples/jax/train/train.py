@@ -60,7 +60,7 @@ def main() -> None:
 
     run = slipway_events.start(model=lambda: weights, parameters=sum(weight.size for weight in weights.values()))
     for _ in run.epochs(options.epochs):
-        for batch in run.steps(batches(split, options.batch_size), samples=lambda batch: len(batch[1])):
+        for batch in run.steps(batches(split, options.batch_size)):
             images, labels = (jax.make_array_from_process_local_data(split_up, part) for part in batch)
             weights, loss = train_step(weights, images, labels)
             run.loss(loss)

@@ -39,7 +39,7 @@ def main() -> None:
         batch_size=options.batch_size,
         epochs=options.epochs,
         verbose=2,
-        callbacks=[SlipwayCallback()],
+        callbacks=[SlipwayCallback(samples=options.batch_size)],
     )
 
 

@@ -201,6 +201,9 @@ def test_how_busy_a_machine_was_stands_below_the_table(tmp_path: Path) -> None:
         ({"performance.samples": 201 * make_cell()["global_batch_size"]}, "samples"),
         ({"performance.samples": 200 * make_cell()["global_batch_size"] - 1}, "samples"),
         ({"performance.samples": None}, None),  # of a version that did not tell
+        ({"performance.assumed": ["samples"]}, "assumed"),
+        ({"performance.assumed": ["steps"]}, "assumed"),
+        ({"performance.assumed": []}, None),
         ({"performance.window_s": 29.9}, "short"),
         ({"oversubscribed": True}, "oversubscribed"),
         ({"exclusive": False}, "shared"),

@@ -86,6 +86,8 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "num_measured_steps": ("performance.num_measured_steps", FROM_ONE),
     "num_warmup_steps": ("performance.num_warmup_steps", WHOLE),
     "samples": ("performance.samples", WHOLE),
+    "samples_reported": ("performance.samples_reported", WHOLE),
+    "assumed": ("performance.assumed", TEXTS),
     "tokens": ("performance.tokens", WHOLE),
     "steps_together": ("performance.steps_together", FROM_ONE),
     "step_n": ("performance.step_s.n", FROM_ONE),

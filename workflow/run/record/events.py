@@ -128,6 +128,7 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "precision": _precision,
         "provenance": _provenance,
         "steps_source": _word,
+        "counts_lines": _flag,
         "drives_all": _flag,
     },
     "run_stop": {

@@ -258,6 +258,8 @@ class Performance(Part):
     num_measured_steps: FromOne
     num_warmup_steps: Count
     samples: Count | None = None
+    samples_reported: Count | None = None
+    assumed: list[Literal["samples", "steps"]] | None = None
     step_s: StepSeconds
     steps_together: FromOne = 1
     input_wait_s_mean: Seconds | None

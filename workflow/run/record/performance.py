@@ -15,7 +15,7 @@ from workflow.run.record.drift import drift
 from workflow.run.record.events import RankEvents
 from workflow.run.record.losses import FIRST_STEPS
 from workflow.run.record.quantiles import median, summarise
-from workflow.run.record.rate import measured_steps, own_window, pace, tokens_by_length, windows_of
+from workflow.run.record.rate import Windows, measured_steps, own_window, pace, tokens_by_length, windows_of
 from workflow.run.record.replicas import replicas_of
 from workflow.run.record.stragglers import own_work, skew, straggler
 from workflow.run.record.window_seen import WindowTold
@@ -48,6 +48,8 @@ def performance(
         "num_measured_steps": len(measured),
         "num_warmup_steps": sum(1 for step in ranks[0] if step < measured[0] and all(step in steps for steps in ranks)),
         "samples": found.samples,
+        "samples_reported": found.reported,
+        "assumed": _assumed(events, windows),
         "step_s": summarise(means or slowest),
         "steps_together": max(1, *together),
         "input_wait_s_mean": math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
@@ -67,6 +69,14 @@ def performance(
         "drift_ratio": _possible(_halves(means or slowest)),
         "drift": drift(means or slowest),
     }
+
+
+def _assumed(events: Mapping[int, RankEvents], windows: Windows) -> list[str]:
+    """Return what of the rate is a number of the study that no program reported: `samples` of a step, where any rank leaves them out, and
+    `steps` of a line of output that does not name its step."""
+    samples = any(events[rank].steps[step].samples is None for rank, window in enumerate(windows) for step in window)
+    lines = any((events[rank].start or {}).get("counts_lines") for rank in range(len(windows)))
+    return ["samples"] * samples + ["steps"] * lines
 
 
 def windows_told(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[WindowTold]:

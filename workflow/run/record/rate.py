@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from base.foreign import number
 from workflow.run.record.events import RankEvents, Step
@@ -39,9 +39,10 @@ Windows = Sequence[Sequence[int]]
 class Pace:
     """Of a window. `ratio`: the rate over the one that the median step alone would give; None where that is not a number. `cause`:
     `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN. `tokens`: None unless every rank
-    tells them of each of its steps."""
+    tells them of each of its steps. `reported`: the samples, where `samples` are at most those that the cell asks for."""
 
     samples: int
+    reported: int
     window_s: float
     samples_per_s: float | None
     tokens: int | None
@@ -55,7 +56,8 @@ def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked:
     of a step, all ranks together."""
     windows = windows_of(ranks, measured, mode)
     samples = [_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)]
-    total = min(samples_of(ranks, windows, asked), samples_asked(windows, asked))  # a miscount never makes a run faster
+    reported = samples_of(ranks, windows, asked)
+    total = min(reported, samples_asked(windows, asked))  # a miscount never makes a run faster
     wall_s = _together(samples, walls_s, mode)
     rate = total / wall_s if wall_s else None
     middle = median([max(steps[step].seconds for steps in ranks) for step in measured])
@@ -69,6 +71,7 @@ def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked:
     tokens, tokens_per_s = _tokens(ranks, windows, walls_s, mode)
     return Pace(
         samples=total,
+        reported=reported,
         window_s=max(walls_s),
         samples_per_s=rate,
         tokens=tokens,

@@ -76,7 +76,7 @@ def measured(
         "contradiction": contradiction(events, world_size, model, steps),
         "window": [window[0], window[-1]] if window else None,
         "windows_told": [list(one) for one in windows_told(told, num_telling, mode)] if found is not None else [],
-        "windows": [*_windows(told), *(_untold(told) if source == "program" else [])],
+        "windows": _windows(told),
         "warnings": [*unchecked, *apart, *late_warnings(late), *disagreements(starts), *_said(events), *miscounted, *_broken(events)][
             :MAX_WARNINGS
         ],
@@ -151,7 +151,8 @@ def _common(events: Mapping[int, RankEvents], world_size: int) -> list[int]:
 
 
 def _miscounted(events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str) -> list[str]:
-    """A warning where the ranks did another number of samples than the cell asks for in their steps; more than that are not counted."""
+    """Return a warning where the ranks report another number of samples than the cell asks for in their steps; more than that are not
+    counted."""
     measured = _common(events, world_size)
     if not measured:
         return []
@@ -182,14 +183,6 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
         shown = ", ".join(f"{steps} on {_ranks(ranks)}" for steps, ranks in said.items())
         warnings.append(text(f"ranks measure different steps: {shown}"))
     return warnings
-
-
-def _untold(events: Mapping[int, RankEvents]) -> list[str]:
-    """A sentence where nobody has said how many samples there were: then the rate is made of the cell's batch."""
-    silent = [
-        rank for rank, entry in sorted(events.items()) if any(step.measured and step.samples is None for step in entry.steps.values())
-    ]
-    return [f"{_ranks(silent)} told no samples of measured steps: the batch of the study counts, whatever was done"] if silent else []
 
 
 def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str, Any], since: int | None) -> list[str]:

@@ -85,14 +85,14 @@ def test_samples_that_are_not_known_are_those_of_the_cell(told: str) -> None:
     assert contradiction(events, 1, None) is None
 
 
-@pytest.mark.parametrize(("told", "source", "warned"), [("null", "program", True), ("8", "program", False), ("null", "log", False)])
-def test_samples_that_nobody_tells_are_warned_of(told: str, source: str, warned: bool) -> None:
-    """Of lines of output the mark `output` says what is known."""
+@pytest.mark.parametrize(
+    ("told", "source", "assumed"), [("null", "program", ["samples"]), ("8", "program", []), ("null", "log", ["samples"]), ("8", "log", [])]
+)
+def test_samples_that_no_rank_reports_are_assumed(told: str, source: str, assumed: list[str]) -> None:
     steps = [_step(step, "0.5").replace('"samples": 8', f'"samples": {told}') for step in range(9)]
     start = f'{{"event": "run_start", "steps_source": "{source}"}}'
     events = {0: parse_events([f"{line}\n".encode() for line in (start, *steps, '{"event": "run_stop"}')])}
-    found = [one for one in measured(events, 1, 8)["windows"] if "told no samples" in one]
-    assert found == (["rank 0 told no samples of measured steps: the batch of the study counts, whatever was done"] if warned else [])
+    assert measured(events, 1, 8)["performance"]["assumed"] == assumed
 
 
 def _step(step: int, loss: str) -> str:
