@@ -120,6 +120,20 @@ def checkout(_finished: Path, tmp_path: Path) -> Checkout:
     return copy
 
 
+def test_snakemake_gains_no_thread_with_each_run(tmp_path: Path) -> None:
+    checkout = Checkout(tmp_path)
+    checkout.study.write_text(STUDY.replace("repeats: 1", "repeats: 3"))
+    count = """
+with (arguments.results / "threads").open("a") as file:
+    print(len(os.listdir(f"/proc/{os.getppid()}/task")), file=file)
+"""
+    (checkout.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(SUPERVISOR + count)
+    checkout.snakemake()
+    threads = [int(line) for line in (checkout.results / "threads").read_text().split()]
+    assert len(threads) == 6
+    assert max(threads[1:]) <= threads[0] + 1, "its pool may have one more"
+
+
 def test_nothing_runs_twice(checkout: Checkout) -> None:
     assert checkout.planned() == 0
 

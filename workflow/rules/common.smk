@@ -72,6 +72,10 @@ wildcard_constraints:
 
 onstart:
     gc.enable()
+    # No limit of jobs per second, which is 100 by default: for it each job that ends adds a thread that wakes the scheduler every second.
+    limiter = workflow.scheduler.job_rate_limiter
+    if limiter is not None and (limiter.max_jobs, limiter.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None
     GRAPH.start(workflow.executor_plugin.name)
 
 
