@@ -2,7 +2,8 @@
 
 The file is JSON as publish_json writes it, and among its first-level keys, on a line of its own, `"seal"`: the SHA-256 of all the other
 lines. `grep -v '^ "seal": ' record.json | sha256sum` says the same. The text is hashed, not the value: nobody needs to agree how a
-number is written, and 100,000 records are checked in a second. A record from before there were seals has none, and is read as it is.
+number is written, and 100,000 records are checked in a second. A record from before there were seals has none, and is read as it is; it is
+recognized by the keys that it lacks, so that nobody removes a seal to change what it holds.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from base.jsonfile import json_text, parse_json, read_content
 from base.publish import publish
 
 KEY: Final = "seal"
-SealState = Literal["sealed", "unsealed", "broken"]
+SealState = Literal["sealed", "unsealed", "broken", "removed"]
+WRONG: Final[dict[SealState, str]] = {"broken": "its seal does not fit", "removed": "its seal was removed"}
+SINCE: Final = ("busy", "failed_nodes", "model_macs", "steps_source", "window_seen")
+"""Keys that records have only had since they are sealed."""
 _LINE: Final = re.compile(rb'^ "seal": "([^"\n]*)",?\n', re.MULTILINE)  # deeper keys are indented by more than one space
 _BEGIN: Final = b'\n "seal": "'  # the first line is a bracket
-_NAME: Final = b'"seal"'
+_NAMES: Final = re.compile(rb'"(?:%s)"' % "|".join((KEY, *SINCE)).encode())
 _EMPTY: Final = "0" * 64
 
 
@@ -33,29 +37,30 @@ def sealed_text(value: Mapping[str, Any]) -> bytes:
 
 
 def seal_state(content: bytes) -> SealState:
-    """Of a file's bytes: `unsealed` where there is no seal, `broken` where the other lines are not those that were sealed, or the seal is
-    not on a line of its own: an editor's, jq's or json.dump's way to write the value."""
+    """Return `unsealed` for a file of a version without seals, `removed` if a later one has none, and `broken` if the other lines are not
+    those that were sealed, or the seal is not on a line of its own: an editor's, jq's or json.dump's way to write the value."""
     line = _line(content)
     if line is None:
-        return "broken" if _NAME in content and _has_key(content) else "unsealed"
+        keys = _keys(content) if _NAMES.search(content) else set()
+        return "broken" if KEY in keys else "removed" if keys.intersection(SINCE) else "unsealed"
     hasher = hashlib.sha256(content[: line.start()])
     hasher.update(content[line.end() :])
     return "sealed" if line[1] == hasher.hexdigest().encode() else "broken"
 
 
 def read_sealed_bytes(path: Path) -> bytes:
-    """The bytes of the file, as whoever copies it needs them. Raises RecordError when it cannot be read or its seal is broken."""
+    """The bytes of the file, as whoever copies it needs them. Raises RecordError when it cannot be read or its seal is WRONG."""
     content = read_content(path, RecordError)
-    if seal_state(content) == "broken":
+    if (state := seal_state(content)) in WRONG:
         raise RecordError(
-            f"{path} is not what was written: its seal does not fit; it was edited, or storage does not keep what it was given; "
+            f"{path} is not what was written: {WRONG[state]}; it was edited, or storage does not keep what it was given; "
             "another copy of it lies in the directory of its attempt (or of its run)"
         )
     return content
 
 
 def read_sealed(path: Path) -> Any:
-    """The value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal is broken."""
+    """The value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal is WRONG."""
     return parse_json(read_sealed_bytes(path), path, RecordError)
 
 
@@ -90,13 +95,13 @@ def _line(content: bytes) -> re.Match[bytes] | None:
     return None
 
 
-def _has_key(content: bytes) -> bool:
-    """Whether it is an object with that key; what is no JSON is nobody's seal, and whoever reads it says so."""
+def _keys(content: bytes) -> set[str]:
+    """Return the keys of the object; none for what is no JSON, since its reader says so."""
     try:
         value = parse_json(content, "", RecordError)
     except RecordError:
-        return False
-    return isinstance(value, dict) and KEY in value
+        return set()
+    return set(value) if isinstance(value, dict) else set()
 
 
 def _hash(content: bytes) -> str:

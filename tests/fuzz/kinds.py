@@ -15,7 +15,7 @@ from base.chunks import SCHEMA
 from base.errors import DatasetError, SlipwayError
 from base.jsonfile import canonical_json, parse_json
 from base.limited import call_limited
-from base.seal import publish_sealed
+from base.seal import publish_sealed, sealed_text
 from base.typed import json_as
 from cluster.doctor.asked import Asked
 from cluster.gpus import foreign, listing
@@ -59,7 +59,7 @@ from data_prep.tree.manifest import Place, parse_place
 from tests.data_prep.build.corpus import class_folders
 from tests.data_prep.tree.corpus import plant, spec_of
 from tests.fuzz.running import Kind, run_cases
-from tests.workflow.report.builder import make_cell, make_record
+from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from workflow.dag.results_seen import result_at
 from workflow.run.images.kept import image_of, read_pinned
 from workflow.run.node.beats import Beats
@@ -688,7 +688,7 @@ def _record_sample(_directory: Path) -> tuple[bytes, ...]:
     cell = make_cell()
     files = [{"path": "checkpoint.safetensors", "bytes": 10, "blake3": DIGITS}]
     record = make_record(cell, files=files, checkpoint={"step": 5, "bytes": 10}, status="preempted", kind="prevented")
-    return (_json(record),)
+    return (sealed_text(record), unsealed_bytes(record))
 
 
 def _read_record(content: bytes, directory: Path) -> None:

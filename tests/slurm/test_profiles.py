@@ -24,7 +24,7 @@ ROOMS = ("base", "cluster", "containers", "data_prep", "workflow", "profiles", "
 SUPERVISOR = """
 import argparse, json, os, time
 from pathlib import Path
-from base.publish import publish
+from base.seal import publish_sealed
 from workflow.run.storage.asked_result import parse_asked
 from workflow.run.builder import make_record
 from workflow.study.resolved import find_run, read_resolved
@@ -42,7 +42,7 @@ run = find_run(read_resolved(arguments.results), arguments.run)
 record = make_record(run.cell.to_json(), run.repeat, result_number=after + 1)
 run_dir = arguments.results / "runs" / arguments.run
 run_dir.mkdir(parents=True, exist_ok=True)
-publish(run_dir / "record.json", json.dumps(record).encode())
+publish_sealed(run_dir / "record.json", record)
 """
 
 STUDY = """

@@ -18,7 +18,7 @@ ROOMS = ("base", "cluster", "containers", "data_prep", "workflow", "profiles", "
 SUPERVISOR = """
 import argparse, json, os
 from pathlib import Path
-from base.publish import publish
+from base.seal import publish_sealed
 from workflow.run.record.login import login_s
 from workflow.run.storage.asked_result import parse_asked
 from workflow.run.builder import failed, make_record
@@ -36,7 +36,7 @@ record = make(run.cell.to_json(), run.repeat, status=status, result_number=after
 record["steps_s"]["login"] = login_s(os.environ)
 run_dir = arguments.results / "runs" / arguments.run
 run_dir.mkdir(parents=True, exist_ok=True)
-publish(run_dir / "record.json", json.dumps(record).encode())
+publish_sealed(run_dir / "record.json", record)
 with (arguments.results / "started").open("a") as log:
     print(arguments.run, file=log)
 """

@@ -1,6 +1,6 @@
-"""What a record says of itself, asked again of what it holds: marks, warnings, provenance, the sum of its steps. Pure, and of one record.
+"""Compare what a record says of itself with what else is known: its marks, warnings, provenance, times and hosts. Pure, of one record.
 
-A mark that was taken out of a sealed record is not a number that differs, and a table would show the number without it.
+A mark that was removed from a record is not a number that differs, and a table would show the number without it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
+from base.units import some
+from containers.engines import ENGINES, in_container
 from workflow.report.lint import BUDGET_MISMATCH
 from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.columns import BESIDE
+from workflow.run.record.events import RankEvents
 from workflow.run.record.outcome import Ending
 from workflow.run.record.plausibility import clock_warnings
 from workflow.run.record.replicas import NOT_COMPARED
@@ -22,12 +26,20 @@ from workflow.run.record.size import is_long, was_shortened
 from workflow.run.record.window_seen import seen_warnings
 
 LEAST_S: Final = 0.001
+CLOCK_S: Final = 1.0
+WALL_S: Final = 60.0
+"""What a time service may set a wall clock by within a run."""
+MOST_HOSTS: Final = 6
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?")
 
 
-def rechecked(record: Mapping[str, Any], own: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
-    """One sentence for each thing that does not follow from the rest. `own`: of run_record.measured, of this attempt's events alone;
+def rechecked(
+    record: Mapping[str, Any], events: Mapping[int, RankEvents], own: Mapping[str, Any], found: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a sentence for each thing that does not follow from the rest. `own`: what run_record.measured makes of this attempt's `events`;
     `found`: with what the attempt before it had measured."""
+    yield from _times(record, events)
+    yield from _hosts(record, events)
     yield from _busy(record)
     yield from _warnings(record, own, found)
     yield from _window(record, own)
@@ -45,6 +57,44 @@ def of_its_programs(record: Mapping[str, Any], told: Mapping[str, Any]) -> Itera
             continue
         if record["provenance"].get(key) != value:
             yield f"provenance.{key} is {_shown(record['provenance'].get(key))}, and its events tell {_shown(value)}"
+
+
+def _times(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> Iterator[str]:
+    """Compare the wall time of the record with its duration, and with the moments at which the ranks of the head node started and stopped.
+    Clocks of different nodes are never compared, and a clock that was set in between says nothing."""
+    start, end = (datetime.fromisoformat(record["time"][key]) for key in ("start", "end"))
+    lasted_s = (end - start).total_seconds()
+    if abs(lasted_s - record["run_s"]) > max(BUDGET_MISMATCH * record["run_s"], CLOCK_S):
+        yield f"run_s is {record['run_s']}, and from time.start to time.end it is {lasted_s:.3f} s"
+    for rank, entry in events.items():
+        moments = [event for event in (entry.start, entry.stop) if event is not None and event.get("time") is not None]
+        if rank >= record["cell"]["gpus_per_node"] or not moments or _was_set(moments):
+            continue
+        if moments[0]["time"] < start.timestamp() - WALL_S or moments[-1]["time"] > end.timestamp() + WALL_S:
+            ran = " to ".join(datetime.fromtimestamp(event["time"], UTC).isoformat(timespec="seconds") for event in moments)
+            yield f"its time is {start.isoformat()} to {end.isoformat()}, and rank {rank} ran from {ran} (or its node's clock was set)"
+            return
+
+
+def _hosts(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> Iterator[str]:
+    """Compare the hosts of the record with those that its ranks name. A container may have a name of its own."""
+    if record["engine"] not in ENGINES or in_container(record["engine"]):
+        return
+    hosts = {_short(node["hostname"]) for node in record["nodes"]}
+    named = {_short(entry.start["hostname"]) for entry in events.values() if entry.start and entry.start.get("hostname")}
+    if others := named - hosts:
+        yield f"its nodes are {some(sorted(hosts), MOST_HOSTS)}, and its programs ran on {some(sorted(others), MOST_HOSTS)}"
+
+
+def _was_set(moments: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if the wall clock and the monotonic clock of a rank did not go on by the same time."""
+    offsets = [event["time"] - event["monotonic_ns"] / 1e9 for event in moments if event.get("monotonic_ns") is not None]
+    return len(offsets) == 2 and abs(offsets[1] - offsets[0]) > CLOCK_S
+
+
+def _short(hostname: str) -> str:
+    """Return the name without its domain, which one of two programs may add."""
+    return hostname.partition(".")[0].lower()
 
 
 def _busy(record: Mapping[str, Any]) -> Iterator[str]:

@@ -47,7 +47,7 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
     own = found
     if record["resumed_from"] is not None and earlier is not None:
         found = joined(found, {**earlier, "step": record["resumed_from"]["step"]})
-    yield from rechecked(record, own, found)
+    yield from rechecked(record, events, own, found)
     for part in PARTS:
         said, again = record[part], found[part]
         if part == "performance" and said is not None and again is not None and _of_another_rule(record, said):

@@ -18,8 +18,6 @@ from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
 from workflow.study.programs import identity
 
 CELL_FILE: Final = "cell.json"
-DECIDED: Final = frozenset({"schema", "device", "threads"})
-"""Keys of cell.json that are no longer the cell's own: the allocation has decided them."""
 MOST_KEYS: Final = 6
 
 
@@ -85,7 +83,8 @@ def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Itera
 
 
 def differences_from_cell_file(record: Mapping[str, Any], attempt: Path) -> Iterator[str]:
-    """Where the record says otherwise than cell.json beside it, which the program was given."""
+    """Where the record says otherwise than cell.json beside it, which the program was given. Device and threads in it are those that the
+    allocation has decided."""
     path = attempt / CELL_FILE
     if not path.exists():  # of an older version
         return
@@ -93,8 +92,12 @@ def differences_from_cell_file(record: Mapping[str, Any], attempt: Path) -> Iter
     if not isinstance(found, dict):
         yield f"{CELL_FILE} beside it holds no cell"
         return
-    own = {**record["cell"], **{key: record[key] for key in ("run_id", "repeat", "attempt", "device")}}
-    if keys := _differing(own, {key: value for key, value in found.items() if key == "device" or key not in DECIDED}):
+    own = {
+        **record["cell"],
+        **{key: record[key] for key in ("run_id", "repeat", "attempt", "device")},
+        "threads": record["threads_per_rank"],
+    }
+    if keys := _differing(own, found):
         yield f"{CELL_FILE} beside it, which the program was given, says otherwise: {keys}"
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from base.seal import sealed_text
 from cluster.detection import SIGNS
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
@@ -72,10 +73,10 @@ class House:
         directory = run_dir / "attempts" / str(attempt)
         (directory / "logs").mkdir(parents=True)
         make = make_record if status == "ok" else partial(failed, status=status)
-        record = json.dumps(make(run.cell.to_json(), run.repeat, attempt=attempt, study=study.name, **more))
-        (directory / "record.json").write_text(record)
+        record = sealed_text(make(run.cell.to_json(), run.repeat, attempt=attempt, study=study.name, **more))
+        (directory / "record.json").write_bytes(record)
         if published and kind == "result":
-            (run_dir / "record.json").write_text(record)
+            (run_dir / "record.json").write_bytes(record)
         return directory
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError, ContainerError, StorageError
+from base.seal import sealed_text
 from cluster.holding import holder_of
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
@@ -52,7 +53,7 @@ class Place:
         path.parent.mkdir(parents=True)
         if isinstance(content, dict):
             make = make_record if content.get("status") == "ok" else failed
-            content = json.dumps(make(run.cell.to_json(), run.repeat, **{"study": study.name, **content}))
+            content = sealed_text(make(run.cell.to_json(), run.repeat, **{"study": study.name, **content})).decode()
         path.write_text(content)
 
 

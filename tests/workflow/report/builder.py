@@ -7,9 +7,11 @@ import json
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from base.seal import SINCE, sealed_text
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import CellResult
 from workflow.report.collect import collect
@@ -115,6 +117,9 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
         record["window_seen"] = {"rank": 0, "window_s": window_s, **confirmed}
     for path, value in seen.items():
         _set(record, path, value)
+    if "time" not in changes:
+        start = datetime.fromisoformat(record["time"]["start"])
+        record["time"]["end"] = (start + timedelta(seconds=record["run_s"])).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return record
 
 
@@ -172,13 +177,26 @@ def write_study(
 def write_records(directory: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """As the supervisor leaves them: every attempt, and the published record of the last result."""
     for record in records:
-        content = json.dumps(record)
+        content = sealed_text(record)
         run = directory / "runs" / record["run_id"]
         attempt = run / "attempts" / str(record["attempt"])
         attempt.mkdir(parents=True, exist_ok=True)
-        (attempt / "record.json").write_text(content)
+        (attempt / "record.json").write_bytes(content)
         if record["kind"] == "result":
-            (run / "record.json").write_text(content)
+            (run / "record.json").write_bytes(content)
+
+
+def sealed_bytes(record: Mapping[str, Any]) -> bytes:
+    """Seal a record by hand, also one with a value that sealed_text refuses, such as NaN."""
+    line = b' "seal": "%s",\n'
+    empty = line % (b"0" * 64)
+    text = json.dumps({**record, "seal": "0" * 64}, indent=1, sort_keys=True).encode()
+    return text.replace(empty, line % hashlib.sha256(text.replace(empty, b"")).hexdigest().encode())
+
+
+def unsealed_bytes(record: Mapping[str, Any]) -> bytes:
+    """Write a record as a version did that had no seals."""
+    return json.dumps({key: value for key, value in record.items() if key not in SINCE}, indent=1, sort_keys=True).encode()
 
 
 def scaling_cells(**axes: Sequence[Any]) -> list[dict[str, Any]]:

@@ -20,6 +20,8 @@ from tests.workflow.report.builder import (
     make_record,
     plausible_records,
     scaling_cells,
+    sealed_bytes,
+    unsealed_bytes,
     write_records,
     write_study,
 )
@@ -103,7 +105,8 @@ def test_every_column_comes_from_its_place_in_the_record() -> None:
     record = make_record(
         CELL, **{"failed_rank": {"rank": 1, "host": "h", "exit_code": 1, "signal": "SIGKILL", "last_lines": "x"}, "warnings": ["w"]}
     )
-    frame = read_rows([json.dumps(record).encode()])
+    record = json.loads(sealed_text(record))
+    frame = read_rows([sealed_text(record)])
     for column, (path, _) in FIELDS.items():
         value: Any = record
         for key in path.split("."):
@@ -167,7 +170,7 @@ def test_a_published_record_without_attempts_is_enough(tmp_path: Path) -> None:
     directory = study(tmp_path)
     run = directory / "runs" / RUN
     run.mkdir(parents=True)
-    (run / "record.json").write_text(json.dumps(make_record(CELL)))
+    (run / "record.json").write_bytes(sealed_text(make_record(CELL)))
     assert only(directory)["status"] == "ok"
     assert find_record(str(run.parent), RUN).path == f"{RUN}/record.json"
 
@@ -176,27 +179,27 @@ def test_a_published_record_without_attempts_is_enough(tmp_path: Path) -> None:
 def torn(repeat: int) -> dict[str, bytes]:
     """Kind of damage -> what lies there instead of the record of this repeat."""
     record = make_record(CELL, repeat)
-    text = json.dumps(record).encode()
+    text = unsealed_bytes(record)
     return {
         "empty": b"",
         "blank": b" \n\n ",
-        "cut": json.dumps(record, indent=1).encode()[:-40],
+        "cut": text[:-40],
         "zeros": b"\0" * 4096,
         "zeros behind": text + b"\0" * 100,
         "a list": b"[1, 2]",
         "null": b"null",
-        "text for a number": json.dumps({**record, "run_s": "long"}).encode(),
+        "text for a number": sealed_bytes({**record, "run_s": "long"}),
         "two in one": text + b"\n" + text,
         "not utf-8": text.replace(b"digits-scaling", b"\xff\xfe"),
         "deep": b'{"schema": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        "NaN": json.dumps({**record, "run_s": float("nan")}).encode(),
+        "NaN": sealed_bytes({**record, "run_s": float("nan")}),
         "no record": b'{"run_id": "x"}',
-        "another schema": json.dumps({**record, "schema": "slipway.run/9"}).encode(),
-        "another run": json.dumps(make_record(CELL, 2)).encode(),
-        "another cell": json.dumps({**record, "cell": {**CELL, "global_batch_size": 64}}).encode(),
-        "an unknown end": json.dumps({**record, "status": "fine"}).encode(),
-        "a kind that contradicts": json.dumps({**record, "kind": "prevented"}).encode(),
-        "no time at all": json.dumps(make_record(CELL, repeat, **{"performance.step_s": {"n": 1, "p50": 0.0}})).encode(),
+        "another schema": sealed_bytes({**record, "schema": "slipway.run/9"}),
+        "another run": sealed_bytes(make_record(CELL, 2)),
+        "another cell": sealed_bytes({**record, "cell": {**CELL, "global_batch_size": 64}}),
+        "an unknown end": sealed_bytes({**record, "status": "fine"}),
+        "a kind that contradicts": sealed_bytes({**record, "kind": "prevented"}),
+        "no time at all": sealed_bytes(make_record(CELL, repeat, **{"performance.step_s": {"n": 1, "p50": 0.0}})),
         "a key twice": text.replace(b'"run_s": ', b'"run_s" : 1.0, "run_s": ', 1),
         "a key twice, deep": text.replace(b'"p50": ', b'"p50": 0.01, "p5\\u0030": ', 1),
         "too long": b'{"x": "' + b"x" * (5 << 20) + b'"}',
@@ -247,7 +250,7 @@ def test_a_renamed_dataset_has_the_name_of_today(tmp_path: Path) -> None:
 def test_several_directories_have_labels_of_their_own(tmp_path: Path) -> None:
     for name, site in (("a", "alps"), ("b", "jura")):
         directory = write_study(tmp_path / name / "digits", [CELL], repeats=1, site=site)
-        write_records(directory, [make_record(CELL)])
+        write_records(directory, [make_record(CELL, site=site)])
     collection = collect([tmp_path / "a" / "digits", tmp_path / "b" / "digits", tmp_path / "a" / ".." / "a" / "digits"])
     assert collection.frame["source"].to_list() == ["alps", "jura"]
     cells = analyse(collection).cells

@@ -165,7 +165,8 @@ def test_warnings_that_differ_in_numbers_only_are_one_row(tmp_path: Path) -> Non
 def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
     cells = scaling_cells(nodes=[1, 2])
     for site in ("alps", "jura"):
-        write_records(write_study(tmp_path / site / "digits", cells, site=site), plausible_records(cells, seed=len(site)))
+        records = [{**record, "site": site} for record in plausible_records(cells)]
+        write_records(write_study(tmp_path / site / "digits", cells, site=site), records)
     text = page(analyse(collect([tmp_path / "alps" / "digits", tmp_path / "jura" / "digits"])), {})
     assert "12 runs on alps and jura" in text
     assert "<h3>alps</h3>" in text

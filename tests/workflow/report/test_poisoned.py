@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from base.seal import sealed_text
-from tests.workflow.report.builder import failed, make_cell, make_record, scaling_cells, write_records, write_study
+from tests.workflow.report.builder import failed, make_cell, make_record, scaling_cells, sealed_bytes, write_records, write_study
 from tests.workflow.report.poison import FORMULAS, LONG, MARKUP, paths, poisoned, with_value
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect, read_records
@@ -108,7 +108,9 @@ def test_ten_thousand_poisoned_records(tmp_path: Path, part: int) -> None:
     believed(everything(study(tmp_path / "s", [poisoned(RECORD, seed) for seed in seeds]), plots=part % 4 == 0))
 
 
-@pytest.mark.parametrize("path", [path for _, (path, _) in FIELDS.items() if not path.startswith(("provenance.", "run_s", "steps_s."))])
+@pytest.mark.parametrize(
+    "path", [path for _, (path, _) in FIELDS.items() if not path.startswith(("provenance.", "run_s", "seal", "steps_s."))]
+)
 def test_what_the_model_refuses_is_refused_here_too(path: str) -> None:
     """The reader knows a part of a record, and for that part it is as strict as the model, of which tools and tests make use.
 
@@ -117,7 +119,7 @@ def test_what_the_model_refuses_is_refused_here_too(path: str) -> None:
     record, keys = value, tuple(path.split("."))
     for other in (-1, -0.5, 1.5, True, "x", "\ud800", [], {}, float("nan"), 10**30, None):
         changed = with_value(record, keys, other)
-        if _reason(json.dumps(changed).encode()) is None and other is not None:  # old records lack what came later
+        if _reason(sealed_bytes(changed)) is None and other is not None:  # old records lack what came later
             validate_record(changed)
 
 
@@ -168,7 +170,11 @@ def test_a_changed_digit_in_a_sealed_record_is_noticed(tmp_path: Path) -> None:
     assert collect([directory]).frame["status"].to_list() == ["ok"]
     path.write_bytes(path.read_bytes().replace(b'"p50": 0.1', b'"p50": 0.097', 1))
     row = collect([directory]).frame.to_dicts()[0]
-    assert (row["status"], "seal" in row["status_reason"]) == ("unreadable", True)
+    assert (row["status"], "its seal does not fit" in row["status_reason"]) == ("unreadable", True)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if not line.startswith(b' "seal": ')))
+    row = collect([directory]).frame.to_dicts()[0]
+    assert (row["status"], "its seal was removed" in row["status_reason"]) == ("unreadable", True)
 
 
 def test_markup_and_formulas_stay_text(tmp_path: Path) -> None:
@@ -193,7 +199,7 @@ def test_a_directory_with_every_character_of_a_pattern(tmp_path: Path) -> None:
 
 
 def test_every_place_of_a_record_may_hold_null() -> None:
-    reasons = [_reason(json.dumps(with_value(RECORD, path, None)).encode()) for path in paths(RECORD)]
+    reasons = [_reason(sealed_bytes(with_value(RECORD, path, None))) for path in paths(RECORD)]
     assert sum(reason is not None for reason in reasons) > 20
     assert all(len(reason) > 10 for reason in reasons if reason is not None)
 

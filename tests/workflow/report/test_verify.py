@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,16 @@ pytestmark = pytest.mark.processes
 
 CELL = scaling_cells(nodes=[2], steps=[{"warmup": 10, "measured": 120}])[0]
 STEP_S = 0.32
+BEGAN = datetime.fromisoformat(make_record(CELL)["time"]["start"])
 RUN = f"{CELL['cell_id']}-r1"
 
 
 def events(rank: int, first: int = 0, steps: int = 130) -> str:
     """The lines of a rank whose steps take a little longer now and then."""
     lines: list[dict[str, Any]] = [
-        {"event": "run_start", "parameters": 10, "provenance": {}, "framework": "pytorch", "framework_version": "2.13.0"}
-    ]
+        {"event": "run_start", "parameters": 10, "provenance": {}, "framework": "pytorch", "framework_version": "2.13.0",
+         "hostname": f"node{rank:02d}.cluster", "time": BEGAN.timestamp() + 3, "monotonic_ns": 0}
+    ]  # fmt: skip
     now = 0
     for step in range(first, first + steps):
         seconds = 0.3 + 0.01 * ((step * 7 + rank) % 5)
@@ -49,7 +52,8 @@ def events(rank: int, first: int = 0, steps: int = 130) -> str:
             {"event": "step", "step": step, "seconds": seconds, "input_s": 0.001, "samples": 32, "loss": 2 / (step + 1),
              "measured": step >= first + 10, "monotonic_ns": now}
         )  # fmt: skip
-    lines.append({"event": "run_stop", "train_s": now / 1e9, "window_wall_s": 38.4, "window_steps_s": 38.3})
+    lines.append({"event": "run_stop", "train_s": now / 1e9, "window_wall_s": 38.4, "window_steps_s": 38.3,
+                  "time": BEGAN.timestamp() + 3 + now / 1e9, "monotonic_ns": now})  # fmt: skip
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,16 +172,18 @@ def test_a_run_may_have_had_another_image_than_the_study_has_now(changes: dict[s
     )
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_a_record_that_differs_from_cell_json_beside_it_is_a_finding(tmp_path: Path, same: bool) -> None:
+@pytest.mark.parametrize(
+    ("changed", "keys"), [({}, None), ({"precision": "bf16"}, "precision"), ({"threads": 4}, "threads"), ({"device": "cuda"}, "device")]
+)
+def test_a_record_that_differs_from_cell_json_beside_it_is_a_finding(tmp_path: Path, changed: dict[str, Any], keys: str | None) -> None:
     directory = write_study(tmp_path / "digits", [CELL], repeats=1)
     given = {**CELL, "device": "cpu", "threads": 2, "run_id": RUN, "repeat": 1, "attempt": 1, "model_layers": []}
     beside = directory / "runs" / RUN / "attempts" / "1" / "cell.json"
     beside.parent.mkdir(parents=True)
-    beside.write_text(json.dumps(given if same else {**given, "precision": "bf16"}))
+    beside.write_text(json.dumps({**given, **changed}))
     attempt(directory)
     found = [finding.partition("record.json: ")[2] for finding in verify_runs(directory).findings]
-    assert found == ([] if same else ["cell.json beside it, which the program was given, says otherwise: precision"])
+    assert found == ([] if keys is None else [f"cell.json beside it, which the program was given, says otherwise: {keys}"])
 
 
 def busy_node(record: dict[str, Any]) -> None:
@@ -193,6 +196,16 @@ def busy_node(record: dict[str, Any]) -> None:
 def one_host(record: dict[str, Any]) -> None:
     for node in record["nodes"]:
         node.update(hostname="one", cores=[0, 1])
+
+
+def one_hour(record: dict[str, Any], *, of_end: bool = True) -> None:
+    for key in ("start", "end")[: 1 + of_end]:
+        record["time"][key] = record["time"][key].replace("T10:", "T09:")
+
+
+def longer(record: dict[str, Any]) -> None:
+    record["run_s"] += 2
+    record["steps_s"]["push"] += 2
 
 
 def fast_clock(record: dict[str, Any]) -> None:
@@ -208,6 +221,10 @@ SAID: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "busy": (busy_node, "busy says nothing, and the load of its nodes gives 'local-0: others used 1.5 of 2 cores"),
     "alone": (busy_node, "exclusive is true, and others were seen at work on its nodes while it measured"),
+    "its own time": (longer, "and from time.start to time.end it is 74.7"),
+    "its day": (one_hour, "and rank 0 ran from 2026-05-02T10:00:03+00:00 to 2026-05-02T10:00:44+00:00"),
+    "its start": (partial(one_hour, of_end=False), "and from time.start to time.end it is 36"),
+    "a host": (lambda record: record["nodes"][1].update(hostname="node07"), "its nodes are node00, node07, and its programs ran on node01"),
     "a warning": (fast_clock, "its warnings are without 'the ranks tell of"),
 }
 

@@ -103,6 +103,7 @@ def _precision(value: object) -> str | None:
 
 
 _nanoseconds: Final = partial(whole, most=2**63 - 1)
+_MOMENT: Final[dict[str, Reader]] = {"time": _between(1e11), "monotonic_ns": _nanoseconds}
 FIELDS: Final[dict[str, dict[str, Reader]]] = {
     "step": {
         "step": whole,
@@ -130,8 +131,11 @@ FIELDS: Final[dict[str, dict[str, Reader]]] = {
         "steps_source": _word,
         "counts_lines": _flag,
         "drives_all": _flag,
+        "hostname": _word,
+        **_MOMENT,
     },
     "run_stop": {
+        **_MOMENT,
         "norm": number,
         "checksum": _word,
         **dict.fromkeys(("train_s", "eval_s", "window_wall_s", "window_steps_s"), _seconds),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from base.jsonfile import with_keys_once
-from base.seal import seal_state
+from base.seal import WRONG, seal_state
 from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.busy import beyond
 from workflow.run.record.columns import FIELDS, MACHINES, PREVENTED, RECORD_CELL, REQUIRED, REQUIRED_OBJECTS, RESULTS, SCHEMA_NAME
@@ -58,8 +58,8 @@ def read_value(content: bytes, *, losses: bool = False) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise NotBelieved(f"it has more than {MAX_BYTES} bytes: this is not a record of ours")
     seal = seal_state(content)
-    if seal == "broken":
-        raise NotBelieved("it is not what was written: its seal does not fit")
+    if seal in WRONG:
+        raise NotBelieved(f"it is not what was written: {WRONG[seal]}")
     if not content.strip():
         raise NotBelieved("it is empty")
     try:
