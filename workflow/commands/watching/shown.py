@@ -69,13 +69,14 @@ class Lines(Shown):
         """Who, and what it does without the numbers -> when."""
 
     def show(self, study: StudyState, age_s: float) -> None:
-        """Where it stands, if nothing was said for a while."""
+        """Write the counts and the first step on one line every few seconds; the other steps follow where they are new, or a minute old."""
         if self._clock() - self._last < EVERY_S:
             return
-        self.say(headline(study) + _late(age_s))
+        first, *others = activity(study)
+        self.say(f"{headline(study)}{_late(age_s)}; {plain_line(*first).strip()}")
         now = self._clock()
         self._written = {row: at for row, at in self._written.items() if now - at < AGAIN_S}
-        for what, step in activity(study):
+        for what, step in others:
             if (row := (what, _NUMBER.sub("#", step))) not in self._written:
                 self._write(f"{'':8} {plain_line(what, step)}")
                 self._written[row] = now

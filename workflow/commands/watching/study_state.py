@@ -100,9 +100,11 @@ def headline(study: StudyState) -> str:
 
 
 def activity(study: StudyState) -> list[tuple[str, str]]:
-    """Who does what now: (what, step); what is made first, then the runs, then why others wait, and what nobody can say."""
-    rows = [(what, step) for what, _, step in (text.partition(": ") for text in study.before)]
-    rows += [(run.words, f"{run.step} ({whole_duration(run.seconds)} so far)" if run.seconds >= 1 else run.step) for run in study.active]
+    """Return who does what now, as (what, step): first the runs at work, then what is made before runs, then why others wait, and what
+    nobody can say."""
+    at_work, waiting = ([_run_row(run) for run in study.active if run.waits == waits] for waits in (False, True))
+    before = [(what, step) for what, _, step in (text.partition(": ") for text in study.before)]
+    rows = [*at_work, *before, *waiting]
     shown = study.queued if len(study.queued) <= MOST_QUEUED else study.queued[: MOST_QUEUED - 1]
     rows += shown
     if len(shown) < len(study.queued):
@@ -117,6 +119,10 @@ def activity(study: StudyState) -> list[tuple[str, str]]:
     if not rows:
         rows.append(("snakemake", "starts the next run" if study.waiting else TABLES))
     return rows
+
+
+def _run_row(run: Active) -> tuple[str, str]:
+    return run.words, f"{run.step} ({whole_duration(run.seconds)} so far)" if run.seconds >= 1 else run.step
 
 
 def ended_line(ended: Ended) -> str:

@@ -151,6 +151,21 @@ def test_plain_lines_come_at_least_every_ten_seconds() -> None:
     assert "storage has not answered for 61 s" in stream.getvalue()
 
 
+def test_every_line_carries_the_step_of_a_run_at_work() -> None:
+    clock, stream = Clock(), io.StringIO()
+    lines = Lines(stream, clock)
+    for second in range(240):
+        clock.now = 100.0 + second
+        active = (
+            Active(words="b", step="waiting for this machine", seconds=9.0),
+            Active(words="a", step=f"train: step {second} of 240", seconds=second),
+        )
+        lines.show(replace(LOOK, active=active, before=("dataset c: 1 of 4 shards built",)), 0.0)
+    counts = [line for line in stream.getvalue().splitlines() if "12 runs" in line]
+    assert len(counts) > 20
+    assert all("; a: train: step " in line for line in counts)
+
+
 def test_a_line_with_nothing_new_but_numbers_is_written_once_a_minute() -> None:
     clock, stream = Clock(), io.StringIO()
     lines = Lines(stream, clock)
@@ -418,8 +433,8 @@ def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(hous
     hold(house, names[0])
     clock.now += 3
     lines = [plain_line(*row) for row in activity(watch.look())]
-    assert lines[0] == "  job 24 is running on n1"
-    assert lines[1].endswith(": train: step 5 of 60")
+    assert lines[0].endswith(": train: step 5 of 60")
+    assert lines[1] == "  job 24 is running on n1"
     assert lines[2].endswith("7 runs wait: for nodes of this job")
 
 
