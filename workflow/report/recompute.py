@@ -15,7 +15,7 @@ from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import loads
 from workflow.run.record.ok_check import other_device
 from workflow.run.record.run_record import measured
-from workflow.run.record.steps_asked import StepsAsked, steps_asked
+from workflow.run.record.steps_asked import StepsAsked, most_steps, steps_asked
 
 RELATIVE: Final = 1e-9  # another version may add in another order
 PARTS: Final = ("performance", "training")
@@ -32,11 +32,12 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
     is none."""
     cell = record["cell"]
     world = cell["nodes"] * cell["gpus_per_node"]
-    events = read_events(attempt, world, told)
+    asked = _asked(record)
+    events = read_events(attempt, world, told, most_steps(cell, asked))
     told(None)
     seen = loads(attempt, events, cell, told)
     told(None)
-    model, asked = _model(attempt, cell), _asked(record)
+    model = _model(attempt, cell)
     told(None)
     found = measured(events, world, cell["global_batch_size"], cell["mode"], model, asked)
     if record["status"] == "ok" and (wrong := found["contradiction"] or other_device(events, record["device"])) is not None:

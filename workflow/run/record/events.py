@@ -34,6 +34,8 @@ MAX_WORD: Final = 100
 MAX_PROVENANCE: Final = 256 << 10
 """Bytes of all that a program tells of its libraries, as a record has them."""
 
+_OF_STEP: Final = b'"seconds"'
+"""A key that every step has and no other event."""
 _EVENTS_FILE: Final = re.compile(r"events-(0|[1-9][0-9]{0,8})\.jsonl")
 Event = dict[str, Any]
 Reader = Callable[[object], Any]
@@ -179,6 +181,10 @@ class RankEvents:
     warnings: list[str] = field(default_factory=list)
     stop: Event | None = None
     phase: str | None = None
+    most: int = MAX_STEPS
+    """How many steps are kept: those that the cell asks for."""
+    beyond: int = 0
+    """Steps that came after as many, and were left out."""
     broken_lines: int = 0
     no_count: str | None = None
     """What the first step told of its samples or tokens that is no number of them, in words."""
@@ -208,11 +214,15 @@ class RankEvents:
             self.phase = event["phase"]
 
     def _add_step(self, event: Event) -> bool:
-        """Of `steps` that end with it, each is as the event tells, and only the last one has a loss."""
+        """Keep its step. Of `steps` that end with it, each is as the event tells, and only the last one has a loss."""
         last, count = event["step"], max(1, event.get("steps") or 1)
         numbers = range(last - count + 1, last + 1)
-        if numbers.start < 0 or len(self.steps) + count > MAX_STEPS or any(one in self.steps for one in numbers):
+        if numbers.start < 0 or count > MAX_STEPS:
             return False
+        kept = numbers[: self.most - len(self.steps)]
+        if any(one in self.steps for one in kept):
+            return False
+        self.beyond += count - len(kept)
         exchange_s, end_ns = event.get("exchange_s"), event.get("monotonic_ns")
         loss = event.get("loss")
         if not_trained(event):
@@ -231,10 +241,9 @@ class RankEvents:
         )
         before = self.steps.get(numbers.start - 1)
         least_ns = (before.end_ns if before is not None else None) or 0
-        for earlier in numbers[:-1]:
-            ended = None if end_ns is None else min(end_ns, max(least_ns, end_ns - int((last - earlier) * step.seconds * 1e9)))
-            self.steps[earlier] = step._replace(loss=None, end_ns=ended, together=0)
-        self.steps[last] = step
+        for one in kept:
+            ended = None if end_ns is None else min(end_ns, max(least_ns, end_ns - int((last - one) * step.seconds * 1e9)))
+            self.steps[one] = step if one == last else step._replace(loss=None, end_ns=ended, together=0)
         return True
 
 
@@ -267,17 +276,23 @@ def parse_line(line: bytes | str) -> Any:
         return None
 
 
-def parse_events(lines: Iterable[bytes]) -> RankEvents:
-    """Events from lines that end in a newline; a last one without it was torn by the program's end and is dropped."""
-    events = RankEvents()
+def parse_events(lines: Iterable[bytes], most: int = MAX_STEPS) -> RankEvents:
+    """Return the events in lines that end in a newline; a last one without it was torn by the program's end and is dropped. `most`: how
+    many steps are kept."""
+    events = RankEvents(most=most)
     for line in lines:
-        if line.endswith(b"\n"):
+        if len(events.steps) >= most and _OF_STEP in line:
+            events.beyond += 1  # to read a million of them takes seconds
+        elif line.endswith(b"\n"):
             events.add(parse_line(line))
     return events
 
 
-def read_events(directory: Path, world_size: int, told: Callable[[Path], None] | None = None) -> dict[int, RankEvents]:
-    """The events of every rank that has a file in `directory`; `told` hears of each before it is read."""
+def read_events(
+    directory: Path, world_size: int, told: Callable[[Path], None] | None = None, most: int = MAX_STEPS
+) -> dict[int, RankEvents]:
+    """Return the events of every rank that has a file in `directory`; `told` hears of each before it is read. `most`: how many steps of a
+    rank are kept."""
     found = {}
     for rank in _ranks_there(directory, world_size):
         path = directory / f"events-{rank}.jsonl"
@@ -288,7 +303,7 @@ def read_events(directory: Path, world_size: int, told: Callable[[Path], None] |
         except (FileNotFoundError, Unusable):
             continue
         with os.fdopen(descriptor, "rb") as file:
-            found[rank] = parse_events(bounded_lines(file))
+            found[rank] = parse_events(bounded_lines(file), most)
     return found
 
 

@@ -139,7 +139,7 @@ def tells_wall(rank: RankEvents, window: Sequence[int]) -> bool:
 
 def _wall(rank: RankEvents, window: Sequence[int]) -> float:
     """0 where it is not known."""
-    whole = len(window) == sum(step.measured for step in rank.steps.values())
+    whole = not rank.beyond and len(window) == sum(step.measured for step in rank.steps.values())
     told = (number((rank.stop or {}).get("window_wall_s")) or 0.0) if whole else 0.0
     return max(told, _by_lines(rank, window))
 

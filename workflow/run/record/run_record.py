@@ -76,7 +76,7 @@ def measured(
         "contradiction": contradiction(events, world_size, model, steps),
         "window": [window[0], window[-1]] if window else None,
         "windows_told": [list(one) for one in windows_told(told, num_telling, mode)] if found is not None else [],
-        "windows": _windows(told),
+        "windows": [*_windows(told), *(_too_many(told) if source == "program" else [])],
         "warnings": [*unchecked, *apart, *late_warnings(late), *disagreements(starts), *_said(events), *miscounted, *_broken(events)][
             :MAX_WARNINGS
         ],
@@ -183,6 +183,15 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
         shown = ", ".join(f"{steps} on {_ranks(ranks)}" for steps, ranks in said.items())
         warnings.append(text(f"ranks measure different steps: {shown}"))
     return warnings
+
+
+def _too_many(events: Mapping[int, RankEvents]) -> list[str]:
+    """Return a sentence where a program reports more steps than the cell asks for. One whose output is read may go on to its own end."""
+    return [
+        f"rank {rank} wrote {entry.most + entry.beyond} steps, and the cell asks for {entry.most}: the last ones were left out"
+        for rank, entry in sorted(events.items())
+        if entry.beyond
+    ]
 
 
 def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str, Any], since: int | None) -> list[str]:

@@ -37,6 +37,13 @@ def steps_asked(cell: Mapping[str, Any], train_samples: int, first: int = 0) -> 
     return StepsAsked(left, min(measured, max(0, left - warmup)))
 
 
+def most_steps(cell: Mapping[str, Any], asked: StepsAsked | None) -> int:
+    """Return how many steps of a rank are kept: all that the cell asks for, also after a resume; of `epochs` those that are `asked`."""
+    if cell["epochs"] is None:
+        return steps_asked(cell, 0).total
+    return MAX_STEPS if asked is None else asked.total
+
+
 def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
     """The same of ranks whose steps are read from their output: lines that tell of several steps need not begin and end where the window
     does."""

@@ -15,7 +15,7 @@ from workflow.run.record.ok_check import other_device
 from workflow.run.record.outcome import RESULT
 from workflow.run.record.run_record import measured
 from workflow.run.record.size import fitting
-from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.record.steps_asked import StepsAsked, most_steps
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.storage.results import RECORD
@@ -36,7 +36,7 @@ def read_measured(directory: str, cell: Cell, parameters: int | None, steps: Ste
     it is none of ours; `steps`: what was asked of each rank; `device`: of the allocation; `status`: how the attempt ended. Only of one that
     ended well there is a rate that a busy machine can have moved, and a preempted one has no time to read what was seen on many nodes in
     a day."""
-    events = read_events(Path(directory), cell.world_size)
+    events = read_events(Path(directory), cell.world_size, most=most_steps(cell.to_json(), steps))
     model = None if parameters is None else (cell.model, parameters)
     found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, steps)
     return {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from workflow.run.record.events import MAX_STEPS, RankEvents, Step
-from workflow.run.record.steps_asked import StepsAsked, steps_asked, too_few_steps
+from workflow.run.record.events import MAX_STEPS, RankEvents, Step, parse_events
+from workflow.run.record.run_record import measured
+from workflow.run.record.steps_asked import StepsAsked, most_steps, steps_asked, too_few_steps
 
 CELLS = [
     {"steps": {"warmup": 10, "measured": 50}, "epochs": None},
@@ -43,6 +45,44 @@ def whole(cell: dict[str, Any]) -> dict[str, Any]:
 )
 def test_what_is_asked_of_a_rank(cell: dict[str, Any], first: int, asked: tuple[int, int]) -> None:
     assert steps_asked(whole(cell), SAMPLES, first) == asked
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_more_steps_are_kept_than_the_cell_asks_for(cell: dict[str, Any]) -> None:
+    asked = steps_asked(whole(cell), SAMPLES)
+    assert most_steps(whole(cell), asked) == asked.total
+    assert most_steps(whole(cell), None) == (MAX_STEPS if cell["steps"] is None else asked.total)
+
+
+def step_line(step: int, **fields: Any) -> bytes:
+    values = {
+        "event": "step",
+        "step": step,
+        "seconds": 0.5,
+        "measured": True,
+        "samples": 8,
+        "monotonic_ns": (step + 1) * 500_000_000,
+        **fields,
+    }
+    return json.dumps(values).encode() + b"\n"
+
+
+def test_a_million_steps_in_one_line_are_no_more_than_what_is_asked() -> None:
+    events = parse_events([step_line(MAX_STEPS - 1, steps=MAX_STEPS, seconds=1e-6)], 60)
+    assert (sorted(events.steps), events.beyond, events.broken_lines) == (list(range(60)), MAX_STEPS - 60, 0)
+
+
+def test_more_steps_than_asked_are_left_out_and_warned_of() -> None:
+    """The wall time that the program tells of its window is that of more steps than are kept."""
+    lines = [step_line(step) for step in range(20)]
+    lines.append(b'{"event": "run_stop", "window_wall_s": 10.0}\n')
+    found = measured({0: parse_events(lines, 10)}, 1, 8, "train", None, StepsAsked(10, 10))
+    assert found["performance"]["samples_per_s"] == pytest.approx(16)
+    assert found["windows"] == ["rank 0 wrote 20 steps, and the cell asks for 10: the last ones were left out"]
+    lines[5] = lines[4]
+    events = parse_events(lines, 30)
+    assert (len(events.steps), events.beyond, events.broken_lines) == (19, 0, 1)
+    assert "tell a step again" in measured({0: events}, 1, 8)["warnings"][0]
 
 
 def told(warmup: int, measured: int) -> RankEvents:
