@@ -1,8 +1,9 @@
 """How often a mark is false, what it finds, and how often an interval holds the truth: simulated, with the code that makes the tables.
 
-    python -m benchmarks.marks [--trials 2000] [--only intervals best curves drift counts]
+    python -m benchmarks.marks [--trials 2000] [--only intervals best curves drift early counts]
 
-Marks that are tests (`drift`, `superlinear`, `rising`): share of cells marked where there is nothing to find, and where there is.
+Marks that are tests (`drift`, `superlinear`, `rising`): share of cells marked where there is nothing to find, and where there is; `early`
+is what `drift` says of the first steps of a window.
 Intervals: share that holds the truth, with and without what nodes have in common; of the best speed-up of many. Aim: at most 5 % false, at
 least 95 % held, but where all runs are on the same nodes. Marks of wrong counts: share of runs of programs with clocks of their own; aim:
 no wrong rate without a mark, and no mark where a program reports what it does. Exit code 1 where an aim is missed by more than chance
@@ -27,7 +28,7 @@ from tests.workflow.report.builder import cell_result, log_sample, make_cell
 from workflow.report.derive import compare
 from workflow.report.drifting import drift_sums, drifts
 from workflow.report.statistics import Estimate, geometric_mean, ratio
-from workflow.run.record.drift import drift
+from workflow.run.record.drift import drift, early
 from workflow.run.record.quantiles import median
 
 Array = npt.NDArray[np.float64]
@@ -112,13 +113,15 @@ def drift_row(seconds: Array, told: bool) -> dict[str, Any]:
     half = len(steps) // 2
     found = drift(steps) if told else None
     columns = {f"drift_{name}": found[name] if found else None for name in ("change_ratio", "others_ratio")}
+    last_half, first_steps = (early(steps) if told else None) or (None, None)
+    columns |= {"last_half_ratio": last_half, "first_steps_ratio": first_steps}
     return {"measured": True, "num_measured_steps": len(steps), "drift_ratio": median(steps[half:]) / median(steps[:half]), **columns}
 
 
 def share_drifting(rows: Sequence[dict[str, Any]], runs: int) -> float:
     """Share of cells of so many runs that are marked."""
     schema = {"measured": pl.Boolean(), "num_measured_steps": pl.Int64(), "drift_ratio": pl.Float64(), "drift_change_ratio": pl.Float64()}
-    schema |= {"drift_others_ratio": pl.List(pl.Float64())}
+    schema |= {"drift_others_ratio": pl.List(pl.Float64()), "last_half_ratio": pl.Float64(), "first_steps_ratio": pl.Float64()}
     frame = pl.DataFrame(rows[: len(rows) // runs * runs], schema=schema).with_row_index("cell")
     cells = frame.group_by(pl.col("cell") // runs).agg(drift_sums(pl.col("measured")))
     return sum(map(drifts, cells.iter_rows(named=True))) / cells.height
@@ -136,6 +139,24 @@ def drift_lines(book: Book, trials: int) -> None:
                 shares = [share_drifting(rows, runs) for runs in (1, *RUNS)]
                 words = f"{name}, {window} steps{'' if told else ', older record'}"
                 book.line(words, shares, [trials // runs for runs in (1, *RUNS)], most=None if ramp else FALSE)
+
+
+def early_lines(book: Book, trials: int) -> None:
+    """Cells whose runs have no short first steps, by the whole mark; then with so many that took no time, or a quarter less."""
+    cases = [(None, 1.0), (0.03, 0.01), (0.05, 0.01), (0.3, 0.01), (0.2, 0.75)]
+    for share, speed in cases:
+        words = (
+            "no short first steps" if share is None else f"{100 * share:.0f} % of the steps, the first, of {100 * speed:.0f} % of the time"
+        )
+        print(f"early: cells marked, {words}; runs of a cell: 1, {', '.join(map(str, RUNS))}")
+        for name, model in MODELS.items():
+            for window in (20, 50, 100, 200, 1000):
+                dice = np.random.default_rng(window)
+                first = np.where(np.arange(window) < (share or 0) * window, speed, 1.0)
+                rows = [drift_row(model(dice, window) * first, told=True) for _ in range(trials)]
+                shares = [share_drifting(rows, runs) for runs in (1, *RUNS)]
+                counts = [trials // runs for runs in (1, *RUNS)]
+                book.line(f"{name}, {window} steps", shares, counts, most=FALSE if share is None else None)
 
 
 def samples(dice: np.random.Generator, deviation: float, runs: int, mean: float = 1.0) -> list[float]:
@@ -255,7 +276,14 @@ def count_lines(book: Book, trials: int) -> None:
             book.missed.append(program.__name__)
 
 
-LINES: Final = {"intervals": interval_lines, "best": best_lines, "curves": curve_lines, "drift": drift_lines, "counts": count_lines}
+LINES: Final = {
+    "intervals": interval_lines,
+    "best": best_lines,
+    "curves": curve_lines,
+    "drift": drift_lines,
+    "early": early_lines,
+    "counts": count_lines,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,8 +12,9 @@ By hand, without Slipway around it, the loop above is the plain loop over the lo
 repeated until the steps that the study asks for are done, and each step is one line of `events-<rank>.jsonl`, as
 docs/framework-contract.md describes it.
 
-The device is waited for at the ends of the measured window only. On a GPU of PyTorch, steps are timed by CUDA events; with other
-frameworks on a GPU the loss of a step is read when the next one has been handed to the device, which waits for nobody that matters.
+The device is waited for at the ends of the measured window only, where the framework says how: PyTorch, JAX, TensorFlow, PaddlePaddle,
+MXNet, CuPy. On a GPU of PyTorch, steps are timed by CUDA events; with other frameworks on a GPU the loss of a step is read when the next
+one has been handed to the device, which waits for nobody that matters.
 """
 
 import atexit
@@ -68,7 +69,8 @@ class HostClock:
         self.finished: List[Finished] = []
 
     def begin(self) -> None:
-        """The next step begins now."""
+        """The next step begins now, when the device has computed all before it."""
+        synchronize()
         self.last = time.monotonic()
 
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
@@ -79,7 +81,13 @@ class HostClock:
         self.last = now
 
     def drain(self) -> None:
-        """Wait until all steps that the program has done have ended."""
+        """Wait until all steps that the program has done have ended: the last one lasts until then."""
+        synchronize()
+        if self.finished:
+            now = time.monotonic()
+            _, number, seconds, input_s, counts, value = self.finished[-1]
+            self.finished[-1] = (now, number, seconds + now - self.last, input_s, counts, value)
+            self.last = now
 
 
 class LateClock(HostClock):
@@ -90,13 +98,21 @@ class LateClock(HostClock):
         self.waiting: Optional[Tuple[int, Optional[float], Counts, Any]] = None
 
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
-        self.drain()
-        self.waiting = (number, input_s, counts, loss)
+        self.end_waiting()
+        if loss is None:
+            HostClock.end(self, number, input_s, counts, None)
+        else:
+            self.waiting = (number, input_s, counts, loss)
 
-    def drain(self) -> None:
+    def end_waiting(self) -> None:
+        """The step that was handed over last has ended when its loss can be read."""
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             HostClock.end(self, *waiting)
+
+    def drain(self) -> None:
+        self.end_waiting()
+        HostClock.drain(self)
 
 
 class CudaClock:
@@ -598,6 +614,25 @@ def gradients_are_off() -> bool:
 def plain_number(loss: Any) -> float:
     """Of a number, or a tensor of one element, whose gradients are of no interest here."""
     return float(loss.item() if hasattr(loss, "item") else loss)
+
+
+def synchronize() -> None:
+    """Wait until devices have computed what was handed to them, where the framework's own way to do so is known. A framework that is only
+    imported is left alone, since it would take the memory of the GPU when it is asked."""
+    torch, jax, paddle, mxnet, cupy = map(sys.modules.get, ("torch", "jax", "paddle", "mxnet", "cupy"))
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    if jax is not None and getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
+        jax.block_until_ready(jax.live_arrays())
+    eager: Any = sys.modules.get("tensorflow.python.eager.context")
+    if eager is not None and eager.executing_eagerly() and eager.context()._initialized:
+        sys.modules["tensorflow"].test.experimental.sync_devices()
+    if paddle is not None and paddle.device.get_device() != "cpu":
+        paddle.device.synchronize()
+    if mxnet is not None:
+        mxnet.nd.waitall()
+    if cupy is not None and cupy.cuda.is_available():
+        cupy.cuda.runtime.deviceSynchronize()
 
 
 def barrier() -> None:

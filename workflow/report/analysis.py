@@ -14,6 +14,7 @@ from base.units import counted
 from workflow.report.cells import END, MEASURED, CellResult, cells_of
 from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
+from workflow.report.drifting import BEGAN_EARLY
 from workflow.report.labels import flat_keys, telling, varying
 from workflow.report.lint import ASSUMED, RUN_MARKS
 from workflow.report.same_network import MARK, marked
@@ -126,13 +127,24 @@ class Analysis:
     @cached_property
     def reasons(self) -> dict[str, str]:
         """Mark -> what a table says of it beside the mark's own sentence: by how much, in how many runs."""
-        found = {"busy": self._busy_words(), "assumed": self._assumed_words(), MARK: self.other_networks}
+        found = {"drift": self._early_words(), "busy": self._busy_words(), "assumed": self._assumed_words(), MARK: self.other_networks}
         return {mark: words for mark, words in found.items() if words}
 
     def _assumed_words(self) -> str:
         """Return from which keys of the study the counts are."""
         found = self.frame.filter(MEASURED & RUN_MARKS["assumed"])["assumed"].explode()
         return ", ".join(words for name, words in ASSUMED.items() if name in found)
+
+    def _early_words(self) -> str:
+        rows = self.frame.filter(MEASURED)
+        marked = rows.filter(BEGAN_EARLY)["last_half_ratio"]
+        if marked.is_empty():
+            return ""
+        most = 100 * (float(marked.max()) - 1)  # type: ignore[arg-type]
+        return (
+            f"so in {len(marked)} of {len(rows)} runs, by up to {most:.2g} %: batches were read ahead before the window, or steps were in "
+            "flight that the device had not computed"
+        )
 
     def _busy_words(self) -> str:
         rows = self.frame.filter(MEASURED).select("busy", "busy_cores", "busy_of_cores")

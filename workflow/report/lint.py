@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from workflow.report.drifting import LEAST_CHANGE
+from workflow.report.drifting import EARLY_RATE, LEAST_CHANGE
 from workflow.run.record.rate import UNEVEN
 from workflow.run.record.replicas import NOT_COMPARED
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
@@ -37,7 +37,8 @@ MARKS: Final[dict[str, str]] = {
     "unwatched": "on at least one node what others did while it measured could not be seen, so whether it was busy with something else "
     "is not known there",
     "partial": "not every run of this cell was measured, or ended well where there are wall times only; the failures table says why",
-    "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves",
+    "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves; or the "
+    f"rate of the window is more than {EARLY_RATE * 100 - 100:.0f} % above that of its last half, since its first steps were short",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
     "wrong, or it did something between its steps",
     "samples": "the program reports another number of samples than the batch in all times the steps: the rate is made of the smaller one, "

@@ -108,6 +108,8 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "drift_ratio": ("performance.drift_ratio", REAL),
     "drift_change_ratio": ("performance.drift.change_ratio", SIGNED),
     "drift_others_ratio": ("performance.drift.others_ratio", EIGHT),
+    "last_half_ratio": ("performance.last_half_ratio", REAL),
+    "first_steps_ratio": ("performance.first_steps_ratio", REAL),
     "window_told_s": ("window_seen.window_s", REAL),
     "window_least_s": ("window_seen.least_s", REAL),
     "window_most_s": ("window_seen.most_s", REAL),

@@ -8,8 +8,12 @@ too small, since a too small one makes false alarms. All of it is done on the me
 step to the next only hides how long a slow phase lasts.
 
 Runs of a cell are put together degree by degree (workflow/report/drifting.py): what the same pattern of input does in every run then stays
-in the line and in the others alike. benchmarks/marks.py simulates how often the test is wrong, and what it finds; docs/tables.md has the
-figures.
+in the line and in the others alike.
+
+Batches that were read ahead before the window, and steps that the device has not computed yet, make its first steps short, and the rate
+of the window higher than that of all that follows (`early`).
+
+benchmarks/marks.py simulates how often both tests are wrong, and what they find; docs/tables.md has the figures.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Any, Final
 
 MIN_STEPS: Final = 100
 """Fewer do not tell a drift from steps that depend on each other."""
+LEAST_EARLY: Final = 20
 OTHERS: Final = 8
 MOST_BLOCKS: Final = 50
 MOST_CORRELATION: Final = 0.99
@@ -43,6 +48,18 @@ def drift(seconds: Sequence[float]) -> dict[str, Any] | None:
     _, line, *others = (width * found for found in _projections(fresh, OTHERS + 2))
     error = math.sqrt(math.fsum(other * other for other in others) / OTHERS)
     return {"change_ratio": line, "stderr_ratio": error, "others_ratio": others, "steps": len(seconds)}
+
+
+def early(seconds: Sequence[float]) -> tuple[float, float] | None:
+    """Return the rate of the window over that of its last half; and the mean of its first steps, a twentieth, over that of the shortest as
+    many in a row of the last half. Return None for fewer than LEAST_EARLY steps, or where no time passed."""
+    last = seconds[len(seconds) - len(seconds) // 2 :]
+    size = max(1, len(seconds) // 20)
+    if len(seconds) < LEAST_EARLY or not math.fsum(last):
+        return None
+    shortest = min(math.fsum(last[place : place + size]) for place in range(0, len(last) - size + 1, size))
+    ratio = math.fsum(last) / len(last) * len(seconds) / math.fsum(seconds)
+    return (ratio, math.fsum(seconds[:size]) / shortest) if shortest else None
 
 
 def _correlation(values: Sequence[float]) -> float:

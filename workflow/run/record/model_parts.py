@@ -278,6 +278,8 @@ class Performance(Part):
     straggler_rank: Count | None
     drift_ratio: Seconds | None
     drift: Drift | None = None
+    last_half_ratio: Seconds | None = None
+    first_steps_ratio: Seconds | None = None
 
 
 class WindowSeen(Part):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from base.foreign import number
-from workflow.run.record.drift import drift
+from workflow.run.record.drift import drift, early
 from workflow.run.record.events import RankEvents
 from workflow.run.record.losses import FIRST_STEPS
 from workflow.run.record.quantiles import median, summarise
@@ -43,6 +43,7 @@ def performance(
     rate, tokens_per_s = _possible(found.samples_per_s), _possible(found.tokens_per_s)
     together = [ranks[0][step].together for step in measured]
     means = [seconds for seconds, count in zip(slowest, together, strict=True) if count]  # one of each line
+    begun = early(means or slowest) or (None, None)
     inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
     return {
         "num_measured_steps": len(measured),
@@ -68,6 +69,8 @@ def performance(
         "straggler_rank": straggler(work),
         "drift_ratio": _possible(_halves(means or slowest)),
         "drift": drift(means or slowest),
+        "last_half_ratio": _possible(begun[0]),
+        "first_steps_ratio": _possible(begun[1]),
     }
 
 
