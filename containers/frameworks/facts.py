@@ -1,14 +1,20 @@
-"""What is known of a framework beside how it is started: `facts` of framework.yaml, which table `framework-facts` shows."""
+"""What is known of a framework beside how it is started: `facts` of framework.yaml, and other-frameworks.yaml. Table `framework-facts`
+shows it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from base.typed import Check, Closed
+from base.errors import ConfigError
+from base.jsonfile import read_content
+from base.typed import Check, Closed, read_as
+from containers.yamltext import parse_yaml
 
+OTHERS: Final = Path(__file__).with_name("other-frameworks.yaml")
 MAX_LINE: Final = 200
 MAX_LINES: Final = 20
 
@@ -55,6 +61,12 @@ class Facts(Closed):
     claimed: Able
     sources: Lines
     verified: Verified | None = None
+
+
+def load_other_facts() -> Mapping[str, Facts]:
+    """Return the facts of frameworks that comparisons name and that Slipway does not run, by name. Raises ConfigError."""
+    found = parse_yaml(read_content(OTHERS, ConfigError), OTHERS, ConfigError)
+    return {str(name): read_as(Facts, facts, OTHERS, ConfigError) for name, facts in found.items()}
 
 
 def told(able: Able | None) -> Mapping[str, str]:

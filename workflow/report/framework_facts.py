@@ -1,4 +1,5 @@
-"""Table `framework-facts`: what is told of the frameworks, and what of it a test of ours ran. From framework.yaml, not from records."""
+"""Table `framework-facts`: what is told of the frameworks, and what of it a test of ours ran. From framework.yaml and
+other-frameworks.yaml, not from records."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from containers.frameworks import FRAMEWORKS, load_framework
-from containers.frameworks.facts import told
+from containers.frameworks.facts import Facts, load_other_facts, told
 from containers.frameworks.spec import FrameworkSpec
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
@@ -52,9 +53,12 @@ def of_study(analysis: Analysis) -> Table:
     return facts_table(cell.keys["framework"] for cell in analysis.cells if not cell.keys.get("program"))
 
 
-def facts_table(names: Iterable[str] = FRAMEWORKS) -> Table:
-    """One row per framework, in the order of FRAMEWORKS."""
-    wanted = set(names)
+def facts_table(names: Iterable[str] | None = None) -> Table:
+    """One row per framework, in the order of FRAMEWORKS. Without `names`: all of them, and those that Slipway does not run."""
+    wanted = set(FRAMEWORKS if names is None else names)
+    rows = [_row(load_framework(name)) for name in FRAMEWORKS if name in wanted]
+    if names is None:
+        rows += [_row_of_other(name, facts) for name, facts in load_other_facts().items()]
     return Table(
         name=NAME,
         title="Facts of the frameworks",
@@ -62,7 +66,7 @@ def facts_table(names: Iterable[str] = FRAMEWORKS) -> Table:
         "and not tried by us; so are status, last release and licence. An empty cell: not tried, or not told; "
         "no: the sources say that it has none. Reads LMDB: by itself; Slipway's reader gives it to all.",
         columns=COLUMNS,
-        rows=tuple(_row(load_framework(name)) for name in FRAMEWORKS if name in wanted),
+        rows=tuple(rows),
         empty="No framework of Slipway's.",
     )
 
@@ -88,14 +92,20 @@ def _short(title: str) -> str:
 
 
 def _row(spec: FrameworkSpec) -> tuple[Value, ...]:
-    facts = spec.facts
-    words = [spec.name, _version(spec), spec.launcher]
-    words += ["", "", "", ""] if facts is None else [facts.status, facts.release, facts.released or "", facts.licence]
-    verified = None if facts is None else facts.verified
-    words += [_networks(spec), *told(verified).values(), *told(None if facts is None else facts.claimed).values()]
     missing = "; ".join(f"{', '.join(one.words)}: {one.why}" for one in spec.missing)
-    words += [verified.by if verified else "", missing, "; ".join(facts.sources) if facts else "", _note(spec)]
-    return tuple(map(text, words))
+    return _of_words([spec.name, _version(spec), spec.launcher], spec.facts, _networks(spec), missing, _note(spec))
+
+
+def _row_of_other(name: str, facts: Facts) -> tuple[Value, ...]:
+    return _of_words([name, "", ""], facts, "", "", "Slipway does not run it")
+
+
+def _of_words(words: Sequence[str], facts: Facts | None, networks: str, missing: str, note: str) -> tuple[Value, ...]:
+    known = ["", "", "", ""] if facts is None else [facts.status, facts.release, facts.released or "", facts.licence]
+    verified = None if facts is None else facts.verified
+    able = [*told(verified).values(), *told(None if facts is None else facts.claimed).values()]
+    last = [verified.by if verified else "", missing, "; ".join(facts.sources) if facts else "", note]
+    return tuple(map(text, [*words, *known, networks, *able, *last]))
 
 
 def _networks(spec: FrameworkSpec) -> str:

@@ -71,7 +71,13 @@ def test_a_batch_that_a_row_of_dlbench_has_not(tmp_path: Path) -> None:
 
 def test_facts_of_all_frameworks_and_of_a_study(tmp_path: Path) -> None:
     rows = {row["framework"]: row for row in csv.DictReader(io.StringIO(to_csv(facts_table())))}
-    assert list(rows) == list(FRAMEWORKS)
+    others = ["dlib", "gensim", "mathematica", "neural-designer", "opennn", "singa"]
+    assert list(rows) == [*FRAMEWORKS, *others]
+    for row in (rows.pop(name) for name in others):
+        assert (row["note"], row["version"], row["verified_by"]) == ("Slipway does not run it", "", "")
+        assert row["licence"]
+        assert row["sources"], "who says so"
+        assert row["claimed_devices"]
     torch = rows["pytorch"]
     assert (torch["version"], torch["licence"], torch["verified_devices"]) == ("2.13.0", "BSD-3-Clause", "cpu, cuda")
     assert "cuda" in torch["claimed_devices"], "claimed, and in a column of its own"
