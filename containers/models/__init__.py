@@ -17,7 +17,7 @@ from containers.models.alexnet import alexnet, alexnet_caffe
 from containers.models.fcn import fully_connected_network
 from containers.models.googlenet import googlenet, inception_v1
 from containers.models.gpt2 import gpt2
-from containers.models.layers import Layer, LayerList, ShapeTooSmall, with_initial_limits
+from containers.models.layers import Layer, LayerList, ShapeTooSmall, first_macs, with_initial_limits
 from containers.models.lenet import lenet
 from containers.models.lstm import lstm
 from containers.models.resnet import resnet, resnet_cifar
@@ -53,6 +53,8 @@ class Model:
     layers: tuple[Layer, ...]
     parameters: int
     macs: int
+    first_macs: int
+    """Of them those of the layers whose input has no gradient: see layers.first_macs."""
     smallest_size: int
     """Of images; 0 where it reads tokens."""
 
@@ -113,6 +115,7 @@ def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> 
         layers=with_initial_limits(net.layers),
         parameters=sum(layer["parameters"] for layer in net.layers),
         macs=sum(layer["macs"] for layer in net.layers),
+        first_macs=first_macs(net.layers),
         smallest_size=smallest_size(name),
     )
 
@@ -133,6 +136,7 @@ def build_for_tokens(name: str, vocabulary: int, length: int) -> Model:
         layers=tuple(net.layers),
         parameters=sum(layer["parameters"] for layer in net.layers),
         macs=sum(layer["macs"] for layer in net.layers) // length,
+        first_macs=first_macs(net.layers) // length,
         smallest_size=0,
     )
 

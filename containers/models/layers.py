@@ -141,6 +141,18 @@ class LayerList:
         return name
 
 
+def first_macs(layers: Sequence[Layer]) -> int:
+    """Return the multiply-adds of the layers that have no parameters before them: no framework computes the gradient of their input."""
+    after_parameters: set[str] = set()
+    total = 0
+    for layer in layers:
+        after = any(name in after_parameters for name in layer["inputs"])
+        total += 0 if after else layer["macs"]
+        if after or layer["parameters"]:
+            after_parameters.add(layer["name"])
+    return total
+
+
 def without_dropout(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """The same network, of which nothing is dropped: who read a dropout layer reads what that read."""
     kept: list[Layer] = []

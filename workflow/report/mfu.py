@@ -2,7 +2,8 @@
 
 Model FLOP are those of forward and backward for one sample or token, without what is computed again: appendix B of PaLM (Chowdhery et al.,
 2022). A network of ours has its multiply-adds from its layer list, of an image or of a token, twice as many FLOP, and a backward pass of
-twice the forward. A token in a longer sequence attends to more: what was in buckets has the mean over the tokens that were trained.
+twice the forward, but for the gradient of what the first layer reads, which no framework computes (records of earlier versions count it).
+A token in a longer sequence attends to more: what was in buckets has the mean over the tokens that were trained.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ _NAMED = pl.concat_str("gpu_models", pl.lit("\n"), "arithmetic")
 def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with what mfu is made of: `flop_per_unit` and whose word that is (`flop_source`: model, program), `arithmetic` (precision
     of its matrices; of a program of one's own only that knows), `peak_flop_per_s` of one GPU, `peak_source`, and `mfu`."""
-    passes = pl.when(pl.col("mode") == "infer").then(1).otherwise(PASSES)
+    macs = (
+        pl.when(pl.col("mode") == "infer")
+        .then("model_macs")
+        .otherwise(PASSES * pl.col("model_macs") - pl.col("model_first_macs").fill_null(0))
+    )
     counted = pl.col("model").is_in(of_tokens()) == (pl.col("unit") == "tokens")  # a program may count samples of a network of tokens
-    of_model = pl.when(counted).then(FLOP_PER_MAC * passes * pl.col("model_macs"))
+    of_model = pl.when(counted).then(FLOP_PER_MAC * macs)
     told = rows.with_columns(
         pl.coalesce(of_model, "told_flop_per_unit").cast(pl.Float64).alias("flop_per_unit"),
         pl.when(of_model.is_not_null())

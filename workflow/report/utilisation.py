@@ -18,6 +18,7 @@ from workflow.report.table import Column, Table, Value, number, text
 GIGA: Final = 1e9
 TERA: Final = 1e12
 GIB: Final = 2**30
+OLDER: Final = " (of records of earlier versions with it)"
 ALIKE: Final = ("device", "flop_per_unit", "flop_source", "arithmetic", "gpu_models", "peak_flop_per_s", "peak_source")
 """What all runs of a cell have in common, or there is no number."""
 
@@ -36,15 +37,18 @@ def utilisation(analysis: Analysis) -> Table:
         *[Column(key=key, title=title, number=key not in words, wrap=key == "note") for key, title in heads.items()],
     ]
     sources = dict.fromkeys(f"{row['gpu_models']}: {row['peak_source']}" for _, row in cells if row["peak_source"])
+    counts = analysis.frame.filter(MEASURED & (pl.col("flop_source") == "model") & (pl.col("mode") != "infer"))
+    older = counts["model_first_macs"].null_count() > 0
     why = dict.fromkeys(filter(None, (_why(cell, row) for cell, row in cells)))
     return Table(
         name="utilisation",
         title="Model FLOP utilisation and memory",
         caption=sentence(
             "MFU: FLOP that the model needs for one sample or token, forward and backward, without what is computed again (PaLM, appendix "
-            f"B), times the rate, over the peak of the {analysis.processes}; geometric mean over runs. TFLOP/s: the same of one "
-            f"{analysis.process_name}. Peak: dense, of the vendor{'; ' if sources else ''}{'; '.join(sources)}. Memory: the most of all "
-            "processes and runs: on GPUs of PyTorch's allocator, on CPUs the resident set",
+            "B) and, of networks of Slipway, without the gradient of what the first layer reads"
+            f"{OLDER if older else ''}, times the rate, over the peak of the {analysis.processes}; geometric mean over runs. TFLOP/s: the "
+            f"same of one {analysis.process_name}. Peak: dense, of the vendor{'; ' if sources else ''}{'; '.join(sources)}. Memory: the "
+            "most of all processes and runs: on GPUs of PyTorch's allocator, on CPUs the resident set",
             f"No MFU where {'; '.join(why)}" if why else "",
             shared(analysis),
         ),

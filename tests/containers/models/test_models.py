@@ -13,7 +13,7 @@ import pytest
 
 import containers.models
 from base.errors import ConfigError
-from containers.models import MODELS, build, build_for_tokens, has_dropout, reads_tokens, smallest_size
+from containers.models import MODELS, build, build_for_tokens, has_dropout, of_tokens, reads_tokens, smallest_size
 from containers.models.layers import Layer, LayerList, without_dropout
 from containers.models.memory import estimate_memory
 from containers.models.resnet import resnet
@@ -258,3 +258,16 @@ def test_only_the_standard_library_is_needed() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert {name.split(".")[0] for name in names} <= set(sys.stdlib_module_names) | {"base", "containers"}, path
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "side", "macs"),
+    [("resnet50", 3, 224, 64 * 3 * 7 * 7 * 112 * 112), ("lenet", 1, 28, 20 * 5 * 5 * 24 * 24), ("fcn5", 1, 28, 28 * 28 * 2048)],
+)
+def test_the_first_layer_of_a_network_for_images_is_known(name: str, channels: int, side: int, macs: int) -> None:
+    assert build(name, channels, (side, side), 10).first_macs == macs
+
+
+@pytest.mark.parametrize("name", of_tokens())
+def test_the_first_layer_of_a_network_of_tokens_is_trained_itself(name: str) -> None:
+    assert build_for_tokens(name, 100, 16).first_macs == 0

@@ -60,6 +60,20 @@ def test_a_network_of_ours_has_two_flop_for_each_multiply_add_and_pass(tmp_path:
     assert analysis.frame["mfu"].to_list() == [pytest.approx(flop * rate / 494.7e12)]
 
 
+@pytest.mark.parametrize(("mode", "flop"), [("train", 2 * (3 * 4e9 - 0.5e9)), ("infer", 2 * 4e9)])
+def test_the_gradient_of_what_the_first_layer_reads_is_not_counted(tmp_path: Path, mode: str, flop: float) -> None:
+    cell = make_cell(device="cuda", precision="tf32", mode=mode)
+    found, analysis = table(tmp_path, cell, model_macs=4_000_000_000, model_first_macs=500_000_000)
+    assert analysis.frame["flop_per_unit"].to_list() == [flop]
+    assert "of records of earlier versions with it" not in found.caption
+
+
+def test_a_record_of_a_version_that_counted_it_says_so(tmp_path: Path) -> None:
+    found, _ = table(tmp_path, make_cell(device="cuda", precision="tf32"), model_macs=4_000_000_000)
+    assert "without the gradient of what the first layer reads (of records of earlier versions with it), times" in found.caption
+    assert "earlier versions" not in table(tmp_path / "program", gpt(), **TOLD)[0].caption
+
+
 @pytest.mark.parametrize(
     ("cell", "changes", "why"),
     [

@@ -125,6 +125,7 @@ FIELDS: Final[dict[str, tuple[str, Kind]]] = {
     "told_flop_per_unit": ("training.flop_per_unit", FLOP),
     "told_precision": ("training.precision", one_of(*PRECISIONS)),
     "model_macs": ("model_macs", WHOLE),
+    "model_first_macs": ("model_first_macs", WHOLE),
     "parameter_norm": ("training.parameter_norm", SIGNED),
     "parameter_checksum": ("training.replicas.checksum", TEXT),
     "checksum_ranks": ("training.replicas.ranks", FROM_ONE),

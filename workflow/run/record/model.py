@@ -86,6 +86,7 @@ class RunRecord(Part):
     checkpoint: Checkpoint | None
     dataset: Dataset | None
     model_macs: Count | None = None
+    model_first_macs: Count | None = None
     provenance: dict[str, Any]
     warnings: list[str]
     files: list[File]

@@ -252,10 +252,10 @@ def build_record(
     """The record.
 
     `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
-    threads_per_rank, preflight, dataset, model_macs, provenance, `splits`: samples of each of the dataset's, and `earlier`, the attempt
-    before, of continuation.resumable; `windows_seen`: of each rank, see WindowSeen; `macs_by_length`, where sequences of the dataset lie
-    in buckets: the length of each, and model_macs of a token in it); `times`: start, end, run_s, steps_s; `found`: of
-    attempt.read_measured; `files`: path, bytes, blake3.
+    threads_per_rank, preflight, dataset, model_macs, model_first_macs, provenance, `splits`: samples of each of the dataset's, and
+    `earlier`, the attempt before, of continuation.resumable; `windows_seen`: of each rank, see WindowSeen; `macs_by_length`, where
+    sequences of the dataset lie in buckets: the length of each, and model_macs of a token in it); `times`: start, end, run_s, steps_s;
+    `found`: of attempt.read_measured; `files`: path, bytes, blake3.
     """
     allocation, earlier = run["allocation"], run.get("earlier")
     loads = dict(found.get("loads", []))
@@ -301,6 +301,7 @@ def build_record(
         "checkpoint": pushed_checkpoint(found, files),
         "dataset": run["dataset"],
         "model_macs": _macs_of_what_ran(run, found.get("performance")),
+        "model_first_macs": run.get("model_first_macs"),
         "provenance": {**run["provenance"], **found.get("provenance", {})},
         "busy": busy(nodes),
         "warnings": [

@@ -54,6 +54,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
         "dataset": None if work.dataset is None else {key: getattr(work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
         "splits": None if work.dataset is None else work.dataset.splits,
         "model_macs": None if work.model is None else work.model.macs,
+        "model_first_macs": None if work.model is None else work.model.first_macs,
         "macs_by_length": work.macs_by_length,
         "provenance": {
             **_provenance(attempt.provenance),
