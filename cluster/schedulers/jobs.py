@@ -18,7 +18,7 @@ JOB_ID: Final = "\0"
 """Stands for the job's id in `BatchJob.output`."""
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 """Set in the job of `slipway submit`: it holds a whole study, whose runs share its nodes."""
-_WORK: Final = re.compile(r"rule_(?P<rule>[a-z_]+)_wildcards_(?P<wildcards>\S*) (?P<mark>slipway=\S+)(?: .*)?")
+_WORK: Final = re.compile(r"(?:.* )?rule_(?P<rule>[a-z_]+)_wildcards_(?P<wildcards>\S*) (?P<mark>slipway=\S+)(?: .*)?")
 _NAME: Final = re.compile(r"slipway-(?P<study>.+)-[0-9a-f]{8}")
 
 Stage = Literal["waits", "runs", "ends", "over"]

@@ -108,6 +108,23 @@ def test_of_two_commands_each_run_is_made_once(started: Started, at_once: bool) 
     assert report > max(path.stat().st_mtime_ns for path in started.results.glob("runs/*/record.json"))
 
 
+@pytest.mark.parametrize("started", [(1, 4)], indirect=True, ids=["4 runs"])
+def test_a_site_whose_jobs_need_a_comment_gets_it_and_jobs_are_found_all_the_same(started: Started) -> None:
+    """As sites have it that let docker into such jobs only."""
+    started.site.write_text(f"{started.cluster.site_file.read_text()}directives: [--comment=docker]\n")
+    started.start()
+    wait_until(lambda: len(started.jobs()) == 4, LIMIT_S, "four jobs in the queue")
+    comments = started.slurm("squeue", "--noheader", "--format=%k").splitlines()
+    assert all(re.fullmatch(r"docker rule_stage_train_push_wildcards_\S+ slipway=\S+", comment) for comment in comments), comments
+    started.start()
+    started.wait_for("is in the queue already for")
+    started.go_on.touch()
+    assert started.codes() == [0, 0], started.said()
+    argv = [str(ROOT / ".venv/bin/slipway"), "submit", "--print", str(started.place / "study.yaml"), "--site", str(started.site)]
+    (started.place / "study.yaml").write_text((started.place / "study.yaml").read_text().replace("batch_size: 1", "batch_size: 2"))
+    assert started.slurm(*argv).splitlines().count("#SBATCH --comment=docker") == 1
+
+
 @pytest.mark.parametrize("started", [(1, 1)], indirect=True, ids=["1 run"])
 def test_a_job_whose_launch_has_failed_is_told_and_made_on_another_node(started: Started) -> None:
     conf = started.cluster.spec.slurm_conf

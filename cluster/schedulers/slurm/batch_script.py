@@ -6,11 +6,16 @@ import shlex
 
 from base.errors import ConfigError
 from cluster.schedulers.jobs import JOB_ID, BatchJob, script_lines, work_words
+from cluster.schedulers.slurm.directives import split_comment
 
 
 def sbatch_options(job: BatchJob) -> tuple[str, ...]:
-    """The options of sbatch, one per line of the script, the site's directives last and as they are. Raises ConfigError."""
+    """The options of sbatch, one per line of the script, the site's directives last and as they are, but for their comment, which ours is
+    joined to. Raises ConfigError."""
     size = job.size
+    comment, directives = split_comment(size.directives)
+    if job.work is not None:
+        comment = f"{comment} {work_words(job.work)}".strip()
     options = [
         ("job-name", job.name),
         ("nodes", size.nodes),
@@ -26,12 +31,12 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
         ("exclude", ",".join(size.exclude) or None),
         ("output", job.output.replace("%", "%%").replace(JOB_ID, "%j")),
         ("open-mode", "append"),
-        ("comment", None if job.work is None else work_words(job.work)),
+        ("comment", comment or None),
         ("export", "ALL" if job.export is None else ",".join(job.export)),
     ]
     flags = (["--exclusive"] if size.whole_nodes else []) + ["--requeue"]
     said = [f"--{name}={shlex.quote(_one_line(name, str(value)))}" for name, value in options if value is not None]
-    return (*said, *flags, *(_one_line("directives", line) for line in size.directives))
+    return (*said, *flags, *(_one_line("directives", line) for line in directives))
 
 
 def batch_script(job: BatchJob) -> str:

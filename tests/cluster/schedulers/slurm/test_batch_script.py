@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers.jobs import JOB_ID, BatchJob, JobSize, is_of_study, job_name
+from cluster.schedulers.jobs import JOB_ID, RUN, BatchJob, JobSize, Work, is_of_study, job_name, parse_work
 from cluster.schedulers.slurm.batch_script import batch_script, clock, sbatch_options
+from cluster.schedulers.slurm.directives import owned_by_us, split_comment
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "slurm"
 
@@ -53,6 +55,37 @@ def test_the_script_is_the_golden_one(name: str, job: BatchJob) -> None:
         path.write_text(script)
     assert script == path.read_text()
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+WORK = Work(mark="slipway=digits-0badcafe", rule=RUN, wildcards="lenet-r1")
+
+
+@pytest.mark.parametrize("work", [None, WORK], ids=["submit and session", "run"])
+def test_the_comment_of_the_site_is_kept_and_ours_is_joined_to_it(work: Work | None) -> None:
+    size = JobSize(nodes=1, minutes=1, directives=("--comment=docker", "--licenses=a"))
+    options = sbatch_options(dataclasses.replace(SMALL, size=size, work=work))
+    (comment,) = (shlex.split(option)[0] for option in options if option.startswith("--comment"))
+    assert comment == ("--comment=docker" if work is None else f"--comment=docker rule_{RUN}_wildcards_lenet-r1 slipway=digits-0badcafe")
+    assert parse_work(comment.partition("=")[2]) == work
+    assert options[-1] == "--licenses=a"
+
+
+@pytest.mark.parametrize(
+    ("directives", "split"),
+    [
+        (("--comment docker",), ("docker", ())),
+        (("--comment='my docker' --licenses=a", '--comment="b c"'), ("my docker b c", ("--licenses=a",))),
+        (("--licenses=a --comment=x --reservation=b",), ("x", ("--licenses=a --reservation=b",))),
+        (("--commentary=x",), ("", ("--commentary=x",))),
+    ],
+)
+def test_a_comment_is_taken_out_of_the_directives(directives: tuple[str, ...], split: tuple[str, tuple[str, ...]]) -> None:
+    assert not any(owned_by_us(line) for line in directives)
+    assert split_comment(directives) == split
+
+
+def test_a_directive_is_refused_for_what_it_sets() -> None:
+    assert [owned_by_us(line) for line in ("--export=NONE", "--chdir=/x", "-D /x")] == ["environment", *["working directory"] * 2]
 
 
 def test_it_ends_in_exec_and_begins_with_directives_only() -> None:
