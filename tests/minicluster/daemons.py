@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from tests.minicluster.hosts import environment, exec_argv
 from tests.minicluster.spec import ClusterError, Spec
 from tests.minicluster.waiting import last_lines, run, wait_until
 
+START_LIMIT_S = 60.0
+
 
 def command(spec: Spec, host: str, argv: list[str], limit_s: float = 60.0) -> str:
     """What `argv` prints on `host`; ClusterError when it fails."""
@@ -19,18 +22,13 @@ def command(spec: Spec, host: str, argv: list[str], limit_s: float = 60.0) -> st
 
 def start(spec: Spec, host: str, argv: list[str], daemon: str) -> None:
     """Daemons go to the background by themselves when they have read their configuration."""
-    with spec.log(f"{daemon}-start").open("ab") as log:
-        done = subprocess.run(
-            exec_argv(spec, host, argv, "/"),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment(spec),
-            cwd="/",
-            check=False,
-            timeout=60,
-        )
-    if done.returncode != 0:
+    code: int | None = None
+    with spec.log(f"{daemon}-start").open("ab") as log, contextlib.suppress(subprocess.TimeoutExpired):
+        streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        code = subprocess.run(
+            exec_argv(spec, host, argv, "/"), **streams, env=environment(spec), cwd="/", check=False, timeout=START_LIMIT_S
+        ).returncode
+    if code != 0:
         words = last_lines(spec.log(f"{daemon}-start"), 5) + "\n" + last_lines(spec.log(daemon))
         raise ClusterError(f"{daemon} did not start on {host}, its last lines:\n{words}")
 

@@ -16,8 +16,13 @@ LIST = Path(__file__).with_name("debian-packages.txt")
 ACCOUNTING = ("slurmdbd", "mariadb-server")
 SLOW_STORAGE = ("sshfs", "openssh-server")
 SCHEDULERS = {"slurm": ("slurm-wlm", "munge"), "sge": ("gridengine-master", "gridengine-exec", "gridengine-client")}
-NO_OPENPBS = "OpenPBS is not here: tests/runtimes/build-openpbs.sh"
-NO_OPENLAVA = "OpenLava is not here: tests/runtimes/build-openlava.sh"
+BUILT = {
+    "pbs": ("OpenPBS", "openpbs", "SLIPWAY_PBS", ("bin/qstat", "sbin/pbs_mom", "sbin/pbs_server", "libexec/pbs_postinstall")),
+    "lsf": ("OpenLava", "openlava", "SLIPWAY_LSF", ("bin/bsub", "sbin/lim", "sbin/mbatchd", "sbin/sbatchd")),
+}
+"""The schedulers that Debian does not have: title, name of the build, variable that names another place, and programs that are needed."""
+OWN_PLACES = ("/tmp", "/run", "/proc", "/dev", "/local")
+"""Directories that each host has for itself: what this machine has there is not seen on hosts."""
 CONTAINERS = ("docker.io", "podman", "crun", "debootstrap")
 
 
@@ -71,11 +76,20 @@ def check_rights(docker: bool = False) -> None:
 
 
 def check_built(scheduler: str) -> None:
-    """Debian has neither OpenPBS nor OpenLava."""
-    if scheduler == "pbs" and not (runtimes.openpbs() / "sbin" / "pbs_mom").exists():
-        raise ClusterError(NO_OPENPBS)
-    if scheduler == "lsf" and not (runtimes.openlava() / "sbin" / "sbatchd").exists():
-        raise ClusterError(NO_OPENLAVA)
+    """Raise ClusterError where a scheduler that Debian does not have is not here, or where the variable that names its place is wrong."""
+    if scheduler not in BUILT:
+        return
+    title, name, variable, programs = BUILT[scheduler]
+    place = runtimes.openpbs() if scheduler == "pbs" else runtimes.openlava()
+    absent = next((program for program in programs if not os.access(place / program, os.X_OK)), None)
+    if absent is not None and variable not in os.environ:
+        raise ClusterError(f"{title} is not here: tests/runtimes/build-{name}.sh")
+    own = next((own for own in OWN_PLACES if place.resolve().is_relative_to(own)), None)
+    valid = f"valid: the absolute path of a directory that tests/runtimes/build-{name}.sh has made, outside of {', '.join(OWN_PLACES)}"
+    if not place.is_absolute() or own is not None:
+        raise ClusterError(f"{variable}: found {str(place)!r}; {valid}, which each host has for itself")
+    if absent is not None:
+        raise ClusterError(f"{variable}: found {str(place)!r}, where {absent} is no program; {valid}")
 
 
 def missing_here(docker: bool = False, scheduler: str = "slurm") -> str | None:
