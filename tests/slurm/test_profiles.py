@@ -165,6 +165,12 @@ def test_a_run_says_slurms_reason_and_once_cancelled_is_not_tried_again(place: P
     said, _ = place.slipway("status", f"{place.name}.yaml").communicate(timeout=60)
     assert "queued" in said
     assert "waiting for nodes to become free (Resources)" in said
+    beside = place.slipway("submit", f"{place.name}.yaml")
+    said, _ = beside.communicate(timeout=60)
+    assert beside.returncode == 12
+    assert "makes the runs of the study" in said
+    assert "4 jobs of it are in the queue" in said
+    assert len(place.cluster.exec("login", ["squeue", "--noheader"]).stdout.splitlines()) == 4
     place.cluster.exec("login", ["scancel", *jobs()])
     said, _ = run.communicate(timeout=240)
     assert run.returncode == 19
@@ -181,7 +187,10 @@ def test_one_job_for_the_study(place: Place) -> None:
     assert second.returncode == 12
     assert "is submitted already: job" in said
     said = ended(first)
-    assert "4 of 4 runs have a result" in said
+    _, ended_so, ending = said.partition("4 of 4 runs have a result")
+    assert ended_so
+    assert "speed-up" in ending.lower()
+    assert str(place.results / "report.html") in ending
     runs = place.started()
     assert len({run for run, _, _ in runs}) == len(runs) == 4
     assert len({(job, submission) for _, job, submission in runs}) == 1

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,14 @@ from base.units import counted, format_duration
 from cluster.installation import FILES
 from cluster.processes import age_s
 from cluster.schedulers import jobs_of
-from cluster.schedulers.jobs import JOB_ID, BatchJob, Jobs, QueuedJob, jobs_of_submissions
+from cluster.schedulers.jobs import JOB_ID, BatchJob, Jobs, QueuedJob, jobs_of_submissions, mark_of
+from workflow.commands.ending import print_ending
 from workflow.commands.pin_images import pin_here
 from workflow.commands.submit_once import submit_once, submitted_as
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
-from workflow.dag.closing import closing_lines
+from workflow.dag.closing import closing_lines, held_by_others, held_words
+from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.dag.requirements import is_prepared
@@ -50,6 +53,7 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
     """Submit, or say that nothing is left to do. `ours`: as for `slipway run`, the keys of snakemake's --config. Raises ConfigError,
     SubmitError, and with `wait` what `follow` raises."""
     graph = load_graph({key: given for key, given in ours.items() if given is not None}, [path], FILES, os.environ, tell=tell_site)
+    graph.mode = Mode(way="allocation")  # `slipway submit` continues what is left
     pairs = [f"{key}={given}" for key, given in {**ours, "site": graph.study.chosen_site}.items() if given is not None]
     options = ["--config", *pairs] if pairs else []
     jobs = jobs_of(graph.study.site.scheduler)
@@ -67,7 +71,7 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
             return
     runs = graph.runs_to_make
     if not runs:
-        show.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
+        _say_done(graph, how)
         return
     token = how.token or secrets.token_hex(4)
     job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
@@ -75,11 +79,11 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
         for text in jobs.script(replace(job, export=jobs.inherited(os.environ))).splitlines():
             show.line(text)
         return
-    _refuse_second(jobs, graph.study.name, job.name)
+    _refuse_second(jobs, graph, job.name)
     _refuse_what_never_starts(jobs, job)
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
-        _refuse_second(jobs, graph.study.name, job.name)
+        _refuse_second(jobs, graph, job.name)
         job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
     job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
     made = _made(Path(job.output).parent)
@@ -91,6 +95,14 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
         raise
     show.line(_said(jobs, graph, job, job_id))
     _wait(graph, jobs, QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted"), how)
+
+
+def _say_done(graph: Graph, how: Wanted) -> None:
+    """Nothing is left to do: with `--wait` the end is that of `slipway run`, which makes nothing either."""
+    if how.wait:
+        print_ending(graph)
+    else:
+        show.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
 
 
 def _made(directory: Path) -> tuple[Path, ...]:
@@ -119,7 +131,7 @@ def _wait(graph: Graph, jobs: Jobs, job: QueuedJob, how: Wanted) -> None:
     if how.wait:
         from workflow.commands.watching.follow import follow
 
-        follow(graph.study, jobs, job, [Path(receipt).name for receipt in graph.receipts])
+        follow(graph.study, jobs, job, [Path(receipt).name for receipt in graph.receipts], partial(print_ending, graph))
 
 
 def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:
@@ -131,10 +143,11 @@ def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:
         raise ConfigError(problem)
 
 
-def _refuse_second(jobs: Jobs, study: str, own: str) -> None:
-    """Two would run the same runs: the leases keep results whole, and the second job's hours would be for nothing. `own`: the name of this
-    submission, which another process of it may have handed over meanwhile."""
-    for first in jobs_of_submissions(_queue(jobs), study):
+def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
+    """Raise SubmitError where another submission, or `slipway run`, makes the runs of the study: leases keep the results whole, and the
+    second job's hours would be for nothing. `own`: the name of this submission, which another process of it may have handed over."""
+    study, queue = graph.study.name, _queue(jobs)
+    for first in jobs_of_submissions(queue, study):
         if first.name == own:
             continue
         raise SubmitError(
@@ -142,6 +155,18 @@ def _refuse_second(jobs: Jobs, study: str, own: str) -> None:
             f"`{jobs.show_words(first.job_id)}` shows it, `{jobs.cancel_words((first.job_id,))}` ends it, "
             f"and `slipway submit --wait` waits for one it submits"
         )
+    mark = mark_of(study, graph.results_dir)
+    if of_runs := [job.job_id for job in queue if job.mark == mark]:
+        raise SubmitError(
+            f"a start of slipway run makes the runs of the study {study!r} already: {counted(len(of_runs), 'job')} of it "
+            f"{'is' if len(of_runs) == 1 else 'are'} in the queue, which `{command(graph.study, 'status')}` shows; wait until that has "
+            f"ended, or end it (Ctrl-C there, or `{jobs.cancel_words(of_runs)}` where that start is gone)"
+        )
+    held = held_by_others(graph, [run.run_id for run in graph.runs_to_make])
+    if held and len(held) == len(graph.runs_to_make):
+        raise SubmitError(f"{held_words(held)}; no other run is left to do, so nothing is submitted")
+    if held:
+        show.aside(f"{held_words(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +15,14 @@ from typing import Any, cast
 import pytest
 
 from base.errors import SubmitError, SubmitUnsure
+from cluster.holding import holder_of
+from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
 from cluster.schedulers.slurm.queue import COLUMNS
 from tests.workflow.commands.conftest import House, Said
 from workflow.commands import main
 from workflow.commands.accepted import refuse_jobs
 from workflow.commands.submit_once import submit_once
+from workflow.run.storage.lease import acquire, new_lease
 
 pytestmark = pytest.mark.processes
 
@@ -120,13 +125,72 @@ def test_one_job_is_submitted_and_named(house: House, queue: Queue, submit: Call
 
 def test_a_second_job_for_the_same_study_is_refused(queue: Queue, submit: Callable[..., Said]) -> None:
     jobs = (("7", "PENDING", "slipway-small-0badcafe"), ("8", "RUNNING", "slipway-other-0badcafe"))
-    values = [dict(zip(("job_id", "state", "name"), job, strict=True)) | {"restarts": "0"} for job in jobs]
-    queue.shows("\n".join("".join(one.get(key, "N/A").ljust(width) for key, _, width in COLUMNS) for one in values))
+    queue.shows("\n".join(queued(job_id=job_id, state=state, name=name) for job_id, state, name in jobs))
     said = submit()
     assert said.code == 12
     assert "job 7 (slipway-small-0badcafe) is pending" in said.err
     assert "scancel 7" in said.err
     assert queue.script is None
+
+
+def queued(**words: str) -> str:
+    """Return a line of squeue."""
+    return "".join({"restarts": "0", **words}.get(key, "N/A").ljust(width) for key, _, width in COLUMNS)
+
+
+def test_a_job_beside_slipway_run_of_the_same_study_is_refused(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    assert submit("--print").code == 0  # the site has Slurm now
+    study = house.load()
+    works = [Work(mark=mark_of(name, str(study.results_dir)), rule=RUN, wildcards=study.runs[0].run_id) for name in ("other", study.name)]
+    jobs = [{"job_id": str(7 + index), "state": "RUNNING", "comment": work_words(work)} for index, work in enumerate(works)]
+    queue.shows("\n".join(queued(**job) for job in jobs))
+    said = submit()
+    assert said.code == 12
+    assert "a start of slipway run makes the runs of the study 'small' already: 1 job of it is in the queue" in " ".join(said.err.split())
+    assert "scancel 8" in said.err
+    assert queue.script is None
+
+
+def test_runs_that_another_start_has_are_no_reason_for_a_job(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
+    """As one of another user in a shared storage, whose jobs this user does not see in the queue."""
+    assert submit("--print").code == 0  # the site has Slurm now
+    study = house.load()
+    holder = holder_of(os.getpid(), "local", "here", 0)
+    for run in study.runs:
+        run_dir = study.results_dir / "runs" / run.run_id
+        run_dir.mkdir(parents=True)
+        acquire(run_dir, lambda _found: new_lease(holder, 1), lambda _holder: True, str)
+    said = submit()
+    assert (said.code, queue.script) == (12, None)
+    assert "8 runs are at work in another start: " in said.err
+    assert "no other run is left to do, so nothing is submitted" in " ".join(said.err.split())
+    (study.results_dir / "runs" / study.runs[0].run_id / "lease.json").unlink()
+    said = submit()
+    assert said.code == 0, said.err
+    assert "7 runs are at work in another start: " in said.err
+    assert queue.script is not None
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_submission_that_is_waited_for_ends_as_a_run_does(
+    house: House, queue: Queue, submit: Callable[..., Said], complete: bool
+) -> None:
+    assert submit("--print").code == 0  # the site has Slurm now
+    study = house.load()
+    finish(house)
+    runs = study.results_dir / "runs"
+    last = runs / study.runs[-1].run_id / "record.json"
+    if not complete:
+        last.unlink()
+    runs.rename(house.root / "made")
+    queue.command("sbatch", f"cat > /dev/null; mv {house.root}/made {runs}; echo 42")
+    argv = [sys.executable, "-m", "workflow.commands.main", "submit", str(house.path), "--site", str(house.site), "--wait"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == (0 if complete else 19), done
+    _, ended, table = done.stdout.partition("job 42 has ended (gone); ")
+    assert ended, done
+    assert "speed-up" in table.lower(), done
+    assert ("1 run has no result; go on: slipway submit " in table) != complete, done
 
 
 def test_a_refusal_of_slurm_is_said(queue: Queue, submit: Callable[..., Said]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
@@ -23,8 +23,9 @@ from workflow.study.study import Study
 PATIENCE_S = 10.0
 
 
-def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str]) -> None:
-    """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that. `asked`: its runs."""
+def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str], print_ending: Callable[[], None]) -> None:
+    """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that. `asked`: its runs;
+    `print_ending`: prints table and report of the study when the job has ended."""
     sys.stdout.flush()
     queue = asked_queue(study.site.scheduler, jobs)
     try:
@@ -35,6 +36,8 @@ def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str]) -> No
         raise
     finally:
         queue.stop()
+    show.line(f"job {job.job_id} has ended ({_state(last)}); {_runs_words(study)}")
+    print_ending()
     _end(study, job, last)
 
 
@@ -70,8 +73,6 @@ def _ask(jobs: Jobs, job: QueuedJob) -> tuple[bool, QueuedJob | None]:
 
 def _end(study: Study, job: QueuedJob, last: QueuedJob | None) -> None:
     left = len(study.runs) - num_results(study)
-    state = last.state if last is not None else "gone"
-    show.line(f"job {job.job_id} has ended ({state}); {_runs_words(study)}")
     if not left:
         return
     words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` continues with them"
@@ -79,8 +80,12 @@ def _end(study: Study, job: QueuedJob, last: QueuedJob | None) -> None:
     if ended_by == "cancelled":
         raise Cancelled(f"job {job.job_id} was cancelled: {words}")
     if ended_by is not None:
-        raise Preempted(f"job {job.job_id} ended with {state}: {words}")
+        raise Preempted(f"job {job.job_id} ended with {_state(last)}: {words}")
     raise RecordError(f"job {job.job_id} ended: {words}; `{command(study, 'status')}` says why")
+
+
+def _state(last: QueuedJob | None) -> str:
+    return last.state if last is not None else "gone"
 
 
 def num_results(study: Study) -> int:
