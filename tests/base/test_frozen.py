@@ -23,11 +23,11 @@ PATIENCE_S = 60.0
 
 
 @contextmanager
-def still_frozen(disk: Disk) -> Iterator[None]:
+def still_frozen(disk: Disk, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """What is done within must come back while the storage is frozen; if it does not, it is thawed, and the test fails."""
     thaw = threading.Event()
     with disk.frozen():
-        watchdog = threading.Timer(PATIENCE_S, lambda: (thaw.set(), os.system(f"fsfreeze --unfreeze {disk.place}")))  # noqa: S605
+        watchdog = threading.Timer(patience_s, lambda: (thaw.set(), os.system(f"fsfreeze --unfreeze {disk.place}")))  # noqa: S605
         watchdog.start()
         try:
             yield

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from base.units import counted
+from tests.base.test_frozen import still_frozen
+from tests.data_prep.staging.disks import ext4
 from tests.workflow.test_identity import STUDY, Checkout
 from workflow.report.collect import read_records
 
@@ -163,11 +165,25 @@ def test_ctrl_c_ends_the_runs_and_says_how_to_go_on(typed: Typed, tmp_path: Path
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.long
+def test_storage_that_is_frozen_at_its_start_is_an_error_within_the_limit(typed: Typed, tmp_path: Path) -> None:
+    with ext4(tmp_path) as disk:
+        site = tmp_path / "frozen.yaml"
+        site.write_text(f"storage: {disk.place}\ncache: {{path: cache}}\n")
+        with still_frozen(disk, 180), (tmp_path / "err").open("wb") as err:
+            argv = [sys.executable, "-m", "workflow.commands.main", "run", str(typed.checkout.study), "--site", str(site)]
+            code = subprocess.run(argv, cwd=typed.away, env=typed.environ, stderr=err, stdout=err, check=False, timeout=170).returncode
+        said = (tmp_path / "err").read_text()
+    assert code == 22, said
+    assert "the results of identity: no answer within 60 s; the storage behind it hangs" in said
+
+
 def test_killed_it_leaves_nothing_running(typed: Typed) -> None:
     (typed.checkout.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(WAITS)
     process = typed.start()
     wait_for((typed.checkout.results / "waits").exists, process)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (command,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    children = [command, *Path(f"/proc/{command}/task/{command}/children").read_text().split()]
     watched = {os.pidfd_open(int(child)): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
     assert any(b"snakemake" in words for words in watched.values())
     process.kill()

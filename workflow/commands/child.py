@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -11,20 +12,25 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
+from base.errors import StorageError
 from cluster.processes import die_with_parent, prepare_prctl
+from workflow.commands.guard import StorageWait
 
 GRACE_S: Final = 60.0
 """In which Snakemake's runs end after an interrupt: their containers are stopped and what there is is pushed."""
 BURST_S: Final = 1.0
 """So close together, signals of one kind are one: a terminal, and what passes it on, such as nsenter or a job step, send the same Ctrl-C
 several times. Snakemake that hears a second one leaves its runs to themselves."""
+TO_LOG: Final = ("/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1')
+"""Before the path of a log and a command. The log lies on storage: the child opens it, since we must not wait for that."""
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Child:
-    """Started by its making. A context manager: signals to us go to it while it is open, and `told` says which came, in order.
+    """Started by its making. A context manager: signals to us go to it while it is open, and `told` says which came, in order;
+    `storage_wait_s`: for how long its first thread has waited for storage, at the last `wait`.
 
     Ctrl-C goes to its whole group, as a terminal would send it: Snakemake waits for its runs, and they end by it; what a second one does is
     up to them. SIGHUP is as Ctrl-C, since Snakemake would end by it at once and leave its temporary directory. SIGTERM
@@ -34,18 +40,18 @@ class Child:
     def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         self.told: list[int] = []
         self._passed: dict[int, float] = {}
+        self.storage_wait_s = 0.0
+        self._abandoned = False
         prepare_prctl()
-        with log.open("xb") as output:
-            self._process = subprocess.Popen(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(environ),
-                process_group=0,
-                preexec_fn=partial(die_with_parent, os.getpid()),
-            )
+        self._process = subprocess.Popen(
+            [*TO_LOG, str(log), *argv],
+            stdin=subprocess.DEVNULL,
+            env=dict(environ),
+            process_group=0,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
         self._descriptor = os.pidfd_open(self._process.pid)
+        self._storage_wait = StorageWait(self._process.pid)
 
     def __enter__(self) -> Child:
         heard = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
@@ -53,7 +59,7 @@ class Child:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._process.poll() is None:
+        if self._process.poll() is None and not self._abandoned:
             self._stop()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -62,7 +68,23 @@ class Child:
     def wait(self, limit_s: float) -> int | None:
         """Its exit code, if it ends within `limit_s`: negative for a signal."""
         select.select([self._descriptor], [], [], limit_s)
-        return self._process.poll()
+        code = self._process.poll()
+        self.storage_wait_s = 0.0 if code is not None else self._storage_wait.seconds()
+        return code
+
+    @property
+    def told_s(self) -> float:
+        """Seconds since the last signal that was passed on."""
+        return time.monotonic() - max(self._passed.values(), default=math.inf)
+
+    def abandon(self) -> NoReturn:
+        """Kill it and do not wait for its end, for which storage has to answer. Raises StorageError."""
+        self._abandoned = True
+        self._process.kill()
+        raise StorageError(
+            f"snakemake (process {self._process.pid}) was told to end and waits for storage, which has not answered for "
+            f"{self.storage_wait_s:.0f} s; it is killed, and ends when storage answers; then the same command continues the study"
+        )
 
     def _stop(self) -> None:
         """We leave before it has ended, by a fault of ours: its runs end as by Ctrl-C, if they can."""

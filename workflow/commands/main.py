@@ -19,6 +19,7 @@ from base.errors import SlipwayError, StorageError
 from base.logs import configure, masked, printable, private_umask
 from base.obstacle import obstacle
 from workflow.commands import completion
+from workflow.commands.guard import guarded
 
 DEFAULT_STUDY: Final = Path("config/study.yaml")
 
@@ -547,7 +548,7 @@ def remote_end(verb: str, words: Annotated[list[str] | None, typer.Argument()] =
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script. Exits with 0, the code of the error's class, 2 for wrong usage, 1 for a bug of ours."""
-    sys.exit(_flushed(run(sys.argv[1:] if arguments is None else arguments)))
+    sys.exit(guarded(lambda: _flushed(run(sys.argv[1:] if arguments is None else arguments))))
 
 
 def _flushed(code: int) -> int:

@@ -13,6 +13,7 @@ from typing import Final
 
 from base.account import refuse_without_home
 from base.errors import SchedulerOutputError, StorageError
+from base.limited import call_limited
 from base.logs import private_umask
 from base.rooms import rooms_environ
 from base.units import counted
@@ -23,8 +24,9 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.accepted import refuse_jobs, refuse_unreachable
-from workflow.commands.child import Child
+from workflow.commands.child import GRACE_S, Child
 from workflow.commands.ending import SHOWN, WOULD_RUN
+from workflow.commands.guard import SAY_S
 from workflow.commands.run_end import end, log_text, refuse
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.snakemake_words import child_argv, is_usage, profile_name, profile_path, what_it_said
@@ -36,6 +38,7 @@ from workflow.commands.watching.watch import Watch
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.dag.queue_view import QUEUE_S, asked_queue, cancelled_words
+from workflow.dag.storage_place import LOOK_S
 from workflow.run.record.login import with_login
 from workflow.study.cell_words import words_of
 from workflow.study.next_command import command
@@ -79,12 +82,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     if own_jobs is not None and not other_jobs:
         refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"the results of {study.name} cannot be written: {error.filename}: {error.strerror}; site {study.site.name}"
-        ) from error
+    call_limited(f"the results of {study.name}", _make_log, log, study, timeout_s=LOOK_S)
     queue = None if own_jobs is None else asked_queue(name, own_jobs)
     watch = Watch(study=study, asked=[Path(receipt).name for receipt in graph.receipts], queue=queue)
     sys.stdout.flush()
@@ -106,6 +104,17 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     end(graph, watch.asked, code, told, log, table=table)
 
 
+def _make_log(log: Path, study: Study) -> None:
+    """In a child with a time limit. Raises StorageError."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("xb").close()
+    except OSError as error:
+        raise StorageError(
+            f"the results of {study.name} cannot be written: {error.filename}: {error.strerror}; site {study.site.name}"
+        ) from error
+
+
 def local_nodes(study: Study) -> str:
     """What the nodes are, where this machine stands for them; "" elsewhere. Pure."""
     if study.site.scheduler != LOCAL:
@@ -125,10 +134,18 @@ def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
 
 
 def _follow(child: Child, refresher: Refresher, view: Shown, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
-    """Show it until it ends; its exit code, and the jobs that it had in the queue when it was told to end."""
+    """Show it until it ends; its exit code, and the jobs that it had in the queue when it was told to end. Raises StorageError where it
+    was told to end, and waits for storage."""
     said = 0
     jobs: tuple[QueuedJob, ...] = ()
+    waits = False
     while (code := child.wait(DRAW_S)) is None:
+        if child.storage_wait_s >= SAY_S and not waits:
+            view.say(f"snakemake waits for storage, which has not answered for {SAY_S:.0f} s", "yellow")
+        waits = child.storage_wait_s >= SAY_S
+        if waits and child.told and child.told_s >= GRACE_S:
+            refresher.stop(view)
+            child.abandon()
         for number in child.told[said:]:
             jobs = jobs or watch.jobs()
             view.say(_passed_on(number, again=number in child.told[:said]))

@@ -11,6 +11,7 @@ from typing import Final
 
 import typer
 
+from base.apart import call_apart
 from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, error_of_exit
 from base.names import closest
 from base.units import counted
@@ -21,6 +22,7 @@ from workflow.commands.snakemake_words import failed_rules, is_usage, what_it_sa
 from workflow.commands.watching import show
 from workflow.dag.closing import after_failure, held_by_others, held_words
 from workflow.dag.graph import Graph
+from workflow.dag.storage_place import LOOK_S
 from workflow.study.next_command import command, completed
 
 LOG_BYTES: Final = 1 << 20
@@ -97,7 +99,13 @@ def usage_words(said: str, where: str) -> str:
 
 
 def log_text(log: Path) -> str:
-    """The end of Snakemake's log."""
-    with log.open("rb") as file:
+    """The end of Snakemake's log. Raises StorageError."""
+    text: str = call_apart(f"snakemake's log {log}", end_of, str(log), timeout_s=LOOK_S)
+    return text
+
+
+def end_of(log: str) -> str:
+    """In a process of its own: storage may hang."""
+    with open(log, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
         return file.read().decode(errors="replace")

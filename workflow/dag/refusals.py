@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from base.errors import ConfigError, UnsupportedRequest
+from base.limited import call_limited
 from base.units import counted
 from cluster.schedulers import get_scheduler
 from containers.engines import ONLY_UNDER, get_engine, in_container
@@ -18,6 +19,7 @@ from workflow.dag.source_paths import refuse_missing_sources
 from workflow.dag.storage_place import refuse_unusable_storage
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import some
+from workflow.study.origin import STORAGE_S
 from workflow.study.site import Site, device_of, refuse_foreign_scheduler
 from workflow.study.study import Study
 
@@ -44,8 +46,12 @@ def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -
     """Raise StorageError, ConfigError or AllocationError when `runs`, those still to be made, cannot all be made."""
     refuse_unusable_storage(study)
     refuse_over_budget(study, runs)
-    if not runs:
-        return
+    if runs:
+        call_limited(f"what the runs of {study.name} need", _refuse_needs, study, runs, environ, timeout_s=STORAGE_S)
+
+
+def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
+    """In a child with a time limit, since sources, datasets and environments may lie on network storage."""
     refuse_missing_credentials(study.site)
     refuse_missing_sources(study, datasets_of(run.cell for run in runs))
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())

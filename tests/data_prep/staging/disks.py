@@ -82,13 +82,13 @@ class Disk:
 
 
 @contextmanager
-def ext4(directory: Path, num_bytes: int = 64 << 20) -> Iterator[Disk]:
-    """A fresh, mounted ext4. Skips the test where nothing can be mounted."""
-    disk = Disk(directory / "disk.img", directory / "disk")
+def ext4(directory: Path, num_bytes: int = 64 << 20, name: str = "disk", num_inodes: int = 0) -> Iterator[Disk]:
+    """A fresh ext4, mounted at `directory/name`. Skips the test where nothing can be mounted."""
+    disk = Disk(directory / f"{name}.img", directory / name)
     disk.place.mkdir()
     with disk.image.open("wb") as file:
         file.truncate(num_bytes)
-    _run(["mkfs.ext4", "-q", "-F", str(disk.image)])
+    _run(["mkfs.ext4", "-q", "-F", *(["-N", str(num_inodes)] if num_inodes else []), str(disk.image)])
     try:
         disk.mount()
         yield disk

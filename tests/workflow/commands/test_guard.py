@@ -1,0 +1,125 @@
+"""Who typed a command gets an answer also where the command waits for storage. The storage is an ext4 that is frozen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.base.test_frozen import still_frozen
+from tests.data_prep.staging.disks import Disk, ext4
+
+COMMAND = """
+import os, signal, sys, threading
+from pathlib import Path
+from workflow.commands.guard import guarded
+
+def command():
+    print(os.getpid(), flush=True)
+    {command}
+    return 7
+
+sys.exit(guarded(command, {say_s}, {give_up_s}))
+"""
+pytestmark = pytest.mark.processes
+
+
+def start(command: str, say_s: float = 60, give_up_s: float = 60) -> subprocess.Popen[str]:
+    """The guard of a child that has begun the `command`."""
+    argv = [sys.executable, "-c", COMMAND.format(command=command, say_s=say_s, give_up_s=give_up_s)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) != process.pid
+    return process
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code, and what it has printed on standard error; a child that waits for storage still has that open."""
+    code = process.wait(60)
+    assert process.stderr is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    with process.stderr:
+        os.set_blocking(process.stderr.fileno(), False)
+        return code, (process.stderr.buffer.read() or b"").decode()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    with ext4(tmp_path) as disk:
+        yield disk
+
+
+def test_a_command_ends_as_it_would_without() -> None:
+    assert ended(start("pass")) == (7, "")
+    assert ended(start("sys.exit(3)")) == (3, "")
+    assert ended(start("os.execv('/bin/sh', ['sh', '-c', 'exit 5'])")) == (5, "")
+    assert ended(start("os.kill(os.getpid(), signal.SIGKILL)")) == (-signal.SIGKILL, "")
+    assert ended(start("sys.stderr.write('said')")) == (7, "said")
+
+
+def test_signals_go_to_the_command() -> None:
+    process = start("signal.pause()")
+    process.terminate()
+    assert ended(process) == (-signal.SIGTERM, "")
+    process = start("signal.pause()")
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in ended(process)[1]
+
+
+def test_a_command_dies_with_who_waits_for_it() -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND.format(command="signal.pause()", say_s=60, give_up_s=60)],
+        stdout=subprocess.PIPE,
+        pass_fds=[writer],
+    )
+    os.close(writer)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.kill()
+    process.communicate(timeout=60)
+    assert os.read(reader, 1) == b"", "all who had it have ended"
+    os.close(reader)
+
+
+@pytest.mark.slow
+def test_a_wait_for_storage_is_told_and_given_up(disk: Disk) -> None:
+    with still_frozen(disk):
+        code, err = ended(start(f"os.mkdir('{disk.place}/x')", 0.5, 2.0))
+        assert code == 22
+        assert "slipway: storage has not answered for" in err
+        assert err.endswith("is killed, and ends when storage answers\n")
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_command_that_waits_for_storage(disk: Disk) -> None:
+    with still_frozen(disk):
+        process = start(f"os.mkdir('{disk.place}/x')", 0.5)
+        assert process.stderr is not None
+        assert "and Ctrl-C ends it" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 26
+
+
+@pytest.mark.slow
+def test_a_command_goes_on_when_storage_answers_again(disk: Disk) -> None:
+    with disk.frozen():
+        process = start(f"os.mkdir('{disk.place}/x')", 0.5)
+        assert process.stderr is not None
+        assert "the command goes on when it does" in process.stderr.readline()
+    assert ended(process)[0] == 7
+    assert (disk.place / "x").is_dir()
+
+
+@pytest.mark.slow
+def test_a_thread_that_waits_for_storage_keeps_no_command_from_its_end(disk: Disk) -> None:
+    with still_frozen(disk):
+        thread = f"threading.Thread(target=os.mkdir, args=['{disk.place}/x'], daemon=True).start()"
+        assert ended(start(thread, 0.5, 2.0)) == (7, "")

@@ -1,0 +1,143 @@
+"""Run a command in a child process and watch it. Who waits for storage in uninterruptible sleep can neither say so nor be ended; so whoever
+types a command waits for a process that touches no storage."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+from base.errors import Cancelled, StorageError
+from base.machine_files import machine_text
+from cluster.processes import die_with_parent, prepare_prctl
+
+LOOK_S: Final = 1.0
+"""Between two looks at the child."""
+SAY_S: Final = 10.0
+"""After how long a wait for storage is told."""
+GIVE_UP_S: Final = 120.0
+"""After how long a command that has started nothing is given up."""
+BURST_S: Final = 1.0
+"""So close together, two interrupts are one: a terminal sends it to the child too, and so may whoever signals all of a group."""
+PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SI_KERNEL: Final = 0x80
+"""The origin of a signal that a terminal sends, to the child too."""
+
+
+class StorageWait:
+    """For how long the first thread of a process has been in one and the same uninterruptible sleep."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._sleep: str | None = None
+        self._since = 0.0
+
+    def seconds(self) -> float:
+        """As far as the calls of this function have seen it; 0.0 while it does anything else."""
+        now, sleep = time.monotonic(), None
+        status = machine_text(f"/proc/{self._pid}/status")
+        if "\nState:\tD" in status:
+            sleep = status.partition("\nvoluntary_ctxt_switches:")[2]
+        if sleep is None or sleep != self._sleep:
+            self._sleep, self._since = sleep, now
+        return now - self._since
+
+
+def guarded(command: Callable[[], int], say_s: float = SAY_S, give_up_s: float = GIVE_UP_S) -> int:
+    """Return the exit code of `command()`, which runs in a child process. Both processes return; the child as `command()` does.
+
+    Signals to us go to the child. A wait for storage of `say_s` is told on standard error. A signal then ends the command, and so does a
+    wait of `give_up_s` where it has started nothing: the child is killed, and ends when storage answers.
+    """
+    parent, heard = os.getpid(), [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*heard, signal.SIGCHLD})
+    prepare_prctl()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return _Guard(pid, reader, heard, say_s, give_up_s).exit_code()
+    os.close(reader)
+    die_with_parent(parent)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    ended: list[int] = []
+    atexit.register(lambda: os.write(writer, bytes(ended[:1])))  # called last; a thread that waits for storage may keep us from ending
+    ended.append(command())
+    return ended[0]
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    now = time.monotonic()
+    if now - _last_interrupt[0] >= BURST_S:
+        _last_interrupt[0] = now
+        signal.default_int_handler(number, frame)
+
+
+_last_interrupt = [-BURST_S]
+
+
+class _Guard:
+    """Of the process that waits for the command."""
+
+    def __init__(self, pid: int, reader: int, heard: list[signal.Signals], say_s: float, give_up_s: float) -> None:
+        self._pid, self._reader, self._heard = pid, reader, heard
+        self._say_s, self._give_up_s = say_s, give_up_s
+        self._wait = StorageWait(pid)
+        self._told = self._said = False
+        self._prints = not stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode)  # a file may lie on the storage that does not answer
+
+    def exit_code(self) -> int:
+        """Wait for the child's end, or give it up."""
+        while True:
+            self._pass_on(signal.sigtimedwait({*self._heard, signal.SIGCHLD}, LOOK_S))
+            ended, status = os.waitpid(self._pid, os.WNOHANG)
+            if ended:
+                return _as_it_ended(os.waitstatus_to_exitcode(status))
+            if select.select([self._reader], [], [], 0)[0] and (code := os.read(self._reader, 1)):
+                signal.sigtimedwait({signal.SIGCHLD}, LOOK_S)
+                return code[0]
+            if (problem := self._given_up(self._wait.seconds())) is not None:
+                os.kill(self._pid, signal.SIGKILL)
+                self._print(f"{problem}; process {self._pid} is killed, and ends when storage answers")
+                return Cancelled.exit_code if self._told else StorageError.exit_code
+
+    def _pass_on(self, heard: signal.struct_siginfo | None) -> None:
+        if heard is not None and heard.si_signo != signal.SIGCHLD:
+            self._told = True
+            if heard.si_code != SI_KERNEL:
+                os.kill(self._pid, heard.si_signo)
+
+    def _given_up(self, seconds: float) -> str | None:
+        if seconds < min(self._say_s, self._give_up_s):
+            return None
+        problem = f"storage has not answered for {seconds:.0f} s"
+        begun = machine_text(f"/proc/{self._pid}/task/{self._pid}/children")
+        if self._told or (seconds >= self._give_up_s and not begun):
+            return problem
+        if not self._said:
+            self._said = True
+            self._print(f"{problem}; the command goes on when it does, and Ctrl-C ends it")
+        return None
+
+    def _print(self, text: str) -> None:
+        if self._prints:
+            sys.stderr.write(f"slipway: {text}\n")
+            sys.stderr.flush()
+
+
+def _as_it_ended(code: int) -> int:
+    """The exit code of the child; a signal that has ended it ends us too."""
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])
+        os.kill(os.getpid(), -code)
+    return code
