@@ -330,7 +330,7 @@ class Run:
 
     def check_loader(self, loader: Any) -> None:
         """Warn, once, where what goes through `steps` looks like a validation."""
-        other = self.loader is not None and self.loader is not loader
+        other = self.loader is not None and self.loader is not loader and self.current is None  # with a loss it is one of the training
         self.loader = loader
         if self.looks_trained and (other or gradients_are_off()) and self.cell.get("mode") != "infer":
             self.looks_trained = False

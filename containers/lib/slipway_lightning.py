@@ -8,7 +8,7 @@ A step of the study is one of the optimizer, of `accumulate_grad_batches` batche
 """
 
 import sys
-from typing import Any
+from typing import Any, Optional
 
 import slipway_events
 
@@ -31,7 +31,7 @@ class SlipwayCallback(lightning.Callback):
         self.tokens = tokens
         self.split = split
         self.optimizer_steps = 0
-        self.validated = 0
+        self.validated: Optional[int] = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """The network stands on its device, the sanity check is done."""
@@ -66,13 +66,14 @@ class SlipwayCallback(lightning.Callback):
     ) -> None:
         """A batch of the validation."""
         self.run.evaluating()
-        self.validated += slipway_events.rows(batch) or 0
+        count = slipway_events.rows(batch)
+        self.validated = None if self.validated is None or count is None else self.validated + count
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """The validation has ended, and its metrics are those that the module logged."""
         found = trainer.callback_metrics
         if "val_loss" in found and self.run.rank == 0 and not trainer.sanity_checking:
             accuracy = found.get("val_accuracy")
-            samples = self.validated * trainer.world_size
+            samples = (self.validated or 0) * trainer.world_size
             self.run.evaluation(self.split, float(found["val_loss"]), samples or None, None if accuracy is None else float(accuracy))
         self.run.back()

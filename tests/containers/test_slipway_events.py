@@ -188,6 +188,7 @@ def test_a_second_start_is_the_same_run(tmp_path: Path) -> None:
     [
         ("for _ in run.steps([4, 5, 6]): pass", "run.steps gave batches of two loaders in one epoch"),
         ("for _ in [4, 5, 6]: pass", None),
+        ("for _ in run.steps([4, 5, 6]): run.loss(1.0)", None),
         ("for _ in run.steps(TRAINING): pass", None),
     ],
 )
