@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,14 @@ def test_what_a_record_says_of_itself_is_asked_again(results: Path, name: str) -
     change(record)
     publish(results, record)
     assert any(words in finding for finding in verify_runs(results).findings)
+
+
+def test_a_run_that_waited_for_this_machine_is_no_finding(results: Path) -> None:
+    record: dict[str, Any] = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    record["time"]["end"] = (datetime.fromisoformat(record["time"]["end"]) + timedelta(seconds=30)).isoformat()
+    record["steps_s"]["assign"] = 30.0
+    publish(results, record)
+    assert verify_runs(results).findings == []
 
 
 def test_a_record_that_was_written_without_a_long_value_is_believed() -> None:
