@@ -11,6 +11,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -100,7 +101,13 @@ def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "
         return f"framework {spec.name!r} runs in containers only: {spec.containers_only}; take a site with another engine than bare"
     found = environment_of(spec, strategy, backend)
     if found is None:
-        return None
+        module = next((package.partition("==")[0] for package in spec.packages), None)
+        if module is None or find_spec(module) is not None:
+            return None
+        return (
+            f"framework {spec.name!r} needs {module}, which is not installed in {sys.prefix}: `pip install {spec.packages[0]}` installs it "
+            f"(docs/installing.md), or choose an engine with containers"
+        )
     name, pins = found
     place = place_of(name)
     command = f"make framework NAME={name}" if FROM_CHECKOUT else f"{sys.executable} -P -m containers.frameworks.environment {name}"

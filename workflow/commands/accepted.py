@@ -1,30 +1,17 @@
-"""Whether the site's scheduler can be asked, and would take the jobs of a study, before any is submitted."""
+"""Whether the site's scheduler would take the jobs of a study, before any is submitted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from base.errors import ConfigError, NoScheduler, SchedulerOutputError, SchedulerSilent, SubmitError
-from cluster.schedulers.jobs import Jobs
+from base.errors import ConfigError, SchedulerSilent, SubmitError
 from workflow.commands.job_plan import job_of_run
 from workflow.dag.execution import jobs_at
-from workflow.dag.queue_view import QUEUE_S
 from workflow.study.cell import Run
 from workflow.study.study import Study
 
 MOST_KINDS: Final = 4
-
-
-def refuse_unreachable(jobs: Jobs) -> None:
-    """Raise NoScheduler where this machine cannot ask the scheduler. One that is silent, or answers what nobody can read, is asked again
-    later, by those who wait for it."""
-    try:
-        jobs.our_jobs(0.0, QUEUE_S)
-    except NoScheduler:
-        raise
-    except (SchedulerOutputError, ValueError):
-        return
 
 
 def problem_of_runs(study: Study, runs: Sequence[Run]) -> str | None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from base.errors import ConfigError, RecordError, UnsupportedRequest
+from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_json
 from base.logs import printable, private_umask
 from workflow.commands.told_study import told_study
 from workflow.commands.watching.state import run_states
+from workflow.dag.refusals import refuse_missing_report
 from workflow.dag.storage_place import refuse_unreadable_storage
 from workflow.study.next_command import command
 from workflow.study.origin import refuse_foreign_results
@@ -112,11 +113,7 @@ def refresh(study: Study) -> bool:
 
 def report_outputs() -> ModuleType:
     """The report's module. Raises UnsupportedRequest where its libraries are not installed, as on compute nodes."""
-    try:
-        from workflow.report import outputs
-    except ModuleNotFoundError as error:
-        raise UnsupportedRequest(
-            f"tables and plots need {error.name}, which is not installed in {sys.prefix}; what they need is the extra `report` of this "
-            f"installation (docs/installing.md): pip install polars pyarrow altair vl-convert-python jinja2 scipy pygments"
-        ) from error
+    refuse_missing_report()
+    from workflow.report import outputs
+
     return outputs

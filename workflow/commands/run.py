@@ -23,21 +23,23 @@ from cluster.processes import age_s
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
-from workflow.commands.accepted import refuse_jobs, refuse_unreachable
+from workflow.commands.accepted import refuse_jobs
 from workflow.commands.child import GRACE_S, Child
 from workflow.commands.ending import SHOWN, WOULD_RUN
 from workflow.commands.guard import SAY_S
 from workflow.commands.run_end import end, log_text, refuse
 from workflow.commands.run_words import Words, sort_words
-from workflow.commands.snakemake_words import child_argv, is_usage, profile_name, profile_path, what_it_said
+from workflow.commands.snakemake_words import child_argv, is_usage, profile_name, profile_path, profile_way, what_it_said
 from workflow.commands.told_study import tell_site
 from workflow.commands.watching import show
 from workflow.commands.watching.refresher import Refresher
 from workflow.commands.watching.shown import DRAW_S, Shown, shown
 from workflow.commands.watching.watch import Watch
+from workflow.dag.execution import refuse_wrong_way
 from workflow.dag.graph import Graph
 from workflow.dag.loading import load_graph
 from workflow.dag.queue_view import QUEUE_S, asked_queue, cancelled_words
+from workflow.dag.refusals import refuse_unreachable
 from workflow.dag.storage_place import LOOK_S
 from workflow.run.record.login import with_login
 from workflow.study.cell_words import words_of
@@ -59,6 +61,8 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
     site = graph.study.site
     private_umask(group=graph.shared_by_group)
     path = profile_path(profile or profile_name(site, os.environ))
+    if (way := profile_way(path)) is not None:
+        refuse_wrong_way(site, way, os.environ)
     if graph.study.chosen_site is not None:
         sorted_words = Words(study=None, config={**sorted_words.config, "site": graph.study.chosen_site}, rest=sorted_words.rest)
     if sorted_words.dry and not sorted_words.looks:
@@ -77,8 +81,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     study = graph.study
     name = study.site.scheduler
     own_jobs = jobs_of(name) if scheduler_of(os.environ) != name else None
-    if own_jobs is not None:
-        refuse_unreachable(own_jobs)
+    refuse_unreachable(study.site, os.environ)
     if own_jobs is not None and not other_jobs:
         refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"

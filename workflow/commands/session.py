@@ -24,13 +24,13 @@ from base.publish import remove_tree
 from base.units import format_duration, parse_duration, whole_duration
 from cluster.schedulers import holder_alive, jobs_of
 from containers.engines import in_container
-from workflow.commands.accepted import refuse_unreachable
 from workflow.commands.datasets import check_name
 from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
 from workflow.commands.watching.looks import looks
 from workflow.commands.watching.progress import waiting
 from workflow.dag.job_size import run_size
+from workflow.dag.refusals import refuse_unreachable
 from workflow.dag.requirements import dataset_needs
 from workflow.session import start as starting
 from workflow.session.asked import LOG, OUTPUT, STOP, Asked, Kind, all_sessions, session_dir
@@ -95,7 +95,7 @@ def start(name: str, study_path: Path, site_name: str | None, words: Sequence[st
     jobs = jobs_of(site.scheduler)
     size = None if jobs is None else run_size(session_cell(asked, "/"), site_of(asked), asked.limits.walltime_s)
     if jobs is not None and size is not None:
-        refuse_unreachable(jobs)
+        refuse_unreachable(site, os.environ)
         _refuse_what_never_starts(jobs, size)
     if (only := by_ssh_alone(asked)) is not None:
         show.aside(only)

@@ -12,7 +12,7 @@ from cluster.detection import scheduler_of
 from cluster.installation import PROFILES
 from cluster.schedulers import jobs_of, with_jobs
 from workflow.commands.run_words import Words
-from workflow.dag.execution import NODES
+from workflow.dag.execution import NODES, Way
 from workflow.dag.snakemake_call import snakemake_argv
 from workflow.study.site import Site
 
@@ -45,6 +45,15 @@ def profile_path(name: str) -> str:
     raise ConfigError(
         f"--profile {name}: no profile of that name, and no directory; valid: {known}, or the path of a directory of your own"
     )
+
+
+def profile_way(path: str) -> Way | None:
+    """How one of our profiles makes runs; None: it is the user's own."""
+    name = Path(path).name
+    jobs = next((jobs for jobs in with_jobs().values() if name in (jobs.PROFILE, jobs.SHARED_PROFILE)), None)
+    if Path(path).parent != PROFILES:
+        return None
+    return "local" if jobs is None else "jobs" if name == jobs.PROFILE else "allocation"
 
 
 def child_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from base.command import run as run_command
 from base.errors import SchedulerSilent, SlipwayError
-from base.units import counted, format_size
+from base.units import counted, format_size, some
 from base.userpath import variables_of
 from cluster.detection import of_a_job
-from cluster.machine import memory_bytes
+from cluster.machine import memory_bytes, usable_cores
 from cluster.schedulers import jobs_of, local
 from workflow.commands.accepted import problem_of_runs
 from workflow.commands.watching.queued_runs import standing
@@ -116,6 +116,7 @@ def plan_study(study: Study) -> StudyPlan:
             *_engine_notes(states, study.site),
             *_content_notes(states, datasets),
             *_memory_notes(cells),
+            *_core_notes(study),
             *_batch_notes(study.cells, datasets),
             *_series_notes(series),
             *([found.silence] if found.silent else _queue_notes(study, [state.run for state in states if state.to_run])),
@@ -206,6 +207,24 @@ def _memory_notes(cells: Sequence[CellPlan]) -> list[str]:
     need, have = format_size(worst.memory_bytes or 0), format_size(worst.available_bytes or 0)
     who = counted(len(tight), "cell needs", "cells need")
     return [f"{who} more memory than a process has, at the most {worst.cell.cell_id}: {need} of {have}; such runs end as `oom`"]
+
+
+def _core_notes(study: Study) -> Iterator[str]:
+    """Cells on the CPU whose nodes have fewer cores than their processes have threads, where the nodes are known."""
+    site, largest = study.site, max(cell.nodes for cell in study.cells)
+    here = len(usable_cores())
+    cores = max(1, here // largest) if site.scheduler == local.NAME else site.cpus_per_node
+    on_cpu = [cell for cell in study.cells if device_of(cell.device, site) == "cpu"]
+    if site.scheduler == local.NAME and largest > here and on_cpu:
+        yield f"{largest} nodes share the {counted(here, 'core')} of this machine: runs whose nodes share one are marked oversubscribed"
+    few = [
+        cell for cell in on_cpu if cores is not None and cell.gpus_per_node * (cell.threads if isinstance(cell.threads, int) else 1) > cores
+    ]
+    if few:
+        yield (
+            f"{counted(len(few), 'cell has', 'cells have')} more threads on a node than its {counted(cores or 0, 'core')}: such runs are "
+            f"marked oversubscribed ({some([cell.cell_id for cell in few], 3)}); lower threads or gpus_per_node"
+        )
 
 
 def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequirements]) -> list[str]:

@@ -1,27 +1,38 @@
-"""What cannot run is refused once, before anything starts: by `slipway plan` and by Snakemake, with the same error."""
+"""What cannot run is refused once, before anything starts: by `slipway plan`, `run` and `submit`, and by Snakemake, with the same error."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Final
 
-from base.errors import ConfigError, UnsupportedRequest
+from base.errors import ConfigError, NoScheduler, SchedulerOutputError, UnsupportedRequest
 from base.limited import call_limited
 from base.units import counted
-from cluster.schedulers import get_scheduler
+from cluster.detection import scheduler_of
+from cluster.schedulers import get_scheduler, jobs_of
+from cluster.schedulers.local import NAME as LOCAL
 from containers.engines import ONLY_UNDER, get_engine, in_container
 from containers.frameworks import load_framework
 from containers.frameworks.environment import what_is_missing
 from workflow.dag.cost import refuse_over_budget
 from workflow.dag.image_file import refuse_missing_credentials
 from workflow.dag.job_size import refuse_owned_directives
-from workflow.dag.requirements import dataset_needs
+from workflow.dag.queue_view import QUEUE_S
+from workflow.dag.requirements import DatasetRequirements, dataset_needs
 from workflow.dag.source_paths import refuse_missing_sources
-from workflow.dag.storage_place import refuse_unusable_storage
+from workflow.dag.storage_place import refuse_too_little_space, refuse_unusable_storage
+from workflow.run.framework import of_program
+from workflow.run.node import startable
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import some
 from workflow.study.origin import STORAGE_S
 from workflow.study.site import Site, device_of, refuse_foreign_scheduler
 from workflow.study.study import Study
+
+REPORT: Final = ("polars", "pyarrow", "altair", "vl_convert", "jinja2", "scipy", "pygments")
+"""The modules of the extra `report`."""
 
 
 def refuse_site(study: Study, environ: Mapping[str, str]) -> None:
@@ -42,8 +53,34 @@ def _refuse_engine_of_another_scheduler(site: Site) -> None:
         )
 
 
+def refuse_missing_report() -> None:
+    """Raise UnsupportedRequest where the libraries of tables, plots and report are not installed."""
+    missing = [name for name in REPORT if find_spec(name) is None]
+    if missing:
+        raise UnsupportedRequest(
+            f"tables, plots and report need {', '.join(missing)}, not installed in {sys.prefix}: install the extra `report` of this "
+            "installation (docs/installing.md): pip install polars pyarrow altair vl-convert-python jinja2 scipy pygments"
+        )
+
+
+def refuse_unreachable(site: Site, environ: Mapping[str, str]) -> None:
+    """Raise NoScheduler where jobs are to be submitted and this machine cannot ask the scheduler. One that is silent, or answers what
+    nobody can read, is asked again later, by those who wait for it."""
+    jobs = jobs_of(site.scheduler)
+    if jobs is None or scheduler_of(environ) == site.scheduler:
+        return
+    try:
+        jobs.our_jobs(0.0, QUEUE_S)
+    except NoScheduler:
+        raise
+    except (SchedulerOutputError, ValueError):
+        return
+
+
 def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
-    """Raise StorageError, ConfigError or AllocationError when `runs`, those still to be made, cannot all be made."""
+    """Raise what stands in the way of `runs`, those still to be made, or of their report: StorageError, ConfigError, UnsupportedRequest,
+    AllocationError or NotEnoughSpace."""
+    refuse_missing_report()
     refuse_unusable_storage(study)
     refuse_over_budget(study, runs)
     if runs:
@@ -56,13 +93,16 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
     refuse_missing_sources(study, datasets_of(run.cell for run in runs))
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())
     _refuse_missing_environments(study, cells)
-    _refuse_large_batches(study, cells)
+    _refuse_missing_packages(study, cells, environ)
+    needs = [dataset_needs(study, name) for name in datasets_of(cells)]
+    refuse_too_little_space(study, needs, cells)
+    _refuse_large_batches(study, cells, needs)
     _refuse_missing_gpus(study, cells, environ)
 
 
 def _refuse_missing_environments(study: Study, cells: Sequence[Cell]) -> None:
-    """Frameworks whose packages are not installed here, where no image brings them."""
-    if in_container(study.site.engine):
+    """Frameworks whose packages are not installed here, where neither an image nor the site's setup brings them."""
+    if in_container(study.site.engine) or study.site.setup:
         return
     asked = sorted({(cell.framework, cell.strategy, cell.backend) for cell in cells if cell.program is None})
     missing = [why for name, *words in asked if (why := what_is_missing(load_framework(name), *words))]
@@ -70,11 +110,28 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell]) -> None:
         raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 
 
-def _refuse_large_batches(study: Study, cells: Sequence[Cell]) -> None:
+def _refuse_missing_packages(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:
+    """Programs of the study that this machine cannot start, where it is the node; elsewhere those that Slipway's own interpreter cannot
+    run, which all nodes have. What the site's setup brings is not known here."""
+    site = study.site
+    if site.setup:
+        return
+    local, contained = site.scheduler == LOCAL, in_container(site.engine)
+    programs = {cell.framework: cell.program for cell in cells if cell.program is not None and (local or not contained)}
+    for program in (of_program(programs[name]) for name in sorted(programs)):
+        why = None
+        if local:
+            why = startable.what_is_missing(program, environ, contained=contained)
+        elif program.bare_python is None:
+            why = startable.why_packages_differ(program)
+        if why is not None:
+            raise ConfigError(f"{study.path}: {why}")
+
+
+def _refuse_large_batches(study: Study, cells: Sequence[Cell], datasets: Sequence[DatasetRequirements]) -> None:
     """A global batch that no training split of the dataset can fill: such a run would end at its first step."""
-    for name in datasets_of(cells):
-        needs = dataset_needs(study, name)
-        most = needs.most_train_samples
+    for needs in datasets:
+        name, most = needs.name, needs.most_train_samples
         large = [cell for cell in cells if cell.dataset == name and most is not None and cell.global_batch_size > most]
         if large:
             about = "about " if needs.root is None else ""

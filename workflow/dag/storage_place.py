@@ -1,15 +1,21 @@
-"""Whether storage can be where the site says, before anything is written there. Writes nothing."""
+"""Whether storage can be where the site says, and has room, before anything is written there. Writes nothing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from base.errors import StorageError
+from base.errors import NotEnoughSpace, StorageError
 from base.limited import call_limited
+from base.units import counted, format_size, some
+from cluster.schedulers.local import NAME as LOCAL
+from data_prep.cache.stored import allocated_bytes
 from data_prep.doctor.mounts import Mount, place_of
+from data_prep.space import free_bytes
+from workflow.dag.requirements import DatasetRequirements
+from workflow.study.cell import Cell
 from workflow.study.study import Study
 
 LOOK_S: Final = 60.0
@@ -28,6 +34,40 @@ def refuse_unusable_storage(study: Study) -> None:
 def refuse_unreadable_storage(study: Study) -> None:
     """Raise StorageError when no results can be where the site says. Storage that is not there yet is empty, and no error."""
     _refuse(study, [study.results_dir], to_write=False)
+
+
+def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements], cells: Sequence[Cell]) -> None:
+    """Raise NotEnoughSpace for a dataset that a node's cache may not hold, or cannot where this machine is the node; and where storage has
+    no room for those that are still to be built. In a child with a time limit."""
+    site, known = study.site, [needs for needs in datasets if needs.bytes is not None]
+    for needs in known:
+        size, most = needs.bytes or 0, site.cache.max_bytes
+        what = f"{study.path}: dataset {needs.name} takes {format_size(size)} ({needs.bytes_are})"
+        if most is not None and size > most:
+            raise NotEnoughSpace(
+                f"{what}, and cache.max_bytes of the site {site.name!r} is {format_size(most)}: no node could hold it; raise "
+                "cache.max_bytes, or make the dataset smaller"
+            )
+        if site.scheduler == LOCAL:
+            nodes = max(cell.nodes for cell in cells if cell.dataset == needs.name)
+            _refuse_room(f"{what} on each of {counted(nodes, 'node')}", site.cache.path, size * nodes)
+    unbuilt = [needs for needs in known if needs.root is None and not needs.spec.is_tree]
+    if unbuilt:
+        size = sum(needs.bytes or 0 for needs in unbuilt)
+        names = some([needs.name for needs in unbuilt], 8)
+        _refuse_room(f"{study.path}: {names} would take {format_size(size)} on storage when built", study.datasets_dir, size)
+
+
+def _refuse_room(what: str, directory: Path, need: int) -> None:
+    """What `directory` holds already may make room: it is looked at only where the rest is not enough."""
+    place = place_of(directory)[0]
+    room = free_bytes(place)
+    if need > room:
+        room += allocated_bytes(directory)
+    if need > room:
+        raise NotEnoughSpace(
+            f"{what}, and {place} has room for {format_size(room)}: make room there, or choose another place in the site file"
+        )
 
 
 def why_unusable(place: Path, mount: Mount | None, to_write: bool) -> str | None:

@@ -31,7 +31,7 @@ MARKS: Final[dict[str, str]] = {
     "lines were not written as it went; how long it was, and so the rate, is the program's word",
     "staggered": "the ranks did not measure at the same time: for a part of a rank's window others had not begun theirs, or had ended, so "
     "that the rate is not what they do together",
-    "oversubscribed": "oversubscribed: nodes or processes of a run shared cores, or had fewer of them than the scheduler granted",
+    "oversubscribed": "oversubscribed: nodes, processes or threads of a run shared cores, or had fewer of them than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",
     "unwatched": "on at least one node what others did while it measured could not be seen, so whether it was busy with something else "

@@ -43,6 +43,8 @@ TARGET: Final = re.compile(r"/[^/,\"\x00-\x1f\x7f][^,\"\x00-\x1f\x7f]*")
 TAKEN: Final = re.compile(r"/(slipway|proc|sys|dev|etc|tmp)(/|$)")
 """Places in a container that are its own, or ours."""
 REQUIREMENT: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(==[A-Za-z0-9][A-Za-z0-9.!+_-]{0,99})?$")
+PYTHON: Final = ("{python}", "python", "python3")
+SCRIPTS: Final = (".py", ".sh")
 MAX_TEXT: Final = 1000
 MAX_SIDECARS: Final = 32
 MAX_PORTS: Final = 64
@@ -268,8 +270,12 @@ def program_faults(
             yield Fault(place=place, message=f"found {name!r}, which is a framework of Slipway's; valid: another name")
         if program.folder is None and any("{folder}" in word for command in commands.values() for word in command):
             yield Fault(place=(*place, "command"), message="found {folder}, and the program has no folder; valid: folder: PATH beside it")
-        if program.folder is not None and (wrong_path := _folder_fault(program.folder, folder, program.command)):
+        if program.folder is not None and (wrong_path := _folder_fault(program.folder, folder)):
             yield Fault(place=(*place, "folder"), message=f"found {program.folder!r}, {wrong_path}; valid: a directory")
+        else:
+            files = None if program.folder is None else absolute_path(program.folder, folder)
+            for inner, command in commands.items():
+                yield from _file_faults((*place, *inner), command, files)
         yield from _rendering_faults((*place, "env_from"), program)
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
         yield from _path_faults((*place, "python"), program.python, folder)
@@ -358,21 +364,46 @@ def _path_faults(place: Place, text: str, folder: Path) -> Iterator[Fault]:
         yield Fault(place=place, message=f"found {text!r}: {error}; valid: a path")
 
 
-def _files_fault(path: Path, command: Sequence[str]) -> str | None:
-    try:
-        check(path)
-    except SlipwayError as error:
-        return f"which cannot be taken along: {error}"
-    scripts = [word.removeprefix("{folder}/") for word in command if word.startswith("{folder}/")]
-    gone = [script for script in scripts if not names_in(script) and not (path / script).exists()]
-    return f"in which the command's {gone[0]} is not there" if gone else None
+def _file_faults(place: Place, command: Sequence[str], folder: Path | None) -> Iterator[Fault]:
+    """Words that name a file which is not where the command looks for it. A command runs in the run's output directory, which is empty."""
+    script = _script_of(command)
+    for number, word in enumerate(command):
+        inside = word.removeprefix("{folder}/")
+        if names_in(inside) or inside.startswith(("/", "~")):
+            continue
+        is_there = folder is not None and (folder / inside).exists()
+        if word != inside and folder is not None and not is_there:
+            message = f"found {word!r}, which is not in the program's folder {folder}; valid: a file that is there"
+            yield Fault(place=(*place, number), message=message)
+        is_started = number == script or (number == 0 and "/" in word)
+        if word == inside and (is_started or (is_there and word.endswith(SCRIPTS))):
+            valid = (
+                f"{{folder}}/{os.path.normpath(word)}" if is_there else "{folder}/FILE, a file of the program's folder, or an absolute path"
+            )
+            found = f"found {word!r}, and a command runs in the run's output directory, where no such file is"
+            yield Fault(place=(*place, number), message=f"{found}; valid: {valid}")
 
 
-def _folder_fault(text: str, folder: Path, command: Sequence[str]) -> str | None:
+def _script_of(command: Sequence[str]) -> int | None:
+    """The position of the script that Python is to run; None where it runs a module, or there is none."""
+    start = next((number for number, word in enumerate(command, 1) if word in PYTHON), len(command))
+    for number, word in enumerate(command[start:], start):
+        if word.startswith(("-m", "-c")):
+            return None
+        if not word.startswith("-") and command[number - 1] not in ("-X", "-W"):
+            return number
+    return None
+
+
+def _folder_fault(text: str, folder: Path) -> str | None:
     try:
         path = absolute_path(text, folder)
     except ValueError as error:
         return str(error)
-    if path.is_dir():
-        return _files_fault(path, command)
-    return f"which is no directory ({path})" if path.exists() else f"which is not there ({path})"
+    if not path.is_dir():
+        return f"which is no directory ({path})" if path.exists() else f"which is not there ({path})"
+    try:
+        check(path)
+    except SlipwayError as error:
+        return f"which cannot be taken along: {error}"
+    return None

@@ -31,9 +31,10 @@ class Said(NamedTuple):
 class House:
     """A study and a site in a directory of their own."""
 
-    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self.root = root
         self.capsys = capsys
+        self.patch = patch
         self.site = root / "here.yaml"
         self.site.write_text("storage: storage\ncache: {path: cache}\n")
         self.path = write(root, changed())
@@ -85,7 +86,7 @@ def house(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     """A house outside of any job."""
     for name in FOREIGN:
         monkeypatch.delenv(name, raising=False)
-    return House(tmp_path, capsys)
+    return House(tmp_path, capsys, monkeypatch)
 
 
 @pytest.fixture

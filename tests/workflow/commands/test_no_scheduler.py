@@ -10,7 +10,8 @@ from cluster.installation import FILES
 from workflow.commands.main import run
 
 TITLES = {"slurm": "Slurm", "pbs": "PBS", "sge": "Grid Engine", "lsf": "LSF"}
-COMMANDS = {"run": ("run", "{study}"), "submit": ("submit", "{study}"), "session": ("session", "run")}
+MORE = {"sge": "parallel_environment: mpi\n"}
+COMMANDS = {"plan": ("plan", "{study}"), "run": ("run", "{study}"), "submit": ("submit", "{study}"), "session": ("session", "run")}
 
 
 @pytest.mark.processes
@@ -20,7 +21,8 @@ def test_it_is_said_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scheduler: str, name: str
 ) -> None:
     site = tmp_path / "site.yaml"
-    site.write_text(f"storage: {tmp_path}/storage\ncache: {{path: {tmp_path}/cache}}\nscheduler: {scheduler}\nengine: bare\ndevice: cpu\n")
+    more = MORE.get(scheduler, "")
+    site.write_text(f"storage: {tmp_path}/s\ncache: {{path: {tmp_path}/c}}\nscheduler: {scheduler}\nengine: bare\ndevice: cpu\n{more}")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("PBS_CONF_FILE", str(tmp_path / "nothing"))
     words = [word.format(study=FILES / "config" / "study.yaml") for word in COMMANDS[name]]
@@ -29,4 +31,4 @@ def test_it_is_said_before_anything_starts(
     assert f"{TITLES[scheduler]} has no command `" in said
     assert "scheduler: local" in said
     assert not list(tmp_path.rglob("*.log"))
-    assert not (tmp_path / "storage" / "sessions").exists()
+    assert not (tmp_path / "s" / "sessions").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def test_too_many_gpu_hours_are_refused(house: House) -> None:
     assert "limits.gpu_hours: the 8 missing runs may take 12.0 GPU hours" in said.err
     assert "at most 11" in said.err
     house.record(house.load().runs[0].run_id, "ok")
-    assert house("plan").code == 0
+    assert "limits.gpu_hours" not in house("plan").err
 
 
 def test_another_file_of_the_name_is_refused(house: House) -> None:
@@ -336,3 +337,14 @@ def test_commands_to_type_are_quoted_and_keep_the_site(house: House) -> None:
     assert f"logs: slipway logs RUN --study '{folder}/study.yaml' --site {house.site}\n" in house("status").out
     said = house("submit")
     assert f"`slipway run '{folder}/study.yaml' --site {house.site}` runs the study" in said.err
+
+
+@pytest.mark.processes
+def test_nodes_and_threads_beyond_the_cores_are_noted(house: House) -> None:
+    cores = len(os.sched_getaffinity(0))
+    house.study(base={"threads": cores + 1}, axes={"nodes": [1, cores + 1], "batch_size": [8]})
+    notes = house.json("plan")["notes"]
+    assert any(note.startswith(f"{cores + 1} nodes share the {cores} core") for note in notes)
+    assert any(
+        note.startswith("2 cells have more threads on a node than its 1 core: such runs are marked oversubscribed (") for note in notes
+    )

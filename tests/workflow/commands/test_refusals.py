@@ -34,6 +34,35 @@ def _gpus(house: House) -> None:
     house.site.write_text(f"{SITE}storage: storage\ndevice: cuda\n")
 
 
+def _without(*modules: str) -> Callable[[House], object]:
+    """An environment in which these modules are not installed."""
+
+    def change(house: House) -> None:
+        for module in modules:
+            house.patch.setitem(sys.modules, module, None)
+
+    return change
+
+
+def _program(**keys: object) -> Callable[[House], object]:
+    def change(house: House) -> None:
+        (house.root / "program").mkdir()
+        (house.root / "program" / "train.py").write_text("")
+        program = {"folder": "program", "command": ["{python}", "{folder}/train.py"], "launcher": "ranks", **keys}
+        house.study(programs={"walk": program}, base={"program": "walk"}, axes={"model": None})
+
+    return change
+
+
+def _site(text: str, **datasets: object) -> Callable[[House], object]:
+    def change(house: House) -> None:
+        house.site.write_text(text)
+        house.study(datasets=datasets)
+
+    return change
+
+
+LARGE = {"source": "synthetic", "size": 8192, "samples": 10**9}
 CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
     "missing source": (lambda house: house.study(datasets=PHOTOS), 10, "datasets.digits.path: "),
     "containers only": (
@@ -46,6 +75,26 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         lambda house: house.study(axes={"batch_size": [900]}),
         10,
         "cannot run: a global batch of 1800 is more than the about 1617",
+    ),
+    "no torch": (_without("torch"), 10, "framework 'pytorch' needs torch, which is not installed in "),
+    "no report": (_without("polars", "scipy"), 11, "tables, plots and report need polars, scipy, not installed in "),
+    "no package": (
+        _program(packages=["numpy", "no-such-package==1"]),
+        10,
+        "lacks packages that the program 'walk' needs: no-such-package==1",
+    ),
+    "no command": (_program(command=["no-such-command"]), 10, "'no-such-command', the command of the program 'walk', is not on the PATH"),
+    "no interpreter": (_program(python="/nowhere/python"), 10, "/nowhere/python, the `python` of the program 'walk', is not there"),
+    "small cache": (
+        _site(f"{SITE.replace('}', ', max_bytes: 2 TB}')}storage: s\n", digits=LARGE),
+        15,
+        " TB (estimated), and cache.max_bytes of the site 'here' is 2.0 TB: no node could hold it",
+    ),
+    "small disk": (_site(f"{SITE}storage: s\n", digits=LARGE), 15, " TB (estimated) on each of 2 nodes, and "),
+    "small storage": (
+        _site(f"{SITE}storage: s\nscheduler: slurm\n", digits=LARGE),
+        15,
+        " TB on storage when built, and ",
     ),
     "no GPU": (_gpus, 14, "device: cuda was asked, and "),
     "directive": (lambda house: house.site.write_text(f"{SITE}storage: s\ndirectives: [--nodes=2]\n"), 10, "sets the nodes"),
@@ -68,7 +117,7 @@ def test_the_plan_is_refused_as_snakemake_is(house: House, case: str) -> None:
     change, code, words = CASES[case]
     change(house)
     with pytest.raises(SlipwayError) as caught:
-        load_graph({"site": str(house.site)}, [house.path], ROOT, {})
+        load_graph({"site": str(house.site)}, [house.path], ROOT, os.environ)
     said = house("plan")
     assert (said.code, caught.value.exit_code) == (code, code)
     assert words in said.err
@@ -150,3 +199,12 @@ def test_a_pipe_that_nobody_feeds_is_refused(house: House, kind: str, command: s
     said = house(command)
     assert (said.code, said.out) == (10, "")
     assert said.err == f"slipway: the {kind} file {path} cannot be read: it is a pipe, and nobody has written into it for 2 s\n"
+
+
+@pytest.mark.parametrize(("profile", "scheduler"), [("slurm", "local"), ("slurm-allocation", "local"), ("local", "slurm")])
+def test_a_profile_that_does_not_fit_the_site_is_refused_and_leaves_nothing(house: House, profile: str, scheduler: str) -> None:
+    house.site.write_text(f"{SITE}storage: storage\nscheduler: {scheduler}\n")
+    said = house("run", "--profile", profile)
+    assert said.code == 10
+    assert f"and the site 'here' says scheduler: {scheduler}; " in said.err
+    assert not (house.root / "storage").exists()

@@ -131,7 +131,7 @@ def test_where_the_libraries_are_missing(house: House) -> None:
     code = f"import sys; sys.modules['polars'] = None; from workflow.commands import main; sys.exit(main.run({arguments}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 11
-    assert done.stderr.startswith(f"slipway: tables and plots need polars, which is not installed in {sys.prefix}; ")
+    assert done.stderr.startswith(f"slipway: tables, plots and report need polars, not installed in {sys.prefix}: ")
     assert "slipway[" not in done.stderr
 
 

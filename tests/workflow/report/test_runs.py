@@ -215,4 +215,4 @@ def test_a_run_that_was_not_measured_has_no_rate_among_those_that_were(tmp_path:
 
 def test_a_mark_is_named_once_in_the_legend(tmp_path: Path) -> None:
     text = page(collected(tmp_path / "digits", [make_record(make_cell(), oversubscribed=True)], repeats=1), {})
-    assert "oversubscribed</a>: nodes or processes of a run shared cores" in text
+    assert "oversubscribed</a>: nodes, processes or threads of a run shared cores" in text

@@ -125,7 +125,13 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
     ("program", "changes", "words"),
     [
         ({"folder": "nowhere"}, {}, "programs.gpt.folder: found 'nowhere', which is not there"),
-        ({"command": ["{folder}/tain.py"]}, {}, "found 'train', in which the command's tain.py is not there"),
+        ({"command": ["{folder}/tain.py"]}, {}, "programs.gpt.command[0]: found '{folder}/tain.py', which is not in the program's folder "),
+        ({"command": ["{python}", "-u", "train.py"]}, {}, "command[2]: found 'train.py', and a command runs in the run's output directory"),
+        ({"command": ["{python}", "-X", "dev", "train.py"]}, {}, "no such file is; valid: {folder}/train.py"),
+        ({"command": ["deepspeed", "./train.py"]}, {}, "command[1]: found './train.py', "),
+        ({"command": ["./train.py"]}, {}, "no such file is; valid: {folder}/train.py"),
+        ({"command": ["python3", "gone.py"]}, {}, "valid: {folder}/FILE, a file of the program's folder, or an absolute path"),
+        ({"sidecars": [{"name": "a", "where": "head", "command": ["{folder}/gone"]}]}, {}, "sidecars[0].command[0]: found '{folder}/gone'"),
         ({"env": {"A": "a\nb"}}, {}, "programs.gpt.env.A: "),
         ({"folder": None}, {}, "programs.gpt.folder: found nothing"),
         ({"python": "~nobody-here/python"}, {}, "programs.gpt.python: found '~nobody-here/python'"),
@@ -324,7 +330,7 @@ def test_a_program_that_writes_no_events_promises_no_checkpoint(tmp_path: Path) 
 
 
 def test_words_for_a_shell_and_arguments_that_no_command_uses_are_noted(tmp_path: Path) -> None:
-    shell, unread = study_of(tmp_path, {"command": ["{python}", "$HOME/x", "--to=${TMPDIR}", "{args.width}", "a$", "$5"]}).notes
+    shell, unread = study_of(tmp_path, {"command": ["/bin/x", "$HOME/x", "--to=${TMPDIR}", "{args.width}", "a$", "$5"]}).notes
     assert shell == (
         "program gpt: no shell reads its command, so that '$HOME/x', '--to=${TMPDIR}' is given to it as it stands; write the value, "
         "{args.NAME}, or a command that begins with sh, -c"

@@ -48,11 +48,15 @@ print(", ".join(lacks))
 
 def refuse_what_is_missing(framework: Framework, contained: bool) -> None:
     """In a child, before anything is staged: mounts may lie on a storage that hangs. Raises TrainingFailed."""
-    problem = why_not_startable(framework, None, None, os.environ, contained=contained)
-    if problem is None and framework.packages and not contained:
-        problem = _why_packages_differ(framework)
+    problem = what_is_missing(framework, os.environ, contained=contained)
     if problem is not None:
         raise TrainingFailed(problem)
+
+
+def what_is_missing(framework: Framework, environ: Mapping[str, str], *, contained: bool) -> str | None:
+    """What this node lacks, and what to do, as far as it is known before the program's files are copied; None: nothing."""
+    problem = why_not_startable(framework, None, None, environ, contained=contained)
+    return why_packages_differ(framework) if problem is None and not contained else problem
 
 
 def is_looked_at(framework: Framework) -> bool:
@@ -91,17 +95,21 @@ def why_not_startable(
     return None
 
 
-def _why_packages_differ(framework: Framework) -> str | None:
-    """The interpreter is asked in a process of its own, and imports none of them."""
+def why_packages_differ(framework: Framework) -> str | None:
+    """What the interpreter of a program of the study lacks of its packages, and of torch where torchrun starts it. The interpreter is asked
+    in a process of its own, and imports none of them."""
     python = framework.bare_python or sys.executable
+    packages = (*framework.packages, *(("torch",) if framework.own and framework.launcher == "torchrun" else ()))
+    if not packages:
+        return None
     try:
-        asked = run([python, "-c", PACKAGES, *framework.packages], timeout_s=PACKAGES_ASKED_S)
+        asked = run([python, "-c", PACKAGES, *packages], timeout_s=PACKAGES_ASKED_S)
     except SlipwayError as error:
-        return f"{python} cannot be asked for the `packages` of the program {framework.name!r}: {error}"
+        return f"{python} cannot be asked for the packages that the program {framework.name!r} needs: {error}"
     said = asked.stdout.strip() if asked.returncode == 0 else f"it ended with {asked.returncode}: {asked.stderr[-500:]}"
     if not said:
         return None
-    return f"{python} lacks `packages` of the program {framework.name!r}: {said}; install them on all nodes, or name another `python`"
+    return f"{python} lacks packages that the program {framework.name!r} needs: {said}; install them on all nodes, or name another `python`"
 
 
 def _why_not_found(word: str, out: Path, path: str) -> str | None:

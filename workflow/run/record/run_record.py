@@ -228,6 +228,12 @@ def _broken(events: Mapping[int, RankEvents]) -> list[str]:
     return [f"rank {rank} wrote {count} lines that are no events, or tell a step again" for rank, count in counts.items()]
 
 
+def _has_few_cores(run: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the processes of a node have more threads than it has cores. On GPUs threads only feed them."""
+    threads = run["cell"]["gpus_per_node"] * run["threads_per_rank"]
+    return run["allocation"]["device"] == "cpu" and any(0 < len(node.get("cores") or ()) < threads for node in nodes)
+
+
 def _macs_of_what_ran(run: Mapping[str, Any], performance: Mapping[str, Any] | None) -> int | None:
     """Multiply-adds forward of an image or a token. A token in a longer sequence has more: of several lengths the mean over the tokens of
     the window; None where these were not told."""
@@ -287,7 +293,7 @@ def build_record(
         "site": run["site"],
         "engine": run["engine"],
         "exclusive": False if others_seen(nodes) else run["exclusive"],
-        "oversubscribed": allocation["oversubscribed"],
+        "oversubscribed": allocation["oversubscribed"] or _has_few_cores(run, nodes),
         "nodes": nodes,
         "world_size": run["cell"]["nodes"] * run["cell"]["gpus_per_node"],
         "device": allocation["device"],

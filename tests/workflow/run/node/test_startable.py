@@ -48,7 +48,7 @@ def test_packages_that_its_interpreter_lacks_are_named(packages: tuple[str, ...]
         return
     with pytest.raises(TrainingFailed) as caught:
         refuse_what_is_missing(framework, contained=False)
-    assert f"lacks `packages` of the program 'gpt': {words}" in str(caught.value)
+    assert f"lacks packages that the program 'gpt' needs: {words}" in str(caught.value)
 
 
 @pytest.mark.parametrize("command", ["{python}", "{folder}/run.sh", "trainer", "/bin/sh", "{args.binary}"])

@@ -79,3 +79,14 @@ def test_a_window_of_the_attempt_before_that_nobody_confirmed_stands_as_such(win
     told_s = before["performance"]["window_s"]
     assert record["window_seen"] == (window_seen or {"rank": 0, "window_s": told_s, "least_s": None, "most_s": None, "together_s": None})
     validate_record(record)
+
+
+@pytest.mark.parametrize(("device", "cores", "threads", "crowded"), [("cpu", 1, 4, True), ("cpu", 4, 4, False), ("cuda", 1, 4, False)])
+def test_more_threads_than_cores_are_oversubscribed(device: str, cores: int, threads: int, crowded: bool) -> None:
+    plain = make_record(make_cell(), device=device, threads_per_rank=threads)
+    nodes = [{**node, "cores": list(range(cores))} for node in plain["nodes"]]
+    allocation = {key: plain[key] for key in ("scheduler", "scheduler_version", "job_id", "restart_count", "oversubscribed", "device")}
+    run = {**plain, "nodes": nodes, "allocation": allocation, "earlier": None}
+    times = {**plain["time"], "run_s": plain["run_s"], "steps_s": plain["steps_s"]}
+    found = measured({0: parse_events([])}, 1, 32, "train")
+    assert build_record(run, Ending(status="ok"), times, found, [])["oversubscribed"] is crowded
