@@ -49,9 +49,9 @@ def every_fault(text: str, every: int) -> str | None:
     return "valid: no every, because the group step tells which step it is" if every != 1 and "step" in names else None
 
 
-def tells_tokens(text: str) -> bool:
-    """Whether lines that this expression matches can tell of tokens."""
-    return "tokens" in re.compile(text).groupindex
+def reports(text: str, unit: str) -> bool:
+    """Return whether lines that this expression matches can report how many samples, or tokens, they are of."""
+    return unit in re.compile(text).groupindex
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, 
 from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in, wrong_ports_in
 from containers.program_folder import check
 from containers.renderings import FOR_SIDECARS, MPI_SIDECARS, VARIABLES, Launcher, Rendering, SidecarEnds
-from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, tells_tokens
+from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault
 from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Several, TextLine, wrong
@@ -328,7 +328,7 @@ def _events_faults(place: Place, program: Program) -> Iterator[Fault]:
         yield Fault(place=(*place, "checkpoint"), message=message)
     if isinstance(program.events, LogEvents) and (fault := every_fault(program.events.log.step, program.events.log.every)):
         yield Fault(place=(*place, "events", "log", "every"), message=f"found {program.events.log.every}; {fault}")
-    if program.unit == "tokens" and isinstance(program.events, LogEvents) and not tells_tokens(program.events.log.step):
+    if program.unit == "tokens" and isinstance(program.events, LogEvents) and not reports(program.events.log.step, "tokens"):
         message = "found an expression without the group tokens, and unit: tokens has no rate without it; valid: (?P<tokens>...) in it"
         yield Fault(place=(*place, "events", "log", "step"), message=message)
 
