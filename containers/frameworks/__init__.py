@@ -55,6 +55,12 @@ SUPPORTED: Final = {
     "device": "devices",
 }
 
+_DEVICES: Final = (
+    ("cuda", "cpu", "GPUs only, and the device is the CPU"),
+    ("cpu", "cuda", "CPUs only, and the device is a GPU"),
+)
+"""For words that need one kind of device: that one, the other one, and how a refusal names them."""
+
 
 @functools.cache
 def load_framework(name: str) -> FrameworkSpec:
@@ -86,11 +92,12 @@ def check_words(who: str, supports: Any, cell: Mapping[str, object], why: Mappin
         if valid is not None and value not in valid:
             because = f": {why[value]}" if why and value in why else ""
             raise UnsupportedRequest(f"{who} does not support {key} {value!r}{because}; {choices(value, valid)}")
-        needs_cuda: tuple[str, ...] = getattr(supports.cuda_only, field, ())
-        if device == "cpu" and value in needs_cuda:
-            left = [word for word in valid or () if word not in needs_cuda]
-            others = f"valid: {', '.join(left)}" if left else "valid: another one, or device: cuda"
-            raise UnsupportedRequest(f"{who} supports {key} {value!r} on GPUs only, and the device is the CPU; {others}")
+        for other, only, names in _DEVICES:
+            excluded: tuple[str, ...] = getattr(getattr(supports, f"{other}_only", None), field, ())
+            if device == only and value in excluded:
+                left = [word for word in valid or () if word not in excluded]
+                others = f"valid: {', '.join(left)}" if left else f"valid: another one, or device: {other}"
+                raise UnsupportedRequest(f"{who} supports {key} {value!r} on {names}; {others}")
 
 
 def check_strategy(cell: Mapping[str, object]) -> None:
@@ -105,5 +112,3 @@ def check_strategy(cell: Mapping[str, object]) -> None:
         raise UnsupportedRequest(
             f"strategy {strategy!r} has no hooks, found comm_hook {cell['comm_hook']!r}; valid: comm_hook none, or ddp"
         )
-    if strategy == "horovod" and cell.get("device", "cpu") == "cuda":
-        raise UnsupportedRequest("strategy 'horovod' is built for CPUs, found device 'cuda'; valid: ddp, fsdp2")

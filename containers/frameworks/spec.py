@@ -58,12 +58,14 @@ class Sidecar(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudaOnly(Closed):
-    """Words that need a GPU."""
+class DeviceOnly(Closed):
+    """Words that a framework supports on one kind of device only."""
 
     precision: Annotated[tuple[Precision, ...], SHORT] = ()
     layout: Annotated[tuple[Layout, ...], SHORT] = ()
     comm_hook: Annotated[tuple[CommHook, ...], SHORT] = ()
+    backends: Annotated[tuple[Backend, ...], SHORT] = ()
+    strategies: Annotated[tuple[Strategy, ...], SHORT] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,8 @@ class Supports(Closed):
     devices: Annotated[tuple[Literal["cpu", "cuda"], ...], SHORT]
     strategies: Annotated[tuple[Strategy, ...], SHORT] = ("ddp",)
     backends: Annotated[tuple[Backend, ...], SHORT] = ("auto",)
-    cuda_only: CudaOnly = CudaOnly()
+    cuda_only: DeviceOnly = DeviceOnly()
+    cpu_only: DeviceOnly = DeviceOnly()
     augmentation: Annotated[tuple[Augmentation, ...], SHORT] = ("none",)
     readers: Annotated[tuple[Reader, ...], SHORT] = ("slipway",)
     optimizers: Annotated[tuple[Optimizer, ...], SHORT] = ("sgd",)

@@ -118,8 +118,9 @@ def test_it_supports_models_that_exist(spec: FrameworkSpec) -> None:
     assert set(spec.supports.models) <= set(MODELS)
     assert spec.supports.modes
     assert spec.supports.precision
-    for field in fields(spec.supports.cuda_only):
-        assert set(getattr(spec.supports.cuda_only, field.name)) <= set(getattr(spec.supports, field.name))
+    for words in (spec.supports.cuda_only, spec.supports.cpu_only):
+        for field in fields(words):
+            assert set(getattr(words, field.name)) <= set(getattr(spec.supports, field.name))
 
 
 WITH_REASONS = ("mode", "model", "precision", "augmentation", "device")
@@ -285,6 +286,7 @@ def test_a_cell_it_can_run_passes() -> None:
     check_supports(load_framework("pytorch"), {**CELL, "device": "cuda", "precision": "tf32"})
     check_supports(load_framework("pytorch"), {**CELL, "comm_hook": "fp16"})
     check_supports(load_framework("pytorch"), {**CELL, "strategy": "fsdp2"})
+    check_supports(load_framework("keras"), {**CELL, "layout": "nhwc", "device": "cuda", "backend": "torch", "precision": "tf32"})
 
 
 @pytest.mark.parametrize(
@@ -295,7 +297,7 @@ def test_a_cell_it_can_run_passes() -> None:
         ({"precision": "fp16"}, "precision 'fp16' on GPUs only, and the device is the CPU; valid: fp32, bf16"),
         ({"device": "tpu"}, "does not support device 'tpu'; valid: cpu, cuda"),
         ({"strategy": "zero"}, "does not support strategy 'zero'; valid: ddp, fsdp2, horovod"),
-        ({"strategy": "horovod", "device": "cuda"}, "strategy 'horovod' is built for CPUs, found device 'cuda'; valid: ddp, fsdp2"),
+        ({"strategy": "horovod", "device": "cuda"}, "strategy 'horovod' on CPUs only, and the device is a GPU; valid: ddp, fsdp2"),
         ({"strategy": "fsdp2", "mode": "infer"}, "strategy 'fsdp2' is a way to train, and with mode 'infer' ranks are on their own"),
         (
             {"strategy": "fsdp2", "comm_hook": "fp16"},
@@ -318,8 +320,13 @@ def test_a_cell_it_cannot_run_is_refused(change: dict[str, Any], expected: str) 
         ),
         (
             "keras",
+            {"device": "cuda", "layout": "nhwc", "backend": "auto"},
+            r"'keras' supports backend 'auto' on CPUs only, and the device is a GPU; valid: jax, torch",
+        ),
+        (
+            "tensorflow",
             {"device": "cuda", "layout": "nhwc"},
-            r"'keras' does not support device 'cuda': .*no GPU was at hand to try it on; valid: cpu",
+            r"'tensorflow' does not support device 'cuda': .*no GPU was at hand to try it on; valid: cpu",
         ),
         ("jax", {"precision": "bf16"}, r"'jax' does not support precision 'bf16': .*computes in 32 bits: .*; valid: fp32, tf32"),
         ("dl4j", {"model": "vgg16"}, r"'dl4j' does not support model 'vgg16': its program builds no dropout; valid: "),

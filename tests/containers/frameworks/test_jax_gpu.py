@@ -1,4 +1,4 @@
-"""JAX on a GPU, whose products of matrices would be those of tf32 if nobody said otherwise."""
+"""JAX, and Keras on JAX and on PyTorch, on a GPU. JAX would compute products of matrices in tf32 if nobody said otherwise."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from cluster.gpus.listing import query_gpus
+from containers.frameworks import load_framework
 from tests.gpu import CUDA, NEEDS_GPU
 
 pytestmark = [pytest.mark.slow, NEEDS_GPU]
 
 
+@pytest.mark.parametrize(("framework", "backend"), [("jax", "auto"), ("keras", "jax"), ("keras", "torch")])
 @pytest.mark.parametrize(("precision", "rel"), [("fp32", 1e-4), ("tf32", 2e-2)])
 @pytest.mark.parametrize(
     ("data", "keys"),
@@ -20,13 +22,14 @@ pytestmark = [pytest.mark.slow, NEEDS_GPU]
     ids=["lenet", "resnet18", "gpt2-tiny"],
 )
 def test_the_first_losses_are_those_of_pytorch_on_the_cpu(
-    run_program: Callable[..., Any], data: str, keys: dict[str, Any], precision: str, rel: float
+    run_program: Callable[..., Any], framework: str, backend: str, data: str, keys: dict[str, Any], precision: str, rel: float
 ) -> None:
+    kind = {"framework": framework, "backend": backend, "layout": load_framework(framework).supports.layout[0]}
     steps = {"warmup": 1, "measured": 3}
     uuid = query_gpus()[0].uuid
     variables = {"CUDA_VISIBLE_DEVICES": uuid, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # other tests compute there too
     cpu = run_program(1, data, steps=steps, **keys)
-    gpu = run_program(1, data, framework="jax", steps=steps, precision=precision, variables=variables, **CUDA | keys)
+    gpu = run_program(1, data, steps=steps, precision=precision, variables=variables, **kind | CUDA | keys)
     assert gpu.exit_codes == [0], gpu.stderr
     assert gpu.losses() == pytest.approx(cpu.losses(), rel=rel)
     (start,), (stop,) = gpu.of("run_start"), gpu.of("run_stop")

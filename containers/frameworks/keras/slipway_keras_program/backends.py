@@ -18,7 +18,7 @@ def make_trainer(cell: Mapping[str, Any], dataset: Any, start: Arrays) -> Traine
 
         return OnJax(cell, dataset, start)
     if cell["backend"] == "torch":
-        os.environ.update(KERAS_BACKEND="torch", KERAS_TORCH_DEVICE="cpu")
+        os.environ.update(KERAS_BACKEND="torch", KERAS_TORCH_DEVICE=cell["device"])  # of several GPUs the one that PyTorch is set to
         from .on_torch import OnTorch
 
         return OnTorch(cell, dataset, start)

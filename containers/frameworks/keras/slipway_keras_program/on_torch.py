@@ -12,7 +12,7 @@ import slipway_reader
 import torch
 import torch.distributed as dist
 from slipway_program.parameters import Arrays
-from slipway_program.torch_group import join_gloo
+from slipway_program.torch_group import join_group, leave_group, provenance_of
 from slipway_program.trainer import Trainer
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,27 +29,28 @@ class OnTorch(Trainer):
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
         torch.set_num_threads(cell["threads"])
-        join_gloo()
+        self._place = join_group(cell)
+        self.device = str(self._place)
         constants: Mapping[str, float] = cell["optimizer"]
         self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
         self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
         if not self._of_tokens:
-            self._mean = torch.tensor(np.asarray(dataset.mean, np.float32))
-            self._scale = torch.tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
+            self._mean = torch.tensor(np.asarray(dataset.mean, np.float32), device=self._place)
+            self._scale = torch.tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1), device=self._place)
         self._dice, self._layouts = Dice(), Layouts(cell["model_layers"])
         self._model = build(cell["model_layers"], self._dice)
         self._optimizer = keras.optimizers.SGD(self._rate, momentum=constants["momentum"])
         self._optimizer.build(self._model.trainable_variables)
         self._variables, self._running = named_variables(self._model), named_running(self._model)
         self.restore(start, {name: np.zeros_like(start[name]) for name in self._variables})
-        self._averaged = DistributedDataParallel(self._model)
+        self._averaged = DistributedDataParallel(self._model, device_ids=None if self.device == "cpu" else [self._place.index])
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
         """Keras' own weight decay is another one: here it goes through the momentum, and to weights only."""
         self._dice.seed = self.dropout_seed
         self._model.zero_grad()
         outputs = self._averaged(self._normalised(images), training=True)
-        loss = mean_loss(torch.from_numpy(labels), outputs)
+        loss = mean_loss(torch.from_numpy(labels).to(self._place), outputs)
         loss.backward()
         weights = self._model.trainable_variables
         with torch.no_grad():
@@ -70,33 +71,40 @@ class OnTorch(Trainer):
 
     def _normalised(self, images: np.ndarray) -> torch.Tensor:
         """Mean 0 and deviation 1 over the training split; token ids as they are."""
-        found = torch.from_numpy(images)
+        found = torch.from_numpy(images).to(self._place)
         return found if self._of_tokens else (found.to(torch.float32) - self._mean) * self._scale
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         with torch.no_grad():
-            found: np.ndarray = self._model(self._normalised(images), training=False).numpy()
+            found: np.ndarray = self._model(self._normalised(images), training=False).cpu().numpy()
         return found
 
     def barrier(self) -> None:
         self.total(np.zeros(1))
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        summed = torch.tensor(values, dtype=torch.float64)
+        summed = torch.tensor(values, dtype=torch.float64, device=self._place)
         dist.all_reduce(summed)
-        found: np.ndarray = summed.numpy()
+        found: np.ndarray = summed.cpu().numpy()
         return found
+
+    def leave(self) -> None:
+        super().leave()
+        leave_group(self._place)
+
+    def memory(self) -> tuple[int, str]:
+        return super().memory() if self.device == "cpu" else (torch.cuda.max_memory_allocated(self._place), "cuda_allocator")
 
     @property
     def _all(self) -> dict[str, Any]:
         return {**self._variables, **self._running}
 
     def state(self) -> Arrays:
-        return {name: self._layouts.to_canonical(name, variable.value.detach().numpy()) for name, variable in self._all.items()}
+        return {name: self._layouts.to_canonical(name, variable.value.detach().cpu().numpy()) for name, variable in self._all.items()}
 
     def momentum(self) -> Arrays:
         """Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing is rounded."""
-        found = {name: variable.value.numpy().astype(np.float64) / -self._rate for name, variable in self._momentums().items()}
+        found = {name: variable.value.cpu().numpy().astype(np.float64) / -self._rate for name, variable in self._momentums().items()}
         return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
 
     def _momentums(self) -> dict[str, Any]:
@@ -109,4 +117,4 @@ class OnTorch(Trainer):
             variable.assign((-self._rate * self._layouts.to_keras(name, momentum[name])).astype(np.float32))
 
     def provenance(self) -> dict[str, Any]:
-        return {"backend": "gloo", "keras_backend": keras.backend.backend(), "torch_version": torch.__version__}
+        return {**provenance_of(self._place), "keras_backend": keras.backend.backend()}

@@ -1,36 +1,13 @@
-"""The process group, and how gradients go through it."""
+"""How gradients go through the process group."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Any
-
 import torch
-import torch.distributed as dist
-from slipway_program.torch_group import join_gloo, meeting
 from torch.nn.parallel import DistributedDataParallel
 
-CUDA_ONLY = ("tf32", "fp16")
 POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps before it exchange whole gradients
 ONE_BUCKET_MB = 1 << 20
 NEVER = 1 << 30
-
-
-def join_group(cell: Mapping[str, Any]) -> torch.device:
-    """Join the ranks of this run (gloo between CPUs, NCCL between GPUs); the device of this rank, set up for the cell's precision."""
-    if cell["device"] == "cpu":
-        if cell["precision"] in CUDA_ONLY:
-            raise ValueError(f"precision {cell['precision']} needs a GPU, and the device of this run is the CPU")
-        join_gloo()
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    tf32 = cell["precision"] == "tf32"  # said in either case: images differ in their default
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
-    dist.init_process_group("nccl", device_id=device, **meeting())
-    return device
 
 
 def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, same_strides: bool = False) -> DistributedDataParallel:
@@ -63,13 +40,3 @@ def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, sa
     # Else PyTorch waits for the timers of the step before, every hundredth step; in its first ten steps it does in any case.
     ddp._set_ddp_runtime_logging_sample_rate(NEVER)
     return ddp
-
-
-def leave_group(device: torch.device) -> None:
-    """The last collective is done. NCCL's communicators are given back; a gloo group ends with the process.
-
-    Not destroyed, because its destructor can hang (torch 2.13, seen here once in some ten runs): it takes a lock, holding the GIL, while a
-    gloo thread holds that lock and waits for the GIL to free the tensor of the last collective.
-    """
-    if device.type == "cuda":
-        dist.destroy_process_group()

@@ -16,17 +16,17 @@ from slipway_program.events import Events
 from slipway_program.loop import Around, run_steps
 from slipway_program.parameters import FILE_NAME, checksum_of, write_parameters
 from slipway_program.plan import make_plan
+from slipway_program.provenance import common_provenance
+from slipway_program.torch_group import join_group, leave_group, provenance_of
 
 from . import compiler
 from .checkpoint import State, give_parts, load_checkpoint, not_carried, save_checkpoint
 from .clock import make_clock
-from .communication import join_group, leave_group
 from .evaluation import evaluate
 from .feed import computing_threads, loader_processes, start_reading
 from .network import Network, count_parameters
 from .parts import gathered, whole
 from .preparation import Cell, make_forward, make_network
-from .provenance import collect
 from .steps import make_inference_step, make_training_step
 
 
@@ -56,7 +56,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
         device=str(device),
         hostname=os.uname().nodename,
         parameters=count_parameters(net),
-        provenance=collect(device, workers),
+        provenance={**common_provenance(), **provenance_of(device), "threads": torch.get_num_threads(), "loader_processes": workers},
     )
     step, state = (make_training_step if training else make_inference_step)(cell, dataset, net, device)
     if resumed is not None:
