@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from base.units import counted
-from workflow.report.cells import END, MEASURED, CellResult, cells_of
+from workflow.report.cells import END, MEASURED, CellResult, Shape, cells_of
 from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.drifting import BEGAN_EARLY
@@ -88,6 +88,16 @@ class Analysis:
     def key_names(self) -> tuple[str, ...]:
         """The model, and every other key of a series that differs inside the study: what tells rows and lines apart."""
         return tuple(dict.fromkeys(("model", *varying(self.cells))))
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Return the sizes of all cells, each once, in ascending order."""
+        return tuple(sorted({cell.shape for cell in self.cells}))
+
+    @cached_property
+    def base_marks(self) -> dict[int, frozenset[str]]:
+        """Return the marks of each baseline, by the `id` of its cell."""
+        return {id(one.cell): one.marks for one in self.comparisons if one.is_baseline}
 
     @cached_property
     def cell_names(self) -> tuple[str, ...]:

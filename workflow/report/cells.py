@@ -66,6 +66,10 @@ END: Final = (
 """How a row ended, where `ok` is a measurement."""
 
 
+Shape = tuple[int, int, int]
+"""Processes, nodes, processes of each node."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
     """One cell of one source. `rate`, `step` and `p95` are samples of the runs' own rates, median steps and 95th percentiles; None where no
@@ -100,6 +104,10 @@ class CellResult:
     @property
     def num_processes(self) -> int:
         return int(self.keys["nodes"] * self.keys["gpus_per_node"])
+
+    @property
+    def shape(self) -> Shape:
+        return self.num_processes, self.keys["nodes"], self.keys["gpus_per_node"]
 
     @cached_property
     def step_s(self) -> Estimate | None:

@@ -9,9 +9,9 @@ from typing import Any, Final
 from base.errors import ConfigError
 from containers.frameworks import load_framework
 from workflow.report.analysis import Analysis
-from workflow.report.cells import CellResult
+from workflow.report.cells import CellResult, Shape
 from workflow.report.digits import significant
-from workflow.report.keys import SIZE_COLUMNS, cell_shape, key_columns, key_values, sentence, shape_key, shape_title, shared
+from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, several_shapes, shape_key, shape_title, shared
 from workflow.report.leads import cell_place
 from workflow.report.lint import MEASURING
 from workflow.report.table import Column, Table, Value, text
@@ -20,7 +20,6 @@ from workflow.study.baseline_keys import TOLD_BY_FRAMEWORK
 OF_FRAMEWORK: Final = ("framework", "backend", "reader", "layout", *TOLD_BY_FRAMEWORK)
 """Keys in which frameworks differ that do the same: each has its name, and some lay out memory in one way only."""
 NOT_ASKED: Final = "not in the study"
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +36,9 @@ class Line:
 
 def frameworks(analysis: Analysis) -> Table:
     """One row per network, batch and framework, one column per number of processes: `seconds of a batch (rate)`."""
-    shapes = sorted({cell_shape(cell) for cell in analysis.cells})
+    shapes, several = analysis.shapes, several_shapes(analysis.shapes)
     columns = [*key_columns(analysis), SIZE_COLUMNS[0]]
-    columns += [Column(key=shape_key(shape, shapes), title=shape_title(shape, shapes, analysis)) for shape in shapes]
+    columns += [Column(key=shape_key(shape, several), title=shape_title(shape, several, analysis)) for shape in shapes]
     lines = _in_order(analysis, [line for group in _groups(analysis) for line in _lines(analysis, group)])
     rows, leads = [], []
     for line in lines:
@@ -87,24 +86,18 @@ def _lines(analysis: Analysis, group: Sequence[CellResult]) -> Iterator[Line]:
             batch=keys["batch_size"],
             framework=keys["framework"],
             values=tuple(key_values(analysis, cells[0])),
-            cells={cell_shape(cell): cell for cell in cells},
+            cells={cell.shape: cell for cell in cells},
         )
     ours = [cell for cell in group if not cell.keys.get("program")]
     had = {(cell.keys["model"], cell.keys["framework"]) for cell in ours}
+    first = {cell.keys["framework"]: cell for cell in reversed(ours)}
+    values = {framework: key_values(analysis, cell) for framework, cell in first.items()}
+    place, batch = analysis.key_names.index("model"), group[0].keys["batch_size"]
     for model in dict.fromkeys(cell.keys["model"] for cell in ours):
-        for like in {cell.keys["framework"]: cell for cell in reversed(ours)}.values():
-            framework = like.keys["framework"]
+        for framework, own in values.items():
             if (model, framework) not in had:
-                values = _with_model(analysis, like, model)
-                yield Line(
-                    model=model, batch=like.keys["batch_size"], framework=framework, values=values, cells={}, missing=_why(framework, model)
-                )
-
-
-def _with_model(analysis: Analysis, cell: CellResult, model: str) -> tuple[Value, ...]:
-    values = key_values(analysis, cell)
-    values[analysis.key_names.index("model")] = text(model)
-    return tuple(values)
+                shown = (*own[:place], text(model), *own[place + 1 :])
+                yield Line(model=model, batch=batch, framework=framework, values=shown, cells={}, missing=_why(framework, model))
 
 
 def _why(framework: str, model: str) -> str:

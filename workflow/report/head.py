@@ -128,8 +128,7 @@ def _slowed(analysis: Analysis) -> list[str]:
 
 def _of_baseline(analysis: Analysis, comparison: Comparison) -> list[str]:
     """The marks of its baseline that can have made it slow, in the order of the footnotes."""
-    partner = comparison.partner
-    marks = next((one.marks for one in analysis.comparisons if one.is_baseline and one.cell is partner), frozenset[str]())
+    marks = analysis.base_marks.get(id(comparison.partner), frozenset[str]())
     return [mark for mark in MARKS if mark in SLOWED & marks]
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import polars as pl
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURED, CellResult
+from workflow.report.cells import MEASURED, CellResult, Shape
 from workflow.report.digits import NONE
 from workflow.report.labels import constant, detail_title
 from workflow.report.table import Column, Value, text
@@ -46,34 +47,33 @@ def size_values(cell: CellResult) -> list[Value]:
     return [text(cell.keys[column.key]) for column in SIZE_COLUMNS]
 
 
-def cell_shape(cell: CellResult) -> tuple[int, int, int]:
-    """(processes, nodes, per node)."""
-    return cell.num_processes, cell.keys["nodes"], cell.keys["gpus_per_node"]
+def several_shapes(shapes: Iterable[Shape]) -> frozenset[int]:
+    """Return the numbers of processes that stand for several of the shapes."""
+    return frozenset(processes for processes, count in Counter(shape[0] for shape in shapes).items() if count > 1)
 
 
-def shape_key(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, int]]) -> str:
-    """`processes_4`; with the nodes where one number of processes stands for several shapes."""
-    return f"processes_{shape[0]}" + (f"_on_{shape[1]}_nodes" if sum(other[0] == shape[0] for other in shapes) > 1 else "")
+def shape_key(shape: Shape, several: Collection[int]) -> str:
+    """Return `processes_4`; with the nodes if that number is one of `several`."""
+    return f"processes_{shape[0]}" + (f"_on_{shape[1]}_nodes" if shape[0] in several else "")
 
 
-def shape_title(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, int]], analysis: Analysis) -> str:
-    """`4 GPUs`; with the nodes where one number of processes stands for several shapes."""
+def shape_title(shape: Shape, several: Collection[int], analysis: Analysis) -> str:
+    """Return `4 GPUs`; with the nodes if that number is one of `several`."""
     processes, nodes, per_node = shape
     word = analysis.processes if processes > 1 else analysis.process_name
-    several = sum(other[0] == processes for other in shapes) > 1
-    return f"{processes} {word}" + (f" ({nodes}\N{MULTIPLICATION SIGN}{per_node})" if several else "")
+    return f"{processes} {word}" + (f" ({nodes}\N{MULTIPLICATION SIGN}{per_node})" if processes in several else "")
 
 
 def shape_words(analysis: Analysis, cell: CellResult) -> str:
     """`1 node \N{MULTIPLICATION SIGN} 2 processes`."""
-    processes, nodes, per_node = cell_shape(cell)
+    _, nodes, per_node = cell.shape
     each = f"{per_node} {analysis.process_name if per_node == 1 else analysis.processes}"
     return f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {each}"
 
 
 def counted_shape(analysis: Analysis, cell: CellResult) -> str:
     """`4 processes`; with its nodes where that number stands for several shapes of the study."""
-    return shape_title(cell_shape(cell), sorted({cell_shape(other) for other in analysis.cells}), analysis)
+    return shape_title(cell.shape, several_shapes(analysis.shapes), analysis)
 
 
 def shares(analysis: Analysis) -> str:

@@ -17,11 +17,11 @@ from workflow.report.frameworks_table import NOT_ASKED, frameworks
 from workflow.report.hours import hours
 from workflow.report.keys import (
     SIZE_COLUMNS,
-    cell_shape,
     key_columns,
     key_values,
     not_compared,
     sentence,
+    several_shapes,
     shape_key,
     shape_title,
     shape_words,
@@ -51,11 +51,12 @@ def all_tables(analysis: Analysis) -> Iterator[Table]:
 
 def speedup(analysis: Analysis) -> Table:
     """Table a: one row per line (series and batch), one column per number of processes, `S (E) ±CI`."""
-    lines = {line: {cell_shape(one.cell): one for one in those} for line, those in analysis.lines.items()}
+    lines = {line: {one.cell.shape: one for one in those} for line, those in analysis.lines.items()}
     shapes = sorted({shape for line in lines.values() for shape in line})
     keys = key_columns(analysis)
     columns = [*keys, Column(key="scaling", title="Scaling", number=False), Column(key="batch", title="Batch", number=False)]
-    columns += [Column(key=shape_key(shape, shapes), title=shape_title(shape, shapes, analysis)) for shape in shapes]
+    several_of = several_shapes(shapes)
+    columns += [Column(key=shape_key(shape, several_of), title=shape_title(shape, several_of, analysis)) for shape in shapes]
     rows, leads = [], []
     for (_, _, kind, size), line in lines.items():
         first = next(iter(line.values())).cell
@@ -241,7 +242,7 @@ def _speedup_value(comparison: Comparison, several: bool) -> Value:
     value, error = with_error(comparison.speedup)
     shown = f"{value} ({percent(comparison.efficiency.value)}) {error}".rstrip()
     if several and comparison.partner is not None:
-        _, nodes, per_node = cell_shape(comparison.partner)
+        _, nodes, per_node = comparison.partner.shape
         shown += f" against {nodes}\N{MULTIPLICATION SIGN}{per_node}"
     return text(shown, marks=comparison.marks)
 
