@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import lru_cache
 from typing import Any, Final
 
 from workflow.run.record.kinds import NAME, WHOLE, NotBelieved, shown, taker
@@ -21,7 +20,6 @@ def machine_words(cpu: str | None, cores: Any, memory_bytes: int | None, gpus: t
     return _words(cpu, _cores(cores), memory_bytes, gpus, _links(network))
 
 
-@lru_cache(maxsize=1024)
 def _words(cpu: str | None, cores: tuple[int, ...] | None, memory_bytes: int | None, gpus: tuple[str | None, ...], links: Links) -> str:
     sockets = f"{cores[0]} \N{MULTIPLICATION SIGN} " if cores and cores[0] > 1 else ""
     parts = [sockets + cpu] if cpu else []

@@ -69,9 +69,10 @@ def taken_together(values: Sequence[Any], kind: Kind, *, required: bool) -> Sequ
         raise NotBelieved("a value is missing")
     types.discard(type(None))
     if types == {str} and kind.stored == "String" and not kind.words:
-        quick = max(len(value) for value in values if value is not None) < kind.high // 4
+        quick = max(map(len, filter(None, values)), default=0) < kind.high // 4
     elif types <= {float} and kind.stored == "Float64" or types <= {int} and kind.stored == "Int64":
-        quick = all(kind.low <= value <= kind.high for value in values if value is not None)
+        numbers = [value for value in values if value is not None]
+        quick = not numbers or kind.low <= min(numbers) <= max(numbers) <= kind.high
     else:
         quick = not types
     if quick:

@@ -7,9 +7,11 @@ nothing behind has to ask whether a number is a number. No polars, since the com
 from __future__ import annotations
 
 import json
+import marshal
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from base.jsonfile import with_keys_once
@@ -159,8 +161,20 @@ _MEMORY = taker("nodes[].memory_bytes", WHOLE, required=False)
 _BYTES = taker("nodes[].stage", WHOLE, required=False)
 _SECONDS, _CORES = taker("nodes[].load", REAL, required=True), taker("nodes[].load", REAL, required=False)
 _OF_CORES = taker("nodes[].load.cores", FROM_ONE, required=True)
+_OF_MACHINE: Final = ("cpu_model", "machine_cores", "memory_bytes", "network")
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@lru_cache(maxsize=1024)
+def _machine(values: bytes) -> tuple[frozenset[str], str, str, int | None]:
+    """Return the models of the GPUs, two names and the memory of a machine. Most nodes of a study are alike, so each kind is read once;
+    `values` are bytes, in which 1, 1.0 and true differ."""
+    models, cpu_model, cores, memory, network = marshal.loads(values)
+    own, cpu, memory_bytes = tuple(map(_GPU, models)), _CPU(cpu_model), _MEMORY(memory)
+    gpus = frozenset(filter(None, own))
+    name = ", ".join(part for part in (" and ".join(sorted(gpus)), cpu) if part)
+    return gpus, name, machine_words(cpu, cores, memory_bytes, own, network), memory_bytes
 
 
 def _machines(nodes: Sequence[Any]) -> list[Any]:
@@ -173,14 +187,14 @@ def _machines(nodes: Sequence[Any]) -> list[Any]:
     for node in nodes:
         get = _object("nodes[]", node).get
         hosts.append(_HOST(get("hostname")))
-        own = [_GPU(_object("nodes[].gpus[]", gpu).get("model")) for gpu in _list("nodes[].gpus", get("gpus"))]
-        gpus = {model for model in own if model}
+        own = [_object("nodes[].gpus[]", gpu).get("model") for gpu in _list("nodes[].gpus", get("gpus"))]
+        gpus, name, words, memory_bytes = _machine(marshal.dumps((own, *map(get, _OF_MACHINE)), 0))
         models |= gpus
         num_gpus += len(own)
         mixed |= len(gpus) > 1
-        names.add(", ".join(part for part in (" and ".join(sorted(gpus)), _CPU(get("cpu_model"))) if part))
-        memory.append(_MEMORY(get("memory_bytes")))
-        machines.add(machine_words(_CPU(get("cpu_model")), get("machine_cores"), memory[-1], tuple(own), get("network")))
+        names.add(name)
+        memory.append(memory_bytes)
+        machines.add(words)
         stage = {} if get("stage") is None else _object("nodes[].stage", get("stage"))
         staged.append(_BYTES(stage.get("bytes")))
         copied.append(_BYTES(stage.get("copied_bytes")))
