@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from containers.frameworks.spec import FrameworkSpec
 from containers.models import build
 
 PIP: Final = Path(__file__).resolve().parent / "pip.txt"
+SOURCE_OF_MPI: Final = re.compile(r"^mpi4py==3\.", re.MULTILINE)
+"""Versions of mpi4py for which the package index has no wheel."""
 LIBRARY: Final = Path(__file__).resolve().parent.parent / "lib"
 INSTALL: Final = "slipway_install.py"
 """In a folder that wants more than packages: a program for the new environment, which finds the layers of a LeNet on its standard input."""
@@ -25,6 +28,8 @@ def install_by_pip(spec: FrameworkSpec, pins: Path, place: Path, interpreter: st
     """Make `place` anew. Where the framework needs another Python, `interpreter` is where that one is; None: it is looked for. What is
     built from source there is built with the setuptools that PIP pins, not with the newest one of the index, which nobody has tried.
     Raises ConfigError."""
+    if SOURCE_OF_MPI.search(pins.read_text(encoding="utf-8")):
+        _refuse_missing_header(spec.name)
     python, install, options = sys.executable, [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"], []
     before = []
     if spec.python_version is not None:
@@ -42,6 +47,21 @@ def install_by_pip(spec: FrameworkSpec, pins: Path, place: Path, interpreter: st
             )
     if (spec.folder / INSTALL).is_file():
         _install_more([str(place / "bin" / "python"), str(spec.folder / INSTALL)])
+
+
+def _refuse_missing_header(name: str) -> None:
+    """Raise ConfigError where mpi4py could not be compiled, before anything is fetched."""
+    try:
+        found = (
+            subprocess.run(["mpicc", "-E", "-include", "mpi.h", "-x", "c", os.devnull], capture_output=True, check=False).returncode == 0
+        )
+    except OSError:
+        found = False
+    if not found:
+        raise ConfigError(
+            f"framework {name!r} is built with mpi4py from its sources, and there is no `mpicc` on the PATH that finds mpi.h: install the "
+            "headers of Open MPI first (Debian: libopenmpi-dev; on a cluster often `module load openmpi`)"
+        )
 
 
 def _install_more(argv: list[str]) -> None:

@@ -31,6 +31,16 @@ GONE: Final = 141
 class Ours(TyperCommand):
     """A command whose errors propose whole commands: with the site and the study that were typed."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Answer an option that is a key of the study with where that key is written."""
+        known = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        typed = [word.partition("=")[0] for word in (args[: args.index("--")] if "--" in args else args) if word.startswith("--")]
+        if unknown := [option for option in typed if option not in known]:
+            from workflow.commands.run_end import refuse_keys
+
+            refuse_keys(unknown)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """The command."""
         try:

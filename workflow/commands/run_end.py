@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from workflow.commands.watching import show
 from workflow.dag.closing import after_failure, held_by_others, held_words
 from workflow.dag.graph import Graph
 from workflow.dag.storage_place import LOOK_S
+from workflow.study.hints import key_of_option
 from workflow.study.next_command import command, completed
 
 LOG_BYTES: Final = 1 << 20
@@ -78,11 +79,18 @@ def refuse(text: str, code: int, said: str, where: str) -> None:
 
 
 class WrongUsage(typer.BadParameter):
-    """What Snakemake refused, in a sentence of its own."""
+    """What is wrong with an option, in a sentence of its own."""
 
     def format_message(self) -> str:
         """Without `Invalid value:`, since more was wrong than a value."""
         return self.message
+
+
+def refuse_keys(options: Iterable[str]) -> None:
+    """Raise WrongUsage for an option that is a key of the study."""
+    for option in options:
+        if (hint := key_of_option(option)) is not None:
+            raise WrongUsage(f"{option}: {hint}")
 
 
 def usage_words(said: str, where: str) -> str:

@@ -82,7 +82,8 @@ def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
     failed = sum(count for status, count in ends.items() if status != "ok")
     held = held_by_others(graph, graph.without_result())
     rest, again = left - len(held), command(study, verb)
-    found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(study, verb)}"]
+    longer = "; a run that ended as timeout needs a longer limits.walltime" if ends["timeout"] else ""
+    found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(study, verb)}{longer}"]
     others = [f"{held_words(held)}; when that has ended, go on: {again}"]
     more = [f"{counted(rest, 'run has', 'runs have')} no result; go on: {again}"]
     return _delivery(graph, left) + found * bool(failed) + others * bool(held) + more * bool(rest)

@@ -92,7 +92,7 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
     refuse_missing_credentials(study.site)
     refuse_missing_sources(study, datasets_of(run.cell for run in runs))
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())
-    _refuse_missing_environments(study, cells)
+    _refuse_missing_environments(study, cells, environ)
     _refuse_missing_packages(study, cells, environ)
     needs = [dataset_needs(study, name) for name in datasets_of(cells)]
     refuse_too_little_space(study, needs, cells)
@@ -100,12 +100,16 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
     _refuse_missing_gpus(study, cells, environ)
 
 
-def _refuse_missing_environments(study: Study, cells: Sequence[Cell]) -> None:
-    """Frameworks whose packages are not installed here, where neither an image nor the site's setup brings them."""
+def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:
+    """Frameworks whose packages are not installed here, where neither an image nor the site's setup brings them; or whose launcher is not,
+    where this machine is the node."""
     if in_container(study.site.engine) or study.site.setup:
         return
     asked = sorted({(cell.framework, cell.strategy, cell.backend) for cell in cells if cell.program is None})
     missing = [why for name, *words in asked if (why := what_is_missing(load_framework(name), *words))]
+    if study.site.scheduler == LOCAL:
+        names = sorted({name for name, *_ in asked})
+        missing += [why for name in names if (why := startable.why_no_mpirun(name, load_framework(name).launcher, environ))]
     if missing:
         raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 

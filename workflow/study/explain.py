@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -91,7 +94,25 @@ def _message(details: ErrorDetails, found: Any, place: Place, model: type[BaseMo
     if kind == "literal_error":
         valid = re.findall(r"'([^']*)'", str(context.get("expected", "")))
         return f"found {kind_of(found)}; {choices(str(found), valid)}"
+    if kind == "tuple_type" and place[-1:] == ("command",) and isinstance(found, str):
+        return f"found {kind_of(found)}; valid: a list, word by word: [{', '.join(map(_quoted, _words(found)))}]"
     return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}"
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text) or [text]
+    except ValueError:  # an open quote
+        return text.split()
+
+
+def _quoted(word: str) -> str:
+    """As a list in YAML has it."""
+    try:
+        plain = yaml.safe_load(f"[{word}]") == [word]
+    except yaml.YAMLError:
+        plain = False
+    return word if plain else json.dumps(word, ensure_ascii=False)
 
 
 def _unknown_key(place: Place, model: type[BaseModel], hints: Mapping[str, str]) -> str:

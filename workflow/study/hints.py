@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from workflow.study.model import Base, StudyFile
+from workflow.study.model import Base, CellKeys, StudyFile
 from workflow.study.site_file import SiteFile
 
 _TO_BASE_OR_AXES: Final = "a cell's key stands in base (one value), axes or zip (several), or include"
 _TO_SITE: Final = "the site file says where and how a study runs (--site NAME_OR_PATH)"
+_OF_SNAKEMAKE: Final = ("mode",)
+"""Keys that are options of Snakemake, too."""
 HINTS: Final[Mapping[str, str]] = {
     **{key: _TO_SITE for key in SiteFile.model_fields if key not in StudyFile.model_fields},
     **{key: _TO_BASE_OR_AXES for key in Base.model_fields},
@@ -31,3 +33,12 @@ HINTS: Final[Mapping[str, str]] = {
     "name": "write study: NAME",
     "<<": "YAML's merge key is not allowed: write the values out",
 }
+
+
+def key_of_option(option: str) -> str | None:
+    """Where the key of a cell is written that somebody typed as an option, such as `--nodes`; None where it is none."""
+    key = option.removeprefix("--").replace("-", "_")
+    if key not in CellKeys.model_fields or key in _OF_SNAKEMAKE:
+        return None
+    what = f"{key} are an axis of the study: write them" if key.endswith("s") else f"{key} is a key of the study: write it"
+    return f"{what} in the study file, under axes (several values: `axes: {{{key}: [...]}}`) or base (one)"

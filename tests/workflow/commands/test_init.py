@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from cluster.installation import SCHEMAS
+from containers.models import MODELS
+from data_prep.spec import SourceKind
 from tests.workflow.commands.conftest import FOREIGN
 from workflow.commands import main
 from workflow.commands.init import text_of
@@ -90,3 +94,9 @@ def test_comments_say_what_tables_will_say(tmp_path: Path) -> None:
 def test_a_message_about_a_study_that_cannot_be_looked_at_stays_as_it_is() -> None:
     """Its own error is being told: looking again must not put another in its place."""
     assert whole_commands("see `slipway status`", {"study": Path("x" * 300 + ".yaml")}, {}) == "see `slipway status`"
+
+
+def test_the_study_names_every_source_and_every_model() -> None:
+    text = text_of("study.yaml", "photos")
+    words = set(re.findall(r"[a-z0-9-]+", text))
+    assert {*get_args(SourceKind), *MODELS} - words == set()

@@ -84,6 +84,7 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         "lacks packages that the program 'walk' needs: no-such-package==1",
     ),
     "no command": (_program(command=["no-such-command"]), 10, "'no-such-command', the command of the program 'walk', is not on the PATH"),
+    "no mpirun": (_program(launcher="mpirun"), 10, "'walk' is started by mpirun, which is not on the PATH"),
     "no interpreter": (_program(python="/nowhere/python"), 10, "/nowhere/python, the `python` of the program 'walk', is not there"),
     "small cache": (
         _site(f"{SITE.replace('}', ', max_bytes: 2 TB}')}storage: s\n", digits=LARGE),

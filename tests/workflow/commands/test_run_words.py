@@ -10,6 +10,7 @@ import pytest
 from base.errors import ConfigError, StorageError, error_of_exit
 from cluster.installation import PROFILES, SNAKEFILE
 from tests.workflow.commands.conftest import House
+from workflow.commands import main
 from workflow.commands.run import local_nodes
 from workflow.commands.run_end import WrongUsage, usage_words
 from workflow.commands.run_words import Words, sort_words
@@ -191,3 +192,11 @@ def test_nodes_of_this_machine_are_explained(house: House) -> None:
     assert local_nodes(house.study(axes={"nodes": [1]})) == "node local-0: this machine"
     house.site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
     assert local_nodes(house.load()) == ""
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "status"])
+def test_a_key_of_the_study_that_is_typed_as_an_option_is_answered_with_its_place(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([command, "--nodes", "2"]) == 2
+    assert "--nodes: nodes are an axis of the study: write them in the study file, under axes" in capsys.readouterr().err
+    assert main.run([command, "--batch-size=4"]) == 2
+    assert "--batch-size: batch_size is a key of the study: write it in the study file, under axes" in capsys.readouterr().err

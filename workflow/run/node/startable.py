@@ -56,7 +56,17 @@ def refuse_what_is_missing(framework: Framework, contained: bool) -> None:
 def what_is_missing(framework: Framework, environ: Mapping[str, str], *, contained: bool) -> str | None:
     """What this node lacks, and what to do, as far as it is known before the program's files are copied; None: nothing."""
     problem = why_not_startable(framework, None, None, environ, contained=contained)
-    return why_packages_differ(framework) if problem is None and not contained else problem
+    if problem is not None or contained:
+        return problem
+    return why_no_mpirun(framework.name, framework.launcher, environ) or why_packages_differ(framework)
+
+
+def why_no_mpirun(name: str, launcher: str, environ: Mapping[str, str]) -> str | None:
+    """Why ranks cannot be started by Open MPI; None: they can, or are started in another way."""
+    path = environ.get("PATH", os.defpath)
+    if launcher != "mpirun" or shutil.which("mpirun", path=path) is not None:
+        return None
+    return f"{name!r} is started by mpirun, which is not on the PATH ({path}): install Open MPI 4 on all nodes (Debian: openmpi-bin)"
 
 
 def is_looked_at(framework: Framework) -> bool:

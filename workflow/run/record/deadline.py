@@ -76,7 +76,9 @@ def at_deadline(budget: Budget, job_s: float | None, saved: Saved) -> Ending:
     if not budget.outlives(job_s):
         walltime = format_duration(budget.walltime_s)
         spent = f" ({format_duration(budget.used_s)} of it in earlier attempts)" if budget.used_s else ""
-        reason = f"the walltime of {walltime}{spent} is over but for {margin}, kept for the push{_of_timeout(saved)}"
+        reason = (
+            f"the walltime of {walltime}{spent} is over but for {margin}, kept for the push{_of_timeout(saved)}; `limits.walltime` sets it"
+        )
         return Ending(status="timeout", reason=reason, planned=True)
     left = format_duration(budget.left_s - (job_s or 0.0))
     reason = f"the job ends in {margin}, and the run has {left} left; {_of_preempted(saved)}"
@@ -112,7 +114,7 @@ _BY_SCHEDULER: Final[dict[str, tuple[Status, str]]] = {
 
 def _of_timeout(saved: Saved) -> str:
     if saved.step is not None:
-        return f"; resumable at step {saved.step} with more walltime (`slipway run STUDY --retry failed`)"
+        return f"; resumable at step {saved.step} (`slipway run STUDY --retry failed`, with a longer one)"
     return f"; no checkpoint: {saved.why}" if saved.why else ""
 
 

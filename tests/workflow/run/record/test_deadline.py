@@ -83,11 +83,11 @@ def test_what_a_run_says_that_its_job_cuts_off(saved: Saved, words: str, requeue
 
 def test_what_a_run_says_whose_budget_is_used_up() -> None:
     first = at_deadline(budget(), None, Saved())
-    assert first.reason == "the walltime of 10h00m is over but for 120 s, kept for the push"
+    assert first.reason == "the walltime of 10h00m is over but for 120 s, kept for the push; `limits.walltime` sets it"
     later = at_deadline(budget(used_s=2 * HOUR), None, Saved(step=9))
     assert later.reason == (
         "the walltime of 10h00m (2h00m of it in earlier attempts) is over but for 120 s, kept for the push; resumable at step 9 "
-        "with more walltime (`slipway run STUDY --retry failed`)"
+        "(`slipway run STUDY --retry failed`, with a longer one); `limits.walltime` sets it"
     )
     assert "; no checkpoint: it was not written" in str(at_deadline(budget(), None, Saved(why="it was not written")).reason)
 
