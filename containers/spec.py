@@ -29,7 +29,8 @@ class Paths:
     beat: str
     out: str
     resume: str
-    """A directory: `stop` appears in it when a checkpoint is wanted; `checkpoint.safetensors`, where the run resumes from one."""
+    """A directory: `stop` appears in it when a checkpoint is wanted; `checkpoint.safetensors`, where the run resumes from one;
+    `parameters.safetensors`, where the ranks start from given parameters."""
     program: str
     """The framework's folder."""
     control: str = ""
@@ -108,6 +109,8 @@ class ContainerSpec:
     labels: tuple[tuple[str, str], ...] = ()
     resumed: bool = False
     """Whether the run resumes from the checkpoint in `paths.resume`."""
+    has_parameters: bool = False
+    """Whether the ranks start from the file of parameters in `paths.resume`."""
     deadline: float | None = None
     """When the container ends itself, by the monotonic clock of its node: no step of the wall clock ends a run."""
     image_id: str | None = None

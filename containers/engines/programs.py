@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from containers.placeholders import fill
-from containers.spec import CHECKPOINT, STOP, ContainerSpec, Paths, ProcessPlan
+from containers.spec import CHECKPOINT, PARAMETERS, STOP, ContainerSpec, Paths, ProcessPlan
 
 ALLOWED_PREFIXES: Final = ("LC_", "NCCL_", "UCX_", "FI_")
 """What every program may see of the user's environment: the language, and what network libraries read."""
@@ -34,6 +34,7 @@ def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Ma
         "SLIPWAY_OUT": places.out,
         "SLIPWAY_STOP": f"{places.resume}/{STOP}",
         **({"SLIPWAY_CHECKPOINT": f"{places.resume}/{CHECKPOINT}"} if spec.resumed else {}),
+        **({"SLIPWAY_PARAMETERS": f"{places.resume}/{PARAMETERS}"} if spec.has_parameters else {}),
         "CUDA_VISIBLE_DEVICES": ",".join(spec.gpus),
         **dict(spec.env),
     }

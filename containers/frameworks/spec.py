@@ -86,6 +86,8 @@ class Supports(Closed):
     readers: Annotated[tuple[Reader, ...], SHORT] = ("slipway",)
     optimizers: Annotated[tuple[Optimizer, ...], SHORT] = ("sgd",)
     clipping: bool = False
+    parameters: bool = False
+    """Whether its program starts from a file of parameters, where a cell names one."""
 
 
 @dataclass(frozen=True, kw_only=True)

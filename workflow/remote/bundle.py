@@ -1,4 +1,5 @@
-"""What of a study goes up: its file, and the folders and files that its programs name by relative paths. Absolute ones are there."""
+"""What of a study goes up: its file, the folders and files that its programs name by relative paths, and files of parameters. Absolute ones
+are there."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def make_bundle(study: Path, tree: Path) -> Bundle:
     plain file or is larger than a program may be; and for sources of datasets, which do not travel."""
     document = with_program_files(read_document(study, "study"))
     folder = Path(os.path.abspath(study)).parent
-    tops = _tops([_checked(document, place, text, folder) for place, text in _relative(document)])
+    tops = _tops([_checked(document, place, text, folder) for place, text in (*_relative(document), *_given_parameters(document))])
     if "." in tops:
         _copy(folder, tree)
         (tree / BESIDE).unlink(missing_ok=True)  # it says where things are on the laptop
@@ -82,6 +83,22 @@ def _relative(document: Document) -> Iterator[tuple[Place, str]]:
         for number, mount in enumerate(mounts if isinstance(mounts, list) else []):
             if isinstance(mount, dict) and _is_relative(mount.get("source")):
                 yield ("programs", name, "mounts", number, "source"), mount["source"]
+
+
+def _given_parameters(document: Document) -> Iterator[tuple[Place, str]]:
+    """Yield the relative paths of files of parameters, with their places."""
+    for place, text in _leaves({key: document.value.get(key) for key in ("base", "axes", "zip", "include")}):
+        if "parameters" in place[-2:] and "args" not in place and _is_relative(text) and text.endswith(".safetensors"):
+            yield place, text
+
+
+def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Yield every value that is no mapping and no list, with its place."""
+    if not isinstance(value, dict | list):
+        yield place, value
+        return
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(part, (*place, key))
 
 
 def _mappings(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -74,6 +74,7 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
         labels=labels_of(allocation, node.name, asked.owner),
         image_id=asked.image_id,
         resumed=asked.resumed,
+        has_parameters=cell.parameters_file is not None and not asked.resumed,
         deadline=asked.ends_at,
     )
 

@@ -11,11 +11,13 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from base.jsonfile import canonical_json
 from base.names import slug
-from base.typed import Check, Count, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
+from base.typed import Check, Count, Digest, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
 from containers.renderings import Launcher, Rendering, SidecarEnds
 from containers.step_lines import LogEvents
 
 ID_DIGITS: Final = 10
+SEED: Final = "seed"
+"""The value of the key `parameters` where a run starts from numbers that its seed decides."""
 NO_DATASET: Final = "none"
 """The source, and the name, of what a cell has that stages nothing."""
 OF_TOKENS: Final = ("text", "tokens")
@@ -44,6 +46,14 @@ class SidecarWords(TypedDict):
     command: Annotated[tuple[str, ...], Check("a command of one word or more", bool)]
     env: dict[str, str]
     ends: SidecarEnds
+
+
+class ParametersFile(TypedDict):
+    """A file of parameters that a cell starts from."""
+
+    path: PathText
+    bytes: Count
+    blake3: Digest
 
 
 class ProgramWords(TypedDict):
@@ -102,6 +112,10 @@ class Cell:
     """false: the network is trained without its dropout layers."""
     reader: str = "slipway"
     """native: the framework reads what it trains on by itself, in an order of its own."""
+    parameters: str = SEED
+    """What a run starts from, as the study says it: the seed, a file, or a run that has trained them."""
+    parameters_file: Annotated[Mapping[str, Any], Like(ParametersFile)] | None = None
+    """The file of these parameters when the study was read; its digest identifies the cell. None: the seed."""
     program: Annotated[Mapping[str, Any], Like(ProgramWords)] | None = None
     """All that the study says of the cell's own program, with its name, defaults and absolute paths; None: `framework` is Slipway's."""
     args: Mapping[str, bool | int | float | str] | None = None
@@ -123,9 +137,10 @@ class Cell:
         return self.nodes * self.gpus_per_node
 
     def to_json(self) -> dict[str, Any]:
-        """The cell as JSON-able values, under the study's own names; what concerns programs only where it has one."""
+        """The cell as JSON-able values, under the study's own names; what concerns programs or a file of parameters only where it has
+        one."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in values.items() if value is not None or name not in OF_PROGRAMS}
+        return {name: value for name, value in values.items() if value is not None or name not in OPTIONAL}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Cell:
@@ -148,6 +163,7 @@ def unit_of(keys: Mapping[str, Any]) -> str:
 ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
+OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file")
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")
 """Of a program: where it and what it reads lie, and what its interpreter has, which is no part of what a cell is, as the path of a
 framework's folder is none."""

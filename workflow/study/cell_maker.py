@@ -11,7 +11,7 @@ from containers.engines import in_container
 from containers.frameworks import SUPPORTED, check_strategy, check_supports, check_words, load_framework
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
-from workflow.study.cell import OF_PROGRAMS, Cell, cell_id
+from workflow.study.cell import OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
 from workflow.study.datasets import spec_identity
 from workflow.study.explain import Fault
 from workflow.study.layers import MERGED, Layers, place_of
@@ -34,6 +34,7 @@ class CellMaker:
         site: Site,
         programs: Mapping[str, Mapping[str, Any]],
         supports: Mapping[str, Supports | None],
+        find_parameters: Callable[[str], ParametersFile],
     ) -> None:
         self.layers = layers
         self.datasets = datasets
@@ -44,6 +45,9 @@ class CellMaker:
         """Of programs: what their cells may ask for; None: anything."""
         self.specs = {name: spec.to_json() for name, spec in datasets.items()}
         self.identities = {name: spec_identity(spec) for name, spec in datasets.items()}
+        self.find_parameters = find_parameters
+        self.given: dict[str, ParametersFile] = {}
+        """Files of parameters, by the value of the key that names them."""
         self.defaults = defaults()
         self.faults: list[Fault] = []
         self._verdicts: dict[tuple[Any, ...], Verdict] = {}
@@ -63,6 +67,7 @@ class CellMaker:
             program = self.programs[keys["program"]]
             values |= {"framework": program["name"], "program": program, "args": keys["args"]}
         identity = cell_id(self._identity(keys), self.identities[keys["dataset"]])
+        values["parameters_file"] = self.given.get(keys["parameters"])
         return Cell(cell_id=identity, dataset_spec=self.specs[keys["dataset"]], **values)
 
     def _note(self, verdict: Verdict, candidate: Candidate) -> None:
@@ -77,8 +82,12 @@ class CellMaker:
             value, default = keys[key], self.defaults.get(key)
             if key in MERGED:
                 value = {name: part for name, part in without_sum(value or {}).items() if part != self.defaults[key].get(name)} or default
+            if key == "program" and value is not None:
+                value = program_identity(self.programs[value])
+            elif key == "parameters" and value in self.given:
+                value = self.given[value]["blake3"]
             if value != default:
-                found[key] = value if key != "program" else program_identity(self.programs[value])
+                found[key] = value
         return found
 
 
@@ -266,6 +275,26 @@ def _check_reader(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
+def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    """What a run starts from is found here, so that cells have the digest of the file."""
+    text = keys["parameters"]
+    if text == SEED:
+        return None
+    if keys["program"] is not None:
+        return "parameters", f"found {text!r}, and what {keys['program']!r} starts from is up to the program; valid: seed"
+    if not load_framework(keys["framework"]).supports.parameters:
+        return (
+            "parameters",
+            f"found {text!r}, and framework {keys['framework']} starts from the seed only; valid: seed, or another framework",
+        )
+    if text not in maker.given:
+        try:
+            maker.given[text] = maker.find_parameters(text)
+        except ConfigError as error:
+            return "parameters", str(error)
+    return None
+
+
 def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     most = maker.site.gpus_per_node
     if most is None or keys["gpus_per_node"] <= most or device_of(keys["device"], maker.site) != "cuda":
@@ -285,5 +314,6 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tu
     (_check_processes, ("framework", "program", "nodes", "gpus_per_node")),
     (_check_training, ("mode", "augmentation", "dataset", "program")),
     (_check_reader, ("reader", "program", "framework", "mode", "augmentation", "dataset")),
+    (_check_parameters, ("parameters", "framework", "program")),
     (_check_site, ("gpus_per_node", "device")),
 )

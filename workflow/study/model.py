@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, create_mode
 
 from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
 from data_prep.spec import DatasetSpec
-from workflow.study.cell import ARGS, RunLimits
+from workflow.study.cell import ARGS, SEED, RunLimits
 from workflow.study.keys import ABSENT, Count, Flag, Name, NotNegative, Part, Seconds, Several, TextLine, wrong
 from workflow.study.notify_keys import NotifyKeys
 from workflow.study.programs import Argument, ArgumentName, Arguments, Program
@@ -132,6 +132,9 @@ class CellKeys(Part):
     optimizer: Optimizer = Field(default=Optimizer(), description="update rule and its constants")
     steps: Steps = Field(default=Steps(), description="length of a run; or epochs")
     epochs: Count = Field(default=ABSENT, description="passes over the training split, instead of steps")
+    parameters: TextLine = Field(
+        default=SEED, description="what a run starts from: seed, a file of parameters (.safetensors), or a run, as RUN or STUDY/RUN"
+    )
     save_parameters: Flag = Field(default=True, description="push the trained parameters with the result")
 
     @model_validator(mode="before")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,10 +20,11 @@ from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths
 from workflow.study.baseline import baseline_of
-from workflow.study.cell import NO_DATASET, Cell, Run, RunLimits
+from workflow.study.cell import NO_DATASET, Cell, ParametersFile, Run, RunLimits
 from workflow.study.cell_maker import CellMaker, size_faults
 from workflow.study.datasets import identities
 from workflow.study.explain import Fault, fault_error, some, validation_error
+from workflow.study.given_parameters import find_parameters
 from workflow.study.hints import HINTS
 from workflow.study.layers import layer_faults, layers_of
 from workflow.study.loader import Document, read_document
@@ -156,7 +158,8 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     folder = Path(os.path.abspath(document.path)).parent
     datasets = {NO_DATASET: DatasetSpec(source=NO_DATASET)} | {name: spec.resolved(folder) for name, spec in keys.datasets.items()}
     results_dir = paths.results_dir(site.storage, keys.study)
-    cells, notes = _cells(document, keys, datasets | identities(keys.datasets, results_dir, folder), site)
+    find = partial(find_parameters, folder=folder, storage=site.storage, study=keys.study)
+    cells, notes = _cells(document, keys, datasets | identities(keys.datasets, results_dir, folder), site, find)
     notes += _unused_programs(keys, cells)
     notes += program_notes(keys.programs, ((cell.framework, list(cell.args or ())) for cell in cells if cell.program is not None))
     baseline = baseline_of(document, keys, cells)
@@ -188,7 +191,9 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     )
 
 
-def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSpec], site: Site) -> tuple[list[Cell], list[str]]:
+def _cells(
+    document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSpec], site: Site, find: Callable[[str], ParametersFile]
+) -> tuple[list[Cell], list[str]]:
     layers = layers_of(keys)
     faults = layer_faults(layers, datasets, keys.programs)
     if faults:
@@ -206,7 +211,7 @@ def _cells(document: Document, keys: StudyFile, datasets: Mapping[str, DatasetSp
     if own:
         raise fault_error(document, [*faults, *own])
     resolved = {name: program.resolved(name, folder) for name, program in keys.programs.items()}
-    maker = CellMaker(layers, datasets, site, resolved, {name: program.supports for name, program in keys.programs.items()})
+    maker = CellMaker(layers, datasets, site, resolved, {name: program.supports for name, program in keys.programs.items()}, find)
     cells = [cell for candidate in kept if (cell := maker.make(candidate))]
     faults += maker.faults
     if not faults:

@@ -16,7 +16,17 @@ from .events import Events
 from .failures import LossNotFinite
 from .feed import follow_native, start_reading
 from .loop import Around, run_steps
-from .parameters import FILE_NAME, Arrays, checksum_of, count_of, norm_of, read_parameters, starting_parameters, write_parameters
+from .parameters import (
+    FILE_NAME,
+    Arrays,
+    checksum_of,
+    count_of,
+    given_parameters,
+    norm_of,
+    read_parameters,
+    starting_parameters,
+    write_parameters,
+)
 from .plan import check_fits, make_plan, shapes_of_sequences
 from .provenance import common_provenance
 from .trainer import Trainer, dropout_seed, drops
@@ -111,8 +121,9 @@ def first_parameters(cell: Cell, dataset: Any) -> Arrays:
     arrays = starting_parameters(layers, cell["seed"])
     if count_of(arrays) != cell["model_parameters"]:
         raise ValueError("%s has %d parameters here and %d in the cell" % (cell["model"], count_of(arrays), cell["model_parameters"]))
-    if cell.get("load_parameters"):
-        arrays = read_parameters(Path(cell["load_parameters"]), {name: array.shape for name, array in arrays.items()})
+    given = given_parameters()
+    if given is not None:
+        arrays = read_parameters(given, {name: array.shape for name, array in arrays.items()})
     return arrays
 
 

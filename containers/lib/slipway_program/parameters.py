@@ -6,9 +6,10 @@ A name is `<layer>.<what>`: `weight` (OIHW, or (out, in)) and `bias` of `conv` a
 """
 
 import hashlib
+import os
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -102,9 +103,20 @@ def write_parameters(path: Path, arrays: Mapping[str, np.ndarray], cell: Mapping
     return write_tensors(path, plain, {"model": cell["model"], "variant": cell["model_variant"]})
 
 
-def read_parameters(path: Path, shapes: Mapping[str, Tuple[int, ...]]) -> Arrays:
-    """The numbers of a file. Raises ValueError when names or shapes differ from these."""
+def given_parameters() -> Optional[Path]:
+    """Return the file of parameters that the run starts from; None where it starts from the seed, or from a checkpoint."""
+    path = os.environ.get("SLIPWAY_PARAMETERS")
+    return None if path is None else Path(path)
+
+
+def read_parameters(path: Path, shapes: Mapping[str, Sequence[int]]) -> Arrays:
+    """Return the numbers of a file. Raises ValueError, which names the first one, when names or shapes differ from these."""
     arrays, _ = read_tensors(path)
-    if {name: tuple(shape) for name, shape in shapes.items()} != {name: array.shape for name, array in arrays.items()}:
-        raise ValueError("%s holds parameters of another network: names or shapes differ from the model's" % path)
+    for name in sorted(set(arrays) | set(shapes)):
+        there = list(arrays[name].shape) if name in arrays else "missing"
+        here = list(shapes[name]) if name in shapes else "missing"
+        if there != here:
+            raise ValueError(
+                "the file of parameters is of another network: %s is %s in the file, and %s in the model" % (name, there, here)
+            )
     return arrays

@@ -5,6 +5,8 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 import slipway_reader
 
+from .parameters import given_parameters
+
 EVAL_SPLITS = ("test", "validation")
 MOST_WARMUP_OF_EPOCHS = 10
 
@@ -91,7 +93,7 @@ def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int,
         )
     steps = count_steps(cell, sum(samples // cell["global_batch_size"] for samples in groups["train"])).resumed(first)
     evaluated = None
-    if cell["mode"] == "train" or cell.get("load_parameters"):
+    if cell["mode"] == "train" or given_parameters() is not None:
         evaluated = next((name for name in EVAL_SPLITS if sum(groups.get(name, ()))), None)
     plan = Plan(
         seed=cell["seed"],

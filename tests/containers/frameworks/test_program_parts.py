@@ -97,7 +97,7 @@ def test_the_shapes_of_sequences_that_are_met_before_evaluation(part: Any) -> No
     assert part("plan").shapes_of_sequences(dataset(train=20), part("plan").make_plan(cell(), dataset(train=20), 0, 1)[1]) == []
 
 
-def test_which_split_is_evaluated(part: Any) -> None:
+def test_which_split_is_evaluated(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def evaluated(splits: Any, **keys: Any) -> Any:
         return part("plan").make_plan(cell(**keys), splits, 0, 1)[1].eval_split
 
@@ -105,7 +105,8 @@ def test_which_split_is_evaluated(part: Any) -> None:
     assert evaluated(dataset(train=8, validation=2, test=0)) == "validation"
     assert evaluated(dataset(train=8)) is None
     assert evaluated(dataset(train=8, test=2), mode="infer") is None
-    assert evaluated(dataset(train=8, test=2), mode="infer", load_parameters="/p") == "test"
+    monkeypatch.setenv("SLIPWAY_PARAMETERS", "/p")
+    assert evaluated(dataset(train=8, test=2), mode="infer") == "test"
 
 
 @pytest.mark.parametrize(

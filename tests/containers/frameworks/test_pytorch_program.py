@@ -68,7 +68,8 @@ def test_lenet_learns_the_digits(run_program: Run) -> None:
     assert evaluation["accuracy"] >= 0.95
     assert np.mean(losses[-20:]) < 0.1 < 2 < losses[0]
 
-    loaded = run_program(2, mode="infer", load_parameters=str(done.out / "parameters.safetensors"), steps={"warmup": 0, "measured": 1})
+    given = {"SLIPWAY_PARAMETERS": str(done.out / "parameters.safetensors")}
+    loaded = run_program(2, mode="infer", variables=given, steps={"warmup": 0, "measured": 1})
     assert loaded.exit_codes == [0, 0], loaded.stderr
     assert loaded.of("eval")[0]["accuracy"] == evaluation["accuracy"]
     assert loaded.of("eval")[0]["loss"] == pytest.approx(evaluation["loss"], rel=1e-5)
@@ -210,7 +211,7 @@ def test_no_more_memory_is_named(run_program: Run) -> None:
         ({"model_parameters": 5}, "lenet has 656080 parameters here and 5 in the cell"),
         ({"global_batch_size": 4096}, "fewer than the global batch of 4096"),
         ({"precision": "fp16"}, "precision fp16 needs a GPU"),
-        ({"load_parameters": "/nowhere"}, "FileNotFoundError"),
+        ({"variables": {"SLIPWAY_PARAMETERS": "/nowhere"}}, "FileNotFoundError"),
         (
             {"data": "jpegs", "model_layers": [{"name": "input", "shape_out": [1, 9, 9]}]},
             "the layer list goes from [1, 9, 9] to [1, 9, 9], the dataset asks for [3, 32, 32] to [3]",

@@ -61,6 +61,18 @@ def test_a_mount_goes_up_and_what_the_cluster_has_does_not(tmp_path: Path) -> No
     assert names(make_bundle(study, tmp_path / "tree").tree) == ["s.yaml", "words.txt"]
 
 
+def test_a_relative_file_of_parameters_goes_up(tmp_path: Path) -> None:
+    (tmp_path / "start.safetensors").write_bytes(b"numbers")
+    study = tmp_path / "s.yaml"
+    study.write_text(
+        "axes: {parameters: [seed, a-run-r1, start.safetensors, /far/x.safetensors]}\nbase: {args: {parameters: y.safetensors}}\n"
+    )
+    assert names(make_bundle(study, tmp_path / "tree").tree) == ["s.yaml", "start.safetensors"]
+    study.write_text("zip: [{parameters: gone.safetensors}]\n")
+    with pytest.raises(ConfigError, match=r"s.yaml:1: zip\[0\].parameters: found 'gone.safetensors', and .* is not there"):
+        make_bundle(study, tmp_path / "tree-2")
+
+
 @pytest.mark.parametrize(
     ("program", "dataset", "words"),
     [

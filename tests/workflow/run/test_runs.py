@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from base.errors import NodeLost
 from base.publish import remove_tree
@@ -478,6 +479,26 @@ def test_a_damaged_dataset_prevents_the_run(world: World) -> None:
     assert record["status"] == "storage"
     assert "local-0" in record["status_reason"]
     assert record["steps_s"]["train"] is None
+    assert world.left() == []
+
+
+@pytest.mark.parametrize("change", ["", "changed", "removed"])
+def test_a_run_starts_from_the_file_of_parameters_that_its_study_was_read_with(world: World, change: str) -> None:
+    run_id = world.cell(2)
+    given = world.path / "start.safetensors"
+    given.write_bytes(b"numbers")
+    file = {"path": str(given), "bytes": 7, "blake3": blake3(b"numbers").hexdigest()}
+    world.cells[-1] |= {"parameters": given.name, "parameters_file": file}
+    world.write()
+    if not change:
+        assert ended(world, run_id)["cell"]["parameters_file"] == file
+        return
+    given.write_bytes(b"another") if change == "changed" else given.unlink()
+    code, log = world.run(run_id)
+    assert code == 15, log
+    record = checked(world, run_id, 1)
+    assert (record["status"], record["steps_s"]["train"]) == ("storage", None)
+    assert f"parameters: the file {given} is " in record["status_reason"]
     assert world.left() == []
 
 

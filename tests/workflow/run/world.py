@@ -89,6 +89,7 @@ class World:
             "backend": "auto",
             "augmentation": "none",
             "dropout": True,
+            "parameters": "seed",
             "reader": "slipway",
             "device": "cpu",
             "threads": "auto",

@@ -6,7 +6,7 @@ The docstring of a message says when it is sent. docs/messages.md is made from t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from base.foreign import text
 from cluster.types import Allocation
@@ -175,8 +175,9 @@ class Reserve(Message, frozen=True, kw_only=True):
 
 
 class Fetch(Message, frozen=True, kw_only=True):
-    """Bring the checkpoint of an earlier attempt here, from which this one resumes."""
+    """Bring a file here that the ranks start from: the checkpoint of an earlier attempt, or the parameters that the cell names."""
 
+    what: Literal["checkpoint", "parameters"]
     source: PathText
     bytes: Count
     blake3: Digest

@@ -228,7 +228,7 @@ class Reserved(Message, frozen=True, kw_only=True):
 
 
 class Fetched(Message, frozen=True, kw_only=True):
-    """The checkpoint of an earlier attempt is here, or is not what its record says."""
+    """The file that was ordered is here, or is not what its record, or the study, says."""
 
     problem: str | None
     storage_bytes: Count

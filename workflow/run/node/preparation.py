@@ -17,7 +17,7 @@ from base.errors import DigestMismatch, SlipwayError
 from cluster.holding import holder_of
 from cluster.types import ForeignUse, GpuFault
 from containers.engines import in_container
-from containers.spec import CHECKPOINT
+from containers.spec import CHECKPOINT, PARAMETERS
 from workflow.run.link import orders, said
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
@@ -29,7 +29,7 @@ from workflow.run.node.node_setup import gpus_to_look_at, image_argv, prepare_no
 from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, stage_argv, stage_child
 from workflow.run.node.startable import is_looked_at, refuse_what_is_missing
 from workflow.run.node.workdir import WorkDirectory
-from workflow.run.storage.checkpoint import fetch_checkpoint
+from workflow.run.storage.checkpoint import fetch_file
 
 logger = logging.getLogger(__name__)
 
@@ -270,9 +270,10 @@ class Preparation:
 
     def _copy_checkpoint(self, order: orders.Fetch, brought: said.StagedCopy | None) -> None:
         source = order.source if brought is None else str(Path(brought.root, Path(order.source).name))
-        arguments = (source, str(self.directory.resume / CHECKPOINT), order.bytes, order.blake3)
+        target = self.directory.resume / (CHECKPOINT if order.what == "checkpoint" else PARAMETERS)
+        arguments = (source, str(target), order.bytes, order.blake3)
         then = partial(self._fetched, order, brought)
-        self._call("checkpoint", fetch_checkpoint, *arguments, timeout_s=order.limit_s, then=then)
+        self._call(order.what, fetch_file, *arguments, timeout_s=order.limit_s, then=then)
 
     def _fetched(self, order: orders.Fetch, brought: said.StagedCopy | None, call: Call) -> None:
         read, sent = (order.bytes, 0) if brought is None else (brought.storage_bytes, brought.peer_bytes)
@@ -287,7 +288,7 @@ class Preparation:
             else:
                 self._copy_alone(order, Path(brought.root).name, error)
             return
-        self.resumed = problem is None
+        self.resumed = problem is None and order.what == "checkpoint"
         self.say(said.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
 
     def _copy_alone(self, order: orders.Fetch, name: str, error: SlipwayError) -> None:

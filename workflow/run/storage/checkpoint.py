@@ -1,4 +1,4 @@
-"""Bring a checkpoint of an earlier attempt from storage to a node: runs in a short-lived child with a time limit."""
+"""Bring a checkpoint or a file of parameters from storage to a node: runs in a short-lived child with a time limit."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from base.untrusted import Unusable, open_file
 READ_BYTES = 4 << 20
 
 
-def fetch_checkpoint(source: str, target: str, num_bytes: int, digest: str) -> None:
-    """Copy the file, hashing it. Raises DigestMismatch when it is not what its record says, StagingError when it is not there or the node
+def fetch_file(source: str, target: str, num_bytes: int, digest: str) -> None:
+    """Copy the file, hashing it. Raises DigestMismatch when it is not what was expected, StagingError when it is not there or the node
     takes it not, StorageError when storage fails. What is not whole is removed."""
     try:
         found = _copy(source, target, num_bytes)
     except FileNotFoundError as error:
-        raise DigestMismatch(f"the checkpoint {source} is not there any more") from error
+        raise DigestMismatch(f"the file {source} is not there any more") from error
     except Unusable as error:
-        raise DigestMismatch(f"the checkpoint {source} is no file any more: {error.strerror}") from error
+        raise DigestMismatch(f"the file {source} is no file any more: {error.strerror}") from error
     except OSError as error:
         with contextlib.suppress(OSError):
             Path(target).unlink()
         if error.filename == target or error.filename is None:
-            raise StagingError(f"the checkpoint {source} cannot be copied to {target}: {error.strerror}") from error
-        raise StorageError(f"the checkpoint {source} cannot be read: {error.strerror}") from error
+            raise StagingError(f"the file {source} cannot be copied to {target}: {error.strerror}") from error
+        raise StorageError(f"the file {source} cannot be read: {error.strerror}") from error
     if found != (num_bytes, digest):
         Path(target).unlink(missing_ok=True)
         raise DigestMismatch(
-            f"the checkpoint {source} is damaged: found {format_size(found[0])} with hash {found[1][:12]}, "
-            f"its record says {format_size(num_bytes)} with {digest[:12]}"
+            f"the file {source} is damaged or was changed: found {format_size(found[0])} with hash {found[1][:12]}, "
+            f"expected {format_size(num_bytes)} with {digest[:12]}"
         )
 
 

@@ -36,7 +36,7 @@ from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.plan_order import node_plan
 from workflow.run.supervisor.preflight import Preflight, is_needed
 from workflow.run.supervisor.provenance import slipway_provenance
-from workflow.run.supervisor.resuming import bring_checkpoint
+from workflow.run.supervisor.resuming import bring_checkpoint, bring_parameters
 from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.staging import Staging
 from workflow.run.supervisor.time_limit import TimeLimit
@@ -146,6 +146,8 @@ class RunningAttempt:
         for warning in self.job.gpu_warnings(self.nodes, run):
             self._warn(warning)
         self.resumed = before = bring_checkpoint(self.scope, self.nodes, self.staging, run, self._warn)
+        if before is None and run.cell.parameters_file is not None:
+            bring_parameters(self.scope, self.nodes, self.staging, run.cell.parameters_file)
         if before is not None and (before.several_programs or before.program_digest != work.framework.digest):
             self._warn(f"attempt {before.attempt}, from which this one goes on, or one before it {OTHER_PROGRAM}")
         self.staging.end()

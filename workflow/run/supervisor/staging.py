@@ -90,7 +90,7 @@ class Staging:
                 self._scope.fail(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
         show_origin("image", [said.image for node in self._nodes.all if (said := node.last(Staged)) is not None and said.image is not None])
 
-    def bring_checkpoint(self, order: orders.Fetch) -> bool:
+    def bring_file(self, order: orders.Fetch) -> bool:
         """Until every node has answered; False where no node has got on for as long as one may take to copy it."""
         transfer = self._transfers["checkpoint"] = Transfer("checkpoint", self._nodes, self._readers)
         self._heard = self._clock()
@@ -104,7 +104,7 @@ class Staging:
         while not self._scope.wait(is_over, 1.0):
             if self._clock() - self._heard > order.limit_s + CHECKPOINT_ANSWER_S:
                 return False
-        show_origin("checkpoint", [node.answer(Fetched) for node in self._nodes.all])
+        show_origin(order.what, [node.answer(Fetched) for node in self._nodes.all])
         return True
 
     def end(self) -> None:
@@ -171,7 +171,7 @@ class Staging:
         return True
 
 
-def show_origin(what: What, brought: Sequence[LoadedImage | Fetched]) -> None:
+def show_origin(what: str, brought: Sequence[LoadedImage | Fetched]) -> None:
     """For people: what the nodes have read from storage, and what they have sent each other."""
     read, sent = sum(one.storage_bytes for one in brought), sum(one.peer_bytes for one in brought)
     if read or sent:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import slipway_reader
 import torch
-from slipway_program.parameters import read_parameters
+from slipway_program.parameters import given_parameters, read_parameters
 from slipway_program.plan import check_fits
 from slipway_program.trainer import dropout_seed
 
@@ -29,8 +28,8 @@ def make_network(cell: Cell, dataset: Any, device: torch.device) -> Network:
     net = Network(layers, cell["seed"])
     if count_parameters(net) != cell["model_parameters"]:
         raise ValueError(f"{cell['model']} has {count_parameters(net)} parameters here and {cell['model_parameters']} in the cell")
-    if cell.get("load_parameters"):
-        net.load_named(read_parameters(Path(cell["load_parameters"]), {name: value.shape for name, value in net.named_state().items()}))
+    if (given := given_parameters()) is not None:
+        net.load_named(read_parameters(given, {name: value.shape for name, value in net.named_state().items()}))
     if cell["strategy"] == "fsdp2":  # goes to the device in parts, whose weights lie in memory one way only
         return net
     return net.to(device, memory_format=memory_format(cell))

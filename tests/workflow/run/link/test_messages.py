@@ -116,7 +116,7 @@ ORDERED: Final[tuple[orders.Order, ...]] = (
     ),
     orders.AllStaged(),
     orders.Reserve(),
-    orders.Fetch(source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, listed=True),
+    orders.Fetch(what="checkpoint", source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, listed=True),
     orders.Forget(),
     orders.Start(ports=((61001,), ()), left_s=-1.0),
     orders.Checkpoint(),

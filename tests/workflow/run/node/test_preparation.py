@@ -86,8 +86,8 @@ class Nodes:
 
     def resume(self, source: Path, listed: bool = True) -> list[said.Fetched]:
         digest = blake3(CONTENT).hexdigest()
-        order = orders.Fetch(source=str(source), bytes=len(CONTENT), blake3=digest, limit_s=60.0, listed=listed)
-        assert self.staging.bring_checkpoint(order)
+        order = orders.Fetch(what="checkpoint", source=str(source), bytes=len(CONTENT), blake3=digest, limit_s=60.0, listed=listed)
+        assert self.staging.bring_file(order)
         return [node.answer(said.Fetched) for node in self.all]
 
     def brought(self) -> list[bytes]:
@@ -162,7 +162,7 @@ def test_a_damaged_checkpoint_is_named_by_every_node_and_an_older_one_is_taken(n
     chunks_path(older).write_bytes(chunks_path(source).read_bytes())
     source.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
     fetched = nodes.resume(source)
-    assert all(one.problem is not None and f"the checkpoint {source} is damaged" in one.problem for one in fetched)
+    assert all(one.problem is not None and f"the file {source} is damaged" in one.problem for one in fetched)
     nodes.tell(orders.Forget())
     fetched = nodes.resume(older)
     assert [one.problem for one in fetched] == [None] * NODES

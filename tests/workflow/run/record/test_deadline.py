@@ -16,7 +16,7 @@ from workflow.run.record.deadline import Budget, Saved, at_deadline, budget_of, 
 from workflow.run.record.events import parse_events
 from workflow.run.record.first_cause import verdict
 from workflow.run.record.outcome import Ending, RankEnd
-from workflow.run.storage.checkpoint import fetch_checkpoint
+from workflow.run.storage.checkpoint import fetch_file
 from workflow.study.cell import Cell, RunLimits
 
 HOUR = 3600.0
@@ -237,16 +237,16 @@ def test_a_checkpoint_is_brought_whole_or_not_at_all(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(b"numbers")
     good = blake3(b"numbers").hexdigest()
-    fetch_checkpoint(str(source), str(target), 7, good)
+    fetch_file(str(source), str(target), 7, good)
     assert target.read_bytes() == b"numbers"
     for num_bytes, digest in ((8, good), (7, HASH)):
-        with pytest.raises(DigestMismatch, match="is damaged: found 7 B with hash"):
-            fetch_checkpoint(str(source), str(target), num_bytes, digest)
+        with pytest.raises(DigestMismatch, match="is damaged or was changed: found 7 B with hash"):
+            fetch_file(str(source), str(target), num_bytes, digest)
         assert not target.exists()
     with pytest.raises(DigestMismatch, match="is not there any more"):
-        fetch_checkpoint(str(tmp_path / "nothing"), str(target), 7, good)
+        fetch_file(str(tmp_path / "nothing"), str(target), 7, good)
     with pytest.raises(StagingError, match="cannot be copied to"):
-        fetch_checkpoint(str(source), str(tmp_path), 7, good)
+        fetch_file(str(source), str(tmp_path), 7, good)
 
 
 def test_an_ending_by_our_own_clock_has_time_to_push() -> None:

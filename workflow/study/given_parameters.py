@@ -1,0 +1,63 @@
+"""Find the parameters that cells start from: a file that the study names, or what a run of this or another study has trained."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from base.apart import call_apart
+from base.errors import ConfigError
+from base.jsonfile import read_json
+from base.userpath import absolute_path
+from containers.spec import PARAMETERS
+from workflow.study.cell import ParametersFile
+from workflow.study.paths import attempts_dir, record_path, results_dir
+
+HASH_S: Final = 600.0
+"""For reading a file of parameters once, from slow storage."""
+BLOCK: Final = 4 << 20
+
+
+def find_parameters(text: str, folder: Path, storage: Path, study: str) -> ParametersFile:
+    """Return the file that `text` names, with its size and its digest now. `text`: a path that ends with .safetensors, relative to
+    `folder`, or a run, as RUN of `study` or STUDY/RUN. Raises ConfigError where there is none, StorageError where storage is silent."""
+    if text.endswith(Path(PARAMETERS).suffix):
+        try:
+            found: ParametersFile = call_apart(text, _described, str(absolute_path(text, folder)), timeout_s=HASH_S)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return found
+    other, _, run = text.rpartition("/")
+    if not run or "/" in other or {other, run} & {".", ".."}:
+        raise ConfigError(f"found {text!r}; valid: seed, a file that ends with .safetensors, or a run, as RUN or STUDY/RUN")
+    of_run: ParametersFile = call_apart(text, _of_run, str(results_dir(storage, other or study)), run, timeout_s=HASH_S)
+    return of_run
+
+
+def _of_run(results: str, run: str) -> ParametersFile:
+    record = record_path(Path(results), run)
+    if not record.is_file():
+        raise ConfigError(
+            f"found {run!r}, and {record} is not there: a run that others start from must have its result before they are planned"
+        )
+    found: Any = read_json(record, ConfigError)
+    attempt = found.get("attempt") if isinstance(found, dict) else None
+    path = attempts_dir(Path(results), run) / str(attempt) / PARAMETERS
+    if not path.is_file():
+        raise ConfigError(f"found {run!r}, which has no {path}: it has not trained well, or with save_parameters: false")
+    return _described(str(path))
+
+
+def _described(path: str) -> ParametersFile:
+    from blake3 import blake3
+
+    hashed, size = blake3(), 0
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as file:
+            while block := file.read(BLOCK):
+                hashed.update(block)
+                size += len(block)
+    except OSError as error:
+        raise ConfigError(f"found {path}, which cannot be read: {error.strerror}") from error
+    return {"path": path, "bytes": size, "blake3": hashed.hexdigest()}
