@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from workflow.commands.main import main
+from workflow.commands.main import run
 from workflow.remote.relaying import Relay
 from workflow.remote.typed import sort_session, sort_typed
 from workflow.study.brought import are_versions, place_of
@@ -103,6 +103,5 @@ def test_the_dashes_before_a_command_arrive(monkeypatch: pytest.MonkeyPatch) -> 
         return 0
 
     monkeypatch.setattr("workflow.commands.remote.main", taken)
-    with pytest.raises(SystemExit):
-        main(["remote", "gate", "session", "run", "--gpus", "1", "--", "python", "-m", "x", "--slipway", "y"])
+    assert run(["remote", "gate", "session", "run", "--gpus", "1", "--", "python", "-m", "x", "--slipway", "y"]) == 0
     assert found == ["gate", "session", ["run", "--gpus", "1", "--", "python", "-m", "x", "--slipway", "y"]]
