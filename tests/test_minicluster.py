@@ -14,7 +14,7 @@ from tests.minicluster.spec import ClusterError
 def test_a_scheduler_that_is_not_here_is_named_with_what_builds_it(scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPWAY_TEST_RUNTIMES", str(tmp_path))
     monkeypatch.delenv(BUILT[scheduler][2], raising=False)
-    with pytest.raises(ClusterError, match="is not here: tests/runtimes/build-"):
+    with pytest.raises(ClusterError, match="is not here, and no package registry has it: tests/runtimes/build-"):
         check_built(scheduler)
 
 

@@ -83,7 +83,7 @@ def check_built(scheduler: str) -> None:
     place = runtimes.openpbs() if scheduler == "pbs" else runtimes.openlava()
     absent = next((program for program in programs if not os.access(place / program, os.X_OK)), None)
     if absent is not None and variable not in os.environ:
-        raise ClusterError(f"{title} is not here: tests/runtimes/build-{name}.sh")
+        raise ClusterError(f"{title} is not here, and no package registry has it: tests/runtimes/build-{name}.sh")
     own = next((own for own in OWN_PLACES if place.resolve().is_relative_to(own)), None)
     valid = f"valid: the absolute path of a directory that tests/runtimes/build-{name}.sh has made, outside of {', '.join(OWN_PLACES)}"
     if not place.is_absolute() or own is not None:
