@@ -111,10 +111,10 @@ def _dataset_json(plan: StudyPlan, needs: DatasetRequirements) -> dict[str, Any]
 
 
 def _seconds_to_read(plan: StudyPlan, needs: DatasetRequirements) -> float | None:
-    """How long network storage needs to give the dataset once, where the site says how fast it may be read."""
+    """How long staging takes, where the site says how fast storage may be read, or earlier runs tell how fast it was."""
     limit = plan.study.site.storage_limit
-    rate = limit.bytes_per_s if limit else None
-    return None if rate is None or needs.bytes is None else needs.bytes / rate
+    rates = [rate for rate in (limit.bytes_per_s if limit else None, plan.staged_per_s) if rate is not None]
+    return needs.bytes / min(rates) if rates and needs.bytes is not None else None
 
 
 def _print(plan: StudyPlan) -> None:
@@ -203,7 +203,7 @@ def _dataset_row(plan: StudyPlan, needs: DatasetRequirements) -> Sequence[object
     if staged and there:
         staged += f" ({there} {'has' if there == 1 else 'have'} it)"
     if staged and seconds is not None and seconds >= LEAST_SAID_S:
-        staged += f", {format_duration(seconds)} from storage"
+        staged += f", about {format_duration(seconds)} from storage"
     size = needs.bytes_are if needs.bytes is None else f"{format_size(needs.bytes)}, {needs.bytes_are}"
     return needs.name, needs.samples, size, staged
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Final
 
 from base.command import run as run_command
@@ -59,6 +60,8 @@ class StudyPlan:
     datasets: tuple[DatasetRequirements, ...]
     series: tuple[Series, ...]
     notes: tuple[str, ...]
+    staged_per_s: float | None
+    """Bytes per second that a node got of a dataset in earlier runs; None where none of them tells it."""
 
     @property
     def gpu_hours(self) -> float:
@@ -110,6 +113,7 @@ def plan_study(study: Study) -> StudyPlan:
         cells=tuple(cells),
         datasets=tuple(datasets.values()),
         series=series,
+        staged_per_s=median(rates) if (rates := [past.staged_per_s for past in pasts if past.staged_per_s is not None]) else None,
         notes=(
             *study.notes,
             *_cache_notes(study.site),

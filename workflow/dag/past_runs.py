@@ -19,6 +19,8 @@ from workflow.study.resolved import read_resolved
 MAX_PER_CELL: Final = 5
 MAX_RECORDS: Final = 2000
 """A plan waits for them."""
+LEAST_STAGED: Final = 64 << 20
+"""Bytes; the time of fewer is that of starting, not of copying."""
 ALIKE: Final = ("framework", "mode", "model", "dataset_spec", "precision", "layout")
 """Runs whose cells agree in these, and which computed on the same kind of device, take times that follow from one another."""
 
@@ -31,6 +33,8 @@ class Past:
     device: str
     run_s: float
     training_s: float
+    staged_per_s: float | None = None
+    """Bytes per second that each of its nodes got of the dataset; None where too little was copied to tell."""
 
 
 def past_runs(storage: Path, cells: Collection[Cell]) -> list[Past]:
@@ -68,7 +72,9 @@ def _past(results: Path, run_id: str, cell: Cell) -> Past | None:
         return None
     if record["status"] != "ok" or record["resumed_attempt"] is not None or record["training_s"] is None:
         return None
-    return Past(cell=cell, device=record["device"], run_s=record["run_s"], training_s=record["training_s"])
+    copied, stage_s = (record["copied_bytes"] or 0) / cell.nodes, record["stage_s"] or 0.0
+    rate = copied / stage_s if copied >= LEAST_STAGED and stage_s > 0 else None
+    return Past(cell=cell, device=record["device"], run_s=record["run_s"], training_s=record["training_s"], staged_per_s=rate)
 
 
 def alike(cell: Cell) -> dict[str, Any]:
