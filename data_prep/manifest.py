@@ -6,6 +6,7 @@ digest anywhere. Reading checks everything: a manifest on shared storage may hav
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,8 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything of `manifest.json`. `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel."""
+    """Everything of `manifest.json`. `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel. `mean_image`:
+    the mean of each pixel of train, as base64 of little-endian float32 in the order height, width, channels; None: it was not asked for."""
 
     name: Name
     encoding: str  # raw | jpeg
@@ -84,6 +86,7 @@ class Manifest:
     rejected: tuple[Mapping[str, str], ...]  # the first by name: {"name", "reason"}
     rejected_count: Count
     left_out_classes: tuple[str, ...]
+    mean_image: str | None = None
     schema: str = SCHEMA
     format: str = FORMAT
     value: str = "caffe-datum"
@@ -97,6 +100,10 @@ class Manifest:
         require(self.size is None or (len(self.size) == 2 and min(self.size) > 0), f"size is {self.size}")
         require(self.size is not None or self.encoding == "jpeg", "raw images without a size")
         require(len(self.mean) == len(self.std) == self.channels, "mean and std need one number per channel")
+        if self.mean_image is not None:
+            height, width = self.size or (0, 0)
+            num_bytes = 4 * height * width * self.channels
+            require(len(base64.b64decode(self.mean_image, validate=True)) == num_bytes > 0, "mean_image does not fit size and channels")
         names = [shard.name for shard in self.shards]
         require(len(set(names)) == len(names), "two shards have the same name")
         require(self.bytes == sum(shard.bytes for shard in self.shards), "bytes is not the sum over the shards")
@@ -118,6 +125,8 @@ class Manifest:
         plain = dict(vars(self))
         plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
         plain["shards"] = [vars(shard) for shard in self.shards]
+        if self.mean_image is None:
+            del plain["mean_image"]  # manifests without one have the digest that they always had
         return plain
 
 

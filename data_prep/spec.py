@@ -158,6 +158,7 @@ class DatasetSpec(BaseModel):
     max_rejected_ratio: Annotated[float, Field(ge=0, le=1, strict=True)] | None = Field(
         default=None, description="refuse the dataset when a larger part than this is rejected"
     )
+    mean_image: StrictBool = Field(default=False, description="also a mean of each pixel of train in the manifest; images of one size only")
     samples: StrictInt | None = Field(default=None, ge=1, le=10**9, description="synthetic only: how many images (1024)")
     classes: StrictInt | None = Field(default=None, ge=1, le=10**6, description="synthetic only: how many classes (10)")
     seed: StrictInt | None = Field(default=None, ge=0, lt=2**63, description="synthetic only (0)")
@@ -206,6 +207,8 @@ class DatasetSpec(BaseModel):
         self._fill("layout", "caffe" if caffe and self.encoding is None else "hwc")
         if self.source == "synthetic":
             self._fill("size", (32, 32))
+        if self.mean_image and self.known_size is None and self.source not in OF_ONE_SIZE:
+            raise ValueError("mean_image: true needs images of one size; give size")
         return self
 
     def _fill(self, key: str, value: Any) -> None:
@@ -323,9 +326,10 @@ class DatasetSpec(BaseModel):
         return self.model_copy(update={"path": self.path and change(self.path), "splits": splits})
 
     def to_json(self) -> dict[str, Any]:
-        """All keys that mean something, JSON-able; `DatasetSpec.model_validate` takes it back."""
+        """All keys that mean something, JSON-able; `DatasetSpec.model_validate` takes it back. `mean_image` is absent where it is false, as
+        in specifications from before it, by which datasets that are built are found."""
         if self.has_images:
-            return self.model_dump(mode="json", exclude={*sequence_keys.ALL})
+            return self.model_dump(mode="json", exclude={*sequence_keys.ALL, *(() if self.mean_image else ("mean_image",))})
         return self.model_dump(mode="json", include={*OTHER_KEYS[self.source]})
 
 

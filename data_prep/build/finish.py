@@ -14,7 +14,7 @@ from data_prep.build.publishing import clear, finished, publish_built
 from data_prep.build.receipt import Receipt, shard_path
 from data_prep.build.rejections import Rejections
 from data_prep.build.shard import build_shard, differing_sizes
-from data_prep.build.statistics import mean_and_std
+from data_prep.build.statistics import mean_and_std, mean_image
 from data_prep.manifest import Manifest, Progress, Shard, Split, to_bytes
 from data_prep.spec import TRAIN
 
@@ -59,17 +59,22 @@ def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[i
     conversion = plan.conversion
     of_train = [receipt.pixel_sums for receipt, planned in zip(receipts, plan.shards, strict=True) if planned.split == TRAIN]
     mean, std = mean_and_std(of_train, conversion.channels)
+    size = _size(plan, [receipts[index] for index in kept])
+    has_image = bool(plan.spec.get("mean_image"))
+    if has_image and size is None:
+        raise DatasetError(f"{plan.name}: mean_image: true needs images of one size, and these differ; give size")
     manifest = Manifest(
         name=plan.name,
         encoding=conversion.encoding,
         layout=conversion.layout,
         channels=conversion.channels,
-        size=_size(plan, [receipts[index] for index in kept]),
+        size=size,
         resize=conversion.resize,
         classes=plan.classes,
         splits=splits,
         mean=mean,
         std=std,
+        mean_image=mean_image(of_train, (*size, conversion.channels)) if has_image and size is not None else None,
         samples=sum(shard.samples for shard in shards),
         bytes=sum(shard.bytes for shard in shards),
         shards=shards,

@@ -24,6 +24,7 @@ from data_prep.manifest import DATA_NAME, Progress
 from data_prep.reader.datum import encode
 from data_prep.sources.types import BadSample, Reader
 from data_prep.space import limit_address_space
+from data_prep.spec import TRAIN
 
 _REPORT_EVERY = 64
 _STRICT_SHOWN = 5
@@ -73,7 +74,8 @@ class _Shard:
         self.planned = plan.shards[index]
         self.samples = 0
         self.class_counts = [0] * len(plan.classes)
-        self.counter = PixelCounter(plan.conversion.channels)
+        with_image = bool(plan.spec.get("mean_image")) and self.planned.split == TRAIN
+        self.counter = PixelCounter(plan.conversion.channels, with_image=with_image)
         self.rejections = Rejections()
         self.size: tuple[int, int] | None = None
         self.sizes_differ = False

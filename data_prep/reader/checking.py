@@ -23,6 +23,11 @@ def check_manifest(manifest: Any) -> Dict[str, Any]:
     _need("size" in manifest and (size is None or (_all(size, _is_count) and len(size) == 2 and min(size) > 0)), "size")
     for key in ("mean", "std"):
         _need(_all(manifest.get(key), _is_number) and len(manifest[key]) == channels, key)
+    image = manifest.get("mean_image")
+    _need(
+        image is None or (isinstance(image, str) and size is not None and len(image) == _base64_length(4 * channels * size[0] * size[1])),
+        "mean_image",
+    )
     _need(_is_count(manifest.get("bytes")) and _is_count(manifest.get("samples")), "bytes or samples")
     _need(_all(manifest.get("shards"), _is_shard), "shards")
     splits = manifest.get("splits")
@@ -54,6 +59,10 @@ def _need(holds: bool, what: str) -> None:
 
 def _all(values: Any, holds: Any) -> bool:
     return isinstance(values, list) and all(holds(value) for value in values)
+
+
+def _base64_length(num_bytes: int) -> int:
+    return (num_bytes + 2) // 3 * 4
 
 
 def _is_count(value: Any) -> bool:

@@ -1,5 +1,6 @@
 """A staged dataset as a training program sees it: splits of samples that are read by number."""
 
+import base64
 import json
 import os
 from bisect import bisect_right
@@ -28,6 +29,14 @@ class Dataset:
         self.size: Optional[Tuple[int, int]] = tuple(manifest["size"]) if manifest["size"] else None
         self.mean = np.array(manifest["mean"], np.float64)
         self.std = np.array(manifest["std"], np.float64)
+
+    @property
+    def mean_image(self) -> Optional[np.ndarray]:
+        """The mean of each pixel of train, float32 (height, width, channels); None where the dataset was built without it."""
+        text = self.manifest.get("mean_image")
+        if text is None or self.size is None:
+            return None
+        return np.frombuffer(base64.b64decode(text), "<f4").reshape(self.size + (self.channels,))
 
     @property
     def shapes(self) -> Tuple[List[int], List[int]]:

@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from base.errors import DatasetError
+from base.errors import ConfigError, DatasetError
 from data_prep.build.dataset import build_dir_of
 from data_prep.build.dataset_file import read_dataset_file
 from data_prep.build.finish import finish_dataset
@@ -26,7 +27,7 @@ from data_prep.build.plan_file import read_plan
 from data_prep.build.receipt import shard_path
 from data_prep.build.shard import build_shard
 from data_prep.build.writer import ShardWriter
-from data_prep.manifest import verify_dataset
+from data_prep.manifest import to_bytes, verify_dataset
 from data_prep.reader import open_dataset
 from data_prep.spec import parse_spec, spec12
 from tests.data_prep.build.corpus import (
@@ -330,6 +331,29 @@ def test_the_reader_delivers_what_was_measured(tmp_path: Path, values: dict[str,
     assert all(np.array_equal(image, other) for image, (other, _) in zip(images, expected, strict=True))
     flat = images.reshape(-1, manifest.channels).astype(int)
     assert manifest.mean == tuple(column.sum() / len(flat) for column in flat.T)
+
+
+@pytest.mark.parametrize(
+    "values", [{"size": [8, 6]}, {"size": [8, 6], "layout": "caffe"}, {"size": [8, 6], "encoding": "jpeg", "channels": "grey"}]
+)
+def test_the_mean_image_is_that_of_train(tmp_path: Path, values: dict[str, Any]) -> None:
+    root = class_folders(tmp_path / "p", {"a": 9, "b": 8}, size=16)
+    spec = folder(root, shards=5, splits={"test": 0.3}, mean_image=True, **values)
+    place, manifest = build(tmp_path, spec)
+    assert to_bytes(manifest) == (place / "manifest.json").read_bytes()
+    dataset = open_dataset(place)
+    images, _ = dataset.split("train").read_many(range(len(dataset.split("train"))))
+    assert dataset.mean_image.shape == (8, 6, manifest.channels)
+    assert np.array_equal(dataset.mean_image, (images.sum(axis=0, dtype=np.int64) / len(images)).astype(np.float32))
+    assert dataset.mean_image.mean(axis=(0, 1), dtype=np.float64) == pytest.approx(manifest.mean, rel=1e-6)
+    plain, other = build(tmp_path / "plain", {**spec, "mean_image": False})
+    assert (open_dataset(plain).mean_image, other) == (None, replace(manifest, mean_image=None))
+
+
+def test_a_mean_image_needs_one_size(tmp_path: Path) -> None:
+    root = class_folders(tmp_path / "p", {"a": 3})
+    with pytest.raises(ConfigError, match="mean_image: true needs images of one size"):
+        build(tmp_path, folder(root, mean_image=True))
 
 
 def test_what_is_right_but_older_than_what_it_comes_from_is_touched(tmp_path: Path) -> None:
