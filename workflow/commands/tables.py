@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from base.errors import ConfigError, RecordError
-from base.names import choices, closest
+from base.names import choices
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.watching import show
 from workflow.commands.watching.progress import waiting
@@ -57,14 +57,16 @@ def main(study: Path, site: str | None, places: Sequence[Path], wanted: Wanted) 
 
 
 def _named(places: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
-    """(the name of a table, what stands behind it), where the first word is one, and no file or directory here. Raises ConfigError for one
-    that is mistyped."""
+    """Return the name of a table and the places behind it, or None and all places. A file or directory of that name comes first. Raises
+    ConfigError for a word that is neither, and no path."""
     if not places or places[0].exists():
         return None, places
     word = str(places[0])
-    if word not in TABLE_NAMES and closest(word, TABLE_NAMES):
+    if word in TABLE_NAMES:
+        return word, places[1:]
+    if word == places[0].name and not places[0].suffix:
         raise ConfigError(f"{word!r} is no table, and no file or directory here; {choices(word, TABLE_NAMES)}")
-    return (word, places[1:]) if word in TABLE_NAMES else (None, places)
+    return None, places
 
 
 def _show_facts(places: Sequence[Path], wanted: Wanted) -> None:

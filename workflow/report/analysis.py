@@ -136,14 +136,14 @@ class Analysis:
 
     @cached_property
     def reasons(self) -> dict[str, str]:
-        """Mark -> what a table says of it beside the mark's own sentence: by how much, in how many runs."""
+        """Mark -> the sentences that a table adds to the mark's own: by how much, in how many runs."""
         found = {"drift": self._early_words(), "busy": self._busy_words(), "assumed": self._assumed_words(), MARK: self.other_networks}
         return {mark: words for mark, words in found.items() if words}
 
     def _assumed_words(self) -> str:
         """Return from which keys of the study the counts are."""
         found = self.frame.filter(MEASURED & RUN_MARKS["assumed"])["assumed"].explode()
-        return ", ".join(words for name, words in ASSUMED.items() if name in found)
+        return ". ".join(words for name, words in ASSUMED.items() if name in found)
 
     def _early_words(self) -> str:
         rows = self.frame.filter(MEASURED)
@@ -152,8 +152,8 @@ class Analysis:
             return ""
         most = 100 * (float(marked.max()) - 1)  # type: ignore[arg-type]
         return (
-            f"so in {len(marked)} of {len(rows)} runs, by up to {most:.2g} %: batches were read ahead before the window, or steps were in "
-            "flight that the device had not computed"
+            f"In {len(marked)} of {len(rows)} runs the first steps were short, by up to {most:.2g} %: batches were read ahead before the "
+            "window, or steps were in flight that the device had not computed"
         )
 
     def _busy_words(self) -> str:
@@ -162,13 +162,13 @@ class Analysis:
         if marked.is_empty():
             return ""
         crowded = marked.filter(pl.col("busy_cores").is_not_null()).sort("busy_cores", descending=True)
-        words = []
+        sentences = []
         if not crowded.is_empty():
             cores, of = crowded.select("busy_cores", "busy_of_cores").row(0)
-            words.append(f"others used up to {cores:.2g} of {of} core{'s' * (of > 1)} in the window of {len(crowded)} of {len(rows)} runs")
+            sentences.append(f"Other programs used up to {cores:.2g} of {counted(of, 'core')} in {len(crowded)} of {len(rows)} runs")
         if rest := len(marked) - len(crowded):
-            words.append(f"{rest} of {len(rows)} runs had other reasons")
-        return f"{'; '.join(words)}; the runs' warnings name who and why"
+            sentences.append(f"A virtual machine's host, memory, swap space, heat or a GPU was the cause in {rest} of {len(rows)} runs")
+        return ". ".join((*sentences, "The warnings of these runs name the cause"))
 
     @cached_property
     def units(self) -> tuple[str, ...]:

@@ -31,12 +31,12 @@ MARKS: Final[dict[str, str]] = {
     "lines were not written as it went; how long it was, and so the rate, is the program's word",
     "staggered": "the ranks did not measure at the same time: for a part of a rank's window others had not begun theirs, or had ended, so "
     "that the rate is not what they do together",
-    "oversubscribed": "oversubscribed: nodes, processes or threads of a run shared cores, or had fewer of them than the scheduler granted",
+    "oversubscribed": "nodes, processes or threads of a run shared cores, or had fewer cores than the scheduler granted",
     "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
     "busy": "a machine did something else while it measured",
-    "unwatched": "on at least one node what others did while it measured could not be seen, so whether it was busy with something else "
-    "is not known there",
-    "partial": "not every run of this cell was measured, or ended well where there are wall times only; the failures table says why",
+    "unwatched": "on at least one node nobody could see what other programs did while it measured, so it is not known whether that node "
+    "was busy with something else",
+    "partial": "at least one run of this cell gave no number; the table `failures` lists these runs and says why",
     "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves; or the "
     f"rate of the window is more than {EARLY_RATE * 100 - 100:.0f} % above that of its last half, since its first steps were short",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
@@ -48,33 +48,35 @@ MARKS: Final[dict[str, str]] = {
     "input": f"{_APART}: batches did not come evenly",
     "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
     "gaps": f"{_APART}: time passed between the steps, in evaluation or checkpoints, or steps overlapped, or a clock is wrong",
-    "uneven": f"{_APART}; the record is of a version that did not tell why",
+    "uneven": f"{_APART}; the record is of a version that did not record the cause",
     "output": "steps were read from what the program printed: a step ended when its line came",
-    "untimed": "the program tells of no steps: there are wall times of its runs only, and no rate or speed-up is made of them",
-    "means": "a line of the program's output told of several steps, or several lines came at once: times of steps are means over so "
-    "many, and say nothing of a single one",
+    "untimed": "the program reports no steps: only the wall times of its runs are known, and no rate or speed-up is made of them",
+    "means": "a line of the program's output reported several steps, or several lines came at once: the times of steps are means over "
+    "several steps, and say nothing about a single one",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, which the report lists",
     "replicas": "the ranks of a run have not trained one network together: they ended with different parameters, which in data parallelism "
     "are the same on all, or a rank whose output nobody read ran longer than rank 0; the run's warnings name them",
     "network": "the preflight found a slow node or link; the run's warnings name it",
     "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
-    "superlinear": f"superlinear: efficiency above {SUPERLINEAR * 100:.0f} %, by its interval; look for a baseline that was slowed down",
-    "rising": f"each process is faster than with fewer processes, by more than {RISING * 100 - 100:.0f} %, by its interval",
-    "hardware": "different hardware in what is compared",
-    "software": "different versions of framework, CUDA, cuDNN, NCCL or driver in what is compared",
-    "image": "different container images in what is compared",
-    "program": "different files in the folder of the program in what is compared",
-    "losses": "not the same network as in the cell that differs only in its framework: the losses of the first five steps are others, so "
-    "that the rates of these frameworks must not be compared",
-    "dropout": "the network has dropout, for which each framework draws its own numbers: that it is the same network as in the cell that "
-    "differs only in its framework is not shown by its losses (`dropout: false` shows it)",
-    "threads": "different numbers of CPU threads per process in what is compared",
-    "dataset": "different datasets, by their digests, in what is compared",
-    "settings": "different settings of TF32, cuDNN's benchmark or determinism in what is compared",
-    "commit": "different commits of Slipway in what is compared",
-    "impossible": "a model FLOP utilisation above 100 %, which no GPU reaches: the FLOP or the precision that its program tells is wrong, "
-    "or its rate is",
+    "superlinear": f"the efficiency is above {SUPERLINEAR * 100:.0f} %, even at the lower end of its interval; look for a baseline "
+    "that was slowed down",
+    "rising": f"each process is faster than with fewer processes by more than {RISING * 100 - 100:.0f} %, even at the lower end of the "
+    "interval",
+    "hardware": "the compared runs had different hardware",
+    "software": "the compared runs had different versions of framework, CUDA, cuDNN, NCCL or driver",
+    "image": "the compared runs had different container images, or some had none",
+    "program": "the compared runs had different files in the folder of the program",
+    "losses": "this is not the same network as in the cell that differs only in its framework: the losses of the first five steps differ, "
+    "so the rates of these frameworks must not be compared",
+    "dropout": "the network has dropout, for which each framework draws its own random numbers, so its losses do not show whether it is "
+    "the same network as in the cell that differs only in its framework (`dropout: false` shows it)",
+    "threads": "the compared runs had different numbers of CPU threads per process",
+    "dataset": "the compared runs had different datasets, by their digests",
+    "settings": "the compared runs had different settings of TF32, cuDNN's benchmark or determinism",
+    "commit": "the compared runs were made by different commits of Slipway",
+    "impossible": "the model FLOP utilisation is above 100 %, which no GPU reaches: the FLOP or the precision that its program reports is "
+    "wrong, or its rate is",
     "changed": "a run came from a checkout with changes that are in no commit",
     "batch": "the batch differs from the baseline's, per process and in all",
     "lengths": "sequences lie in buckets, and the global batch differs from the baseline's: of each bucket another part fills no batch and "
@@ -82,7 +84,10 @@ MARKS: Final[dict[str, str]] = {
     "baseline": "the baseline of this comparison carries marks that this cell does not: see its row",
 }
 
-ASSUMED: Final = {"samples": "the samples of a step are those of `batch_size`", "steps": "the steps of a line of output are `every`"}
+ASSUMED: Final = {
+    "samples": "The samples of a step are those of `batch_size`",
+    "steps": "The steps of a line of output are those of `every`",
+}
 """What is assumed -> from which key of the study, for the footnote of the mark."""
 
 MEASURING: Final = (

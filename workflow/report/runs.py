@@ -23,6 +23,7 @@ from workflow.report.groups import RunKey
 from workflow.report.labels import series_words
 from workflow.report.leads import cell_place, links
 from workflow.report.lint import MARKS, RUN_MARKS, marks_as_columns
+from workflow.report.table import explained
 from workflow.run.record.columns import UNREADABLE
 
 MOST_DRAWN: Final = 500
@@ -181,8 +182,7 @@ def _folded(rows: Sequence[str]) -> str:
 
 
 def _legend(met: set[str], reasons: Mapping[str, str]) -> str:
-    said = {mark: ": ".join(filter(None, [words.removeprefix(f"{mark}: "), reasons.get(mark)])) for mark, words in MARKS.items()}
     notes = [
-        f'<li><a href="#mark-{mark}">{mark}</a>: {html.escape(sentence)}</li>' for mark, sentence in said.items() if f"mark-{mark}" in met
+        f'<li><a href="#mark-{mark}">{mark}</a>: {html.escape(explained(mark, reasons))}</li>' for mark in MARKS if f"mark-{mark}" in met
     ]
     return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""

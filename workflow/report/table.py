@@ -63,7 +63,7 @@ class Table:
 
     def footnotes(self) -> list[tuple[str, str]]:
         """(letter, sentence) of the marks in this table, in the order of MARKS, so that the same table has the same letters."""
-        return [(letter, ": ".join((MARKS[mark], *filter(None, [self.reasons.get(mark)])))) for mark, letter in self.letters().items()]
+        return [(letter, explained(mark, self.reasons)) for mark, letter in self.letters().items()]
 
     def letters(self) -> dict[str, str]:
         """Mark -> its letter in this table."""
@@ -73,6 +73,11 @@ class Table:
     def _letters(self) -> dict[str, str]:
         used = set().union(*{value.marks for row in self.rows for value in row if value.marks})
         return dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False))
+
+
+def explained(mark: str, reasons: Mapping[str, str]) -> str:
+    """Return the sentence of a mark, and after it what is said of it in this study."""
+    return ". ".join(filter(None, (MARKS[mark], reasons.get(mark))))
 
 
 def text(value: object, *, marks: Iterable[str] = (), muted: bool = False) -> Value:

@@ -14,6 +14,7 @@ import pytest
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
 from workflow.commands import main
+from workflow.report.files import TABLE_NAMES
 from workflow.study.publishing import publish_resolved
 from workflow.study.resolved import read_resolved
 
@@ -200,3 +201,12 @@ def test_facts_of_frameworks_need_no_study(house: House) -> None:
     assert "tells of all frameworks, and of no study; found results" in house.capsys.readouterr().err
     assert main.run(["tables", "framework-fact"]) == 10
     assert "'framework-fact' is no table, and no file or directory here; valid: budget" in house.capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["speedupp", "qqqq"])
+def test_an_unknown_name_of_a_table_lists_the_tables(house: House, word: str) -> None:
+    """Whether it resembles a name or not; a path is still a path."""
+    assert main.run(["tables", word]) == 10
+    assert f"{word!r} is no table, and no file or directory here; valid: {', '.join(sorted(TABLE_NAMES))}" in house.capsys.readouterr().err
+    assert main.run(["tables", f"results/{word}"]) == 19
+    assert f"results/{word} is not a directory" in house.capsys.readouterr().err

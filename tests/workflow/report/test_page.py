@@ -345,5 +345,5 @@ def test_the_page_says_by_how_much_machines_were_busy(tmp_path: Path) -> None:
     records = [make_record(make_cell(), repeat, busy=["local-0: others used 1.2 of 2 cores while it measured"]) for repeat in (1, 2, 3)]
     records[0]["nodes"][0]["load"] = load
     text = page(collected(tmp_path / "digits", records), {})
-    said = "a machine did something else while it measured: others used up to 1.2 of 2 cores in the window of 1 of 3 runs"
+    said = "a machine did something else while it measured. Other programs used up to 1.2 of 2 cores in 1 of 3 runs"
     assert text.count(said) >= 2, "at the table of the speed-up, and in the legend of the runs"

@@ -212,15 +212,15 @@ class Watch:
     def _ended(self, run: Run, seen: _Seen, state: str, reason: str | None, log: str | None) -> Ended:
         seen.active, seen.ended = None, state
         seconds = self.clock() - seen.begun
-        if state != "prevented":
+        if state == "done":  # what a failed run took says nothing about the others
             self._took.setdefault(run.cell.cell_id, []).append(seconds)
         return Ended(words=self._words(run), state=state, seconds=seconds, reason=reason, log=log)
 
     # -- what is to come
 
     def _left_s(self) -> float | None:
-        """By what a run's own line says, else by what the same cells took, else by all that ended; None before one has. Never less than
-        what the line of a run says."""
+        """Return the seconds until all runs have ended: of each run by its own line, else by the runs of its cell that ended well, else by
+        all that ended well; None before one has. Never less than what the line of a run says."""
         took = [seconds for found in self._took.values() for seconds in found]
         if not took:
             return None

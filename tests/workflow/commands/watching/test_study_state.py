@@ -507,6 +507,17 @@ def test_jobs_that_were_cancelled_are_counted_and_those_left_are_named(house: Ho
     assert cancelled_words(slurm_jobs, (), None) == ""
 
 
+def test_no_time_is_estimated_from_a_run_that_failed(house: House) -> None:
+    study, clock, _, watch = watched(house)
+    names = [run.run_id for run in study.runs]
+    for name, end, took_s, left_s in ((names[0], "error", 2, None), (names[1], "ok", 18, 108.0)):
+        write_log(study, name, f"10:00:00 run INFO {name}: attempt 1 on n1\n")
+        watch.look()
+        clock.now += took_s
+        house.record(name, end)
+        assert watch.look().left_s == left_s
+
+
 def test_the_time_left_is_never_less_than_a_runs_own_line_says(house: House) -> None:
     study, clock, _, watch = watched(house)
     names = [run.run_id for run in study.runs]
