@@ -81,13 +81,7 @@ class HostClock:
         self.last = now
 
     def drain(self) -> None:
-        """Wait until all steps that the program has done have ended: the last one lasts until then."""
-        synchronize()
-        if self.finished:
-            now = time.monotonic()
-            _, number, seconds, input_s, counts, value = self.finished[-1]
-            self.finished[-1] = (now, number, seconds + now - self.last, input_s, counts, value)
-            self.last = now
+        """Wait until all steps that the program has done have ended."""
 
 
 class LateClock(HostClock):
@@ -98,21 +92,16 @@ class LateClock(HostClock):
         self.waiting: Optional[Tuple[int, Optional[float], Counts, Any]] = None
 
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
-        self.end_waiting()
+        self.drain()
         if loss is None:
             HostClock.end(self, number, input_s, counts, None)
         else:
             self.waiting = (number, input_s, counts, loss)
 
-    def end_waiting(self) -> None:
-        """The step that was handed over last has ended when its loss can be read."""
+    def drain(self) -> None:
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             HostClock.end(self, *waiting)
-
-    def drain(self) -> None:
-        self.end_waiting()
-        HostClock.drain(self)
 
 
 class CudaClock:
@@ -362,9 +351,13 @@ class Run:
         if plan is None or number >= plan[0]:
             return
         self.step = number + 1
+        at_mark = self.step in plan
+        if at_mark:  # the last step before it lasts until the device has computed it
+            self.clock.drain()
+            synchronize()
         self.clock.end(number, self.input_s, self.under_way, self.current)
         self.input_s, self.under_way, self.current = None, {}, None
-        if self.step in plan:
+        if at_mark:
             if self.step < plan[0]:
                 self.at_mark()
             else:
@@ -619,15 +612,15 @@ def plain_number(loss: Any) -> float:
 def synchronize() -> None:
     """Wait until devices have computed what was handed to them, where the framework's own way to do so is known. A framework that is only
     imported is left alone, since it would take the memory of the GPU when it is asked."""
-    torch, jax, paddle, mxnet, cupy = map(sys.modules.get, ("torch", "jax", "paddle", "mxnet", "cupy"))
+    names = ("torch", "jax", "paddle", "mxnet", "cupy", "tensorflow.python.eager.context")
+    torch, jax, paddle, mxnet, cupy, eager = map(sys.modules.get, names)
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    if jax is not None and getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
+    if jax is not None and hasattr(jax, "live_arrays") and getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None):
         jax.block_until_ready(jax.live_arrays())
-    eager: Any = sys.modules.get("tensorflow.python.eager.context")
-    if eager is not None and eager.executing_eagerly() and eager.context()._initialized:
+    if eager is not None and eager.executing_eagerly() and getattr(eager.context(), "_initialized", False):
         sys.modules["tensorflow"].test.experimental.sync_devices()
-    if paddle is not None and paddle.device.get_device() != "cpu":
+    if paddle is not None and hasattr(getattr(paddle, "device", None), "synchronize") and paddle.device.get_device() != "cpu":
         paddle.device.synchronize()
     if mxnet is not None:
         mxnet.nd.waitall()
@@ -663,6 +656,8 @@ def arrays_of(model: Any) -> Iterable[Any]:
     if hasattr(model, "named_parameters"):
         return [parameter for _, parameter in model.named_parameters()]
     if hasattr(model, "trainable_variables"):
+        if hasattr(model, "jax_state_sync"):  # of Keras on JAX, whose fit() keeps them elsewhere meanwhile
+            model.jax_state_sync()
         return list(model.trainable_variables)
     if callable(model):
         return arrays_of(model())

@@ -302,6 +302,7 @@ def main():
         steps=step + 1,
         parameters=PARAMETERS,
         norm=1.5,
+        checksum="a",
         max_memory_allocated_bytes=None,
         train_s=time.monotonic() - STARTED,
         eval_s=0.0,
