@@ -10,12 +10,13 @@ from typing import Any
 
 import polars as pl
 
+from base.logs import printable
 from base.units import counted
 from workflow.report.cells import END, MEASURED, CellResult, Shape, cells_of
 from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.drifting import BEGAN_EARLY
-from workflow.report.labels import flat_keys, telling, varying
+from workflow.report.labels import constant, flat_keys, telling, varying
 from workflow.report.lint import ASSUMED, RUN_MARKS
 from workflow.report.same_network import MARK, marked
 from workflow.report.sources import Source
@@ -98,6 +99,14 @@ class Analysis:
     def base_marks(self) -> dict[int, frozenset[str]]:
         """Return the marks of each baseline, by the `id` of its cell."""
         return {id(one.cell): one.marks for one in self.comparisons if one.is_baseline}
+
+    @cached_property
+    def shared(self) -> str:
+        """Return in words what all rows of the tables have in common."""
+        hardware = sorted(set().union(*(cell.distinct["hardware"] for cell in self.cells)))
+        keys = constant(self.cells)
+        where = f" on {hardware[0]}" if len(hardware) == 1 else ""
+        return printable(f"All rows: {keys}{where}") if keys or where else ""
 
     @cached_property
     def cell_names(self) -> tuple[str, ...]:

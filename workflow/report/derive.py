@@ -35,6 +35,7 @@ from workflow.study.baseline_keys import baselines, comparable, in_words, is_nam
 
 BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
 Line = tuple[str, str, str, int]
+Candidates = dict[tuple[str, int] | None, list[CellResult]]
 OPEN: Final = ("nodes", "gpus_per_node")
 
 
@@ -69,8 +70,11 @@ def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[C
     """All comparisons, in the order of `cells`; exactly one of each cell is primary."""
     names = [_family(cell, baseline) for cell in cells]
     families = _families(cells, names, baseline)
-    found = [_partners(cell, families.get(name, ()), baseline) for cell, name in zip(cells, names, strict=True)]
-    named = list({cell.series: cell for cell in cells if is_named(cell.keys, baseline)}.values())
+    found = [_partners(cell, families.get(name, {}), baseline) for cell, name in zip(cells, names, strict=True)]
+    named: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for cell in cells:
+        if is_named(cell.keys, baseline):
+            named[cell.source][cell.series] = cell.keys
     whys: dict[str, str] = {}
     votes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for cell, partners in zip(cells, found, strict=True):
@@ -81,7 +85,7 @@ def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[C
         preferred = "strong" if vote["strong"] > vote["weak"] else "weak"
         if not partners:
             if name not in whys:
-                whys[name] = obstacle(cell.keys, [other.keys for other in named if other.source == cell.source], baseline)
+                whys[name] = obstacle(cell.keys, named[cell.source].values(), baseline)
             comparisons.append(
                 Comparison(
                     cell=cell,
@@ -140,28 +144,30 @@ def _family(cell: CellResult, baseline: Mapping[str, Any]) -> str:
     return json.dumps([cell.source, comparable(cell.keys, baseline)], sort_keys=True)
 
 
-def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mapping[str, Any]) -> dict[str, tuple[CellResult, ...]]:
+def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mapping[str, Any]) -> dict[str, Candidates]:
+    """Return the baseline cells of each family, all of them under None and those of each batch under its key and size."""
     families: dict[str, list[CellResult]] = defaultdict(list)
     for cell, name in zip(cells, names, strict=True):
         families[name].append(cell)
-    found = {name: baselines(family, baseline, lambda cell: cell.keys) for name, family in families.items()}
-    return {name: bases for name, bases in found.items() if bases}
+    found: dict[str, Candidates] = {}
+    for name, family in families.items():
+        for base in baselines(family, baseline, lambda cell: cell.keys):
+            for group in (None, *((key, base.keys[key]) for key in BATCH.values())):
+                found.setdefault(name, {}).setdefault(group, []).append(base)
+    return found
 
 
-def _partners(cell: CellResult, candidates: Sequence[CellResult], baseline: Mapping[str, Any]) -> dict[str, CellResult]:
-    """Kind of comparison -> partner."""
-    if any(cell is candidate for candidate in candidates):
+def _partners(cell: CellResult, candidates: Candidates, baseline: Mapping[str, Any]) -> dict[str, CellResult]:
+    """Return the partner for each kind of comparison."""
+    alike = {kind: candidates.get((key, cell.keys[key]), []) for kind, key in BATCH.items()}
+    if any(cell is candidate for candidate in alike["weak"]):
         return {"baseline": cell}
     if set(BATCH.values()) & baseline.keys():
-        partner = _closest(cell, candidates, baseline)
+        partner = _closest(cell, candidates.get(None, []), baseline)
         kinds = [kind for kind, key in BATCH.items() if partner and partner.keys[key] == cell.keys[key]] or ["other"]
         return {kinds[0]: partner} if partner else {}
-    partners = {}
-    for kind, key in BATCH.items():
-        partner = _closest(cell, [candidate for candidate in candidates if candidate.keys[key] == cell.keys[key]], baseline)
-        if partner:
-            partners[kind] = partner
-    return partners
+    found = {kind: _closest(cell, those, baseline) for kind, those in alike.items()}
+    return {kind: partner for kind, partner in found.items() if partner}
 
 
 def _closest(cell: CellResult, candidates: Sequence[CellResult], baseline: Mapping[str, Any]) -> CellResult | None:

@@ -11,7 +11,7 @@ from containers.frameworks import load_framework
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult, Shape
 from workflow.report.digits import significant
-from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, several_shapes, shape_key, shape_title, shared
+from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, several_shapes, shape_key, shape_title
 from workflow.report.leads import cell_place
 from workflow.report.lint import MEASURING
 from workflow.report.table import Column, Table, Value, text
@@ -52,7 +52,7 @@ def frameworks(analysis: Analysis) -> Table:
         caption=sentence(
             f"Seconds of a batch, the median step, and behind it {analysis.rate_words} of all processes together; batch per process. "
             "`slipway check-frameworks` tells whether they train the same network",
-            shared(analysis),
+            analysis.shared,
         ),
         columns=tuple(columns),
         rows=tuple(rows),

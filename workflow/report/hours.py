@@ -10,7 +10,7 @@ import polars as pl
 from workflow.report.analysis import Analysis
 from workflow.report.cells import ENDED_WELL, CellResult
 from workflow.report.digits import significant
-from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, shared, size_values
+from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, size_values
 from workflow.report.leads import to_cells
 from workflow.report.table import Column, Table, Value, number
 from workflow.run.record.columns import PREVENTED
@@ -38,7 +38,7 @@ def hours(analysis: Analysis) -> Table:
             "cut off, also where a later one was measured. Repeated: results that a later one replaced. Set aside: attempts that were "
             "delivered when another one had their number. GPU hours: times its GPUs. Attempts without a readable record are in none",
             _in_all(cells),
-            shared(analysis),
+            analysis.shared,
         ),
         columns=tuple(columns),
         rows=tuple((*key_values(analysis, cell), *_values(cell, row)) for cell, row in cells),

@@ -8,11 +8,10 @@ from typing import Final
 
 import polars as pl
 
-from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Shape
 from workflow.report.digits import NONE
-from workflow.report.labels import constant, detail_title
+from workflow.report.labels import detail_title
 from workflow.report.table import Column, Value, text
 from workflow.run.record.replicas import NOT_COMPARED
 
@@ -91,14 +90,6 @@ def not_compared(analysis: Analysis) -> str:
     if not (count := runs.filter(pl.col("warnings").list.contains(NOT_COMPARED)).height):
         return ""
     return f"Of {count} of {runs.height} runs nobody knows whether their ranks trained one network together: no checksum of parameters"
-
-
-def shared(analysis: Analysis) -> str:
-    """What all rows have in common."""
-    hardware = sorted(set().union(*(cell.distinct["hardware"] for cell in analysis.cells))) if analysis.cells else []
-    keys = constant(analysis.cells)
-    where = f" on {hardware[0]}" if len(hardware) == 1 else ""
-    return printable(f"All rows: {keys}{where}") if keys or where else ""
 
 
 def sentence(*parts: str) -> str:

@@ -25,7 +25,6 @@ from workflow.report.keys import (
     shape_key,
     shape_title,
     shape_words,
-    shared,
     shares,
     size_values,
 )
@@ -74,7 +73,7 @@ def speedup(analysis: Analysis) -> Table:
             interval_text(analysis),
             not_compared(analysis),
             shares(analysis),
-            shared(analysis),
+            analysis.shared,
         ),
         columns=tuple(columns),
         rows=tuple(rows),
@@ -119,7 +118,7 @@ def times(analysis: Analysis) -> Table:
             interval_text(analysis),
             not_compared(analysis),
             shares(analysis),
-            shared(analysis),
+            analysis.shared,
         ),
         columns=tuple(columns),
         rows=tuple(
@@ -148,7 +147,7 @@ def dlbench(analysis: Analysis) -> Table:
         title="Batch time and total time",
         caption=sentence(
             "batchTime(totalTime) in seconds: median step, and the program from start to end (step 4 of the run); batch per process",
-            shared(analysis),
+            analysis.shared,
         ),
         columns=(*columns, *[Column(key=f"batch_{size}", title=f"batch {size}") for size in batches]),
         rows=tuple(rows),
@@ -176,7 +175,7 @@ def budget(analysis: Analysis) -> Table:
         caption=sentence(
             "Seconds, mean over the measured runs. Run is the sum of stage to release; "
             f"{BESIDE} comes from the scheduler and stands beside it. Training: share of the run in which the program trained",
-            shared(analysis),
+            analysis.shared,
         ),
         columns=tuple(columns),
         rows=tuple(rows),

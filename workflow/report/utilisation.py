@@ -11,7 +11,7 @@ import polars as pl
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult
 from workflow.report.digits import percent, significant
-from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, shared, size_values
+from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, size_values
 from workflow.report.leads import to_cells
 from workflow.report.table import Column, Table, Value, number, text
 
@@ -50,7 +50,7 @@ def utilisation(analysis: Analysis) -> Table:
             f"same of one {analysis.process_name}. Peak: dense, of the vendor{'; ' if sources else ''}{'; '.join(sources)}. Memory: the "
             "most of all processes and runs: on GPUs of PyTorch's allocator, on CPUs the resident set",
             f"No MFU where {'; '.join(why)}" if why else "",
-            shared(analysis),
+            analysis.shared,
         ),
         columns=tuple(columns),
         rows=tuple((*key_values(analysis, cell), *_values(cell, row)) for cell, row in cells),
