@@ -19,6 +19,7 @@ from base.rooms import rooms_environ
 from base.units import counted
 from cluster.detection import scheduler_of
 from cluster.installation import FILES
+from cluster.machine import usable_cores
 from cluster.processes import age_s
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
@@ -91,7 +92,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     sys.stdout.flush()
     with shown() as view:
         view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
-        if told_nodes := local_nodes(study):
+        if told_nodes := local_nodes(study, len(usable_cores())):
             view.say(told_nodes)
         login = with_login(os.environ, age_s(os.getpid()))
         with Child(argv, log, {**os.environ, **rooms_environ(os.environ), **login, SHOWN: "1"}) as child:
@@ -118,15 +119,17 @@ def _make_log(log: Path, study: Study) -> None:
         ) from error
 
 
-def local_nodes(study: Study) -> str:
+def local_nodes(study: Study, cores: int) -> str:
     """What the nodes are, where this machine stands for them; "" elsewhere. Pure."""
     if study.site.scheduler != LOCAL:
         return ""
     count = max((run.cell.nodes for run in study.runs), default=1)
     if count == 1:
         return f"node {LOCAL}-0: this machine"
-    between = "and" if count == 2 else "to"
-    return f"nodes {LOCAL}-0 {between} {LOCAL}-{count - 1}: equal shares of this machine's cores, in runs of several nodes"
+    nodes = f"nodes {LOCAL}-0 {'and' if count == 2 else 'to'} {LOCAL}-{count - 1}"
+    if count > cores:
+        return f"{nodes}: shares of this machine's {counted(cores, 'core')}; runs whose nodes share one are marked oversubscribed"
+    return f"{nodes}: equal shares of this machine's cores, in runs of several nodes"
 
 
 def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:

@@ -188,10 +188,12 @@ def test_the_rules_that_failed_are_named_once() -> None:
 
 
 def test_nodes_of_this_machine_are_explained(house: House) -> None:
-    assert local_nodes(house.load()) == "nodes local-0 and local-1: equal shares of this machine's cores, in runs of several nodes"
-    assert local_nodes(house.study(axes={"nodes": [1]})) == "node local-0: this machine"
+    assert local_nodes(house.load(), 2) == "nodes local-0 and local-1: equal shares of this machine's cores, in runs of several nodes"
+    assert local_nodes(house.study(axes={"nodes": [1]}), 2) == "node local-0: this machine"
+    crowded = "nodes local-0 to local-2: shares of this machine's 2 cores; runs whose nodes share one are marked oversubscribed"
+    assert local_nodes(house.study(axes={"nodes": [1, 3]}), 2) == crowded
     house.site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ndevice: cpu\n")
-    assert local_nodes(house.load()) == ""
+    assert local_nodes(house.load(), 2) == ""
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "status"])
