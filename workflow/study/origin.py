@@ -83,9 +83,10 @@ def known_datasets(results_dir: str) -> tuple[list[Any], list[str]]:
         value = read_json(Path(results_dir, STUDY_FILE))
     except RecordError:
         return [], []
-    cells, history = ((value.get(key) if isinstance(value, dict) else None) or [] for key in ("cells", "history"))
-    specs = {str(cell["dataset_spec"]): cell["dataset_spec"] for cell in cells if isinstance(cell, dict) and "dataset_spec" in cell}
-    files = {str(line["path"]) for line in history if isinstance(line, dict) and "path" in line}
+    lists = [value.get(key) if isinstance(value, dict) else None for key in ("cells", "history")]
+    cells, history = ([one for one in found if isinstance(one, dict)] if isinstance(found, list) else [] for found in lists)
+    specs = {str(cell["dataset_spec"]): cell["dataset_spec"] for cell in cells if "dataset_spec" in cell}
+    files = {str(line["path"]) for line in history if "path" in line}
     return list(specs.values()), sorted({str(Path(file).parent) for file in files})
 
 

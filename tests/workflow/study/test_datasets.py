@@ -154,3 +154,13 @@ def test_a_moved_project_of_an_earlier_version_is_continued(tmp_path: Path) -> N
     assert "3 of 3 runs ok" in done.stdout
     (built,) = (folder / "storage" / "datasets").glob("letters-*")
     assert manifest_digest(built) == records[0]["dataset"]["digest"]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"cells": 7, "history": {"path": 3}}', '{"cells": [3, {"dataset_spec": 7}], "history": [null]}']
+)
+def test_a_study_json_that_cannot_be_read_changes_no_cell(tmp_path: Path, content: str) -> None:
+    study = load(project(tmp_path / "here"))
+    study.results_dir.mkdir(parents=True)
+    (study.results_dir / "study.json").write_text(content)
+    assert load(tmp_path / "here").cells == study.cells
