@@ -12,6 +12,7 @@ import msgspec
 from blake3 import blake3
 
 from base.chunks import SCHEMA
+from base.command import CommandResult
 from base.errors import DatasetError, SlipwayError
 from base.jsonfile import canonical_json, parse_json
 from base.limited import call_limited
@@ -61,6 +62,7 @@ from tests.data_prep.tree.corpus import plant, spec_of
 from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from workflow.dag.results_seen import result_at
+from workflow.remote import asking
 from workflow.run.images.kept import image_of, read_pinned
 from workflow.run.node.beats import Beats
 from workflow.run.plan import allocation_request
@@ -283,6 +285,7 @@ def _manifest_value() -> dict[str, Any]:
         "splits": {split: {"samples": 5, "shards": [number], "class_counts": [2, 3]} for number, split in enumerate(("train", "test"))},
         "mean": [1.0, 2.0, 3],
         "std": [1.0, 2.0, 3],
+        "mean_image": "A" * 1024,  # 8 x 8 x 3 zeros
         "samples": 10,
         "bytes": 200,
         "shards": [{"name": f"shard-0000{number}.lmdb", "split": split, **shard} for number, split in enumerate(("train", "test"))],
@@ -623,6 +626,21 @@ def _read_journal(content: bytes, directory: Path) -> None:
     journal.close()
 
 
+REMOTE: Final = {
+    asking.Hello: {"protocol": 1, "version": "0.1.0", "host": "login2", "program": "/tools/slipway"},
+    asking.Have: {"protocol": 1, "place": "/s/studies/a-1/2", "there": False, "incoming": "/s/studies/a-1/.2.part-3"},
+    asking.Results: {"protocol": 1, "results": "/s/results/a", "files": [{"name": "tables/a.csv", "bytes": 7, "blake3": DIGITS}]},
+}
+
+
+def _read_remote(content: bytes, _directory: Path) -> None:
+    """The fields of an answer tell which question it is for."""
+    result = CommandResult(argv=("slipway",), returncode=0, stdout=content.decode(errors="replace"), stderr="")
+    for kind, sample in REMOTE.items():
+        if list(sample)[1].encode() in content:
+            asking.answer_of(kind, result, "gate")
+
+
 # -- events and records
 
 
@@ -824,6 +842,7 @@ KINDS: Final[dict[str, Kind]] = {
     "load of a node": Kind("lines", _sample(_lines(LOAD)), _read_load),
     "nvidia-smi at work": Kind("text", _captured("nvidia-smi/load", "nvidia-smi/load-old-card"), _text(parse_looks)),
     "record": Kind("json", _record_sample, _read_record),
+    "answers of a remote host": Kind("json", _sample(*map(_json, REMOTE.values())), _read_remote, "the answer of gate"),
     "scontrol show job": Kind(
         "text", _captured(*(f"slurm-22.05/show-job-{name}" for name in ("running", "array", "requeued", "cancelled"))), _text(_job)
     ),
