@@ -56,7 +56,7 @@ MARKS: Final[dict[str, str]] = {
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, which the report lists",
     "replicas": "the ranks of a run have not trained one network together: they ended with different parameters, which in data parallelism "
-    "are the same on all, or a rank whose output nobody read ran longer than rank 0; the run's warnings name them",
+    "are the same on all, or a rank whose output nobody read ended later than rank 0; the run's warnings name them",
     "network": "the preflight found a slow node or link; the run's warnings name it",
     "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
     "superlinear": f"the efficiency is above {SUPERLINEAR * 100:.0f} %, even at the lower end of its interval; look for a baseline "

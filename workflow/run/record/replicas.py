@@ -16,7 +16,7 @@ NOT_COMPARED: Final = (
 )
 LATE_RATIO: Final = 0.02
 LATE_S: Final = 1.0
-"""A rank that ran longer than rank 0 by more than this, in parts of the window and beside that, has not done its steps together with it:
+"""A rank that ended later than rank 0 by more than this, in parts of the window and beside that, has not done its steps together with it:
 ranks that wait for each other end within what starting and leaving a process takes."""
 
 
@@ -44,19 +44,36 @@ def not_compared(events: Mapping[int, RankEvents], found: Replicas | None, num_p
 
 
 def late_ranks(events: Mapping[int, RankEvents], read: Mapping[int, RankEvents], window_s: float | None) -> dict[int, float]:
-    """Return the ranks whose output nobody read and that ran longer than rank 0, and by how many seconds. `window_s`: of rank 0."""
-    head_s = ((events[0].stop if 0 in events else None) or {}).get("train_s")
-    if window_s is None or head_s is None:
+    """Return the ranks whose output nobody read and that ended later than rank 0, and by how many seconds. `window_s`: of rank 0.
+
+    Ranks of one host are compared by its clock, those of several by how long ago the first rank of each host was started.
+    """
+    ended = _ended_s(events)
+    if window_s is None or 0 not in ended:
         return {}
-    ran = {rank: (entry.stop or {}).get("train_s") or 0.0 for rank, entry in sorted(events.items()) if rank not in read}
-    return {rank: ran_s - head_s for rank, ran_s in ran.items() if ran_s - head_s > LATE_RATIO * window_s + LATE_S}
+    limit_s = ended[0] + LATE_RATIO * window_s + LATE_S
+    return {rank: seconds - ended[0] for rank, seconds in ended.items() if rank not in read and seconds > limit_s}
+
+
+def _ended_s(events: Mapping[int, RankEvents]) -> dict[int, float]:
+    """Return when each rank ended, in seconds after the start of the first one on its host."""
+    moments: dict[int, tuple[str, int, int]] = {}
+    for rank, entry in sorted(events.items()):
+        start, stop = entry.start or {}, entry.stop or {}
+        began_ns, ended_ns = start.get("monotonic_ns"), stop.get("monotonic_ns")
+        if began_ns is not None and ended_ns is not None:
+            moments[rank] = (start.get("hostname") or "", began_ns, ended_ns)
+    first_ns: dict[str, int] = {}
+    for host, began_ns, _ in moments.values():
+        first_ns[host] = min(began_ns, first_ns.get(host, began_ns))
+    return {rank: (ended_ns - first_ns[host]) / 1e9 for rank, (host, _, ended_ns) in moments.items()}
 
 
 def late_warnings(late: Mapping[int, float]) -> list[str]:
     """Return a sentence where ranks ended late."""
     if not late:
         return []
-    who = f"{in_words(list(late))} ran {max(late.values()):.3g} s longer than rank 0, whose output alone was read for steps"
+    who = f"{in_words(list(late))} ended {max(late.values()):.3g} s later than rank 0, whose output alone was read for steps"
     return [f"{who}: the ranks did not wait for each other, and the rate is that of rank 0 alone"]
 
 

@@ -89,20 +89,29 @@ def test_ranks_of_a_run_that_was_cut_off_are_not_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ran_s", "late"),
+    ("began_s", "ended_s", "hosts", "late"),
     [
-        ([100.0, 100.9, 99.0], []),
-        ([100.0, 201.0, 100.2], [1]),
-        ([100.0, 102.5, 102.9], [1, 2]),
-        ([200.0, 100.0, 100.0], []),
+        ([0, 0, 0], [100.0, 100.9, 99.0], "aaa", []),
+        ([0, 0, 0], [100.0, 201.0, 100.2], "aaa", [1]),
+        ([0, 0, 0], [100.0, 102.5, 102.9], "abc", [1, 2]),
+        ([0, 0, 0], [200.0, 100.0, 100.0], "abc", []),
+        ([9, 0, 0], [100.0, 100.0, 100.0], "aaa", []),
+        ([9, 0, 7000], [100.0, 100.0, 7100.1], "aab", []),
+        ([9, 0, 7000], [100.0, 100.0, 7150.1], "aab", [2]),
+        ([0, 0, 0], [100.0, None, 100.0], "abc", []),
     ],
-    ids=["together", "half as fast", "a little slower", "rank 0 saves"],
+    ids=["together", "half as fast", "a little slower", "rank 0 saves", "rank 0 starts late", "another clock", "late there", "not told"],
 )
-def test_a_rank_that_nobody_reads_and_that_ran_longer_than_rank_0_is_late(ran_s: list[float], late: list[int]) -> None:
+def test_a_rank_that_nobody_reads_and_that_ended_later_than_rank_0_is_late(
+    began_s: list[float], ended_s: list[float | None], hosts: str, late: list[int]
+) -> None:
     """The window of rank 0 is 50 s: 2 % of it and 1 s are 2 s."""
     events = {
-        rank: RankEvents(start={"steps_source": "log" if rank == 0 else "none"}, stop={"train_s": seconds})
-        for rank, seconds in enumerate(ran_s)
+        rank: RankEvents(
+            start={"steps_source": "log" if rank == 0 else "none", "hostname": hosts[rank], "monotonic_ns": int(begin * 1e9)},
+            stop={"monotonic_ns": None if end is None else int(end * 1e9)},
+        )
+        for rank, (begin, end) in enumerate(zip(began_s, ended_s, strict=True))
     }
     events[0].steps = {number: step._replace(samples=6) for number, step in rank_events([0.5] * 100).steps.items()}
     found = measured(events, 3, 6)
