@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--way", choices=("run", "submit", "both"), default="both")
     parser.add_argument("--only", choices=sorted(FAULTS), nargs="+")
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--light", action="store_true", help="runs that sleep for 5 s in the place of PyTorch")
     options = parser.parse_args()
     ways = ("submit", "run") if options.way == "both" else (options.way,)
     names = options.only or faults_of(options.scheduler)
@@ -45,7 +46,7 @@ def main() -> int:
         for number in range(options.faults):
             fault, way = names[number % len(names)], ways[(number // len(names)) % len(ways)]
             began = time.monotonic()
-            one = Round(cluster, disk, way, fault, number, random.Random(options.seed * 1000 + number))  # noqa: S311 - no secret
+            one = Round(cluster, disk, way, fault, number, random.Random(options.seed * 1000 + number), options.light)  # noqa: S311 - no secret
             problem = play(one)
             verdict = "right" if not problem else TOO_LATE if problem == TOO_LATE else "wrong"
             counts[verdict] += 1

@@ -74,6 +74,20 @@ def supervisor(one: Round) -> Callable[[], None] | None:
 
 def node_program(one: Round) -> Callable[[], None] | None:
     _kill(one, "workflow.run.node", one.cluster.nodes)
+    one.lost += one.cluster.nodes
+    return None
+
+
+def srun(one: Round) -> Callable[[], None] | None:
+    """Kill the launcher of the node programs, which Slurm kills then, wherever they run."""
+    _kill(one, "srun --jobid=", one.cluster.nodes)
+    one.lost += one.cluster.nodes
+    return None
+
+
+def double_start(one: Round) -> Callable[[], None] | None:
+    """Type the command once more, in this way or the other. A submission may be refused beside the first start."""
+    one.start_beside(one.rng.choice(("run", "submit")))
     return None
 
 
@@ -166,6 +180,8 @@ FAULTS: dict[str, Fault] = {
     "requeue": Fault(act=requeue, words=("preempted", "cancelled")),
     "walltime": Fault(act=walltime, words=("timeout",)),
     "slurmstepd": Fault(act=slurmstepd, words=("cancelled", "node_lost", "killed"), only="slurm"),
+    "srun": Fault(act=srun, words=("node_lost", "cancelled"), only="slurm"),
+    "double start": Fault(act=double_start, words=()),
     "supervisor": Fault(act=supervisor, words=()),
     "node program": Fault(act=node_program, words=("node_lost",)),
     "snakemake": Fault(act=snakemake, words=("cancelled",)),

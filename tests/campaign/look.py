@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 from tests.campaign.rounds import BIN, ROOT, Round, wait_for
 from workflow.run.record.model import validate_record
@@ -40,6 +41,10 @@ def look(one: Round, words: tuple[str, ...]) -> str:
             wrong.append(f"{path.parent.name}: {record['status']}: {record['status_reason']}")
         if one.endless and record["status"] == "ok":
             wrong.append(f"{path.parent.name}: ok after a million steps")
+    done = Counter(
+        path.parts[-4] for path in one.results.glob("runs/*/attempts/*/record.json") if json.loads(path.read_text())["kind"] == "result"
+    )
+    wrong += [f"{run} was trained {count} times" for run, count in done.items() if count > 1]
     wrong += [f"an attempt says {status}: {why}" for status, why in attempts(one) if status not in ("ok", *words)]
     wrong += [f"left: {path}" for path in one.results.rglob("*") if ".part-" in path.name or path.name.startswith((".lease", "lease"))]
     for node in one.cluster.nodes:

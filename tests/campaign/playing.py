@@ -40,6 +40,8 @@ def play(one: Round) -> str:
     try:
         for _ in range(AGAIN):
             code = process.wait(ROUND_S)
+            for other in one.beside:
+                other.wait(ROUND_S)
             wait_for("the queue to become empty", lambda: not one.jobs(), 120)
             if code == 0 and not missing(one):
                 break
@@ -48,7 +50,8 @@ def play(one: Round) -> str:
             return f"not finished after {AGAIN} times: missing {missing(one)}, exit code {process.poll()}"
         return look(one, fault.words)
     except (subprocess.TimeoutExpired, TimeoutError) as error:
-        process.kill()
+        for command in (process, *one.beside):
+            command.kill()
         for job in one.jobs():
             queue.order(one.cluster, queue.words_of(one.cluster).cancel, job)
         return f"hangs: {error}"

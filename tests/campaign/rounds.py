@@ -26,6 +26,18 @@ axes: {{nodes: [1, 2], seed: [0, 1]}}
 baseline: {{nodes: 1}}
 limits: {{walltime: {walltime}, init: 60s}}
 """
+LIGHT = """\
+study: {name}
+datasets:
+  digits: {{source: sklearn-digits, encoding: raw, size: 28, shards: 2}}
+programs:
+  light: {{folder: {folder}, command: [sleep, "5"], launcher: ranks, events: none}}
+base: {{program: light, dataset: digits, batch_size: 16, device: cpu, repeats: 1}}
+axes: {{nodes: [1, 2], seed: [0, 1]}}
+baseline: {{nodes: 1}}
+limits: {{walltime: {walltime}, init: 60s}}
+"""
+"""The same without PyTorch, whose start costs seconds of a core for each rank."""
 RUNS = 4
 LONG = {"walltime": "10m", "steps": 30}
 SHORT = {"walltime": "1m", "steps": 1000000}
@@ -34,7 +46,9 @@ SHORT = {"walltime": "1m", "steps": 1000000}
 class Round:
     """One study, one fault. `way`: `run`, a job per run, or `submit`, one for all."""
 
-    def __init__(self, cluster: Cluster, disk: Disk, way: str, fault: str, number: int, rng: random.Random) -> None:  # noqa: PLR0913
+    def __init__(  # noqa: PLR0913
+        self, cluster: Cluster, disk: Disk, way: str, fault: str, number: int, rng: random.Random, light: bool = False
+    ) -> None:
         self.cluster, self.disk, self.way, self.fault, self.rng = cluster, disk, way, fault, rng
         words = queue.words_of(cluster)
         self.user = words.user
@@ -43,23 +57,35 @@ class Round:
         self.name = f"faults-{number}"
         home = cluster.spec.home
         self.study = home / f"{self.name}.yaml"
-        self.study.write_text(STUDY.format(name=self.name, **(SHORT if self.endless else LONG)))
+        folder = home / "light"
+        folder.mkdir(exist_ok=True)
+        text = LIGHT if light and not self.endless else STUDY
+        self.study.write_text(text.format(name=self.name, folder=folder, **(SHORT if self.endless else LONG)))
         self.results = cluster.shared / "slipway" / "results" / self.name
         self.moment = "-"
         self.lost: list[str] = []
-        """Nodes that lost their power or their link."""
+        """Nodes that lost their power or their link, or on which a node program was killed: what it had stays until the next run there."""
+        self.beside: list[subprocess.Popen[bytes]] = []
+        """Commands that were typed while another one worked."""
         self.log = (home / f"{self.name}.log").open("ab")
 
     def start(self) -> subprocess.Popen[bytes]:
         """The user's command on the login node."""
+        self.command = self._typed(self.way)
+        return self.command
+
+    def start_beside(self, way: str) -> None:
+        """Type a second command for the same study."""
+        self.beside.append(self._typed(way))
+
+    def _typed(self, way: str) -> subprocess.Popen[bytes]:
         site, profile = str(self.cluster.site_file), str(ROOT / "profiles" / self.cluster.spec.scheduler)
         argv = [str(BIN / "slipway"), "submit", str(self.study), "--site", site, "--wait"]
-        if self.way == "run":
+        if way == "run":
             words = ["--profile", profile, "--snakefile", str(ROOT / "Snakefile")]
             argv = [str(BIN / "snakemake"), *words, "--configfile", str(self.study), "--config", f"site={site}"]
         options: dict[str, Any] = {"cwd": self.cluster.spec.home, "stdin": subprocess.DEVNULL, "stdout": self.log, "stderr": self.log}
-        self.command = self.cluster.popen("login", argv, user=self.user, **options)
-        return self.command
+        return self.cluster.popen("login", argv, user=self.user, **options)
 
     def goes_on(self) -> bool:
         return self.command.poll() is None

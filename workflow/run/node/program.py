@@ -193,6 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     host, _, port = arguments.supervisor.rpartition(":")
     supervisor = (host, int(port))
     try:
+        index = arguments.node if arguments.nodes is None else position_of(arguments.nodes, os.environ)
         token = read_token(sys.stdin.fileno(), TOKEN_S, partial(listens, supervisor))
     except (OSError, NodeLost) as error:
         logger.error("%s", error)
@@ -200,7 +201,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     processes.become_subreaper()
     end_older_attempts(os.environ.get(TAG, ""))
     try:
-        index = arguments.node if arguments.nodes is None else position_of(arguments.nodes, os.environ)
         link = connect(supervisor, token, index)
     except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
         logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
