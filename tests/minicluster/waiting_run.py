@@ -85,8 +85,8 @@ def run_put_back(cluster: Cluster) -> str:
 
 
 def lose_a_node_and_train_there_again(cluster: Cluster, *words: str) -> None:
-    """Kill the node program of a run's first node, on a cluster of two usable nodes: the next attempt has no others, and takes that one
-    last. `words`: of the command that starts the study."""
+    """Kill the node program of a run's first node, where its next attempt has no other nodes: it takes that one last. `words`: of the
+    command that starts the study."""
     with waiting_run(cluster, f"again{words[0]}", *words) as run:
         (lost,) = (node for node in cluster.nodes if cluster.exec(node, ["pgrep", "-f", " -m workflow.run.supervisor"], timeout=60).stdout)
         cluster.exec(lost, ["pkill", "-KILL", "-f", "^[^ ]*python[^ ]* -P -m workflow.run.node "], timeout=60, check=True)
