@@ -41,6 +41,7 @@ ALLOWED: Final = (
     "fanotify with permissions: Operation not permitted",
     "this file system keeps its pages",
     "chattr does not work here",
+    "libfaketime is not here: apt-get install faketime",
     # what is made by hand
     "TensorBoard is not installed here: pip install tensorboard",
     "JupyterLab is not installed here: SLIPWAY_SESSION_TOOLS names an environment that has it",
