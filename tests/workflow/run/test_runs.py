@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -682,6 +683,42 @@ def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_deliv
         assert delivery.delivered, delivery.message
         assert list((node / "runs").iterdir()) == []
     assert checked(world, run_id)["status"] == "ok"
+
+
+def take_inodes(place: Path, left: int) -> None:
+    """All but so many of its file system."""
+    many = Path(tempfile.mkdtemp(prefix="many-", dir=place))
+    for number in range(os.statvfs(place).f_favail - left):
+        (many / str(number)).touch()
+
+
+def test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left(world: World) -> None:
+    from tests.data_prep.staging.disks import tmpfs
+
+    run_id, later, running = world.cell(measured=2), world.cell(measured=3), world.cell(step_s=0.02, measured=80)
+    with tmpfs(world.cache, 64 << 20, 200):
+        code, log = world.run(run_id)
+        assert code == 0, log
+        process = world.start(running)
+        world.wait_for(lambda: world.steps(running) > 2)
+        take_inodes(world.cache, 0)
+        _, log = process.communicate(timeout=60)
+        assert process.returncode == 22, log
+        record = checked(world, running, 1)
+        assert (record["status"], record["kind"]) == ("storage", "prevented")
+        assert "could not read its dataset or write its files: OSError: [Errno 28] No space left" in record["status_reason"]
+        take_inodes(world.cache, 3)
+        code, log = world.run(later)
+        assert code == 15, log
+        assert "no inodes are left on the file system of" in log
+        assert "Traceback" not in log
+        assert "cleaner" not in log
+        for many in world.cache.glob("many-*"):
+            remove_tree(many)
+        assert world.left() == []
+        for asked in (later, running):
+            code, log = world.run(asked)
+            assert code == 0, log
 
 
 def test_read_only_storage_is_told_as_such(world: World) -> None:

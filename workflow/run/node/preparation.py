@@ -13,7 +13,8 @@ from typing import Any, Protocol, assert_never
 import msgspec
 
 from base.challenge import derived
-from base.errors import DigestMismatch, SlipwayError
+from base.errors import DigestMismatch, SlipwayError, StagingError
+from base.refusals import DISK_FULL
 from cluster.holding import holder_of
 from cluster.types import ForeignUse, GpuFault
 from containers.engines import in_container
@@ -28,7 +29,7 @@ from workflow.run.node.limits import COPIES_REMOVAL_S, LOOK_S, NODE_PREPARATION_
 from workflow.run.node.node_setup import gpus_to_look_at, image_argv, prepare_node
 from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, stage_argv, stage_child
 from workflow.run.node.startable import is_looked_at, refuse_what_is_missing
-from workflow.run.node.workdir import WorkDirectory
+from workflow.run.node.workdir import WorkDirectory, room_bytes
 from workflow.run.storage.checkpoint import fetch_file
 
 logger = logging.getLogger(__name__)
@@ -171,7 +172,14 @@ class Preparation:
         try:
             self.directory.create(self.plan.run_dir, None if self.plan.ranks is None else self.plan.ranks.cell)
         except OSError as problem:
-            self.fail("stage", "StagingError", f"{self.directory.path} cannot be made: {problem.strerror}: {problem.filename}")
+            from data_prep.space import is_full, not_enough_space
+
+            place, doing = self.directory.path, f"{self.directory.path} cannot be made"
+            error = StagingError(f"{doing}: {problem.strerror}: {problem.filename2 or problem.filename}")
+            if problem.errno in DISK_FULL and is_full(place.parent, 0):
+                error = not_enough_space(place.parent, sum(room_bytes(len(self.allocation.nodes)).values()), doing)
+            self.directory.remove()
+            self.fail("stage", type(error).__name__, str(error))
             return
         self._prepare_node()
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from base.errors import SlipwayError
+from base.refusals import FULL_WORDS
 from cluster import processes
 from cluster.machine import oom_kills
 from containers.engines import Engine, Process
@@ -30,6 +31,7 @@ class Watched:
         now = time.monotonic()
         self.process = process
         self.host = host
+        self._out = out
         self.log = RankLog(logs / f"{process.plan.name}.log")
         self.beats = {rank: Beats(out / f"events-{rank}.jsonl", now, time.monotonic) for rank in process.plan.ranks}
         self.ended = False
@@ -65,6 +67,8 @@ class Watched:
         if plan.launcher is not None and code:
             failed, code = first_failed(code, self.log.recent(), plan.ranks, errors)
         error = None if failed is None else errors.get(failed)
+        if code and (error or {}).get("kind") in (None, "error") and (full := self._words_of_full_disk()) is not None:
+            error = {"message": full, **(error or {}), "kind": "storage"}
         odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.clock.problem()) is not None}
         looked = time.monotonic()
         late = {rank: words for rank, beats in self.beats.items() if not code and (words := beats.clock.unwatched(looked)) is not None}
@@ -89,6 +93,13 @@ class Watched:
             may_end=plan.may_end,
             launcher=plan.launcher if code and failed is None else None,
         )
+
+    def _words_of_full_disk(self) -> str | None:
+        """The last line in which the program said that a disk is full, where that of the node's cache is; else None."""
+        from data_prep.space import is_full
+
+        said = [line for line in self.log.last_lines().splitlines() if any(words in line for words in FULL_WORDS)]
+        return said[-1] if said and self._out.is_dir() and is_full(self._out, 0) else None
 
     def is_overdue(self, now: float, beat_s: float, init_s: float) -> bool:
         """Whether a rank of it has been silent for too long."""

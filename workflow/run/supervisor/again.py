@@ -7,13 +7,12 @@ The ranks have ended by then, so others may measure on this machine as soon as s
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from base.errors import Defect, LeaseError, PushError, SlipwayError, StorageFull
-from base.refusals import DISK_FULL
+from base.refusals import FULL_WORDS
 from base.units import format_duration
 from workflow.run.link.calls import Call
 from workflow.run.link.limits import CANCELLED_PUSH_S
@@ -22,12 +21,10 @@ from workflow.run.supervisor.run_scope import RunScope
 
 logger = logging.getLogger(__name__)
 
-_FULL_WORDS: Final = tuple(os.strerror(number) for number in DISK_FULL)
-
 
 def is_full(error: SlipwayError) -> bool:
     """Whether it is for want of room on storage, or of quota."""
-    return isinstance(error, StorageFull) or any(words in str(error) for words in _FULL_WORDS)
+    return isinstance(error, StorageFull) or any(words in str(error) for words in FULL_WORDS)
 
 
 class Again:
