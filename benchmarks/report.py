@@ -1,7 +1,7 @@
 """How long the report takes: collect and tables of many records in studies of several shapes, the whole report of 500 runs.
 
     python -m benchmarks.report [--records 100000] [--shape models] [--page] [--directory DIR]
-    python -m benchmarks.report --growth
+    python -m benchmarks.report --growth [--shape models]
 
 CPU seconds count children. `--growth` makes tables and page of 3,000 and of 12,000 cells in every shape, and prints by how much the time of
 each grows; where it is above 1.3 something is not linear, and the exit code is 1. Aims, from the records to the files of the tables: 10 CPU
@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -102,10 +102,10 @@ def report(results: Path, count: int, *, page: bool, used_s: dict[str, float] | 
     return analysis
 
 
-def growth(directory: Path) -> list[str]:
+def growth(directory: Path, shapes: Iterable[str]) -> list[str]:
     """Print by what factor the time of a record grows with four times the records. The parts that grow by more than MOST_GROWTH."""
     grown = []
-    for shape in SHAPES:
+    for shape in shapes:
         taken: list[dict[str, float]] = []
         for count in (100, 3_000, 12_000):
             used_s: dict[str, float] = {}
@@ -123,7 +123,7 @@ def growth(directory: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--shape", choices=SHAPES, default="models")
+    parser.add_argument("--shape", choices=SHAPES, help="default: models; with --growth all")
     parser.add_argument("--page", action="store_true", help="make the page of the many records too")
     parser.add_argument("--growth", action="store_true", help="only show in every shape whether the time is linear in the records")
     parser.add_argument("--directory", type=Path, help="reuse or keep the records here")
@@ -131,13 +131,13 @@ def main() -> int:
     directory = arguments.directory or Path(tempfile.mkdtemp(prefix="slipway-report-"))
     try:
         if arguments.growth:
-            grown = growth(directory)
+            grown = growth(directory, [arguments.shape] if arguments.shape else SHAPES)
             print("not linear: " + ("; ".join(grown) or "none"))
             return 1 if grown else 0
         results = directory / "results" / "many"
         if not results.exists():
             with timed("(making the records)", arguments.records):
-                many_records(directory, arguments.records, arguments.shape)
+                many_records(directory, arguments.records, arguments.shape or "models")
         report(results, arguments.records, page=arguments.page)
         most = [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         print(f"largest memory: {most[0]:.0f} MiB, of a process that reads records {most[1]:.0f} MiB")
