@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import signal
@@ -15,6 +14,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from base.errors import StorageError
+from cluster import processes
 from cluster.processes import die_with_parent, prepare_prctl
 from workflow.commands.guard import StorageWait
 
@@ -72,18 +72,22 @@ class Child:
         self.storage_wait_s = 0.0 if code is not None else self._storage_wait.seconds()
         return code
 
-    @property
-    def told_s(self) -> float:
-        """Seconds since the last signal that was passed on."""
-        return time.monotonic() - max(self._passed.values(), default=math.inf)
+    def is_stuck(self, grace_s: float = GRACE_S) -> bool:
+        """Whether it was told to end at once, has not within `grace_s`, and it, or a process that it has started, waits for storage."""
+        at_once = len(self.told) > 1 or any(number != signal.SIGTERM for number in self.told)
+        if not at_once or time.monotonic() - max(self._passed.values()) < grace_s:
+            return False
+        states = {state.pid: state.state for state in processes.all_processes()}
+        below = processes.descendants(self._process.pid, processes.all_processes())
+        return any(states.get(pid) == "D" for pid in (self._process.pid, *below))
 
     def abandon(self) -> NoReturn:
         """Kill it and do not wait for its end, for which storage has to answer. Raises StorageError."""
         self._abandoned = True
         self._process.kill()
         raise StorageError(
-            f"snakemake (process {self._process.pid}) was told to end and waits for storage, which has not answered for "
-            f"{self.storage_wait_s:.0f} s; it is killed, and ends when storage answers; then the same command continues the study"
+            f"snakemake (process {self._process.pid}) was told to end, and it or a job of it waits for storage, which does not answer; "
+            "it is killed, and what waits ends when storage answers; then the same command continues the study"
         )
 
     def _stop(self) -> None:

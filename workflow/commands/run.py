@@ -25,7 +25,7 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.accepted import refuse_jobs
-from workflow.commands.child import GRACE_S, Child
+from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN
 from workflow.commands.guard import SAY_S
 from workflow.commands.run_end import end, log_text, refuse
@@ -149,7 +149,7 @@ def _follow(child: Child, refresher: Refresher, view: Shown, watch: Watch) -> tu
         if child.storage_wait_s >= SAY_S and not waits:
             view.say(f"snakemake waits for storage, which has not answered for {SAY_S:.0f} s", "yellow")
         waits = child.storage_wait_s >= SAY_S
-        if waits and child.told and child.told_s >= GRACE_S:
+        if child.is_stuck():
             refresher.stop(view)
             child.abandon()
         for number in child.told[said:]:
