@@ -36,3 +36,12 @@ TURNED_AWAY_S: Final = 2.0
 """How long a node that is turned away, because too many come at once, comes again."""
 TURNED_AWAY_PAUSE_S: Final = 0.02
 """The pause before it comes again for the first time; each one after it is twice as long."""
+
+STORAGE_LOOK_S: Final = 1.0
+"""How often the process of a command is looked at."""
+STORAGE_WAIT_SHOWN_S: Final = 10.0
+"""After how long a command's wait for storage is shown."""
+STORAGE_WAIT_S: Final = 120.0
+"""How long a command that has started nothing may wait for storage."""
+SAME_INTERRUPT_S: Final = 1.0
+"""So close together, two interrupts are one: a terminal sends it to the command too, and so may whoever signals all of a group."""

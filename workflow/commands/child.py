@@ -15,8 +15,8 @@ from typing import Final, NoReturn
 
 from base.errors import StorageError
 from cluster import processes
+from cluster.guard import StorageWait
 from cluster.processes import die_with_parent, prepare_prctl
-from workflow.commands.guard import StorageWait
 
 GRACE_S: Final = 60.0
 """In which Snakemake's runs end after an interrupt: their containers are stopped and what there is is pushed."""

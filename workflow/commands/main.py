@@ -18,8 +18,8 @@ from base.account import account_environ
 from base.errors import SlipwayError, StorageError
 from base.logs import configure, masked, printable, private_umask
 from base.obstacle import obstacle
+from cluster.guard import guarded
 from workflow.commands import completion
-from workflow.commands.guard import guarded
 
 DEFAULT_STUDY: Final = Path("config/study.yaml")
 

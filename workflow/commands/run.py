@@ -19,6 +19,7 @@ from base.rooms import rooms_environ
 from base.units import counted
 from cluster.detection import scheduler_of
 from cluster.installation import FILES
+from cluster.limits import STORAGE_WAIT_SHOWN_S
 from cluster.machine import usable_cores
 from cluster.processes import age_s
 from cluster.schedulers import jobs_of
@@ -27,7 +28,6 @@ from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.accepted import refuse_jobs
 from workflow.commands.child import Child
 from workflow.commands.ending import SHOWN, WOULD_RUN
-from workflow.commands.guard import SAY_S
 from workflow.commands.run_end import end, log_text, refuse
 from workflow.commands.run_words import Words, sort_words
 from workflow.commands.snakemake_words import child_argv, is_usage, profile_name, profile_path, profile_way, what_it_said
@@ -146,9 +146,9 @@ def _follow(child: Child, refresher: Refresher, view: Shown, watch: Watch) -> tu
     jobs: tuple[QueuedJob, ...] = ()
     waits = False
     while (code := child.wait(DRAW_S)) is None:
-        if child.storage_wait_s >= SAY_S and not waits:
-            view.say(f"snakemake waits for storage, which has not answered for {SAY_S:.0f} s", "yellow")
-        waits = child.storage_wait_s >= SAY_S
+        if child.storage_wait_s >= STORAGE_WAIT_SHOWN_S and not waits:
+            view.say(f"snakemake waits for storage, which has not answered for {STORAGE_WAIT_SHOWN_S:.0f} s", "yellow")
+        waits = child.storage_wait_s >= STORAGE_WAIT_SHOWN_S
         if child.is_stuck():
             refresher.stop(view)
             child.abandon()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from base.errors import SlipwayError, StorageError
 from base.logs import configure
+from cluster.guard import guarded
 from workflow.report.keeping import all_kept
 
 logger = logging.getLogger("workflow.report")
@@ -64,4 +65,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

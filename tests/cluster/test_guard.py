@@ -17,7 +17,7 @@ from tests.data_prep.staging.disks import Disk, ext4
 COMMAND = """
 import os, signal, sys, threading
 from pathlib import Path
-from workflow.commands.guard import guarded
+from cluster.guard import guarded
 
 def command():
     print(os.getpid(), flush=True)

@@ -16,16 +16,9 @@ from typing import Final
 
 from base.errors import Cancelled, StorageError
 from base.machine_files import machine_text
+from cluster.limits import SAME_INTERRUPT_S, STORAGE_LOOK_S, STORAGE_WAIT_S, STORAGE_WAIT_SHOWN_S
 from cluster.processes import die_with_parent, prepare_prctl
 
-LOOK_S: Final = 1.0
-"""Between two looks at the child."""
-SAY_S: Final = 10.0
-"""After how long a wait for storage is told."""
-GIVE_UP_S: Final = 120.0
-"""After how long a command that has started nothing is given up."""
-BURST_S: Final = 1.0
-"""So close together, two interrupts are one: a terminal sends it to the child too, and so may whoever signals all of a group."""
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SI_KERNEL: Final = 0x80
 """The origin of a signal that a terminal sends, to the child too."""
@@ -50,7 +43,7 @@ class StorageWait:
         return now - self._since
 
 
-def guarded(command: Callable[[], int], say_s: float = SAY_S, give_up_s: float = GIVE_UP_S) -> int:
+def guarded(command: Callable[[], int], say_s: float = STORAGE_WAIT_SHOWN_S, give_up_s: float = STORAGE_WAIT_S) -> int:
     """Return the exit code of `command()`, which runs in a child process. Both processes return; the child as `command()` does.
 
     Signals to us go to the child. A wait for storage of `say_s` is told on standard error. A signal then ends the command, and so does a
@@ -77,12 +70,12 @@ def guarded(command: Callable[[], int], say_s: float = SAY_S, give_up_s: float =
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
     now = time.monotonic()
-    if now - _last_interrupt[0] >= BURST_S:
+    if now - _last_interrupt[0] >= SAME_INTERRUPT_S:
         _last_interrupt[0] = now
         signal.default_int_handler(number, frame)
 
 
-_last_interrupt = [-BURST_S]
+_last_interrupt = [-SAME_INTERRUPT_S]
 
 
 class _Guard:
@@ -98,12 +91,12 @@ class _Guard:
     def exit_code(self) -> int:
         """Wait for the child's end, or give it up."""
         while True:
-            self._pass_on(signal.sigtimedwait({*self._heard, signal.SIGCHLD}, LOOK_S))
+            self._pass_on(signal.sigtimedwait({*self._heard, signal.SIGCHLD}, STORAGE_LOOK_S))
             ended, status = os.waitpid(self._pid, os.WNOHANG)
             if ended:
                 return _as_it_ended(os.waitstatus_to_exitcode(status))
             if select.select([self._reader], [], [], 0)[0] and (code := os.read(self._reader, 1)):
-                signal.sigtimedwait({signal.SIGCHLD}, LOOK_S)
+                signal.sigtimedwait({signal.SIGCHLD}, STORAGE_LOOK_S)
                 return code[0]
             if (problem := self._given_up(self._wait.seconds())) is not None:
                 os.kill(self._pid, signal.SIGKILL)
