@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import yaml
@@ -18,6 +20,7 @@ from base.errors import ConfigError
 from base.logs import printable
 from base.names import choices
 from base.units import and_more
+from base.userpath import absolute_path
 from workflow.study.loader import Document
 from workflow.study.places import Place, dotted, kind_of
 
@@ -43,7 +46,7 @@ def fault_error(document: Document, faults: Sequence[Fault]) -> ConfigError:
 
 def validation_error(document: Document, error: ValidationError, model: type[BaseModel], hints: Mapping[str, str]) -> ConfigError:
     """`error` of validating the document as `model`. `hints`: words about keys that stand in the wrong place or in the wrong file."""
-    faults = [fault for details in error.errors(include_url=False) if (fault := _fault(details, document.value, model, hints))]
+    faults = [fault for details in error.errors(include_url=False) if (fault := _fault(details, document, model, hints))]
     return fault_error(document, _without_contradictions(faults))
 
 
@@ -52,12 +55,12 @@ def some(names: Iterable[str]) -> str:
     return units.some(list(names), 8)
 
 
-def _fault(details: ErrorDetails, value: Any, model: type[BaseModel], hints: Mapping[str, str]) -> Fault | None:
+def _fault(details: ErrorDetails, document: Document, model: type[BaseModel], hints: Mapping[str, str]) -> Fault | None:
     """The fault in our words; None for a complaint of the wrong branch of a union, which is not about what stands there."""
     place: Place = ()
-    found: Any = value
+    found: Any = document.value
     part: Any  # pydantic says that a list is indexed by numbers only
-    for part in _dots_kept(details["loc"], value):
+    for part in _dots_kept(details["loc"], document.value):
         if (isinstance(found, dict) and part in found) or (isinstance(found, list) and isinstance(part, int) and part < len(found)):
             place, found = (*place, part), found[part]
         elif details["type"] == "missing" and part == details["loc"][-1]:
@@ -66,6 +69,9 @@ def _fault(details: ErrorDetails, value: Any, model: type[BaseModel], hints: Map
             return None  # pydantic names the branch: a model has a capital letter, and models are for mappings
     if details["type"] == "too_short" and found:
         return None  # pydantic counts what is valid; what is wrong with the entries is said beside them
+    if details["type"] == "tuple_type" and place[-1:] == ("command",) and isinstance(found, str):
+        words = _command_words(found, _program_folder(document, place))
+        return Fault(place=place, message=f"found {kind_of(found)}; valid: a list, word by word: [{', '.join(map(_quoted, words))}]")
     return Fault(place=place, message=_message(details, found, place, model, hints))
 
 
@@ -94,9 +100,29 @@ def _message(details: ErrorDetails, found: Any, place: Place, model: type[BaseMo
     if kind == "literal_error":
         valid = re.findall(r"'([^']*)'", str(context.get("expected", "")))
         return f"found {kind_of(found)}; {choices(str(found), valid)}"
-    if kind == "tuple_type" and place[-1:] == ("command",) and isinstance(found, str):
-        return f"found {kind_of(found)}; valid: a list, word by word: [{', '.join(map(_quoted, _words(found)))}]"
     return f"found {kind_of(found)}; valid: {_valid(kind, context, found)}"
+
+
+def _program_folder(document: Document, place: Place) -> Path | None:
+    """Return the folder of the program whose command is at `place`, or None if the file names none that can be a path."""
+    folder = document.value["programs"][str(place[1])].get("folder")
+    try:
+        return absolute_path(folder, Path(os.path.abspath(document.path)).parent) if isinstance(folder, str) and folder else None
+    except ValueError:
+        return None
+
+
+def _command_words(text: str, folder: Path | None) -> list[str]:
+    """Return the command as a list that is valid: {python} for Python, and {folder} before the files of the program's folder."""
+    words = _words(text)
+    if words[0] in ("python", "python3"):
+        words[0] = "{python}"
+    return [
+        f"{{folder}}/{os.path.normpath(word)}"
+        if folder is not None and word[:1] != "/" and os.path.isfile(folder / word)  # noqa: PTH113 - a word may be too long for a name
+        else word
+        for word in words
+    ]
 
 
 def _words(text: str) -> list[str]:

@@ -117,6 +117,14 @@ def test_an_interpreter_with_a_slash_is_a_path_from_the_study_on_and_links_are_k
     }
 
 
+def test_a_word_of_a_command_may_be_longer_than_the_name_of_a_file(tmp_path: Path) -> None:
+    script = " && ".join(50 * ["echo"])
+    (program,) = {tuple(cell.program["command"]) for cell in study_of(tmp_path, {"command": ["sh", "-c", script]}).cells if cell.program}
+    assert program == ("sh", "-c", script)
+    with pytest.raises(ConfigError, match="valid: a list, word by word"):
+        study_of(tmp_path, {"command": f"sh -c '{script}'"})
+
+
 def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
     assert {"program", "args"}.isdisjoint(load(tmp_path, changed()).cells[0].to_json())
 
@@ -133,6 +141,13 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({"command": ["python3", "gone.py"]}, {}, "valid: {folder}/FILE, a file of the program's folder, or an absolute path"),
         ({"sidecars": [{"name": "a", "where": "head", "command": ["{folder}/gone"]}]}, {}, "sidecars[0].command[0]: found '{folder}/gone'"),
         ({"env": {"A": "a\nb"}}, {}, "programs.gpt.env.A: "),
+        (
+            {"command": "python3 -u ./train.py --out {out}"},
+            {},
+            "programs.gpt.command: found the text 'python3 -u ./train.py --out {out}'; valid: a list, word by word: [\"{python}\", -u, "
+            '"{folder}/train.py", --out, "{out}"]',
+        ),
+        ({"folder": "~nobody-here", "command": "python train.py"}, {}, 'valid: a list, word by word: ["{python}", train.py]'),
         ({"folder": None}, {}, "programs.gpt.folder: found nothing"),
         ({"python": "~nobody-here/python"}, {}, "programs.gpt.python: found '~nobody-here/python'"),
         ({"comand": ["x"]}, {}, "programs.gpt.comand: unknown key; valid: "),
