@@ -32,10 +32,8 @@ def judge_choice(said: str, found: str, version: str, known: frozenset[str]) -> 
     """Pure: the site's scheduler against the one that is here; `known` are those that this version of Slipway can use."""
     here = f"{found} ({version})" if version else found
     if said == found:
-        text = (
-            "no scheduler is here; the site says local: runs use this machine" if said == "local" else f"{here} is here, as the site says"
-        )
-        findings = [Finding(SUBJECT, "ok", text)]
+        none = "no scheduler is here; the site says local: runs use this machine"
+        findings = [Finding(SUBJECT, "ok", none if said == "local" else f"the commands of {here} are here, as the site says")]
     elif said == "local" and not version:
         text = f"the commands of {found} are installed, but say nothing (no configuration of a cluster is here)"
         findings = [Finding(SUBJECT, "ok", f"{text}; the site says local: runs use this machine")]

@@ -83,7 +83,7 @@ def test_a_controller_that_is_stopped_is_an_error_and_no_hang(cluster: Cluster) 
         cluster.ctld("cont")
     assert code == 10
     assert said(value, "the controller does not answer")["level"] == "error"
-    assert said(value, "is here, as the site says")
+    assert said(value, "are here, as the site says")
 
 
 def test_a_dead_node_of_the_allocation_is_named(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from base.finding import Finding, merged
 from base.userpath import has_variables
 from cluster.doctor.asked import Asked
 from cluster.doctor.names import check_nodes
-from cluster.doctor.schedulers import check_choice
+from cluster.doctor.schedulers import check_choice, find_scheduler
 from cluster.schedulers import SCHEDULERS, doctor_of
 from cluster.schedulers.doctor import Doctor
 from data_prep.doctor.cache import check_cache_path
@@ -42,7 +42,7 @@ def checks(site: Site, where: Surroundings, found: Sequence[Finding] = ()) -> It
     asks = bool(where.job_id and where.nodes)
     yield Check(subject="scheduler", function=check_choice, arguments=(site.scheduler, frozenset(SCHEDULERS)), timeout_s=15)
     doctor = doctor_of(site.scheduler)
-    if doctor is not None and site.scheduler == where.scheduler:
+    if doctor is not None and find_scheduler(site.scheduler) == site.scheduler:
         yield Check(subject="scheduler", function=doctor.check, arguments=(asked,), timeout_s=90)
         yield Check(subject="launcher", function=doctor.check_launcher, timeout_s=25)
     yield Check(subject="storage", function=check_storage, arguments=(site.storage, site.shared, alone, asks), timeout_s=40)

@@ -30,8 +30,8 @@ class Surroundings:
         if self.job_id is not None:
             nodes = f" on {', '.join(self.nodes[:8])}{' ...' if len(self.nodes) > 8 else ''}" if self.nodes else ""
             return f"on {self.hostname}, inside job {self.job_id} of {self.scheduler}{nodes}"
-        if self.scheduler != "local" and site.scheduler != "local":
-            return f"on {self.hostname}, outside of any allocation of {self.scheduler}"
+        if site.scheduler != "local":
+            return f"on {self.hostname}, outside of any allocation of {site.scheduler}"
         return f"on {self.hostname}, where runs are started"
 
 

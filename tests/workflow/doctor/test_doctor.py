@@ -20,17 +20,19 @@ from base.command import CommandResult
 from base.finding import Finding, worst
 from base.rooms import ROOMS
 from cluster.schedulers.doctor import Value
+from cluster.schedulers.slurm.doctor import check_slurm
 from cluster.schedulers.slurm.doctor.proposals import choose_partition, from_partitions
 from cluster.schedulers.slurm.partitions import parse_nodes
 from tests.workflow.commands.conftest import FOREIGN
 from workflow.commands import main
 from workflow.doctor import node, nodes, software, surroundings
 from workflow.doctor.candidates import why_scheduler
+from workflow.doctor.checks import checks
 from workflow.doctor.guard import Check, guarded
 from workflow.doctor.pieces import to_lines
 from workflow.doctor.surroundings import Surroundings
 from workflow.doctor.write_site import site_text, target_of
-from workflow.study.site_file import read_site
+from workflow.study.site_file import load_site, read_site
 
 
 @pytest.fixture(autouse=True)
@@ -285,3 +287,15 @@ def test_commands_without_a_cluster_are_not_said_to_be_missing(tmp_path: Path, m
         (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     assert why_scheduler(where) == "the commands of slurm are on PATH, and there is no cluster that they know"
+
+
+def test_commands_of_the_sites_scheduler_are_asked_whether_they_know_a_cluster(
+    tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("sbatch", "srun", "scontrol"):
+        (tmp_path / name).touch(mode=0o755)
+    site.write_text(f"{site.read_text()}scheduler: slurm\n")
+    where = Surroundings(hostname="here", scheduler="local")
+    assert where.describe(load_site(str(site))) == "on here, outside of any allocation of slurm"
+    assert check_slurm in [check.function for check in checks(load_site(str(site)), where)]

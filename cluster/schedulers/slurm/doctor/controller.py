@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from base.command import last_lines
 from base.finding import Finding
 from cluster.doctor.asked import Asked
 from cluster.schedulers.slurm.limits import SLOW_CONTROLLER_S
@@ -70,7 +71,7 @@ def judge_associations(associations: Sequence[Association], asked: Asked, user: 
 
 def judge_ping(text: str, taken_s: float) -> Iterator[Finding]:
     """Pure: the answer of `scontrol ping`, and how long it took."""
-    said = "; ".join(line.strip() for line in text.splitlines() if "Slurmctld" in line) or text.strip()
+    said = "; ".join(line.strip() for line in text.splitlines() if "Slurmctld" in line) or last_lines(text, 1)
     if not re.search(r"\bUP\b", said):
         text = f"{SILENT}: {said or 'no word from scontrol ping'}; nothing else was asked of it"
         advice = (
