@@ -11,6 +11,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -21,7 +22,7 @@ from cluster.processes import die_with_parent, prepare_prctl
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SI_KERNEL: Final = 0x80
-"""The origin of a signal that a terminal sends, to the child too."""
+"""The origin of a signal that a terminal sends, to the child too; but SIGHUP may go to the leader of the session alone."""
 
 
 class StorageWait:
@@ -49,8 +50,10 @@ def guarded(command: Callable[[], int], say_s: float = STORAGE_WAIT_SHOWN_S, giv
     Signals to us go to the child. A wait for storage of `say_s` is told on standard error. A signal then ends the command, and so does a
     wait of `give_up_s` where it has started nothing: the child is killed, and ends when storage answers.
     """
+    _open_missing_streams()
     parent, heard = os.getpid(), [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*heard, signal.SIGCHLD})
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may ignore it, and then the child's exit code is lost
     prepare_prctl()
     reader, writer = os.pipe()
     pid = os.fork()
@@ -66,6 +69,14 @@ def guarded(command: Callable[[], int], say_s: float = STORAGE_WAIT_SHOWN_S, giv
     atexit.register(lambda: os.write(writer, bytes(ended[:1])))  # called last; a thread that waits for storage may keep us from ending
     ended.append(command())
     return ended[0]
+
+
+def _open_missing_streams() -> None:
+    """Open /dev/null for the standard streams that who started us has closed: else the next file that is opened becomes one of them."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
@@ -86,7 +97,7 @@ class _Guard:
         self._say_s, self._give_up_s = say_s, give_up_s
         self._wait = StorageWait(pid)
         self._told = self._said = False
-        self._prints = not stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode)  # a file may lie on the storage that does not answer
+        self._prints = not stat.S_ISREG(os.fstat(2).st_mode)  # a file may lie on the storage that does not answer
 
     def exit_code(self) -> int:
         """Wait for the child's end, or give it up."""
@@ -106,7 +117,7 @@ class _Guard:
     def _pass_on(self, heard: signal.struct_siginfo | None) -> None:
         if heard is not None and heard.si_signo != signal.SIGCHLD:
             self._told = True
-            if heard.si_code != SI_KERNEL:
+            if heard.si_code != SI_KERNEL or heard.si_signo == signal.SIGHUP:
                 os.kill(self._pid, heard.si_signo)
 
     def _given_up(self, seconds: float) -> str | None:
@@ -122,9 +133,9 @@ class _Guard:
         return None
 
     def _print(self, text: str) -> None:
-        if self._prints:
-            sys.stderr.write(f"slipway: {text}\n")
-            sys.stderr.flush()
+        if self._prints and select.select([], [2], [], 0)[1]:  # a pipe may be full
+            with suppress(OSError):  # nobody may read it any more
+                os.write(2, f"slipway: {text}\n".encode())
 
 
 def _as_it_ended(code: int) -> int:

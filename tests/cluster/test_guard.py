@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -89,6 +90,29 @@ def test_a_command_dies_with_who_waits_for_it() -> None:
     os.close(reader)
 
 
+def test_the_hangup_of_its_own_terminal_ends_the_command() -> None:
+    """The kernel sends that SIGHUP to the leader of the session alone, which is who waits for the command under `ssh -t HOST slipway`."""
+    master, slave = os.openpty()
+    code = "import os; os.login_tty(0)" + COMMAND.format(command="signal.pause()", say_s=60, give_up_s=60)
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=slave)
+    os.close(slave)
+    try:
+        assert int(os.read(master, 100)) != process.pid
+        os.close(master)
+        assert process.wait(60) == -signal.SIGHUP
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("beginning", ["os.close(1)", "os.close(2)", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"])
+def test_a_command_runs_without_standard_streams_and_where_its_starter_ignores_children(beginning: str) -> None:
+    code = COMMAND.format(command="sys.stdout.flush(), sys.stderr.flush()", say_s=60, give_up_s=60)
+    start = f"import os, signal, sys; {beginning}; os.execv(sys.executable, sys.argv[1:])"
+    argv = [sys.executable, "-c", start, sys.executable, "-c", code]
+    assert subprocess.run(argv, stdout=subprocess.DEVNULL, timeout=60).returncode == 7
+
+
 @pytest.mark.slow
 def test_a_wait_for_storage_is_told_and_given_up(disk: Disk) -> None:
     with still_frozen(disk):
@@ -116,6 +140,31 @@ def test_a_command_goes_on_when_storage_answers_again(disk: Disk) -> None:
         assert "the command goes on when it does" in process.stderr.readline()
     assert ended(process)[0] == 7
     assert (disk.place / "x").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", ["gone", "slow"])
+def test_a_wait_for_storage_ends_no_command_where_nobody_reads_of_it(disk: Disk, reader: str) -> None:
+    unread, full = os.pipe()
+    os.set_blocking(full, False)
+    with contextlib.suppress(BlockingIOError):
+        while reader == "slow":
+            os.write(full, bytes(1 << 12))
+    os.set_blocking(full, True)
+    if reader == "gone":
+        os.close(unread)
+    argv = [sys.executable, "-c", COMMAND.format(command=f"os.mkdir('{disk.place}/x')", say_s=0.5, give_up_s=60)]
+    with disk.frozen():
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=full)
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3)
+    assert process.wait(60) == 7
+    process.stdout.close()
+    os.close(full)
+    if reader == "slow":
+        os.close(unread)
 
 
 @pytest.mark.slow
