@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
-from base.command import CommandResult, describe
+from base.command import CommandResult, last_lines
 from base.errors import ContainerError
 from base.typed import Check, Count, json_as
 from containers.engines import STORES, client
@@ -97,6 +99,19 @@ def where(engine: str) -> str:
     return STORES[engine].where(os.environ) if engine in STORES else engine
 
 
+def why_silent(engine: str) -> str | None:
+    """Return why the engine cannot be asked on this machine, or None if it answers."""
+    if shutil.which(engine) is None:
+        return f"{engine} is not on this machine's PATH"
+    if engine not in STORES:
+        return None
+    try:
+        result = client.call([engine, "info"], where(engine))
+    except ContainerError as error:
+        return str(error)
+    return f"{where(engine)} does not answer here: {last_lines(result.stderr or result.stdout, 1)}" if result.returncode else None
+
+
 def ask(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> CommandResult:
     """Run it. Raises ContainerError, naming whom the client talks to, when it does not answer in time."""
     name = next((word for word in argv if word != "env" and "=" not in word), argv[0])
@@ -112,7 +127,9 @@ def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:
 
 
 def _failed(result: CommandResult) -> ContainerError:
-    return ContainerError(f"{describe(result)} ({where(result.argv[0])}); `slipway doctor` says which engines work here")
+    said = "; ".join(last_lines(result.stderr, 3).splitlines()) or "no word of why"
+    ended = f"`{shlex.join(result.argv)}` ended with {result.returncode}"
+    return ContainerError(f"{ended}: {said} ({where(result.argv[0])}); `slipway doctor` says which engines work here")
 
 
 def find(engine: str, name: str) -> PinnedImage | None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
-from base.errors import ContainerError
-from containers.engines import STORES, client
+from containers.images.commands import why_silent
 from workflow.commands.watching import show
 from workflow.commands.watching.progress import waiting
 from workflow.dag.graph import Graph
@@ -20,7 +17,7 @@ def pin_here(graph: Graph) -> bool:
     file, engine = graph.images_file, graph.study.site.engine
     if file is None or Path(file).exists():
         return False
-    if why := _silent(engine):
+    if why := why_silent(engine):
         show.line(f"{why}; the first node of the job pins the images")
         return False
     from workflow.run.images.pin import pin_study
@@ -30,17 +27,3 @@ def pin_here(graph: Graph) -> bool:
     with waiting("images: pinning and archiving"):
         pin_study(Path(graph.results_dir), Path(file))
     return True
-
-
-def _silent(engine: str) -> str | None:
-    """Why the engine cannot be asked on this machine; None where it answers."""
-    if shutil.which(engine) is None:
-        return f"{engine} is not on this machine's PATH"
-    if engine not in STORES:
-        return None
-    where = STORES[engine].where(os.environ)
-    try:
-        result = client.call([engine, "info"], where)
-    except ContainerError as error:
-        return str(error)
-    return f"{where} does not answer here: {result.stderr.strip() or result.stdout.strip()}" if result.returncode else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from base.errors import ConfigError, NoScheduler, SchedulerOutputError, UnsupportedRequest
+from base.errors import ConfigError, ContainerError, NoScheduler, SchedulerOutputError, UnsupportedRequest
 from base.limited import call_limited
 from base.units import counted
 from cluster.detection import scheduler_of
@@ -16,6 +16,7 @@ from cluster.schedulers.local import NAME as LOCAL
 from containers.engines import ONLY_UNDER, get_engine, in_container
 from containers.frameworks import load_framework
 from containers.frameworks.environment import what_is_missing
+from containers.images.commands import why_silent
 from workflow.dag.cost import refuse_over_budget
 from workflow.dag.image_file import refuse_missing_credentials
 from workflow.dag.job_size import refuse_owned_directives
@@ -79,7 +80,7 @@ def refuse_unreachable(site: Site, environ: Mapping[str, str]) -> None:
 
 def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
     """Raise what stands in the way of `runs`, those still to be made, or of their report: StorageError, ConfigError, UnsupportedRequest,
-    AllocationError or NotEnoughSpace."""
+    AllocationError, ContainerError or NotEnoughSpace."""
     refuse_missing_report()
     refuse_unusable_storage(study)
     refuse_over_budget(study, runs)
@@ -92,12 +93,19 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
     refuse_missing_credentials(study.site)
     refuse_missing_sources(study, datasets_of(run.cell for run in runs))
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())
+    _refuse_silent_engine(study.site)
     _refuse_missing_environments(study, cells, environ)
     _refuse_missing_packages(study, cells, environ)
     needs = [dataset_needs(study, name) for name in datasets_of(cells)]
     refuse_too_little_space(study, needs, cells)
     _refuse_large_batches(study, cells, needs)
     _refuse_missing_gpus(study, cells, environ)
+
+
+def _refuse_silent_engine(site: Site) -> None:
+    """Raise ContainerError where this machine is the node and its engine does not answer. What the site's setup brings is not known."""
+    if site.scheduler == LOCAL and in_container(site.engine) and not site.setup and (why := why_silent(site.engine)):
+        raise ContainerError(f"site {site.name}: engine {site.engine} cannot be used: {why}; start it, or choose another engine")
 
 
 def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:

@@ -98,6 +98,11 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         " TB on storage when built, and ",
     ),
     "no GPU": (_gpus, 14, "device: cuda was asked, and "),
+    "no engine": (
+        lambda house: house.site.write_text(f"{SITE}storage: s\nengine: docker\n"),
+        16,
+        "site here: engine docker cannot be used: docker is not on this machine's PATH; start it, or choose another engine",
+    ),
     "directive": (lambda house: house.site.write_text(f"{SITE}storage: s\ndirectives: [--nodes=2]\n"), 10, "sets the nodes"),
     "below a file": (_below_a_file, 22, "cannot be used: "),
     "kernel": (lambda house: house.site.write_text(f"{SITE}storage: /proc/x\n"), 22, "/proc is on proc from proc at /proc"),
