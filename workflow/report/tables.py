@@ -235,7 +235,8 @@ def against_text(analysis: Analysis) -> str:
 
 def _speedup_value(comparison: Comparison, several: bool) -> Value:
     if not comparison.speedup or not comparison.efficiency:
-        return text(short_reason(comparison), muted=True, marks=comparison.cell.marks & {"untimed"})
+        cell = comparison.cell
+        return text(short_reason(comparison), muted=True, marks=cell.marks & {"untimed"} if cell.reason else cell.marks)
     if comparison.is_baseline:
         return text("1 (baseline)", marks=comparison.marks)
     value, error = with_error(comparison.speedup)

@@ -16,7 +16,9 @@ from cluster.schedulers.jobs import mark_of
 from cluster.schedulers.slurm.queue import COLUMNS
 from tests.workflow.commands.conftest import House
 from workflow.commands import status
+from workflow.commands.watching.state import run_states
 from workflow.dag.image_file import images_file
+from workflow.run.record.replicas import NOT_COMPARED
 from workflow.run.storage.lease import new_lease
 
 ROOT = Path(__file__).parents[3]
@@ -251,6 +253,16 @@ def test_what_else_its_machines_did_while_a_run_measured_is_told(house: House) -
     assert house("logs", name).out.startswith(f"busy: {shown}\n")
     (run,) = [run for run in house.json("status")["runs"] if run["run_id"] == name]
     assert (run["state"], run["reason"]) == ("done", words)
+
+
+def test_what_makes_the_numbers_of_a_run_doubtful_is_told_before_what_else_its_machines_did(house: House) -> None:
+    study = house.load()
+    (first, second, *_) = study.runs
+    apart, busy = "rank 1 ended with other parameters than the other one", "local-0: others used 1.3 of 2 cores while it measured"
+    house.record(first.run_id, "ok", busy=[busy], warnings=[apart, NOT_COMPARED, busy])
+    house.record(second.run_id, "ok", warnings=[NOT_COMPARED])
+    found = {state.run.run_id: state.reason for state in run_states(study)}
+    assert (found[first.run_id], found[second.run_id]) == (f"{apart}; {busy}", None)
 
 
 @pytest.mark.processes

@@ -87,6 +87,13 @@ def test_other_steps_stand_in_no_way_either(tmp_path: Path) -> None:
     assert of(tmp_path / "b", cells, {"nodes": 1, "steps": {"measured": 200}}).primary[1].speedup is not None
 
 
+def test_a_run_without_a_baseline_shows_its_marks_in_the_table_of_speed_up(tmp_path: Path) -> None:
+    cells = [scaled(1, 0.01), scaled(2, 0.02)]
+    records = [make_record(cell, repeat, oversubscribed=cell["nodes"] == 2) for cell in cells for repeat in (1, 2, 3)]
+    values = {value.text: value.marks for row in TABLES["speedup"](collected(tmp_path, records, cells)).rows for value in row}
+    assert "oversubscribed" in values["no baseline"]
+
+
 def test_the_table_for_programs_carries_the_same_marks(tmp_path: Path) -> None:
     cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
     records = [make_record(cell, repeat, oversubscribed=True, threads_per_rank=cell["nodes"]) for cell in cells for repeat in (1, 2, 3)]

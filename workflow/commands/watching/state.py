@@ -16,6 +16,7 @@ from workflow.run.record.busy import together
 from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.log_tail import messages
 from workflow.run.record.record_of_run import record_of
+from workflow.run.record.replicas import NOT_COMPARED
 from workflow.run.record.waiting import STATUS as WAITING
 from workflow.run.record.waiting import waiting_reason
 from workflow.run.storage.asked_result import parse_asked
@@ -99,7 +100,7 @@ def _believed(found: Found, run: Run, study: str) -> tuple[dict[str, Any] | None
 
 def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: bool) -> RunState:
     status, attempt = record["status"], record["attempt"]
-    reason = record["status_reason"] or "; ".join(filter(None, [_went_on(record), *together(record["busy"] or ())]))
+    reason = record["status_reason"] or "; ".join(filter(None, [*_warnings(record), _went_on(record), *together(record["busy"] or ())]))
     state = "prevented" if record["kind"] != "result" else "done" if status == "ok" else "failed"
     if state != "prevented" and not published:
         state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
@@ -114,6 +115,11 @@ def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: 
         engine=record["engine"],
         dataset=record["dataset_digest"],
     )
+
+
+def _warnings(record: Mapping[str, Any]) -> list[str]:
+    """Return the warnings that make the numbers doubtful: all but those of a busy machine and of ranks that nobody compared."""
+    return [one for one in record["warnings"] or () if one != NOT_COMPARED and one not in (record["busy"] or ())]
 
 
 def _went_on(record: Mapping[str, Any]) -> str | None:
