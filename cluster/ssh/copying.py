@@ -43,7 +43,9 @@ def get(line: Transport, source: str, files: Mapping[str, int], target: Path) ->
             line.stream(argv, _writer(packed, most, line.host), lambda _: None, stdin=listed, limit_s=_limit_s(most))
         finally:
             packed.seek(0)
-            with suppress(tarfile.TarError):  # it ends where the line was cut
+            with suppress(
+                tarfile.TarError, ValueError, OverflowError, MemoryError, RecursionError
+            ):  # it ends where the line was cut, or is damaged
                 _unpack(packed, files, target)
 
 
@@ -52,9 +54,10 @@ def _limit_s(num_bytes: int) -> float:
 
 
 def _unpack(packed: IO[bytes], files: Mapping[str, int], target: Path) -> None:
-    with tarfile.open(fileobj=packed) as tar:
+    with tarfile.open(fileobj=packed, mode="r:") as tar:  # compressed, or with holes, it could be larger than what was sent
         for member in tar:
-            content = tar.extractfile(member) if member.name in files and member.isreg() else None
+            whole = member.size == files.get(member.name) and member.isreg() and not member.issparse()
+            content = tar.extractfile(member) if whole else None
             if content is not None:
                 here = target / member.name
                 here.parent.mkdir(parents=True, exist_ok=True)

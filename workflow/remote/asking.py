@@ -12,6 +12,7 @@ from base.errors import RemoteError, error_of_exit
 from base.jsonfile import parse_json
 from base.typed import Check, Count, Digest, read_as
 from cluster.ssh import Transport, again, run
+from data_prep.tree.names import name_fault
 from workflow.remote.kept import Settings
 
 Answer = TypeVar("Answer")
@@ -36,7 +37,7 @@ def is_result(name: str) -> bool:
     """Return True for the path of a file that may come down. `--out` may be any directory of the user's, and a cluster must not put a
     program there."""
     path = PurePosixPath(name)
-    if not path.parts or path.as_posix() != name or not name.isprintable() or any(part.startswith(".") for part in path.parts):
+    if name_fault(name) is not None or not name.isprintable() or any(part.startswith(".") for part in path.parts):
         return False
     return any(path.match(pattern) and len(path.parts) == pattern.count("/") + 1 for pattern in FILES) or (
         path.parts[0] in TREES and len(path.parts) > 1
@@ -44,7 +45,8 @@ def is_result(name: str) -> bool:
 
 
 def _are_different(files: tuple[ResultFile, ...]) -> bool:
-    return len({file.name for file in files}) == len(files)
+    names = {file.name for file in files}
+    return len(names) == len(files) and not any(above.as_posix() in names for name in names for above in PurePosixPath(name).parents)
 
 
 RemotePath = Annotated[str, Check("an absolute path", lambda path: path.startswith("/") and path.isprintable() and len(path) < 4096)]
@@ -91,7 +93,7 @@ class Results:
     """The answer to `results`: the directory of a study's results, and the files in it that come down."""
 
     results: RemotePath
-    files: Annotated[tuple[ResultFile, ...], Check("each file once", _are_different)]
+    files: Annotated[tuple[ResultFile, ...], Check("each file once, and none below another", _are_different)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import tarfile
 from collections.abc import Sequence
@@ -15,7 +18,7 @@ from blake3 import blake3
 
 from base.errors import ConfigError, RecordError, RemoteError
 from base.typed import read_as
-from cluster.ssh import Sink
+from cluster.ssh import Sink, copying
 from workflow.commands.remote import _study_verb
 from workflow.remote.asking import Far, Have, Placed, Results, find_slipway
 from workflow.remote.fetching import fetch
@@ -44,6 +47,9 @@ HOSTILE = [
     "tables/a\x1b[2J.csv",
     "tables/a\u202egpj.csv",
     "tables/a\0b",
+    "tables/" + "a" * 256,
+    "tables/" + "\u00e9" * 128,
+    "tables/" + "a/" * 2000 + "b",
 ]
 
 
@@ -103,8 +109,9 @@ def test_a_name_that_is_no_result_is_refused_before_anything_comes(tmp_path: Pat
 def test_what_comes_down_is_accepted() -> None:
     names = ["study.json", "study.yaml", "records.parquet", "report.html", "tables/speedup.csv", "plots/a b/c.svg", "runs/x-r1/record.json"]
     assert [file.name for file in read_as(Results, listed(*names), "gate").files] == names
-    with pytest.raises(RecordError, match="each file once"):
-        read_as(Results, listed("report.html", "report.html"), "gate")
+    for names in (["report.html", "report.html"], ["tables/a/b", "tables/a"], ["plots/a", "plots/a/b/c"]):
+        with pytest.raises(RecordError, match="each file once, and none below another"):
+            read_as(Results, listed(*names), "gate")
 
 
 def test_an_answer_with_links_and_strange_members_brings_the_files_alone(tmp_path: Path) -> None:
@@ -153,6 +160,63 @@ def test_files_that_came_before_a_cut_stay(tmp_path: Path) -> None:
 def test_a_host_that_sends_without_end_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="sends more than"):
         brought(packed(("report.html", CONTENT)) + bytes(1 << 20), "report.html", out=tmp_path)
+
+
+def sparse(name: str, num_bytes: int) -> bytes:
+    """A file of GNU tar that is one hole, in 512 bytes."""
+    member = tarfile.TarInfo(name)
+    member.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[386:410] = b"%011o\0%011o\0" % (num_bytes, 0)
+    header[483:495] = b"%011o\0" % num_bytes
+    return signed(header)
+
+
+def signed(header: bytearray) -> bytes:
+    """The header of a member with the sum that tar looks at."""
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header[:512])
+    return bytes(header)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "longer", "gz", "bz2", "xz"])
+def test_no_answer_unpacks_to_more_than_was_listed(tmp_path: Path, kind: str) -> None:
+    whole = packed(("report.html", bytes(100_000)))
+    compressed = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+    answer = sparse("report.html", 100_000) if kind == "sparse" else compressed.get(kind, bytes)(whole)
+    copying.get(Line(answer), "/far", {"report.html": len(CONTENT)}, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def damaged(kind: str) -> bytes:
+    """The header of a member that follows another one."""
+    member = tarfile.TarInfo("tables/a.csv")
+    if kind.endswith("bytes"):
+        header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+        header[124:136] = b"\x80" + (1 << (62 if "2^62" in kind else 80)).to_bytes(11, "big")
+        header[156:157] = tarfile.XHDTYPE if "pax" in kind else tarfile.REGTYPE
+        return signed(header)
+    if kind == "pax size":
+        return member.tobuf(tarfile.PAX_FORMAT).join([pax(b"9" * 5000 + b" path=a\n"), b""])
+    if kind == "pax sparse":
+        return pax(b"22 GNU.sparse.size=x1\n") + member.tobuf()
+    member.type = tarfile.GNUTYPE_LONGNAME
+    return member.tobuf(tarfile.GNU_FORMAT) * 400
+
+
+def pax(text: bytes) -> bytes:
+    """The header with more about the next member."""
+    member = tarfile.TarInfo("more")
+    member.type, member.size = tarfile.XHDTYPE, len(text)
+    return member.tobuf() + text + bytes(-len(text) % 512)
+
+
+@pytest.mark.parametrize("kind", ["2^80 bytes", "pax 2^80 bytes", "pax 2^62 bytes", "pax size", "pax sparse", "names"])
+def test_a_damaged_answer_is_an_error_and_what_came_before_stays(tmp_path: Path, kind: str) -> None:
+    names = ["report.html", "tables/a.csv", *(f"tables/{number}.csv" for number in range(8))]
+    with pytest.raises(RemoteError, match="changed while coming"):
+        brought(packed(("report.html", CONTENT))[:1024] + damaged(kind) + bytes(1024), *names, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 @pytest.mark.parametrize(
