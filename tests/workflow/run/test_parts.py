@@ -23,6 +23,7 @@ from workflow.run.node.rank_log import RankLog
 from workflow.run.node.rendezvous import FIRST_PORT, LAST_PORT, Reservation, first_port, ports
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
+from workflow.run.supervisor import node_locks
 from workflow.run.supervisor.node_locks import NodeLocks
 from workflow.run.supervisor.provenance import parse_git_status, slipway_provenance
 from workflow.run.supervisor.run_scope import RunScope
@@ -281,6 +282,28 @@ def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
     with path.open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     second.give()
+
+
+@pytest.mark.processes
+def test_who_waits_tells_it_when_another_run_has_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_locks, "HOLDER_AGAIN_S", 0.0)
+    path = tmp_path / "measuring.lock"
+    scope = RunScope(Loop())
+    first, last = NodeLocks(scope, [path], 1), NodeLocks(scope, [path], 1)
+    assert first.try_take()
+    first.sign("run a")
+    told: list[str] = []
+
+    def tell(holder: str) -> None:
+        told.append(holder)
+        if holder == "run a":
+            first.sign("run b")
+        else:
+            first.give()
+
+    last.take(tell)
+    assert told == ["run a", "run b"]
+    last.give()
 
 
 def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_line_every_few_steps_is_a_mean_and_says_so(world: World) -> None:
             EACH.format(say=f"rank or {SAY}"),
             log(ranks="all"),
             "error",
-            "rank 1 ended well, and no line of its output (`slipway logs`) told of a step",
+            "rank 1 ended well, and no line of its output (`slipway logs RUN` shows it) told of a step",
         ),
         (EACH.format(say=f"{SAY}; step < 5 or sys.exit(3)"), log(), "error", "ended with exit code 3"),
         (EACH.format(say=SAY.replace("1 / step", "1e400")), log(), "nan", "the loss of step 0 is inf"),

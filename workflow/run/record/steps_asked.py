@@ -50,7 +50,7 @@ def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | 
     for rank, entry in sorted(events.items()):
         causes = "; ".join(entry.warnings[:MOST_CAUSES])
         if not entry.steps:
-            told = "no line of its output (`slipway logs`) told of a step"
+            told = "no line of its output (`slipway logs RUN` shows it) told of a step"
             return f"rank {rank} ended well, and {told}: {causes or 'the expression under events matched none'}"
         measured, reached = sum(step.measured for step in entry.steps.values()), max(entry.steps) + 1
         together = largest_together({rank: entry}) if measured else max(step.together for step in entry.steps.values())

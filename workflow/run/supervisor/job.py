@@ -35,8 +35,7 @@ def take_nodes(run: PreparedRun, locks: NodeLocks) -> Allocation:
     if not locks.try_take():
         count, among = locks.count, len(locks.paths)
         what = "this machine" if among == count == 1 else f"{count} of {among} nodes of job {allocation.job_id}"
-        logger.info("waiting for %s: %s", what, locks.signature() or "other runs have it")
-        locks.take()
+        locks.take(lambda holder: logger.info("waiting for %s: %s", what, holder or "other runs have it"))
     locks.sign(f"study {run.study} of {user_name(os.geteuid())}, process {os.getpid()} ({run.run_id})")
     if allocation.own_job or not locks.paths:
         return allocation

@@ -4,13 +4,14 @@ lock when the last process that has its file open ends, however it ends."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from base.errors import AllocationError
 from base.lock import LockFile, lock_some
-from workflow.run.supervisor.limits import NODE_LOCKS_WAIT_S
+from workflow.run.link.event_loop import Timer
+from workflow.run.supervisor.limits import HOLDER_AGAIN_S, NODE_LOCKS_WAIT_S
 from workflow.run.supervisor.run_scope import RunScope
 
 QUEUE: Final = ".queue"
@@ -55,14 +56,29 @@ class NodeLocks:
             self._let_go()
         return done
 
-    def take(self) -> None:
-        """Take them, waiting in the loop. Raises RunEnded if the run ends meanwhile."""
-        if self._queue is not None:
-            while not self._queue.held and not _try_take(self._queue):
-                self._wait([self._queue], 1)
-        while not self._collect():
-            missing = [lock for lock in self._locks if not lock.held]
-            self._wait(missing, self.count - len(self.taken))
+    def take(self, tell: Callable[[str], None] = lambda _: None) -> None:
+        """Take them, waiting in the loop, and `tell` who has them, again whenever that is another one. Raises RunEnded if the run ends
+        meanwhile."""
+        told: list[str] = []
+
+        def tell_holder() -> None:
+            timers[:] = [self._scope.loop.after(HOLDER_AGAIN_S, tell_holder)]
+            holder = self.signature()
+            if [holder] != told:
+                told[:] = [holder]
+                tell(holder)
+
+        timers: list[Timer] = []
+        tell_holder()
+        try:
+            if self._queue is not None:
+                while not self._queue.held and not _try_take(self._queue):
+                    self._wait([self._queue], 1)
+            while not self._collect():
+                missing = [lock for lock in self._locks if not lock.held]
+                self._wait(missing, self.count - len(self.taken))
+        finally:
+            timers[0].cancel()
 
     def _collect(self) -> bool:
         """Keep what is free, as far as we need it; whether that is all. Then the next in the queue may."""

@@ -87,7 +87,7 @@ def test_a_rank_is_silent_by_itself_only_beside_output_that_was_read() -> None:
         (4, 10, StepsAsked(45, 45), None),
         (4, 10, StepsAsked(51, 41), "told of 30 of the 41 measured steps that were asked, up to step 40 of 51, 10 to a line"),
         (1, 10, StepsAsked(10, 5), "told of 0 of the 5 measured steps"),
-        (0, 10, StepsAsked(10, 5), "no line of its output (`slipway logs`) told of a step"),
+        (0, 10, StepsAsked(10, 5), "no line of its output (`slipway logs RUN` shows it) told of a step"),
         (1, 10, StepsAsked(10, 0), None),
     ],
 )
