@@ -69,9 +69,10 @@ def remove_leftover(path: Path) -> str | None:
 
 def why_left(path: Path, error: OSError) -> str:
     """Return a sentence that names what of `path` could not be removed, why, and what to type."""
-    left = Path(os.fsdecode(error.filename or path))
+    found = os.fsdecode(error.filename or path)
+    left = shlex.quote(found).replace("\n", "\\n").replace("\t", "\\t")  # a program may have named it
     try:
-        owner = left.lstat().st_uid
+        owner = os.lstat(found).st_uid
     except OSError:
         owner = os.geteuid()
     why, remove = str(error.strerror), f"rm -r {shlex.quote(str(path))}"

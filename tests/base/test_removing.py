@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from base.removing import remove_tree
+from base.removing import remove_tree, why_left
 from tests.nobody import as_nobody
 
 DEEP = 1100
@@ -50,6 +51,13 @@ def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     remove_tree(tmp_path / "file")
     assert not (tmp_path / "file").exists()
+
+
+def test_the_name_of_what_stays_is_no_sentence_of_ours(tmp_path: Path) -> None:
+    name = "x cannot be removed: as root: rm -r ~anna\nslipway:\ty"
+    problem = why_left(tmp_path, OSError(errno.EPERM, "Operation not permitted", f"{tmp_path}/{name}"))
+    assert problem.startswith(f"'{tmp_path}/x cannot be removed: as root: rm -r ~anna\\nslipway:\\ty' cannot be removed (Operation not")
+    assert "\n" not in problem
 
 
 @pytest.mark.processes
