@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
 from base.apart import call_apart
 from base.errors import ConfigError
+from base.foreign import quoted, whole
 from base.jsonfile import read_json
+from base.untrusted import open_plain
 from base.userpath import absolute_path
 from containers.spec import PARAMETERS
 from workflow.study.cell import ParametersFile
@@ -42,7 +43,10 @@ def _of_run(results: str, run: str) -> ParametersFile:
             f"found {run!r}, and {record} is not there: a run that others start from must have its result before they are planned"
         )
     found: Any = read_json(record, ConfigError)
-    attempt = found.get("attempt") if isinstance(found, dict) else None
+    value = found.get("attempt") if isinstance(found, dict) else None
+    attempt = whole(value, 1)
+    if attempt is None:
+        raise ConfigError(f"found {run!r}, and {record}: attempt: found {quoted(value)}; expected a whole number from 1")
     path = attempts_dir(Path(results), run) / str(attempt) / PARAMETERS
     if not path.is_file():
         raise ConfigError(f"found {run!r}, which has no {path}: it has not trained well, or with save_parameters: false")
@@ -54,7 +58,7 @@ def _described(path: str) -> ParametersFile:
 
     hashed, size = blake3(), 0
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as file:
+        with open(open_plain(Path(path)), "rb", buffering=0) as file:
             while block := file.read(BLOCK):
                 hashed.update(block)
                 size += len(block)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,23 @@ def test_a_run_of_this_study_or_of_another_one_is_a_file_of_its_attempt(tmp_path
     assert digests == [blake3(content).hexdigest() for content in (b"own", b"another")]
     (run / "attempts" / "2" / "parameters.safetensors").unlink()
     with pytest.raises(ConfigError, match="it has not trained well, or with save_parameters: false"):
+        cells(tmp_path, "other/lenet-r1")
+
+
+def test_what_is_no_file_is_refused_when_the_study_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    (tmp_path / "device.safetensors").symlink_to("/dev/zero")
+    for name, kind in (("pipe", "a pipe"), ("device", "a device")):
+        with pytest.raises(ConfigError, match=f"{name}.safetensors, which cannot be read: it is {kind}"):
+            cells(tmp_path, f"{name}.safetensors")
+
+
+@pytest.mark.parametrize("attempt", ["../../x", {"a": 1}, 0, 1.5, True, None])
+def test_a_record_whose_attempt_is_no_number_is_named(tmp_path: Path, attempt: object) -> None:
+    record = tmp_path / "storage" / "results" / "other" / "runs" / "lenet-r1" / "record.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"attempt": attempt}))
+    with pytest.raises(ConfigError, match=f"{record}: attempt: found .*; expected a whole number from 1"):
         cells(tmp_path, "other/lenet-r1")
 
 
