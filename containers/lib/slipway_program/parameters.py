@@ -119,4 +119,6 @@ def read_parameters(path: Path, shapes: Mapping[str, Sequence[int]]) -> Arrays:
             raise ValueError(
                 "the file of parameters is of another network: %s is %s in the file, and %s in the model" % (name, there, here)
             )
+        if arrays[name].dtype.kind != "f":
+            raise ValueError("the file of parameters is of another network: %s is of the type %s" % (name, arrays[name].dtype))
     return arrays

@@ -44,7 +44,7 @@ def read_tensors(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
         metadata = header.pop("__metadata__", {})
         arrays = {name: _array(content, 8 + length, entry) for name, entry in header.items()}
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    except (struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} is no whole safetensors file: {error}") from error
     if len(content) != 8 + length + end:
         raise ValueError(f"{path} is no whole safetensors file: {len(content)} bytes, of {8 + length + end} that its header promises")
@@ -57,7 +57,7 @@ def read_metadata(path: Path) -> Dict[str, str]:
         try:
             (length,) = struct.unpack("<Q", file.read(8))
             metadata: Dict[str, str] = json.loads(file.read(min(length, MAX_HEADER_BYTES)))["__metadata__"]
-        except (struct.error, ValueError, KeyError, TypeError) as error:
+        except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} is no whole safetensors file: {error}") from error
     return metadata
 
@@ -66,4 +66,6 @@ def _array(content: bytearray, base: int, entry: Mapping[str, Any]) -> np.ndarra
     dtype = _NUMPY[entry["dtype"]]
     first, end = entry["data_offsets"]
     array: np.ndarray = np.frombuffer(content, dtype, (end - first) // dtype.itemsize, base + first).reshape(entry["shape"])
+    if first < 0 or array.nbytes != end - first or list(array.shape) != entry["shape"]:
+        raise ValueError("a tensor of the shape %s has the offsets %d and %d" % (entry["shape"], first, end))
     return array

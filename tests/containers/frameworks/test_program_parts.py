@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import struct
 import zlib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -41,6 +42,32 @@ def dataset(**samples: int | tuple[int, ...]) -> Any:
 def cell(**keys: Any) -> dict[str, Any]:
     defaults = {"mode": "train", "seed": 1, "batch_size": 4, "global_batch_size": 4, "epochs": None, "steps": {"warmup": 2, "measured": 3}}
     return {**defaults, **keys}
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("[" * 100_000, "no whole safetensors file"),
+        ('{"a":' * 100_000, "no whole safetensors file"),
+        ({"shape": [2], "data_offsets": [0, 10**30]}, "no whole safetensors file"),
+        ({"shape": [2], "data_offsets": [-8, 0]}, "no whole safetensors file"),
+        ({"shape": [2], "data_offsets": [8, 0]}, "no whole safetensors file"),
+        ({"shape": [2], "data_offsets": [8, 4]}, "no whole safetensors file"),
+        ({"shape": [-1], "data_offsets": [0, 8]}, "no whole safetensors file"),
+        ({"shape": [2], "data_offsets": [0, 11]}, "no whole safetensors file"),
+        ({"shape": [1], "data_offsets": [0, 8], "dtype": "I64"}, "of another network: a is of the type int64"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_damaged_file_of_parameters_is_refused(part: Any, tmp_path: Path, header: str | dict[str, Any], words: str) -> None:
+    text = (header if isinstance(header, str) else json.dumps({"a": {"dtype": "F32", **header}})).encode()
+    path = tmp_path / "parameters.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(11 if "11" in str(header) else 8))
+    with pytest.raises(ValueError, match=words):
+        part("parameters").read_parameters(path, {"a": [1] if "I64" in str(header) else [2]})
+    if isinstance(header, str):
+        with pytest.raises(ValueError, match=words):
+            part("tensors").read_metadata(path)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
