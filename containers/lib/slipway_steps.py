@@ -203,4 +203,4 @@ class Steps:
 def added(values: List[Optional[float]]) -> Optional[float]:
     """Their sum; None where one is not known."""
     known = [value for value in values if value is not None]
-    return math.fsum(known) if len(known) == len(values) and all(map(math.isfinite, known)) else None
+    return sum(known) if len(known) == len(values) and all(map(math.isfinite, known)) else None

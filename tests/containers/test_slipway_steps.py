@@ -210,6 +210,12 @@ def test_every_group_is_read() -> None:
     assert [name for name in GROUPS if f'"{name}"' not in text] == []
 
 
+def test_samples_that_no_number_can_add_up_to_are_warned_of() -> None:
+    steps = steps_of(r"it (?P<step>\d+) of (?P<samples>\S+)")
+    assert "samples" not in steps.take(["it 1 of 1e308", "it 2 of 1e308"], 1.0)
+    assert steps.warnings()[-1].startswith("1 readings of lines tell of samples")
+
+
 @pytest.mark.parametrize(("told", "warned"), [("-5", True), ("1e999", True), ("8", False), ("x", False)])
 def test_samples_of_a_line_that_are_no_count_are_warned_of(told: str, warned: bool) -> None:
     """What is no number at all is as if it were not told."""
