@@ -49,7 +49,7 @@ TOGETHER = 0.1
 """Seconds: steps that end within as much are written together."""
 MOST_FIELDS = 16
 """A list of more parts is one of samples, not of fields that hold an array each."""
-VALIDATION = "run.steps gave batches %s: each of them counts as a step of the training. Go through a validation by a plain loop"
+VALIDATION = "run.steps %s: each of its batches counts as a step of the training. Go through a validation by a plain loop"
 SIGN_OF_LIFE = 10.0
 """Seconds: an evaluation that goes on says so as often as this."""
 
@@ -172,7 +172,7 @@ class Run:
         self.drives = {"drives_all": True} if os.environ.get(DRIVES_ALL) else {}
         self.step = 0
         self.current: Any = None
-        self.loader: Any = None
+        self.epoch_has_steps = False
         self.is_stepping = False
         self.looks_trained = True
         self.failed = False
@@ -270,7 +270,7 @@ class Run:
         number = first
         self.inside_epochs = True
         while number < count if not self.active else not self.all_done():
-            before, self.loader = self.step, None
+            before, self.epoch_has_steps = self.step, False
             yield number
             if self.active and self.step == before:
                 raise RuntimeError("an epoch went by without a step: go through the loader by run.steps(loader)")
@@ -305,7 +305,7 @@ class Run:
                     counts = same or self.counts(batch, samples, tokens)  # before the loop's body, which may take the batch to pieces
                     yield batch
                     if self.step == before:
-                        self.check_loader(loader)
+                        self.check_training()
                     self.under_way = counts
                     self.step_done()
                     if self.step >= total:
@@ -317,13 +317,13 @@ class Run:
         finally:
             self.is_stepping = False
 
-    def check_loader(self, loader: Any) -> None:
-        """Warn, once, where what goes through `steps` looks like a validation."""
-        other = self.loader is not None and self.loader is not loader and self.current is None  # with a loss it is one of the training
-        self.loader = loader
-        if self.looks_trained and (other or gradients_are_off()) and self.cell.get("mode") != "infer":
+    def check_training(self) -> None:
+        """Warn, once, where what goes through `steps` looks like a validation: a second loop of one epoch, or steps without gradients."""
+        second = self.inside_epochs and self.epoch_has_steps
+        self.epoch_has_steps = True
+        if self.looks_trained and (second or gradients_are_off()) and self.cell.get("mode") != "infer":
             self.looks_trained = False
-            self.warning(VALIDATION % ("of two loaders in one epoch" if other else "while PyTorch computes no gradients"))
+            self.warning(VALIDATION % ("was begun twice in one epoch" if second else "gave batches while PyTorch computed no gradients"))
 
     def wants_batch(self) -> None:
         """From now on the step waits for a batch."""

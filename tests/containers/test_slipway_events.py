@@ -186,10 +186,11 @@ def test_a_second_start_is_the_same_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("validation", "words"),
     [
-        ("for _ in run.steps([4, 5, 6]): pass", "run.steps gave batches of two loaders in one epoch"),
+        ("for _ in run.steps([4, 5, 6]): pass", "run.steps was begun twice in one epoch"),
+        ("for _ in run.steps([4, 5, 6]): run.loss(1.0)", "run.steps was begun twice in one epoch"),
+        ("for _ in run.steps(TRAINING): run.loss(1.0)", "run.steps was begun twice in one epoch"),
         ("for _ in [4, 5, 6]: pass", None),
-        ("for _ in run.steps([4, 5, 6]): run.loss(1.0)", None),
-        ("for _ in run.steps(TRAINING): pass", None),
+        ("pass", None),
     ],
 )
 def test_a_validation_that_goes_through_run_steps_is_warned_of(tmp_path: Path, validation: str, words: str | None) -> None:
@@ -209,9 +210,9 @@ for epoch in run.epochs(9):
 @pytest.mark.parametrize(("mode", "warned"), [("train", True), ("infer", False)])
 def test_steps_without_gradients_are_no_training(tmp_path: Path, mode: str, warned: bool) -> None:
     torch = "import sys, types; sys.modules['torch'] = types.SimpleNamespace(is_grad_enabled=lambda: False, cuda=None, distributed=None)\n"
-    text = f"import slipway_events\n{torch}run = slipway_events.start()\nrun.loader = None\nrun.begin = lambda: None\n"
+    text = f"import slipway_events\n{torch}run = slipway_events.start()\nrun.begin = lambda: None\n"
     (tmp_path / "cell.json").write_text("{}")
-    text += "run.check_loader([1])\nrun.check_loader([1])\n"
+    text += "run.check_training()\nrun.check_training()\n"
     assert start(tmp_path, text, {**CELL, "mode": mode}) == (0, "")
     assert len(events(tmp_path).warnings) == warned
 
