@@ -19,7 +19,7 @@ from workflow.commands.watching.state import run_states
 from workflow.dag.refusals import refuse_missing_report
 from workflow.dag.storage_place import refuse_unreadable_storage
 from workflow.study.next_command import command
-from workflow.study.origin import refuse_foreign_results
+from workflow.study.origin import origin_of, refuse_foreign_results
 from workflow.study.paths import STUDY_FILE
 from workflow.study.publishing import publish_resolved
 from workflow.study.resolved import resolved_study
@@ -90,7 +90,10 @@ def _tell_edited(study: Study) -> None:
     try:
         last = read_json(study.results_dir / STUDY_FILE)["history"][-1]
         digest, when = str(last["sha256"]), str(last["time"])
-    except (RecordError, LookupError, TypeError):
+        mine = origin_of(study, adopt=False, runs=False)
+        if all(last.get(key) == mine[key] for key in ("file_sha256", "cells_sha256")):
+            return  # the same file elsewhere, as in a project that was moved or copied: paths of its site differ
+    except (RecordError, LookupError, TypeError, AttributeError):
         return  # there is none, or one that says so itself
     if hashlib.sha256(canonical_json(resolved_study(study))).hexdigest() != digest:
         sys.stderr.write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -341,3 +342,15 @@ def test_tables_of_the_owners_edited_file_say_what_they_show(two: Two, capsys: p
     said = capsys.readouterr()
     json.loads(said.out)
     assert f"{two.one / 'study.yaml'} was edited: what is shown are the cells and the baseline as of 20" in said.err
+
+
+def test_the_file_of_a_copied_project_is_not_said_to_be_edited(two: Two, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = tmp_path / "project" / "site.yaml"
+    site.parent.mkdir()
+    site.write_text("storage: storage\ncache: {path: cache}\n")
+    study = write(site.parent, changed())
+    publish_resolved(load_study(study, str(site)))
+    shutil.copytree(site.parent, tmp_path / "copied")
+    words = ["tables", "--json", str(tmp_path / "copied" / study.name), "--site", str(tmp_path / "copied" / "site.yaml")]
+    assert main.run(words) == 0
+    assert capsys.readouterr().err == ""
