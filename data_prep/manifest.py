@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,8 +103,9 @@ class Manifest:
         require(len(self.mean) == len(self.std) == self.channels, "mean and std need one number per channel")
         if self.mean_image is not None:
             height, width = self.size or (0, 0)
-            num_bytes = 4 * height * width * self.channels
-            require(len(base64.b64decode(self.mean_image, validate=True)) == num_bytes > 0, "mean_image does not fit size and channels")
+            pixels = array("f", base64.b64decode(self.mean_image, validate=True))
+            require(len(pixels) == height * width * self.channels > 0, "mean_image does not fit size and channels")
+            require(all(0 <= pixel <= 255 for pixel in pixels), "mean_image has pixels that are not from 0 to 255")
         names = [shard.name for shard in self.shards]
         require(len(set(names)) == len(names), "two shards have the same name")
         require(self.bytes == sum(shard.bytes for shard in self.shards), "bytes is not the sum over the shards")

@@ -1,7 +1,10 @@
 """Is this the manifest of a dataset? Whoever may write to the cache may have changed it: what the reader uses is checked by type."""
 
+import base64
 import re
 from typing import Any, Dict
+
+import numpy as np
 
 SCHEMA = "slipway.dataset/1"
 SEQUENCES = "slipway.sequences/1"
@@ -24,10 +27,7 @@ def check_manifest(manifest: Any) -> Dict[str, Any]:
     for key in ("mean", "std"):
         _need(_all(manifest.get(key), _is_number) and len(manifest[key]) == channels, key)
     image = manifest.get("mean_image")
-    _need(
-        image is None or (isinstance(image, str) and size is not None and len(image) == _base64_length(4 * channels * size[0] * size[1])),
-        "mean_image",
-    )
+    _need(image is None or (size is not None and _is_image(image, channels * size[0] * size[1])), "mean_image")
     _need(_is_count(manifest.get("bytes")) and _is_count(manifest.get("samples")), "bytes or samples")
     _need(_all(manifest.get("shards"), _is_shard), "shards")
     splits = manifest.get("splits")
@@ -61,8 +61,12 @@ def _all(values: Any, holds: Any) -> bool:
     return isinstance(values, list) and all(holds(value) for value in values)
 
 
-def _base64_length(num_bytes: int) -> int:
-    return (num_bytes + 2) // 3 * 4
+def _is_image(text: Any, count: int) -> bool:
+    try:
+        pixels = np.frombuffer(base64.b64decode(text, validate=True), "<f4")
+    except (TypeError, ValueError):
+        return False
+    return pixels.size == count and bool(((pixels >= 0) & (pixels <= 255)).all())
 
 
 def _is_count(value: Any) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,11 @@ def test_published_files_are_read_only(whole: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in whole.rglob("*") if path.is_file()} == {0o444}
 
 
+def image_of(manifest: dict[str, Any], value: float) -> str:
+    height, width = manifest["size"]
+    return base64.b64encode(struct.pack("<f", value) * (height * width * manifest["channels"])).decode()
+
+
 WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "schema": lambda m: m.update(schema="slipway.dataset/9"),
     "path in a name": lambda m: m["shards"][0].update(name="../../etc/shard-00000.lmdb"),
@@ -63,6 +71,8 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "mean": lambda m: m.update(mean=[1.0]),
     "mean image": lambda m: m.update(mean_image="AAAA"),
     "mean image that is none": lambda m: m.update(mean_image="?"),
+    "mean image without a number": lambda m: m.update(mean_image=image_of(m, math.nan)),
+    "mean image beyond the pixels": lambda m: m.update(mean_image=image_of(m, 256)),
     "size": lambda m: m.update(size=[0, 3]),
     "sizeless": lambda m: m.update(size=None),
     "encoding": lambda m: m.update(encoding="zip"),

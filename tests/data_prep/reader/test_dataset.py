@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -189,6 +190,20 @@ def test_a_wrong_manifest_is_an_error(tmp_path: Path, content: bytes | None, rea
         (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(DatasetChanged, match=reason):
         open_dataset(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text", ["." * 320, "\u00e9" * 320, "/" * 320, "A" * 316 + "====", base64.b64encode(bytes(4) * 59 + b"\0\0\xc0\x7f").decode()]
+)
+def test_a_wrong_mean_image_is_an_error(tmp_path: Path, text: str) -> None:
+    root = image_dataset(tmp_path, pictures(1))
+    path = root / "manifest.json"
+    manifest = {**json.loads(path.read_text()), "size": [4, 5]}
+    path.write_text(json.dumps({**manifest, "mean_image": base64.b64encode(bytes(240)).decode()}))
+    assert open_dataset(str(root)).mean_image.shape == (4, 5, 3)
+    path.write_text(json.dumps({**manifest, "mean_image": text}))
+    with pytest.raises(DatasetChanged, match="mean_image"):
+        open_dataset(str(root))
 
 
 def test_prefetching_changes_nothing(tmp_path: Path) -> None:
