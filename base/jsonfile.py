@@ -17,6 +17,7 @@ from base.untrusted import open_plain
 MAX_BYTES: Final = 256 << 20
 PIECE: Final = 1 << 20
 MAX_DEPTH: Final = 64
+MADE_AGAIN: Final = "remove it, and the step that writes it runs again"
 MAX_INTEGER: Final = 2**63 - 1
 _DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
 _AFTER_NUMBER: Final = (b",", b"]", b"}", b" ", b"\n", b"\r", b"\t", b".", b"e")
@@ -101,7 +102,7 @@ def _read(file: IO[bytes], most: int) -> bytes:
     return b"".join(pieces)
 
 
-def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = RecordError) -> Any:
+def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = RecordError, advice: str = MADE_AGAIN) -> Any:
     """The value in `content`, which came from `where`; its texts can be written as UTF-8, and its numbers fit into 64 bits.
 
     Raises `error`, which begins with `where`, for anything else: torn, too deep, no UTF-8, NaN, a number of 400 digits, a key twice.
@@ -112,9 +113,7 @@ def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = Re
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as reason:
-        raise error(
-            f"{where} is not valid JSON ({reason}): it was cut or edited; remove it, and the step that writes it runs again"
-        ) from reason
+        raise error(f"{where} is not valid JSON ({reason}): it was cut or edited; {advice}") from reason
     if _may_be_deep(content) and _is_deep([value]):
         raise error(f"{where} is nested more than {MAX_DEPTH} deep: this is not a file of ours")
     return value

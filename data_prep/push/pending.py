@@ -28,6 +28,7 @@ from data_prep.push.publish import TargetDiffers, publish_or_differ
 SCHEMA = "slipway.pending/1"
 NAME = "pending.json"
 MAX_BYTES = 1 << 20
+BY_HAND = "move the result by hand"
 MOST_REASON = 4000
 _OTHERS_WRITE = 0o022
 
@@ -151,8 +152,8 @@ def _deliver(run_dir: Path, root: int, note: int, check: Check, timeout_s: float
 def _content(run_dir: Path, root: int, note: int) -> _Note:
     """What the note says, checked."""
     path = run_dir / NAME
-    content = parse_json(os.pread(note, MAX_BYTES, 0), path)
-    said = read_as(_Note, content, f"{path} is not a note of ours", RecordError, "move the result by hand")
+    content = parse_json(os.pread(note, MAX_BYTES, 0), path, RecordError, BY_HAND)
+    said = read_as(_Note, content, f"{path} is not a note of ours", RecordError, BY_HAND)
     out, own, target = said["out"], said.get("own"), said["target"]
     if not target.is_absolute() or not all(_is_beside(root, name) for name in (out, own) if name is not None):
         raise PushError(f"{path} names {out}, {own} and {target}: expected directories beside it and an absolute path")

@@ -279,6 +279,7 @@ def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
     assert "out: expected the name of a file, found '../../..'" in found[escaped].message
     assert "out: expected the name of a file" in found[long].message
     assert "not valid JSON" in found[torn].message
+    assert found[torn].message.endswith("move the result by hand")
     assert not good.exists()
     assert contents(stuck / "out")
     assert not (tmp_path / "1").exists()
