@@ -9,6 +9,7 @@ from typing import Final
 from blake3 import blake3
 
 from base.errors import RemoteError
+from base.lock import LockFile
 from base.publish import publish_file
 from base.removing import remove_tree
 from base.units import counted, format_size
@@ -17,6 +18,7 @@ from workflow.remote.asking import ResultFile, Results
 
 COMING: Final = ".coming"
 """The directory below the results for files that have not come whole yet; removed at both ends of each fetch."""
+LOCK: Final = ".coming.lock"
 TRIES: Final = 3
 BLOCK: Final = 1 << 20
 
@@ -25,10 +27,18 @@ def fetch(line: Transport, found: Results, out: Path) -> list[str]:
     """Bring the files of `found` that are not below `out` yet, and return lines about them. Raises RemoteError, OSError."""
     missing = [file for file in found.files if digest_of(out / file.name) != file.blake3]
     out.mkdir(parents=True, exist_ok=True)
-    for _ in range(TRIES if missing else 0):
-        missing = again(lambda: _bring(line, found.results, missing, out))  # noqa: B023 - called at once
-        if not missing:
-            break
+    with LockFile(out / LOCK) as lock:
+        if not lock.try_take():
+            raise RemoteError(
+                f"another command is bringing results into {out}; the same command again, when that has ended, brings the rest"
+            )
+        try:
+            for _ in range(TRIES if missing else 0):
+                missing = again(lambda: _bring(line, found.results, missing, out))  # noqa: B023 - called at once
+                if not missing:
+                    break
+        finally:
+            lock.path.unlink()
     if missing:
         names = ", ".join(file.name for file in missing[:5])
         raise RemoteError(f"{counted(len(missing), 'file')} changed while coming, so the same command again brings them: {names}")
