@@ -68,20 +68,6 @@ WORDS: Final = (
     b"|",
     b"(x9)",
 )
-WORDS_MORE: Final = (
-    b"[0-99999999999]",
-    b"[1-99999][1-99999]",
-    b"-1",
-    b"0",
-    b"\n",
-    b"\r",
-    b",",
-    b" ",
-    b":",
-    b"[" * 3000,
-    b"1-02:03:04:05",
-    b"%",
-)
 
 
 def mutated(content: bytes, style: Style, chance: random.Random) -> bytes:

@@ -15,17 +15,14 @@ from typing import Final, NoReturn
 
 from base.errors import StorageError
 from cluster import processes
-from cluster.guard import StorageWait
+from cluster.guard import PASSED_ON, StorageWait
+from cluster.limits import SAME_INTERRUPT_S
 from cluster.processes import die_with_parent, prepare_prctl
 
 GRACE_S: Final = 60.0
 """In which Snakemake's runs end after an interrupt: their containers are stopped and what there is is pushed."""
-BURST_S: Final = 1.0
-"""So close together, signals of one kind are one: a terminal, and what passes it on, such as nsenter or a job step, send the same Ctrl-C
-several times. Snakemake that hears a second one leaves its runs to themselves."""
 TO_LOG: Final = ("/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1')
 """Before the path of a log and a command. The log lies on storage: the child opens it, since we must not wait for that."""
-PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Child:
@@ -99,7 +96,7 @@ class Child:
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._process.poll() is not None or now - self._passed.get(number, -BURST_S) < BURST_S:
+        if self._process.poll() is not None or now - self._passed.get(number, -SAME_INTERRUPT_S) < SAME_INTERRUPT_S:
             return
         self._passed[number] = now
         first = number not in self.told

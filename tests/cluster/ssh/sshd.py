@@ -76,11 +76,6 @@ class Host:
         """As before."""
         self._link("up")
 
-    def new_key(self) -> None:
-        """Another host key, from the next connection on."""
-        (self.directory / "host_key").unlink()
-        keygen(self.directory / "host_key")
-
     def say(self, noise: str) -> None:
         """Shell lines that the login shell runs before each command."""
         self.shell(noise=noise)

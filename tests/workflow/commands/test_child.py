@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from base.errors import StorageError
+from cluster.limits import SAME_INTERRUPT_S
 from tests.base.test_frozen import still_frozen
 from tests.data_prep.staging.disks import ext4
-from workflow.commands.child import BURST_S, Child
+from workflow.commands.child import Child
 from workflow.commands.watching.shown import Lines
 
 pytestmark = pytest.mark.processes
@@ -68,7 +69,7 @@ def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
         while not Path(f"{mark}.ready").exists():
             assert child.wait(0.05) is None, (tmp_path / "log").read_text()
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(BURST_S)  # what comes before is the same one
+        time.sleep(SAME_INTERRUPT_S)  # what comes before is the same one
         os.kill(os.getpid(), signal.SIGTERM)
         assert child.wait(30) == 0
     assert mark.read_text() == "asked"
@@ -93,7 +94,7 @@ def test_a_ctrl_c_that_comes_three_times_is_one(tmp_path: Path) -> None:
             assert child.wait(0.05) is None, (tmp_path / "log").read_text()
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(BURST_S)
+        time.sleep(SAME_INTERRUPT_S)
         os.kill(os.getpid(), signal.SIGTERM)
         assert child.wait(30) == -signal.SIGTERM
     assert (tmp_path / "log").read_text() == "interrupted\n"
