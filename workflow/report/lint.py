@@ -26,6 +26,14 @@ BUDGET_MISMATCH: Final = 0.01
 _APART: Final = f"the rate of at least one run differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
 
 MARKS: Final[dict[str, str]] = {
+    "replicas": "the ranks of a run have not trained one network together: they ended with different parameters, which in data parallelism "
+    "are the same on all, or a rank whose output nobody read ended later than rank 0; the run's warnings name them",
+    "samples": "the program reports another number of samples than the batch in all times the steps: the rate is made of the smaller one, "
+    "and the program does not do the batch of the study in each step, or counts wrongly",
+    "impossible": "the model FLOP utilisation is above 100 %, which no GPU reaches: the FLOP or the precision that its program reports is "
+    "wrong, or its rate is",
+    "losses": "this is not the same network as in the cell that differs only in its framework: the losses of the first five steps differ, "
+    "so the rates of these frameworks must not be compared",
     "short": f"the measured window is shorter than {MIN_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",
     "unchecked": f"Slipway's own clock does not confirm the measured window to {CONFIRMED * 100:.0f} %: it is too short for that, or its "
     "lines were not written as it went; how long it was, and so the rate, is the program's word",
@@ -41,8 +49,6 @@ MARKS: Final[dict[str, str]] = {
     f"rate of the window is more than {EARLY_RATE * 100 - 100:.0f} % above that of its last half, since its first steps were short",
     "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
     "wrong, or it did something between its steps",
-    "samples": "the program reports another number of samples than the batch in all times the steps: the rate is made of the smaller one, "
-    "and the program does not do the batch of the study in each step, or counts wrongly",
     "assumed": "the rate is made of a count that the program does not report, and is right only if the program does what the study states",
     "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
     "input": f"{_APART}: batches did not come evenly",
@@ -55,8 +61,6 @@ MARKS: Final[dict[str, str]] = {
     "several steps, and say nothing about a single one",
     "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
     "warned": "the run left warnings, which the report lists",
-    "replicas": "the ranks of a run have not trained one network together: they ended with different parameters, which in data parallelism "
-    "are the same on all, or a rank whose output nobody read ended later than rank 0; the run's warnings name them",
     "network": "the preflight found a slow node or link; the run's warnings name it",
     "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
     "superlinear": f"the efficiency is above {SUPERLINEAR * 100:.0f} %, even at the lower end of its interval; look for a baseline "
@@ -67,22 +71,19 @@ MARKS: Final[dict[str, str]] = {
     "software": "the compared runs had different versions of framework, CUDA, cuDNN, NCCL or driver",
     "image": "the compared runs had different container images, or some had none",
     "program": "the compared runs had different files in the folder of the program",
-    "losses": "this is not the same network as in the cell that differs only in its framework: the losses of the first five steps differ, "
-    "so the rates of these frameworks must not be compared",
     "dropout": "the network has dropout, for which each framework draws its own random numbers, so its losses do not show whether it is "
     "the same network as in the cell that differs only in its framework (`dropout: false` shows it)",
     "threads": "the compared runs had different numbers of CPU threads per process",
     "dataset": "the compared runs had different datasets, by their digests",
     "settings": "the compared runs had different settings of TF32, cuDNN's benchmark or determinism",
     "commit": "the compared runs were made by different commits of Slipway",
-    "impossible": "the model FLOP utilisation is above 100 %, which no GPU reaches: the FLOP or the precision that its program reports is "
-    "wrong, or its rate is",
     "changed": "a run came from a checkout with changes that are in no commit",
     "batch": "the batch differs from the baseline's, per process and in all",
     "lengths": "sequences lie in buckets, and the global batch differs from the baseline's: of each bucket another part fills no batch and "
     "is dropped, so that the lengths are mixed in another way",
     "baseline": "the baseline of this comparison carries marks that this cell does not: see its row",
 }
+"""First those by which a number is not what it seems to be: so they have the first letters."""
 
 ASSUMED: Final = {
     "samples": "The samples of a step are those of `batch_size`",
