@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from base.command import run as run_command
-from base.errors import SchedulerSilent, SlipwayError
+from base.errors import ConfigError, SchedulerSilent, SlipwayError
 from base.units import counted, format_size, some
 from base.userpath import variables_of
 from cluster.detection import of_a_job
@@ -24,6 +24,7 @@ from workflow.dag.past_runs import past_runs
 from workflow.dag.requirements import DatasetRequirements, dataset_needs, memory_of
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.next_command import command
+from workflow.study.origin import refuse_foreign_results
 from workflow.study.series import Series, series_of
 from workflow.study.site import Site, device_of
 from workflow.study.study import Study
@@ -118,6 +119,7 @@ def plan_study(study: Study) -> StudyPlan:
             *study.notes,
             *_cache_notes(study.site),
             *_engine_notes(states, study.site),
+            *_owner_notes(study),
             *_content_notes(states, datasets),
             *_memory_notes(cells),
             *_core_notes(study),
@@ -159,6 +161,13 @@ def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
             f"{counted(count, 'run')} of those done had engine {engine}, and this site has {site.engine}: a run is not made again for "
             "that; a copy of the study file with another name at `study:` has results of its own"
         )
+
+
+def _owner_notes(study: Study) -> list[str]:
+    try:
+        return refuse_foreign_results(study)
+    except ConfigError:  # the command raises it when the plan is printed
+        return []
 
 
 def _content_notes(states: Sequence[RunState], datasets: Mapping[str, DatasetRequirements]) -> Iterator[str]:

@@ -92,21 +92,28 @@ def known_datasets(results_dir: str) -> tuple[list[Any], list[str]]:
 
 def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[str, Any]) -> None:
     """Raise ConfigError when the `last` that ran is another file, and asks for other cells, or for other data under the same relative path;
-    an earlier version says of no file. A file that is gone, or whose results are on other storage, was moved or copied to become ours."""
+    an earlier version says of no file. A file whose results are on other storage was copied to become ours. One that cannot be found was
+    moved, or is on the disk of another host: it is ours if its text or its cells are the same, as at the first start after a move."""
     if mine["adopt"] or last.get("path") is None or is_same_file(last["path"], mine["path"]):
         return
-    if _is_gone(last["path"]) or not is_same_file(last.get("storage"), mine["storage"]):
+    if not is_same_file(last.get("storage"), mine["storage"]):
         return
-    if last.get("cells_sha256") == mine["cells_sha256"] and last.get("sources", "") == mine["sources"]:
+    same_cells = last.get("cells_sha256") == mine["cells_sha256"]
+    is_gone = _is_gone(last["path"])
+    if (is_gone and last.get("file_sha256") == mine["file_sha256"]) or (same_cells and (is_gone or _same_sources(mine, last))):
         return
     raise ConfigError(
         f"the study {results_dir.name!r} of {mine['path']} (sha256 {mine['file_sha256'][:SHORT]}) would write into the results of another "
         f"file: {results_dir} are those of {text(last['path'], 300)} (sha256 {text(last.get('file_sha256'))[:SHORT]}, since "
-        f"{text(last.get('time'), 40)}), which "
+        f"{text(last.get('time'), 40)}{'; this machine does not find it' if is_gone else ''}), which "
         f"asks for other cells, or for other data. Give one of the two another name (study: ...), or let the results be this file's from "
         f"now on: {mine['commands']}, or `--config adopt=yes` of snakemake; records stay, and tables show the cells of the file that ran "
         "last"
     )
+
+
+def _same_sources(mine: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+    return bool(last.get("sources", "") == mine["sources"])
 
 
 def _is_gone(path: object) -> bool:
@@ -118,21 +125,31 @@ def _is_gone(path: object) -> bool:
         return False
 
 
-def refuse_foreign_results(study: Study) -> None:
-    """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs."""
-    call_apart(
-        f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), origin_of(study, adopt=False), timeout_s=STORAGE_S
-    )
+def refuse_foreign_results(study: Study) -> list[str]:
+    """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs. Return the
+    notes of refuse_unless_owner()."""
+    mine = origin_of(study, adopt=False)
+    notes = call_apart(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
+    return list(notes)
 
 
-def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> None:
-    """The same of what study.json says now; nothing where there is none, or none that can be read: who writes it looks closer."""
+def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> list[str]:
+    """The same of what study.json says now; nothing where there is none, or none that can be read: who writes it looks closer. Return a
+    note where the next start takes the results over from another file, and a relative path of a dataset leads to another folder."""
     path = Path(results_dir, STUDY_FILE)
     try:
         found = read_json(path) if path.exists() else {}
     except RecordError:
-        return
+        return []
     found = found if isinstance(found, dict) else {}
     site = found.get("site")
     storage = site.get("storage") if isinstance(site, dict) else None
-    refuse_other_file(path.parent, mine, {"storage": storage, **last_version(found.get("history"))})
+    last = {"storage": storage, **last_version(found.get("history"))}
+    refuse_other_file(path.parent, mine, last)
+    if last.get("path") is None or is_same_file(last["path"], mine["path"]) or _same_sources(mine, last):
+        return []
+    return [
+        f"the next start takes over the results of {text(last['path'], 300)}, for which a relative dataset path led to another folder: "
+        "finished runs stay as they are; whether the files here are the same is known once the dataset is built here "
+        "(`slipway dataset build`)"
+    ]

@@ -106,6 +106,24 @@ def test_a_moved_or_copied_study_is_the_same(two: Two) -> None:
     two.run(two.other, OTHER)
 
 
+@pytest.mark.parametrize("same", ["text", "cells", "neither"])
+def test_a_file_that_cannot_be_found_leaves_its_results_to_the_same_text_or_cells_only(two: Two, same: str) -> None:
+    """It was moved, or is in a directory that this host does not mount."""
+    results = two.run(two.one, changed()).study.results_dir
+    (two.one / "study.yaml").unlink()
+    if same == "text":  # its cells were others, in another version of Slipway
+        content = read_json(results / "study.json")
+        content["history"][-1]["cells_sha256"] = "0" * 64
+        publish_json(results / "study.json", content)
+        (results / ".study-1.json").unlink()
+    study = {"text": changed(), "cells": {**changed(), "limits": {"walltime": "20m"}}, "neither": OTHER}[same]
+    if same == "neither":
+        with pytest.raises(ConfigError, match=r"; this machine does not find it\), which asks for other cells.* --adopt"):
+            two.load(two.other, study)
+    two.run(two.other, study, **({"adopt": "yes"} if same == "neither" else {}))
+    two.run(two.other, OTHER)
+
+
 def test_results_of_an_earlier_version_are_anybodys(two: Two) -> None:
     results = two.run(two.one, changed()).study.results_dir
     content = read_json(results / "study.json")
