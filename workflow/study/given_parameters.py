@@ -32,15 +32,16 @@ def find_parameters(text: str, folder: Path, storage: Path, study: str) -> Param
     other, _, run = text.rpartition("/")
     if not run or "/" in other or {other, run} & {".", ".."}:
         raise ConfigError(f"found {text!r}; valid: seed, a file that ends with .safetensors, or a run, as RUN or STUDY/RUN")
-    of_run: ParametersFile = call_apart(text, _of_run, str(results_dir(storage, other or study)), run, timeout_s=HASH_S)
+    of_run: ParametersFile = call_apart(text, _of_run, str(results_dir(storage, other or study)), run, text, timeout_s=HASH_S)
     return of_run
 
 
-def _of_run(results: str, run: str) -> ParametersFile:
+def _of_run(results: str, run: str, text: str) -> ParametersFile:
     record = record_path(Path(results), run)
     if not record.is_file():
         raise ConfigError(
-            f"found {run!r}, and {record} is not there: a run that others start from must have its result before they are planned"
+            f"found {text!r}, and {record} is not there: a run that others start from must have its result before they are planned; "
+            "of a file only .safetensors is read, as safetensors.torch.save_file writes it"
         )
     found: Any = read_json(record, ConfigError)
     value = found.get("attempt") if isinstance(found, dict) else None

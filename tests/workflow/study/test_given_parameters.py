@@ -87,6 +87,11 @@ def test_a_record_whose_attempt_is_no_number_is_named(tmp_path: Path, attempt: o
     [
         ("missing.safetensors", {}, r"base.parameters: found .*missing.safetensors, which cannot be read: No such file"),
         ("missing-r1", {}, r"base.parameters: found 'missing-r1', and .* must have its result before they are planned"),
+        (
+            "pretrained/lenet.pt",
+            {},
+            r"base.parameters: found 'pretrained/lenet.pt', .*of a file only \.safetensors is read, as .*save_file",
+        ),
         ("../x/missing-r1", {}, "base.parameters: .*valid: seed, a file that ends with .safetensors, or a run"),
         ("../missing-r1", {}, "base.parameters: .*valid: seed, a file that ends with .safetensors, or a run"),
         ("x.safetensors", {"framework": "caffe"}, "base.parameters: .*framework caffe starts from the seed only"),
