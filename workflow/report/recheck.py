@@ -39,7 +39,7 @@ def rechecked(
     """Yield a sentence for each thing that does not follow from the rest. `own`: what run_record.measured makes of this attempt's `events`;
     `found`: with what the attempt before it had measured."""
     yield from _times(record, events)
-    yield from _hosts(record, events)
+    yield from of_hosts(record, events)
     yield from _busy(record)
     yield from _warnings(record, own, found)
     yield from _window(record, own)
@@ -77,9 +77,9 @@ def _times(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> Itera
             return
 
 
-def _hosts(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> Iterator[str]:
-    """Compare the hosts of the record with those that its ranks name. A container may have a name of its own."""
-    if record["engine"] not in ENGINES or in_container(record["engine"]):
+def of_hosts(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> Iterator[str]:
+    """Compare the hosts of the record with those that its ranks name. A container, or a program of the user, may name them freely."""
+    if record["cell"].get("program") is not None or record["engine"] not in ENGINES or in_container(record["engine"]):
         return
     hosts = {_short(node["hostname"]) for node in record["nodes"]}
     named = {_short(entry.start["hostname"]) for entry in events.values() if entry.start and entry.start.get("hostname")}

@@ -19,10 +19,11 @@ from tests.workflow.report.test_verify import CELL, RUN, attempt, publish
 from workflow.commands.main import run
 from workflow.report.outputs import write_all, write_collected, write_tables
 from workflow.report.page import page
-from workflow.report.recheck import of_its_programs
+from workflow.report.recheck import of_hosts, of_its_programs
 from workflow.report.study_runs import StudyRuns, differences_from_study
 from workflow.report.verify import verify_runs
 from workflow.report.verify_outputs import verify_outputs
+from workflow.run.record.events import RankEvents
 from workflow.run.record.size import fitting
 
 pytestmark = pytest.mark.processes
@@ -238,6 +239,15 @@ def test_what_a_record_says_of_itself_is_asked_again(results: Path, name: str) -
     change(record)
     publish(results, record)
     assert any(words in finding for finding in verify_runs(results).findings)
+
+
+@pytest.mark.parametrize(("program", "compared"), [(None, True), ({"name": "mine"}, False)])
+def test_the_host_name_that_an_own_program_reports_is_free(program: dict[str, str] | None, compared: bool) -> None:
+    whole = make_record(make_cell(nodes=1))
+    record = {**whole, "cell": {**whole["cell"], "program": program}}
+    start = {"hostname": "alias", "provenance": {}, "framework": "pytorch", "framework_version": "2.13.0"}
+    found = list(of_hosts(record, {0: RankEvents(start=start)}))
+    assert found == (["its nodes are node00, and its programs ran on alias"] if compared else [])
 
 
 def test_a_run_that_waited_for_this_machine_is_no_finding(results: Path) -> None:
