@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import polars as pl
+
 from base.logs import printable
 from base.units import and_more, counted
 from workflow.report.analysis import Analysis
 from workflow.report.derive import Comparison
 from workflow.report.digits import joined, percent, with_error
-from workflow.report.keys import counted_shape, sentence, shares
+from workflow.report.keys import counted_shape, not_compared, sentence, shares
 from workflow.report.leads import cell_place
 from workflow.report.lint import MARKS
 from workflow.report.plots import line_label
@@ -101,7 +103,9 @@ def _found(analysis: Analysis) -> list[str]:
     words += _doubt(chosen)
     if best.marks:
         words.append(f"It carries the marks {', '.join(mark for mark in MARKS if mark in best.marks)}: see the footnotes of the table.")
-    return [" ".join(words), *_slowed(analysis), _behind(analysis)]
+    of_cell = (pl.col("source") == best.cell.source) & (pl.col("cell_id") == best.cell.cell_id)
+    words.append(sentence(not_compared(analysis.frame.filter(of_cell))))
+    return [" ".join(filter(None, words)), *_slowed(analysis), _behind(analysis)]
 
 
 def _slowed(analysis: Analysis) -> list[str]:

@@ -84,9 +84,9 @@ def shares(analysis: Analysis) -> str:
     return f"Nodes are shares of one machine, not machines: its cores in {parts} parts, of which 1 node has one and {parts} nodes have all"
 
 
-def not_compared(analysis: Analysis) -> str:
-    """Return what is not known of runs whose ranks nobody compared; nothing where there are none."""
-    runs = analysis.frame.filter(MEASURED).select("warnings")
+def not_compared(frame: pl.DataFrame) -> str:
+    """Return what is not known of the runs in `frame` whose ranks nobody compared; nothing where there are none."""
+    runs = frame.filter(MEASURED).select("warnings")
     if not (count := runs.filter(pl.col("warnings").list.contains(NOT_COMPARED)).height):
         return ""
     return f"Of {count} of {runs.height} runs nobody knows whether their ranks trained one network together: no checksum of parameters"

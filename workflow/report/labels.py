@@ -38,10 +38,9 @@ def constant(cells: Sequence[CellResult]) -> str:
     """What all cells share of the best known keys beside the model: `pytorch, digits, train, fp32, nchw`."""
     if not cells:
         return ""
-    differ = set(varying(cells))
-    flat = flat_keys(cells[0].keys)
-    told = [name for name in WORDS[1:] if name not in differ and flat[name] not in (None, "none", "site")]
-    shown = [f"{PREFIX.get(name, '')}{flat[name]}" for name in told]
+    flat, *others = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+    same = [name for name in WORDS[1:] if all(other.get(name) == flat[name] for other in others)]
+    shown = [f"{PREFIX.get(name, '')}{flat[name]}" for name in same if flat[name] not in (None, "none", "site")]
     return ", ".join(shown)
 
 

@@ -28,9 +28,11 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.digits import joined, with_error
 from workflow.report.groups import warnings
+from workflow.report.head import findings
 from workflow.report.page import SCRIPT, json_in_script, page
 from workflow.report.table import Table
 from workflow.report.tables import TABLES
+from workflow.run.record.replicas import NOT_COMPARED
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'
 SVGS = dict.fromkeys(("throughput", "efficiency", "budget", "step_time", "loss"), SVG)
@@ -205,6 +207,14 @@ def test_of_one_speed_up_nothing_was_chosen(tmp_path: Path) -> None:
     text = page(collected(tmp_path / "digits", plausible_records(scaling_cells(nodes=[1, 2]))), {})
     assert "<span>speed-up: 2 processes against 1 process</span>" in text
     assert "largest of" not in text
+
+
+def test_ranks_of_the_best_speed_up_that_nobody_compared_are_named_at_the_head(tmp_path: Path) -> None:
+    cells = scaling_cells(nodes=[1, 2, 4])
+    for nodes, named in ((4, True), (2, False)):
+        records = [{**record, "warnings": [NOT_COMPARED] * (record["cell"]["nodes"] == nodes)} for record in plausible_records(cells)]
+        said = findings(collected(tmp_path / str(nodes), records, cells))[0]
+        assert ("nobody knows whether their ranks trained one network together" in said) is named
 
 
 def test_the_marks_of_the_best_speed_up_are_named_at_the_head(tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def test_speedup_table(analysis: Analysis) -> None:
     assert "All rows: pytorch, digits, train, fp32, nchw, cpu on Intel" in table.caption
 
 
+def test_the_caption_names_no_program_where_there_are_several(tmp_path: Path) -> None:
+    cells = [make_cell(framework=name, model=name) for name in ("a", "b")]
+    study = collected(tmp_path / "s", [make_record(cell, 1) for cell in cells], cells)
+    assert "All rows: digits, train, fp32, nchw" in TABLES["speedup"](study).caption
+
+
 @pytest.mark.parametrize(
     ("lost", "caption", "methods"),
     [
