@@ -10,12 +10,12 @@ from cluster.schedulers.slurm.directives import split_comment
 
 
 def sbatch_options(job: BatchJob) -> tuple[str, ...]:
-    """The options of sbatch, one per line of the script, the site's directives last and as they are, but for their comment, which ours is
-    joined to. Raises ConfigError."""
+    """The options of sbatch, one per line of the script, the site's directives last and as they are, but for their comment, which is
+    joined to ours. Raises ConfigError."""
     size = job.size
     comment, directives = split_comment(size.directives)
     if job.work is not None:
-        comment = f"{comment} {work_words(job.work)}".strip()
+        comment = f"{work_words(job.work)} {comment}".strip()  # squeue shows as many characters as it is asked for
     options = [
         ("job-name", job.name),
         ("nodes", size.nodes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from typing import Final
 
@@ -25,7 +26,8 @@ OWNED: Final = {
     "array": r"--array\b|-a\b",
 }
 """Options of sbatch that are set from the study, from another key of the site file, or by us."""
-COMMENT: Final = re.compile(r"""(?:^|\s)--comment(?:=|\s+)(?:"([^"]*)"|'([^']*)'|(\S+))""")
+SHORTEST: Final = "--com"
+"""sbatch takes the beginning of an option's name for the whole."""
 
 
 def owned_by_us(directive: str) -> str | None:
@@ -35,9 +37,19 @@ def owned_by_us(directive: str) -> str | None:
 
 def split_comment(directives: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     """Return the comment that directives set, which some sites read to let docker into a job, and the directives without it. Of several
-    comments sbatch keeps the last one only, and the jobs of a study are found by ours."""
+    comments sbatch keeps the last one only, and the jobs of a study are found by ours. sbatch splits a line as a shell does."""
     comments, rest = [], []
     for line in directives:
-        comments += [double or single or plain for double, single, plain in COMMENT.findall(line)]
-        rest.append(COMMENT.sub("", line).strip())
-    return " ".join(comments), tuple(line for line in rest if line)
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # sbatch refuses a quote without an end
+            words = []
+        options, kept = iter(words), []
+        for word in options:
+            name, has_value, value = word.partition("=")
+            if len(name) >= len(SHORTEST) and "--comment".startswith(name):
+                comments.append(value if has_value else next(options, ""))
+            else:
+                kept.append(word)
+        rest.append(line if len(kept) == len(words) else shlex.join(kept))
+    return " ".join(filter(None, comments)), tuple(line for line in rest if line)

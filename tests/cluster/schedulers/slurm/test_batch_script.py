@@ -14,6 +14,7 @@ from base.errors import ConfigError
 from cluster.schedulers.jobs import JOB_ID, RUN, BatchJob, JobSize, Work, is_of_study, job_name, parse_work
 from cluster.schedulers.slurm.batch_script import batch_script, clock, sbatch_options
 from cluster.schedulers.slurm.directives import owned_by_us, split_comment
+from cluster.schedulers.slurm.queue import COLUMNS
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "slurm"
 
@@ -65,7 +66,7 @@ def test_the_comment_of_the_site_is_kept_and_ours_is_joined_to_it(work: Work | N
     size = JobSize(nodes=1, minutes=1, directives=("--comment=docker", "--licenses=a"))
     options = sbatch_options(dataclasses.replace(SMALL, size=size, work=work))
     (comment,) = (shlex.split(option)[0] for option in options if option.startswith("--comment"))
-    assert comment == ("--comment=docker" if work is None else f"--comment=docker rule_{RUN}_wildcards_lenet-r1 slipway=digits-0badcafe")
+    assert comment == ("--comment=docker" if work is None else f"--comment=rule_{RUN}_wildcards_lenet-r1 slipway=digits-0badcafe docker")
     assert parse_work(comment.partition("=")[2]) == work
     assert options[-1] == "--licenses=a"
 
@@ -76,12 +77,25 @@ def test_the_comment_of_the_site_is_kept_and_ours_is_joined_to_it(work: Work | N
         (("--comment docker",), ("docker", ())),
         (("--comment='my docker' --licenses=a", '--comment="b c"'), ("my docker b c", ("--licenses=a",))),
         (("--licenses=a --comment=x --reservation=b",), ("x", ("--licenses=a --reservation=b",))),
-        (("--commentary=x",), ("", ("--commentary=x",))),
+        (("--commentary=x", "--admin-comment=y"), ("", ("--commentary=x", "--admin-comment=y"))),
+        (("--comment=", '--comment="" --licenses=a', "--comment"), ("", ("--licenses=a",))),
+        (("--comm=docker", "--com other"), ("docker other", ())),
+        (('--comment=a"b c"d --reservation="e f"',), ("ab cd", ("'--reservation=e f'",))),
+        ((r'--comment="a\"b" --licenses=a', "--comment=x#y --licenses=b"), ('a"b x', ("--licenses=a",))),
+        (('--reservation="unclosed',), ("", ('--reservation="unclosed',))),
     ],
 )
 def test_a_comment_is_taken_out_of_the_directives(directives: tuple[str, ...], split: tuple[str, tuple[str, ...]]) -> None:
     assert not any(owned_by_us(line) for line in directives)
     assert split_comment(directives) == split
+
+
+def test_a_long_comment_of_the_site_does_not_hide_the_job() -> None:
+    size = JobSize(nodes=1, minutes=1, directives=(f"--comment={'c' * 900}",))
+    options = sbatch_options(dataclasses.replace(SMALL, size=size, work=WORK))
+    (comment,) = (shlex.split(option)[0].partition("=")[2] for option in options if option.startswith("--comment"))
+    width = next(width for key, _, width in COLUMNS if key == "comment")
+    assert parse_work(comment[:width]) == WORK
 
 
 def test_a_directive_is_refused_for_what_it_sets() -> None:
