@@ -235,7 +235,7 @@ def dataset_build(
         os.sched_getaffinity(0)
     ),
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a dataset with a damaged image, instead of listing it.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted or refused build decided.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Read the source again, whose files have changed since the last build.")] = False,
 ) -> None:
     """Build datasets on network storage; what is built already is left alone, what was interrupted is resumed."""
     from workflow.commands import dataset_build as command
