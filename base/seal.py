@@ -26,7 +26,7 @@ SINCE: Final = ("busy", "failed_nodes", "model_macs", "steps_source", "window_se
 """Keys that records have only had since they are sealed."""
 _LINE: Final = re.compile(rb'^ "seal": "([^"\n]*)",?\n', re.MULTILINE)  # deeper keys are indented by more than one space
 _BEGIN: Final = b'\n "seal": "'  # the first line is a bracket
-_NAMES: Final = re.compile(rb'"(?:%s)"' % "|".join((KEY, *SINCE)).encode())
+_NAMES: Final = re.compile(rb'"(?:%s)"|\\u' % "|".join((KEY, *SINCE)).encode())  # any name may be written with escapes
 _EMPTY: Final = "0" * 64
 
 

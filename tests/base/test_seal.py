@@ -100,6 +100,9 @@ def test_a_record_whose_seal_was_removed_is_not_believed(tmp_path: Path, key: st
     without = b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b' "seal": '))
     compact = json.dumps({name: value for name, value in json.loads(text).items() if name != "seal"}).encode()
     assert [seal_state(content) for content in (text, without, compact)] == ["sealed", "removed", "removed"]
+    escaped = without.replace(f'"{key}'.encode(), f'"\\u{ord(key[0]):04x}{key[1:]}'.encode())
+    assert json.loads(escaped) == json.loads(without)
+    assert seal_state(escaped) == "removed"
     path = tmp_path / "record.json"
     path.write_bytes(without)
     with pytest.raises(RecordError, match=r"record\.json is not what was written: its seal was removed"):
