@@ -202,7 +202,8 @@ def interval_text(analysis: Analysis) -> str:
     ratios = [one.speedup for one in analysis.primary if one.speedup and one.speedup.low is not None]
     counts = {
         "paired by repeat": sum(one.paired for one in ratios),
-        "by Welch, since cell and baseline were not measured in the same repeats": sum(not one.paired for one in ratios),
+        "by Welch, which can be much too wide, since cell and baseline were not measured in the same repeats "
+        "(slipway run --retry failed completes them)": sum(not one.paired for one in ratios),
     }
     made = [f"; {'' if count == len(ratios) else f'{count} of {len(ratios)} '}ratios {how}" for how, count in counts.items() if count]
     return (

@@ -63,8 +63,8 @@ def test_the_caption_names_no_program_where_there_are_several(tmp_path: Path) ->
     ("lost", "caption", "methods"),
     [
         ({}, "(Student's t on logarithms of the runs' numbers; ratios paired by repeat)", ["", "paired", "paired"]),
-        ({2: 1}, "; 1 of 2 ratios paired by repeat; 1 of 2 ratios by Welch, since cell and baseline were", ["", "paired", "welch"]),
-        ({0: 4}, "; ratios by Welch, since cell and baseline were not measured in the same repeats)", ["", "welch", "welch"]),
+        ({2: 1}, "; 1 of 2 ratios paired by repeat; 1 of 2 ratios by Welch, which can be much too wide, since", ["", "paired", "welch"]),
+        ({0: 4}, "in the same repeats (slipway run --retry failed completes them))", ["", "welch", "welch"]),
         ({1: 2, 2: 2, 0: 2}, "; ratios paired by repeat)", ["", "paired", "paired"]),
     ],
 )
