@@ -276,6 +276,9 @@ def program_faults(
             files = None if program.folder is None else absolute_path(program.folder, folder)
             for inner, command in commands.items():
                 yield from _file_faults((*place, *inner), command, files)
+        if program.launcher == "torchrun" and Path(program.command[0]).name == "torchrun":
+            message = "found torchrun, which the launcher torchrun starts itself; valid: {python} and the script, or launcher: single"
+            yield Fault(place=(*place, "command", 0), message=message)
         yield from _rendering_faults((*place, "env_from"), program)
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
         yield from _path_faults((*place, "python"), program.python, folder)

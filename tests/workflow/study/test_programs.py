@@ -137,6 +137,11 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({"command": ["{python}", "-u", "train.py"]}, {}, "command[2]: found 'train.py', and a command runs in the run's output directory"),
         ({"command": ["{python}", "-X", "dev", "train.py"]}, {}, "no such file is; valid: {folder}/train.py"),
         ({"command": ["deepspeed", "./train.py"]}, {}, "command[1]: found './train.py', "),
+        (
+            {"command": ["torchrun", "--nproc-per-node", "1", "{folder}/train.py"]},
+            {},
+            "command[0]: found torchrun, which the launcher torchrun starts itself; valid: {python} and the script, or launcher: single",
+        ),
         ({"command": ["./train.py"]}, {}, "no such file is; valid: {folder}/train.py"),
         ({"command": ["python3", "gone.py"]}, {}, "valid: {folder}/FILE, a file of the program's folder, or an absolute path"),
         ({"sidecars": [{"name": "a", "where": "head", "command": ["{folder}/gone"]}]}, {}, "sidecars[0].command[0]: found '{folder}/gone'"),
