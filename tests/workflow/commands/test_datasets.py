@@ -113,6 +113,8 @@ def test_token_sequences_are_built_told_and_verified(house: House) -> None:
     said = house("dataset", "build")
     assert said.code == 0, said.err
     assert "words: 80 samples" in said.out
+    assert "was built before" not in said.out
+    assert "; it was built before, and its source was not looked at: `--fresh` builds it anew" in house("dataset", "build").out
     info = house.json("dataset", "info", "words")
     assert (info["vocabulary"], info["lengths"], info["samples"], info["tokens"]) == (257, [4, 9], 80, 40 * (7 + 3))
     out = house("dataset", "info", "words").out
