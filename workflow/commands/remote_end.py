@@ -20,7 +20,7 @@ from base.storage_clock import now_at
 from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
 from workflow.remote import fetching
-from workflow.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, ResultFile, Results, is_result
+from workflow.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, Results, is_result
 from workflow.remote.bundle import digest_of
 from workflow.study.brought import place_of
 from workflow.study.site_file import load_site
@@ -77,9 +77,8 @@ def results(path: Path, site: str | None) -> None:
     """Files of a study's results that come down: path below the results, size, digest."""
     study = told_study(path, site)
     root = study.results_dir
-    digests = {name: fetching.digest_of(root / name) for name in sorted(set(_names(root)))}
-    files = (ResultFile(name=name, bytes=(root / name).stat().st_size, blake3=digest) for name, digest in digests.items() if digest)
-    _answer(Results(results=str(root), files=tuple(files)))
+    files = [fetching.described(root, name) for name in sorted(set(_names(root)))]
+    _answer(Results(results=str(root), files=tuple(file for file in files if file)))
 
 
 def _answer(answer: Hello | Have | Placed | Results) -> None:

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from blake3 import blake3
-
 from base.errors import RemoteError
 from base.lock import LockFile
 from base.publish import publish_file
 from base.removing import remove_tree
 from base.units import counted, format_size
+from base.untrusted import Unusable, open_plain
 from cluster.ssh import Transport, again, copying
+from data_prep.hashing import hash_open
 from workflow.remote.asking import ResultFile, Results
 
 COMING: Final = ".coming"
 """The directory below the results for files that have not come whole yet; removed at both ends of each fetch."""
 LOCK: Final = ".coming.lock"
 TRIES: Final = 3
-BLOCK: Final = 1 << 20
+BLOCK: Final = 256 << 10
 
 
 def fetch(line: Transport, found: Results, out: Path) -> list[str]:
     """Bring the files of `found` that are not below `out` yet, and return lines about them. Raises RemoteError, OSError."""
-    missing = [file for file in found.files if digest_of(out / file.name) != file.blake3]
+    missing = [file for file in found.files if described(out, file.name) != file]
     out.mkdir(parents=True, exist_ok=True)
     with LockFile(out / LOCK) as lock:
         if not lock.try_take():
@@ -57,22 +57,21 @@ def _bring(line: Transport, source: str, files: Sequence[ResultFile], out: Path)
     finally:
         wrong = []
         for file in files:
-            part, target = coming / file.name, out / file.name
-            if digest_of(part) == file.blake3:
+            if described(coming, file.name) == file:
+                target = out / file.name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                publish_file(part, target)
+                publish_file(coming / file.name, target)
             else:
                 wrong.append(file)
         remove_tree(coming)
     return wrong
 
 
-def digest_of(path: Path) -> str | None:
-    """Return the BLAKE3 of a regular file, and None for anything else."""
-    if not path.is_file():
+def described(root: Path, name: str) -> ResultFile | None:
+    """Return the file `name` below `root` with the size and the digest of one reading, and None for what is not a regular file."""
+    try:
+        with open(open_plain(root / name), "rb", buffering=0) as file:
+            found = hash_open(file, BLOCK)
+    except (FileNotFoundError, NotADirectoryError, Unusable):
         return None
-    hashed = blake3()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            hashed.update(block)
-    return hashed.hexdigest()
+    return ResultFile(name=name, bytes=found.bytes, blake3=found.blake3)

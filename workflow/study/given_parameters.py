@@ -17,7 +17,6 @@ from workflow.study.paths import attempts_dir, record_path, results_dir
 
 HASH_S: Final = 600.0
 """For reading a file of parameters once, from slow storage."""
-BLOCK: Final = 4 << 20
 
 
 def find_parameters(text: str, folder: Path, storage: Path, study: str) -> ParametersFile:
@@ -55,14 +54,11 @@ def _of_run(results: str, run: str, text: str) -> ParametersFile:
 
 
 def _described(path: str) -> ParametersFile:
-    from blake3 import blake3
+    from data_prep.hashing import hash_open
 
-    hashed, size = blake3(), 0
     try:
         with open(open_plain(Path(path)), "rb", buffering=0) as file:
-            while block := file.read(BLOCK):
-                hashed.update(block)
-                size += len(block)
+            found = hash_open(file)
     except OSError as error:
         raise ConfigError(f"found {path}, which cannot be read: {error.strerror}") from error
-    return {"path": path, "bytes": size, "blake3": hashed.hexdigest()}
+    return {"path": path, "bytes": found.bytes, "blake3": found.blake3}

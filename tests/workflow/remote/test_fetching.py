@@ -22,7 +22,7 @@ from base.typed import read_as
 from cluster.ssh import Sink, copying
 from workflow.commands.remote import _study_verb
 from workflow.remote import fetching
-from workflow.remote.asking import Far, Have, Placed, Results, find_slipway
+from workflow.remote.asking import Far, Have, Placed, ResultFile, Results, find_slipway
 from workflow.remote.fetching import fetch
 from workflow.remote.kept import Settings
 from workflow.remote.typed import sort_typed
@@ -264,3 +264,12 @@ def test_results_do_not_replace_the_study_that_was_typed(tmp_path: Path) -> None
     far = Far(line=Line(), settings=Settings(slipway="slipway", site=None, transport=None))
     with pytest.raises(ConfigError, match="would replace it"):
         _study_verb(far, "tables", typed)
+
+
+def test_a_file_is_described_by_one_reading_and_what_is_none_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_bytes(CONTENT)
+    (tmp_path / "tables").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    expected = ResultFile(name="report.html", bytes=len(CONTENT), blake3=blake3(CONTENT).hexdigest())
+    assert fetching.described(tmp_path, "report.html") == expected
+    assert [fetching.described(tmp_path, name) for name in ("tables", "pipe", "gone", "report.html/gone")] == [None] * 4
