@@ -130,7 +130,7 @@ def refuse_foreign_results(study: Study) -> list[str]:
     notes of refuse_unless_owner()."""
     mine = origin_of(study, adopt=False)
     notes = call_apart(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
-    return list(notes)
+    return [f"{note}: `{study.command('dataset', 'build', '--study', str(study.path))}`" for note in notes]
 
 
 def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> list[str]:
@@ -150,6 +150,5 @@ def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"the next start takes over the results of {text(last['path'], 300)}, for which a relative dataset path led to another folder: "
-        "finished runs stay as they are; whether the files here are the same is known once the dataset is built here "
-        "(`slipway dataset build`)"
+        "finished runs stay as they are; whether the files here are the same is known once the dataset is built here"
     ]

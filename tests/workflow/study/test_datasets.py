@@ -135,7 +135,8 @@ def test_a_copy_with_data_of_its_own_is_refused_on_the_same_storage(tmp_path: Pa
     capsys.readouterr()
     assert main.run(words) == 0
     notes = json.loads(capsys.readouterr().out)["notes"]
-    assert [note for note in notes if f"takes over the results of {tmp_path / 'here' / 'study.yaml'}" in note]
+    (note,) = (note for note in notes if f"takes over the results of {tmp_path / 'here' / 'study.yaml'}" in note)
+    assert note.endswith(f"is built here: `slipway dataset build --study {words[2]} --site {words[4]}`")
     run(tmp_path / "there")
     assert main.run(words) == 0
     assert "takes over" not in capsys.readouterr().out
