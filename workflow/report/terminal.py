@@ -13,7 +13,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
 from workflow.report.digits import joined, with_error
 from workflow.report.formats import shown
-from workflow.report.keys import shares
+from workflow.report.keys import not_compared, shares
 from workflow.report.table import Column, Table, Value, number, raised
 from workflow.report.tables import against_text, baseline_text, speedup
 
@@ -36,7 +36,7 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
     cells = _print_rows(console, table)
     if not table.rows:
         put(f"{analysis.study}: no cells")
-    for words in filter(None, (against_text(analysis), shares(analysis))):
+    for words in filter(None, (against_text(analysis), not_compared(analysis.frame), shares(analysis))):
         put(f"{words}.", "dim")
     _print_footnotes(console, table)
     if any("[" in text or "\N{PLUS-MINUS SIGN}" in text for row in cells for text in row):

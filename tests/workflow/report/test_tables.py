@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from rich.console import Console
 
 from tests.workflow.report.builder import CPU, collected, drift_of, failed, make_cell, make_record, plausible_records, scaling_cells
 from workflow.report.analysis import Analysis
@@ -20,6 +21,7 @@ from workflow.report.lint import MARKS
 from workflow.report.statistics import Estimate
 from workflow.report.table import Column, Table, Value, raised, text
 from workflow.report.tables import TABLES, all_tables
+from workflow.report.terminal import print_speedup
 from workflow.run.record.replicas import NOT_COMPARED
 
 HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
@@ -286,6 +288,9 @@ def test_the_caption_counts_the_runs_whose_ranks_nobody_compared(tmp_path: Path)
     for name in ("times", "speedup"):
         assert words in TABLES[name](collected(tmp_path / name, records, repeats=3)).caption
         assert "nobody knows" not in TABLES[name](collected(tmp_path / f"{name}-all", records[1:])).caption
+    with (console := Console(width=200)).capture() as capture:
+        print_speedup(collected(tmp_path / "terminal", records, repeats=3), console=console)
+    assert words in capture.get()
 
 
 @pytest.mark.parametrize(
