@@ -72,7 +72,7 @@ class _Interpreter:
         self._socket.close()
 
     def kill(self) -> bool:
-        """And do not wait for it: in uninterruptible sleep it dies when the storage answers. Return whether it was computing."""
+        """Kill the process and return whether it was computing. Its end is not waited for: storage may hold it in uninterruptible sleep."""
         computes = is_computing(self._pid)
         self._socket.close()
         with contextlib.suppress(ProcessLookupError):

@@ -9,6 +9,6 @@ from typing import Final
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 """No room, or no quota."""
 FULL_WORDS: Final = tuple(os.strerror(number) for number in DISK_FULL)
-"""The same in words."""
+"""The messages of the errors in DISK_FULL."""
 STORAGE_FAILS: Final = (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV)
 """Storage fails for now, and so does not say what it holds: asked again it may answer rightly."""

@@ -34,7 +34,7 @@ class StorageWait:
         self._since = 0.0
 
     def seconds(self) -> float:
-        """As far as the calls of this function have seen it; 0.0 while it does anything else."""
+        """Return the seconds of the present sleep since the first call that saw it; 0.0 while the process does anything else."""
         now, sleep = time.monotonic(), None
         status = machine_text(f"/proc/{self._pid}/status")
         if "\nState:\tD" in status:
@@ -90,7 +90,7 @@ _last_interrupt = [-SAME_INTERRUPT_S]
 
 
 class _Guard:
-    """Of the process that waits for the command."""
+    """The process that waits for the command: it passes signals on and watches for a wait for storage."""
 
     def __init__(self, pid: int, reader: int, heard: list[signal.Signals], say_s: float, give_up_s: float) -> None:
         self._pid, self._reader, self._heard = pid, reader, heard

@@ -54,7 +54,7 @@ class Model:
     parameters: int
     macs: int
     first_macs: int
-    """Of them those of the layers whose input has no gradient: see layers.first_macs."""
+    """The part of `macs` in layers whose input has no gradient: see layers.first_macs."""
     smallest_size: int
     """Of images; 0 where it reads tokens."""
 

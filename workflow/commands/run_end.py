@@ -113,7 +113,7 @@ def log_text(log: Path) -> str:
 
 
 def end_of(log: str) -> str:
-    """In a process of its own: storage may hang."""
+    """Return the end of a log. It is called in a process of its own, because storage may hang."""
     with open(log, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
         return file.read().decode(errors="replace")

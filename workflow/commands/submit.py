@@ -98,7 +98,7 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
 
 
 def _say_done(graph: Graph, how: Wanted) -> None:
-    """Nothing is left to do: with `--wait` the end is that of `slipway run`, which makes nothing either."""
+    """Print that nothing is left to do; with `--wait` in the words in which `slipway run` ends."""
     if how.wait:
         print_ending(graph)
     else:

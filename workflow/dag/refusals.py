@@ -89,7 +89,7 @@ def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -
 
 
 def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
-    """In a child with a time limit, since sources, datasets and environments may lie on network storage."""
+    """Refuse runs that lack something. Sources and environments may lie on network storage, so a child with a time limit calls it."""
     refuse_missing_credentials(study.site)
     refuse_missing_sources(study, datasets_of(run.cell for run in runs))
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())

@@ -47,7 +47,7 @@ def refuse_missing_sources(study: Study, names: Sequence[str]) -> None:
 
 
 def _changed(build_dir: str) -> str | None:
-    """In a process of its own: storage may hang."""
+    """Return how a source has changed since it was built. It is called in a process of its own, because storage may hang."""
     from data_prep.tree.plan import changed_since
 
     return changed_since(Path(build_dir))

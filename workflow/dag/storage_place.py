@@ -59,7 +59,7 @@ def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements
 
 
 def _refuse_room(what: str, directory: Path, need: int) -> None:
-    """What `directory` holds already may make room: it is looked at only where the rest is not enough."""
+    """Raise NotEnoughSpace unless `need` bytes fit on the file system of `directory`, whose own content counts as room."""
     place = place_of(directory)[0]
     room = free_bytes(place)
     if need > room:
@@ -95,7 +95,7 @@ def _refuse(study: Study, paths: Sequence[Path], to_write: bool) -> None:
 
 
 def _first_problem(paths: Sequence[str], to_write: bool) -> str | None:
-    """In a child with a time limit."""
+    """Return why one of `paths` cannot be used. It is called in a child with a time limit."""
     for path in paths:
         problem = why_unusable(*place_of(Path(path)), to_write=to_write)
         if problem is not None:

@@ -133,7 +133,7 @@ def _words(text: str) -> list[str]:
 
 
 def _quoted(word: str) -> str:
-    """As a list in YAML has it."""
+    """Return `word` as it is written in a list of YAML, with quotes where it needs them."""
     try:
         plain = yaml.safe_load(f"[{word}]") == [word]
     except yaml.YAMLError:

@@ -16,7 +16,7 @@ from workflow.study.cell import ParametersFile
 from workflow.study.paths import attempts_dir, record_path, results_dir
 
 HASH_S: Final = 600.0
-"""For reading a file of parameters once, from slow storage."""
+"""The time limit for reading a file of parameters once from slow storage."""
 
 
 def find_parameters(text: str, folder: Path, storage: Path, study: str) -> ParametersFile:

@@ -82,7 +82,7 @@ def build_name(cell: Cell) -> str:
 
 
 def build_of(study: ResolvedStudy, cell: Cell) -> str:
-    """The same by what study.json says, which an earlier version did not."""
+    """Return where the dataset of a cell is built, as study.json names it; studies of earlier versions do not, and have `build_name`."""
     return study.datasets.get(cell.dataset) or build_name(cell)
 
 
