@@ -74,9 +74,11 @@ def deliver_pending(
     timeout_s: float = 600.0,
     remove: Remove = remove_leftover,
     only: Container[Path] | None = None,
+    record: Remove = lambda _target: None,
 ) -> list[Delivery]:
     """Push every waiting result of this user on this node, or those in the directories `only`, each in a child process that is given up
     when no byte has moved for `timeout_s`; what was delivered leaves the cache by `remove`. `check` says where a result may go.
+    `record` is called with where it lies, before it leaves the cache: a kill between the two, or an error of it, and it is delivered again.
 
     Where another result has the name meanwhile (the run was repeated), this one goes beside it as `<name>.lost-<work directory>`. A result
     that cannot be delivered stays and is reported, not raised. The caller must have one thread only.
@@ -86,7 +88,7 @@ def deliver_pending(
     for run_dir in waiting if only is None else [path for path in waiting if path in only]:
         with _taken(run_dir) as note:
             if note is not None:
-                found.append(_deliver(run_dir, *note, check, timeout_s, remove))
+                found.append(_deliver(run_dir, note, check, timeout_s, record, remove))
     return found
 
 
@@ -134,12 +136,13 @@ def push(root: int, name: str, note: _Note, check: Check) -> str:
     return str(target)
 
 
-def _deliver(run_dir: Path, root: int, note: int, check: Check, timeout_s: float, remove: Remove) -> Delivery:
-    target = Path("unknown")
+def _deliver(run_dir: Path, taken: tuple[int, int], check: Check, timeout_s: float, record: Remove, remove: Remove) -> Delivery:
+    (root, note), target = taken, Path("unknown")
     try:
         said = _content(run_dir, root, note)
         target = said["target"]
         went = Path(call_limited(f"push of {run_dir}", push, root, run_dir.name, said, check, timeout_s=timeout_s, renewed=True))
+        record(went)
         remove(run_dir)
     except SlipwayError as error:
         message = str(error).replace(f"/proc/self/fd/{root}", str(run_dir))

@@ -256,6 +256,25 @@ def test_a_result_goes_only_where_the_caller_wants_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+def test_a_result_waits_until_its_record_is_made(tmp_path: Path) -> None:
+    """So a kill, or storage that hangs, between delivery and record loses neither: the next delivery finds all of it there."""
+    cache, target = tmp_path / "cache", tmp_path / "1"
+    waiting = wait_on_node(cache, "one", target)
+
+    def record(found: Path) -> None:
+        assert found == target
+        raise StorageError("it hangs")
+
+    (delivery,) = deliver_pending(cache, anywhere, record=record)
+    assert (delivery.delivered, delivery.message) == (False, "it hangs")
+    assert (waiting / "pending.json").exists()
+    (target / "record.json").write_text("{}")  # made before the kill
+    (delivery,) = deliver_pending(cache, anywhere)
+    assert (delivery.delivered, delivery.target) == (True, target)
+    assert not waiting.exists()
+
+
+@pytest.mark.processes
 def test_what_cannot_be_delivered_stays_and_is_reported(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (tmp_path / "file").write_text("")

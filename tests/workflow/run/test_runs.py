@@ -526,6 +526,11 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     assert len(waiting) == 2
     assert list(world.cache.glob("local-*/leases/*/*.json")) == []
     (world.run_dir(run_id) / "attempts").unlink()
+    killed = os.fork()
+    if not killed:  # between the delivery and its record
+        deliver_pending(world.cache / "local-0", lambda _: None, record=lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        os._exit(1)
+    assert os.WTERMSIG(os.waitpid(killed, 0)[1]) == signal.SIGKILL
     (delivery,) = deliver(world.cache / "local-0", world.storage)
     assert delivery.delivered
     assert "files of other nodes are missing (node 1): deliver there too" in delivery.message

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from base.errors import PushError, SlipwayError
+from base.errors import PushError, SlipwayError, StorageError
 from base.limited import call_limited
 from base.names import is_name
 from cluster.holding import holder_of
@@ -33,11 +34,19 @@ _ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
 
 def deliver(cache: Path, storage: Path) -> list[Delivery]:
     """Everything of ours that waits in `cache` goes to `storage`; the results that are whole then are published."""
-    found = deliver_pending(cache, partial(check_target, storage), remove=remove_delivered)
-    results = storage / "results"
-    for run_dir in sorted({one.target.parents[1] for one in found if one.delivered and one.target.is_relative_to(results)}):
-        found = [_told(delivery, run_dir, _published(run_dir)) for delivery in found]
-    return found
+    results, published = storage / "results", dict[Path, str]()
+
+    def record(target: Path) -> None:
+        if target.is_relative_to(results):
+            published[target.parents[1]] = _published(target.parents[1])
+
+    found = deliver_pending(cache, partial(check_target, storage), remove=remove_delivered, record=record)
+    return [
+        replace(one, message=f"{one.message}; {published[one.target.parents[1]]}")
+        if one.delivered and one.target.is_relative_to(results)
+        else one
+        for one in found
+    ]
 
 
 def deliver_run(site: Site, run_dir: Path) -> None:
@@ -107,11 +116,7 @@ def _published(run_dir: Path) -> str:
             f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=DELIVERY_STALL_S, renewed=True
         )
         return said
+    except StorageError:
+        raise  # the result waits on
     except SlipwayError as error:
         return f"its record is left to the next start of the run: {error}"
-
-
-def _told(delivery: Delivery, run_dir: Path, what: str) -> Delivery:
-    if not delivery.delivered or delivery.target.parents[1] != run_dir:
-        return delivery
-    return Delivery(run_dir=delivery.run_dir, target=delivery.target, delivered=True, message=f"{delivery.message}; {what}")
