@@ -13,7 +13,7 @@ from base.units import counted, format_size, some
 from cluster.schedulers.local import NAME as LOCAL
 from data_prep.cache.stored import allocated_bytes
 from data_prep.doctor.mounts import Mount, place_of
-from data_prep.space import free_bytes
+from data_prep.space import free_bytes, free_inodes, not_enough_space
 from workflow.dag.requirements import DatasetRequirements
 from workflow.study.cell import Cell
 from workflow.study.study import Study
@@ -38,7 +38,8 @@ def refuse_unreadable_storage(study: Study) -> None:
 
 def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements], cells: Sequence[Cell]) -> None:
     """Raise NotEnoughSpace for a dataset that a node's cache may not hold, or cannot where this machine is the node; and where storage has
-    no room for those that are still to be built. In a child with a time limit."""
+    no room for those that are still to be built; and where either may hold no more files. In a child with a time limit."""
+    _refuse_missing_inodes(study)
     site, known = study.site, [needs for needs in datasets if needs.bytes is not None]
     for needs in known:
         size, most = needs.bytes or 0, site.cache.max_bytes
@@ -56,6 +57,15 @@ def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements
         size = sum(needs.bytes or 0 for needs in unbuilt)
         names = some([needs.name for needs in unbuilt], 8)
         _refuse_room(f"{study.path}: {names} would take {format_size(size)} on storage when built", study.datasets_dir, size)
+
+
+def _refuse_missing_inodes(study: Study) -> None:
+    """A cache that holds something may make room."""
+    cache = study.site.cache.path
+    for directory in (study.results_dir, *([cache] if study.site.scheduler == LOCAL else [])):
+        place = place_of(directory)[0]
+        if free_inodes(place) == 0 and not (directory == cache and allocated_bytes(cache)):
+            raise not_enough_space(place, 0, f"{study.path}: the runs write files there")
 
 
 def _refuse_room(what: str, directory: Path, need: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from base.errors import SlipwayError
 from cluster.schedulers.slurm.environ import JOB_ID
 from data_prep.doctor.mounts import Mount
+from tests.data_prep.staging.disks import tmpfs
 from tests.nobody import as_nobody
 from tests.workflow.commands.conftest import House
 from workflow.dag.loading import load_graph
@@ -115,6 +116,16 @@ def no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools))
+
+
+@pytest.mark.parametrize("key", ["storage", "cache"])
+def test_a_file_system_without_inodes_is_refused_by_the_plan(house: House, key: str) -> None:
+    with tmpfs(house.root / "full", 1 << 24, num_inodes=1) as full:
+        paths = {"storage": house.root / "storage", "cache": house.root / "cache", key: full / key}
+        house.site.write_text(f"storage: {paths['storage']}\ncache: {{path: {paths['cache']}}}\ndevice: cpu\n")
+        said = house("plan")
+        assert said.code == 15, said.err
+        assert f"no inodes are left on the file system of {full}" in said.err
 
 
 @pytest.mark.usefixtures("no_gpus")
