@@ -80,8 +80,8 @@ pins: .venv/.dev  ## pin anew what the requirements.in of one framework asks for
 	@! grep -q ^python_version: 'containers/frameworks/$(NAME)/framework.yaml' || { echo 'make pins: framework $(NAME) needs another Python than ours: CONTRIBUTING.md, "Add a framework"' >&2; exit 2; }
 	$(PIN) --allow-unsafe -o 'containers/frameworks/$(NAME)/requirements.txt' 'containers/frameworks/$(NAME)/requirements.in'
 
-clean:  ## forget the demo's results, datasets and cache; the installation stays
-	rm -rf .slipway .snakemake
+clean:  ## forget the demo's results; those of other studies, datasets, cache and the installation stay
+	rm -rf .slipway/storage/results/digits-scaling .snakemake
 
 # One file for each set of packages that is installed: of every command, PyTorch, of `make test`, of the tests that start programs.
 .venv/.run: requirements.txt pyproject.toml setup.py

@@ -24,6 +24,7 @@ from workflow.dag.closing import after_failure, held_by_others, held_words
 from workflow.dag.graph import Graph
 from workflow.dag.storage_place import LOOK_S
 from workflow.study.hints import key_of_option
+from workflow.study.model import CellKeys
 from workflow.study.next_command import command, completed
 
 LOG_BYTES: Final = 1 << 20
@@ -101,7 +102,8 @@ def usage_words(said: str, where: str) -> str:
     from snakemake.cli import get_argument_parser
 
     known = {name for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--")}
-    near = [found for word in words if (found := closest(word.partition("=")[0], known | OURS)) is not None]
+    keys = {f"--{key}" for key in CellKeys.model_fields}  # refuse_keys() says where these are written
+    near = [found for word in words if (found := closest(word.partition("=")[0], known | OURS | keys)) is not None]
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ";"
     return f"neither slipway run nor snakemake has the option {', '.join(words)}{hint} both --help texts list them"
 

@@ -348,7 +348,8 @@ def _placeholder_faults(place: Place, word: str, arguments: frozenset[str] | Non
         if found.startswith(PORT) or (found.startswith("args.") and arguments is None):
             continue
         if found not in known:
-            reason = "which some cells of this program have no argument for" if found.startswith("args.") else "which is not known"
+            name = found.removeprefix("args.")
+            reason = "which is not known" if name == found else f"and some or all cells of this program have no `args: {{{name}: ...}}`"
             yield Fault(place=place, message=f"found {{{found}}}, {reason}; {choices(found, known)}")
 
 

@@ -156,7 +156,11 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
         ({"folder": None}, {}, "programs.gpt.folder: found nothing"),
         ({"python": "~nobody-here/python"}, {}, "programs.gpt.python: found '~nobody-here/python'"),
         ({"comand": ["x"]}, {}, "programs.gpt.comand: unknown key; valid: "),
-        ({"command": ["{args.widht}"]}, {}, "programs.gpt.command[0]: found {args.widht}, which some cells of this program have no"),
+        (
+            {"command": ["{args.widht}"]},
+            {},
+            "programs.gpt.command[0]: found {args.widht}, and some or all cells of this program have no `args: {widht: ...}`; ",
+        ),
         ({"command": ["{pyhton}"]}, {}, "did you mean 'python'?"),
         ({"env_from": ["tf_config"]}, {}, "with launcher torchrun, which sets the variables of its ranks itself; valid: launcher: ranks"),
         (
