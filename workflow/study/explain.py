@@ -146,6 +146,10 @@ def _unknown_key(place: Place, model: type[BaseModel], hints: Mapping[str, str])
     known = _known_keys(place[:-1], model)
     if key in hints and key not in known:
         return f"unknown key here: {hints[key]}"
+    outer, _, inner = key.partition(".")
+    if inner and outer in known:
+        mapping = f"{{{inner}: ...}}"
+        return f"unknown key; write {outer}: {f'[{mapping}, {mapping}]' if place[0] == 'axes' else mapping}"
     return f"unknown key; {choices(key, known)}"
 
 

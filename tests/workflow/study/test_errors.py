@@ -42,6 +42,11 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ),
         ({"axes": {"nodes": [1, 2, 1]}}, ["axes.nodes[2]", "twice"]),
         ({"axes": {"nodes": None, "node": [1]}}, ["axes.node", "unknown key", "did you mean 'nodes'"]),
+        (
+            {"axes": {"optimizer.learning_rate": [0.1, 0.2]}},
+            ["axes.optimizer.learning_rate: unknown key; write optimizer: [{learning_rate: ...}, {learning_rate: ...}]"],
+        ),
+        ({"base": {"steps.warmup": 3}}, ["base.steps.warmup: unknown key; write steps: {warmup: ...}"]),
         ({"axes": {"repeats": [1]}}, ["axes.repeats", "base"]),
         ({"axes": {"model": ["lenett"]}}, ["axes.model[0]", "'lenett'", "did you mean 'lenet'"]),
         ({"axes": {"model": ["LeNet"]}}, ["axes.model[0]", "'LeNet'", "lower-case", "did you mean 'lenet'?"]),
