@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from base.errors import ConfigError, ContainerError, NoScheduler, SchedulerOutputError, UnsupportedRequest
+from base.errors import ConfigError, ContainerError, NoScheduler, SchedulerOutputError, StagingError, UnsupportedRequest
 from base.limited import call_limited
 from base.units import counted
 from cluster.detection import scheduler_of
@@ -17,6 +17,7 @@ from containers.engines import ONLY_UNDER, get_engine, in_container
 from containers.frameworks import load_framework
 from containers.frameworks.environment import what_is_missing
 from containers.images.commands import why_silent
+from data_prep.doctor.cache import check_way
 from workflow.dag.cost import refuse_over_budget
 from workflow.dag.image_file import refuse_missing_credentials
 from workflow.dag.job_size import refuse_owned_directives
@@ -26,6 +27,7 @@ from workflow.dag.source_paths import refuse_missing_sources
 from workflow.dag.storage_place import refuse_too_little_space, refuse_unusable_storage
 from workflow.run.framework import of_program
 from workflow.run.node import startable
+from workflow.run.node.caches import cache_or_none
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import some
 from workflow.study.origin import STORAGE_S
@@ -80,7 +82,7 @@ def refuse_unreachable(site: Site, environ: Mapping[str, str]) -> None:
 
 def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
     """Raise what stands in the way of `runs`, those still to be made, or of their report: StorageError, ConfigError, UnsupportedRequest,
-    AllocationError, ContainerError or NotEnoughSpace."""
+    AllocationError, ContainerError, StagingError or NotEnoughSpace."""
     refuse_missing_report()
     refuse_unusable_storage(study)
     refuse_over_budget(study, runs)
@@ -97,9 +99,17 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
     _refuse_missing_environments(study, cells, environ)
     _refuse_missing_packages(study, cells, environ)
     needs = [dataset_needs(study, name) for name in datasets_of(cells)]
+    _refuse_open_cache(study.site)
     refuse_too_little_space(study, needs, cells)
     _refuse_large_batches(study, cells, needs)
     _refuse_missing_gpus(study, cells, environ)
+
+
+def _refuse_open_cache(site: Site) -> None:
+    """Raise StagingError where this machine is the node and somebody else could change what its cache holds, as the run would."""
+    if site.scheduler == LOCAL and (cache := cache_or_none(site)) is not None:
+        for finding in check_way(cache / f"{LOCAL}-0", group=site.shared == "group"):
+            raise StagingError(f"{finding.text}; {finding.advice}")
 
 
 def _refuse_silent_engine(site: Site) -> None:

@@ -31,6 +31,12 @@ def _below_a_file(house: House) -> None:
     house.site.write_text(f"{SITE}storage: file/storage\n")
 
 
+def _open_cache(house: House) -> None:
+    (house.root / "open").mkdir()
+    (house.root / "open").chmod(0o777)
+    house.site.write_text("cache: {path: open/cache}\nstorage: s\n")
+
+
 def _gpus(house: House) -> None:
     house.site.write_text(f"{SITE}storage: storage\ndevice: cuda\n")
 
@@ -98,6 +104,7 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         15,
         " TB on storage when built, and ",
     ),
+    "open cache": (_open_cache, 15, "open/cache/local-0 cannot be the cache, since somebody else could change the data in it: "),
     "no GPU": (_gpus, 14, "device: cuda was asked, and "),
     "no engine": (
         lambda house: house.site.write_text(f"{SITE}storage: s\nengine: docker\n"),
