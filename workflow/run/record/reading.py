@@ -61,7 +61,8 @@ def read_value(content: bytes, *, losses: bool = False) -> dict[str, Any]:
         raise NotBelieved(f"it has more than {MAX_BYTES} bytes: this is not a record of ours")
     seal = seal_state(content)
     if seal in WRONG:
-        raise NotBelieved(f"it is not what was written: {WRONG[seal]}")
+        advice = "`slipway run STUDY --retry failed` takes the record of its attempt, or makes the run again"
+        raise NotBelieved(f"it is not what was written: {WRONG[seal]}; {advice}")
     if not content.strip():
         raise NotBelieved("it is empty")
     try:
