@@ -31,11 +31,11 @@ def lead(analysis: Analysis) -> str:
     starts = [start for start in analysis.frame["start"].drop_nulls().to_list() if start]
     ends = [end for end in analysis.frame["end"].drop_nulls().to_list() if end]
     days = sorted({moment[:10] for moment in (min(starts), max(ends))}) if starts and ends else []
-    where = " and ".join(dict.fromkeys(source.site or source.label for source in analysis.sources))
+    sites = list(dict.fromkeys(source.site or source.label for source in analysis.sources))
     when = f", {' to '.join(days)}" if days else ""
     return printable(
-        f"{counted(len(analysis.cells), 'cell')}, {counted(analysis.summary.num_runs, 'run')} on {where}{when}. "
-        f"Baseline: {baseline_text(analysis)}."
+        f"{counted(len(analysis.cells), 'cell')}, {counted(analysis.summary.num_runs, 'run')}, "
+        f"site{'s' * (len(sites) > 1)} {' and '.join(sites)}{when}. Baseline: {baseline_text(analysis)}."
     )
 
 

@@ -170,7 +170,7 @@ def test_two_clusters_stand_side_by_side(tmp_path: Path) -> None:
         records = [{**record, "site": site} for record in plausible_records(cells)]
         write_records(write_study(tmp_path / site / "digits", cells, site=site), records)
     text = page(analyse(collect([tmp_path / "alps" / "digits", tmp_path / "jura" / "digits"])), {})
-    assert "12 runs on alps and jura" in text
+    assert "12 runs, sites alps and jura" in text
     assert "<h3>alps</h3>" in text
     assert "<td>jura</td>" in text
     assert "<title>digits-scaling: scaling report</title>" in text
@@ -285,7 +285,7 @@ def test_one_is_said_as_one(tmp_path: Path) -> None:
     assert "<span>run not run yet</span>" in text
     assert "speed-up: 1 process against 2 processes</span>" in text
     assert "on 1 process: " in text
-    assert "1 cell, 1 run on local" in page(collected(tmp_path / "one", [], [make_cell()], repeats=1), {})
+    assert "1 cell, 1 run, site local" in page(collected(tmp_path / "one", [], [make_cell()], repeats=1), {})
 
 
 def marked_baseline(tmp_path: Path, steps_s: tuple[float, float] = (0.1, 0.08)) -> str:
