@@ -29,6 +29,8 @@ from workflow.study.paths import run_dir
 pytestmark = pytest.mark.processes
 
 SITE = "storage: storage\ncache: {path: cache}\ndevice: cpu\n"
+UNSEEN = f"{SITE}setup: ['true']\n"
+"""A site whose setup may bring the engine, so that nobody asks the engine of this machine."""
 
 
 class Place:
@@ -265,7 +267,7 @@ def test_bare_runs_wait_for_no_image_and_their_command_names_none(place: Place) 
 
 
 def test_runs_in_containers_wait_for_one_file_that_is_named_by_what_is_wanted(place: Place) -> None:
-    place.site.write_text(f"{SITE}engine: docker\n")
+    place.site.write_text(f"{UNSEEN}engine: docker\n")
     first, failed, missing = run_ids(place.graph())[:3]
     place.record(first, OK)
     place.record(failed, OOM)
@@ -276,14 +278,14 @@ def test_runs_in_containers_wait_for_one_file_that_is_named_by_what_is_wanted(pl
     assert [graph.images(of(run_id)) for run_id in (first, failed, missing)] == [[], [], file]
     assert place.graph(retry="failed").images(of(failed)) == file
     assert graph.images_option == f" --images {file}"
-    place.site.write_text(f"{SITE}engine: docker\nimages: {{pytorch: other/torch:2}}\n")
+    place.site.write_text(f"{UNSEEN}engine: docker\nimages: {{pytorch: other/torch:2}}\n")
     other = place.graph().images_file
-    place.site.write_text(f"{SITE}engine: podman\n")
+    place.site.write_text(f"{UNSEEN}engine: podman\n")
     assert len({file, other, place.graph().images_file}) == 3
 
 
 def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -> None:
-    place.site.write_text(f"{SITE}engine: apptainer\nimages: {{pytorch: {place.root}/torch.sif}}\n")
+    place.site.write_text(f"{UNSEEN}engine: apptainer\nimages: {{pytorch: {place.root}/torch.sif}}\n")
     graph = place.graph()
     graph.start("local")
     assert graph.images_file is not None
