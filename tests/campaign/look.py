@@ -20,7 +20,7 @@ def missing(one: Round) -> list[str]:
 
 def attempts(one: Round) -> list[tuple[str, str]]:
     """Status and reason of all attempts."""
-    records = [json.loads(path.read_text()) for path in sorted(one.results.glob("runs/*/attempts/*/record.json"))]
+    records = [json.loads(path.read_text()) for path in sorted(one.results.glob("runs/*/attempts/[!.]*/record.json"))]
     return [(record["status"], record["status_reason"]) for record in records]
 
 
@@ -42,7 +42,7 @@ def look(one: Round, words: tuple[str, ...]) -> str:
         if one.endless and record["status"] == "ok":
             wrong.append(f"{path.parent.name}: ok after a million steps")
     done = Counter(
-        path.parts[-4] for path in one.results.glob("runs/*/attempts/*/record.json") if json.loads(path.read_text())["kind"] == "result"
+        path.parts[-4] for path in one.results.glob("runs/*/attempts/[!.]*/record.json") if json.loads(path.read_text())["kind"] == "result"
     )
     wrong += [f"{run} was trained {count} times" for run, count in done.items() if count > 1]
     wrong += [f"an attempt says {status}: {why}" for status, why in attempts(one) if status not in ("ok", *words)]

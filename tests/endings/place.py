@@ -210,13 +210,13 @@ class Place(ContainerWorld):
 
     def ends(self, since: float) -> list[tuple[str, str]]:
         """Status and reason of the attempts that were recorded since that moment."""
-        paths = [*self.storage.glob("results/*/runs/*/attempts/*/record.json"), *self.shared_results()]
+        paths = [*self.storage.glob("results/*/runs/*/attempts/[!.]*/record.json"), *self.shared_results()]
         records = [json.loads(path.read_text()) for path in paths if path.stat().st_mtime >= since]
         return [(record["status"], record["status_reason"]) for record in records]
 
     def shared_results(self) -> list[Path]:
         """Records of submitted studies, whose storage is the cluster's own."""
-        return list((Path(self.cluster.shared) / "slipway" / "results").glob("*/runs/*/attempts/*/record.json"))
+        return list((Path(self.cluster.shared) / "slipway" / "results").glob("*/runs/*/attempts/[!.]*/record.json"))
 
     def files_left(self) -> set[str]:
         """Work directories and leases of datasets, whoever holds them."""

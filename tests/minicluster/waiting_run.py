@@ -46,7 +46,7 @@ class WaitingRun:
 
     def attempts(self) -> list[dict[str, Any]]:
         """Return the records of all attempts, in order."""
-        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/attempts/*/record.json"))]
+        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/attempts/[!.]*/record.json"))]
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def test_a_gpu_that_is_not_well_prevents_the_run_there_and_the_next_job_gets_ano
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
         cluster.exec("n1", ["rm", "/run/nvidia-faults"])
-    records = sorted((cluster.shared / "slipway" / "results" / place.name).glob("runs/*/attempts/*/record.json"))
+    records = sorted((cluster.shared / "slipway" / "results" / place.name).glob("runs/*/attempts/[!.]*/record.json"))
     first, second = (json.loads(path.read_text()) for path in records)
     assert (first["status"], first["kind"], first["failed_nodes"]) == ("node_lost", "prevented", ["n1"])
     (gpu,) = first["nodes"][0]["gpus"]

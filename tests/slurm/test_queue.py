@@ -68,7 +68,7 @@ class Started:
 
     def attempts(self) -> list[dict[str, Any]]:
         """Records of all attempts, by run and number."""
-        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/attempts/*/record.json"))]
+        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/attempts/[!.]*/record.json"))]
 
     def began(self) -> set[str]:
         return {path.name.removeprefix("began-") for path in self.place.glob("began-*")}

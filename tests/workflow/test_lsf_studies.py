@@ -131,7 +131,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 def records(results: Path) -> dict[str, list[dict[str, Any]]]:
     """Of each run, by its batch size: those of its attempts."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted(results.glob("runs/*/attempts/*/record.json")):
+    for path in sorted(results.glob("runs/*/attempts/[!.]*/record.json")):
         record = json.loads(path.read_text())
         found.setdefault(str(record["cell"]["batch_size"]), []).append(record)
     return found

@@ -98,7 +98,7 @@ class Study:
             record = json.loads(path.read_text())
             validate_record(record, str(path))
             statuses[record["status"]] += 1
-        for path in self.results.glob("runs/*/attempts/*/record.json"):
+        for path in self.results.glob("runs/*/attempts/[!.]*/record.json"):
             attempts += 1
             if json.loads(path.read_text())["kind"] == "result":
                 results[path.parents[2].name] += 1

@@ -141,7 +141,7 @@ def linked_files(html: Path) -> list[Path]:
 
 def with_files(directory: Path) -> None:
     """What a rank leaves beside its record."""
-    for record in directory.glob("runs/*/attempts/*/record.json"):
+    for record in directory.glob("runs/*/attempts/[!.]*/record.json"):
         (record.parent / "logs").mkdir()
         (record.parent / "events-0.jsonl").write_text("{}")
 
