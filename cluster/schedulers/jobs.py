@@ -95,7 +95,7 @@ class QueuedJob:
     advice: str = ""
     """Who lets it go then, and by which command."""
     ended_by: str | None = None
-    """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost`: of a job that is over, where the scheduler ended it."""
+    """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost`, `not_started`: of a job that is over, where the scheduler ended it."""
     restarts: int = 0
     submitted: float | None = None
     expected: float | None = None

@@ -40,8 +40,11 @@ class Started:
         (self.place / "program" / "waits.sh").write_text(WAITS.format(place=self.place))
         (self.place / "study.yaml").write_text(STUDY.format(name=name, nodes=nodes, repeats=repeats))
         self.site = self.place / "site.yaml"
-        self.site.write_text(f"{cluster.site_file.read_text()}directives: [--no-requeue]\n")
+        self.directives()
         self.commands: list[subprocess.Popen[Any]] = []
+
+    def directives(self, *lines: str) -> None:
+        self.site.write_text(f"{self.cluster.site_file.read_text()}directives: [{', '.join(lines)}]\n")
 
     def start(self) -> None:
         argv = [str(ROOT / ".venv/bin/slipway"), "run", str(self.place / "study.yaml"), "--site", str(self.site)]
@@ -111,7 +114,7 @@ def test_of_two_commands_each_run_is_made_once(started: Started, at_once: bool) 
 @pytest.mark.parametrize("started", [(1, 4)], indirect=True, ids=["4 runs"])
 def test_a_site_whose_jobs_need_a_comment_gets_it_and_jobs_are_found_all_the_same(started: Started) -> None:
     """As sites have it that let docker into such jobs only."""
-    started.site.write_text(f"{started.cluster.site_file.read_text()}directives: [--comment=docker]\n")
+    started.directives("--comment=docker")
     started.start()
     wait_until(lambda: len(started.jobs()) == 4, LIMIT_S, "four jobs in the queue")
     comments = started.slurm("squeue", "--noheader", "--format=%k").splitlines()
@@ -125,8 +128,11 @@ def test_a_site_whose_jobs_need_a_comment_gets_it_and_jobs_are_found_all_the_sam
     assert started.slurm(*argv).splitlines().count("#SBATCH --comment=docker") == 1
 
 
+@pytest.mark.parametrize("requeue", [True, False])
 @pytest.mark.parametrize("started", [(1, 1)], indirect=True, ids=["1 run"])
-def test_a_job_whose_launch_has_failed_is_told_and_made_on_another_node(started: Started) -> None:
+def test_a_job_whose_launch_has_failed_is_told_and_made_on_another_node(started: Started, requeue: bool) -> None:
+    """Slurm holds the job. Where it may not put the job back into the queue, it cancels the job as a person would."""
+    started.directives(*([] if requeue else ["--no-requeue"]))
     conf = started.cluster.spec.slurm_conf
     before, prolog = conf.read_text(), started.place / "prolog.sh"
     prolog.write_text("#!/bin/sh\ntest $(hostname) != n1\n")
@@ -141,8 +147,11 @@ def test_a_job_whose_launch_has_failed_is_told_and_made_on_another_node(started:
         conf.write_text(before)
         started.slurm("scontrol", "reconfigure")
         started.slurm("scontrol", "update", "nodename=n1", "state=resume")
-    assert "Slurm could not start it on its nodes (launch failed requeued held); `scontrol release " in started.said()
-    assert "was taken out of the queue: Slurm could not start it on its nodes" in started.said()
+    if requeue:
+        assert "Slurm could not start it on its nodes (launch failed requeued held); `scontrol release " in started.said()
+        assert "was taken out of the queue: Slurm could not start it on its nodes" in started.said()
+    else:
+        assert " could not be started on n1 and left no exit code" in started.said()
     (record,) = started.attempts()
     assert record["status"] == "ok"
     assert [node["name"] for node in record["nodes"]] != ["n1"]
@@ -172,6 +181,7 @@ def test_a_job_that_is_held_is_told_with_what_to_type_and_runs_when_it_is_let_go
 @pytest.mark.parametrize("started", [(2, 1)], indirect=True, ids=["2 nodes"])
 def test_the_next_job_of_a_run_whose_node_has_died_asks_for_others(started: Started) -> None:
     """Where Slurm puts the job back into the queue itself, that one has its nodes to choose again; the site says --no-requeue."""
+    started.directives("--no-requeue")
     started.start()
     wait_until(lambda: len(started.began()) == 2, LIMIT_S, "a run on two nodes")
     (job,) = started.jobs()

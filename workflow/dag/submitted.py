@@ -71,5 +71,6 @@ def end_words(job: Submitted, known: QueuedJob | None) -> str:
         "requeued": "was put back into the queue",
         "timeout": "was ended at its time limit",
         "node_lost": "has lost a node",
+        "not_started": f"could not be started on {'' if known is None else known.nodes}",
     }.get(ended_by or "", "has failed" if job.code is not None else "is no longer in the queue")
     return f"job {job.job_id} {said} {code}"

@@ -79,6 +79,11 @@ def parse_node_addresses(text: str) -> dict[str, str]:
     return {line["NodeName"]: line["NodeAddr"] for line in lines if line.get("NodeName") and line.get("NodeAddr")}
 
 
+def parse_node_reasons(text: str) -> tuple[str, ...]:
+    """Return why nodes are drained or down, of the answer of `scontrol -o show node`."""
+    return tuple(reason for line in text.splitlines() if (reason := fields_of(line).get("Reason")))
+
+
 def fields_of(line: str) -> dict[str, str]:
     """The fields of one line of `scontrol -o show`: words before `=`, and what stands up to the next such word."""
     return dict(_FIELD.findall(line))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent
@@ -16,9 +16,9 @@ from base.foreign import digits, text
 from cluster.schedulers.asking import ask
 from cluster.schedulers.jobs import QueuedJob, Stage, parse_work
 from cluster.schedulers.limits import ANSWER_S
-from cluster.schedulers.slurm.answers import NEVER, state_word, time_of
+from cluster.schedulers.slurm.answers import NEVER, parse_node_reasons, state_word, time_of
 from cluster.schedulers.slurm.query import SLURM, UNKNOWN_JOB
-from cluster.schedulers.slurm.states import ENDED_BY, OVER, WAITS, advice_of, hold_of, plain_reason
+from cluster.schedulers.slurm.states import ENDED_BY, NOT_STARTED, OVER, WAITS, advice_of, hold_of, plain_reason
 
 COLUMNS: Final = (
     ("job_id", "JobID", 20),
@@ -57,13 +57,26 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     """Those of them that slurmctld knows, in any state, by one question. Raises SchedulerSilent, SchedulerOutputError."""
     question = (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--jobs={','.join(job_ids)}")
     try:
-        return parse_queue(ask(SLURM, question, patience_s, ANSWER_S))
+        found = parse_queue(ask(SLURM, question, patience_s, ANSWER_S))
+        return tuple(replace(job, ended_by="not_started") if was_not_started(job, patience_s) else job for job in found)
     except SchedulerSilent:
         raise
     except SchedulerOutputError as error:
         if any(words in str(error) for words in UNKNOWN_JOB):  # all of them: of some, squeue says the others
             return ()
         raise
+
+
+def was_not_started(job: QueuedJob, patience_s: float) -> bool:
+    """Return True if Slurm itself has cancelled a job because a node could not start it. Slurm does so where it may not put the job back
+    into the queue (`--no-requeue`), and then only the node shows the difference to a job that a person has cancelled."""
+    if job.ended_by != "cancelled" or not job.nodes:
+        return False
+    try:
+        answer = ask(SLURM, ("scontrol", "-o", "show", "node", job.nodes), patience_s, ANSWER_S)
+    except SchedulerOutputError:  # also of a list of nodes that squeue has cut
+        return False
+    return any(reason.startswith(NOT_STARTED) for reason in parse_node_reasons(answer))
 
 
 def parse_queue(answer: str) -> tuple[QueuedJob, ...]:

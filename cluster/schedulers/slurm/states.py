@@ -65,6 +65,8 @@ HELD: Final = {
 """Until somebody lets it go: why, and how."""
 FAILED: Final = "failed requeued held"
 """How Slurm's words for a job end that it could not start: a prolog has failed, or a directory is missing on the node."""
+NOT_STARTED: Final = ("Prolog error", "Job env setup error")
+"""How the reason of a node begins that Slurm has drained because it could not start a job there."""
 AGAIN: Final = "`scontrol release JOBID` tries again, `scancel JOBID` ends it"
 LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
 """Slurm has a word for each of many limits; they begin alike."""

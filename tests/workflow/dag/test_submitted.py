@@ -59,13 +59,14 @@ def test_a_job_without_an_exit_file_is_waited_for() -> None:
     ("ended_by", "code", "words"),
     [
         ("cancelled", None, "job 7 was cancelled and left no exit code"),
+        ("not_started", None, "job 7 could not be started on n1 and left no exit code"),
         ("timeout", 137, "job 7 was ended at its time limit with exit code 137"),
         (None, 21, "job 7 has failed with exit code 21"),
         (None, None, "job 7 is no longer in the queue and left no exit code"),
     ],
 )
 def test_an_end_has_words(ended_by: str | None, code: int | None, words: str) -> None:
-    known = None if ended_by is None else replace(QUEUED, stage="over", ended_by=ended_by)
+    known = None if ended_by is None else replace(QUEUED, stage="over", ended_by=ended_by, nodes="n1")
     assert end_words(replace(JOB, code=code), known) == words
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from base.errors import SchedulerOutputError
 from cluster.schedulers.jobs import RUN, SHARD, job_words, jobs_of_rule, jobs_of_submissions, mark_of
-from cluster.schedulers.slurm.queue import COLUMNS, QUESTION, jobs_named, parse_queue, queued_job, stage_of
+from cluster.schedulers.slurm.queue import COLUMNS, QUESTION, jobs_named, known_jobs, parse_queue, queued_job, stage_of
 from cluster.schedulers.slurm.states import plain_reason
 
 CAPTURED = json.loads((Path(__file__).parents[3] / "captured" / "slurm-22.05" / "squeue-ours.json").read_text())
@@ -106,6 +106,33 @@ def test_jobs_are_found_by_their_whole_name(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "answer").write_text(f"{CAPTURED['stdout']}\nwhat is this\n")
     with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
         jobs_named("slipway-a-0badcafe", 0.0)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("nodes", "node", "ended_by"),
+    [
+        ("n1", "State=IDLE+DRAIN Reason=Prolog error [root@1795741876]", "not_started"),
+        ("n1", "State=IDLE+DRAIN Reason=Kill task failed [root@1795741876]", "cancelled"),
+        ("n1", "State=IDLE", "cancelled"),
+        ("n[1-4],n", "", "cancelled"),
+        ("", "State=IDLE+DRAIN Reason=Prolog error [root@1795741876]", "cancelled"),
+    ],
+)
+def test_a_job_that_its_node_could_not_start_was_not_cancelled_by_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, node: str, ended_by: str
+) -> None:
+    """Slurm 22.05 cancels such a job itself where it may not put it back into the queue; a job that never had nodes is another matter."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    values = {"job_id": "9", "state": "CANCELLED", "name": "slipway-a-b-r1.0a1b2c3d", "nodes": nodes}
+    line = "".join(values.get(key, "").ljust(width) for key, _, width in COLUMNS)
+    for name, script in (
+        ("squeue", f"echo '{line}'"),
+        ("scontrol", f"echo NodeName=n1 {node}" if node else "echo scontrol: error: Invalid node name >&2; exit 1"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    assert [(job.job_id, job.ended_by) for job in known_jobs(["9"], 0.0)] == [("9", ended_by)]
 
 
 def test_a_job_of_which_squeue_does_not_tell_its_restarts_is_a_job() -> None:
