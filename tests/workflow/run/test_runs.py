@@ -573,6 +573,26 @@ def test_a_result_that_waits_on_the_node_is_delivered_before_anything_is_trained
     assert world.left() == []
 
 
+def test_every_node_delivers_what_waits_there_before_anything_is_trained(world: World) -> None:
+    """The scheduler of this test is one whose head node sees its own cache alone."""
+    world.job_s = 600.0
+    world.shorter["push_s"] = 0.5
+    run_id = world.cell(2, step_s=0.02, measured=40)
+    process = fails_at_push(world, run_id)
+    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    _, log = process.communicate(timeout=60)
+    assert process.returncode == 22, log
+    (world.run_dir(run_id) / "attempts").unlink()
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert log.count("waited on this node: delivered") == 2
+    assert "attempt 1, status ok; nothing is trained" in log
+    record = checked(world, run_id)
+    assert (record["status"], record["attempt"], record["performance"]["num_measured_steps"]) == ("ok", 1, 40)
+    assert [path.name for path in (world.run_dir(run_id) / "attempts").iterdir()] == ["1"]
+    assert world.left() == []
+
+
 def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_the_next_start(world: World) -> None:
     world.shorter["push_s"] = 0.5
     run_id = world.cell(step_s=0.02, measured=20, do={"0": [15, "exit 3"]})

@@ -194,7 +194,10 @@ class Waiting(Message, frozen=True, kw_only=True):
 
 
 class LookedAt(Message, frozen=True, kw_only=True):
-    """After the plan of a run with a program of the study or with mounts: what can be seen before anything is staged is there."""
+    """After the plan of a run: what can be looked at before anything is staged is there."""
+
+    delivered: bool
+    """Whether files of an earlier attempt, which waited on this node, are on storage now."""
 
 
 class DatasetIsHere(Message, frozen=True, kw_only=True):

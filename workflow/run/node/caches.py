@@ -56,10 +56,15 @@ def caches_here(site: Site) -> list[Path]:
     if site.scheduler == local.NAME:
         found = [path for path in cache.glob(f"{local.NAME}-*") if _may_be_ours(path.lstat())]
     for path in found:
-        problem = why_distrusted(path, group=group)
-        if problem is not None:
-            raise StagingError(f"the cache {path} cannot be used: {problem}; mend that, or set cache.path of the site file")
+        refuse_distrusted(path, group=group)
     return sorted(found, key=lambda path: (len(path.name), path.name))
+
+
+def refuse_distrusted(cache: Path, *, group: bool) -> None:
+    """Raise StagingError where somebody else could change what is in `cache`."""
+    problem = why_distrusted(cache, group=group)
+    if problem is not None:
+        raise StagingError(f"the cache {cache} cannot be used: {problem}; mend that, or set cache.path of the site file")
 
 
 def _may_be_ours(status: os.stat_result) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from dataclasses import replace
@@ -16,7 +15,7 @@ from base.names import is_name
 from cluster.holding import holder_of
 from cluster.schedulers import holder_alive, local
 from data_prep.push import Delivery, deliver_pending
-from workflow.run.node.caches import caches_here
+from workflow.run.node.caches import refuse_distrusted
 from workflow.run.node.limits import DELIVERY_STALL_S
 from workflow.run.node.work_locks import remove_delivered
 from workflow.run.node.workdir import of_run
@@ -24,9 +23,6 @@ from workflow.run.storage import lease as leases
 from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.prepare import describe_holder, sweep_dead
 from workflow.run.storage.results import attempt_numbers, publish_newest, results_of
-from workflow.study.site import Site
-
-logger = logging.getLogger(__name__)
 
 _FILES: Final = re.compile(r"files(\.node-[1-9]\d{0,8})?")
 _ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
@@ -49,13 +45,13 @@ def deliver(cache: Path, storage: Path) -> list[Delivery]:
     ]
 
 
-def deliver_run(site: Site, run_dir: Path) -> None:
-    """Deliver what waits on this node of the run whose directory on storage is `run_dir`. The caller holds the run's lease, and makes the
-    results of it. What cannot be delivered waits on."""
-    for cache in caches_here(site):
-        check = partial(check_target, site.storage)
-        for one in deliver_pending(cache, check, remove=remove_delivered, only=of_run(cache, run_dir)):
-            logger.log(logging.INFO if one.delivered else logging.WARNING, "%s waited on this node: %s", one.run_dir.name, one.message)
+def deliver_run(cache: Path, run_dir: Path, group: bool) -> list[tuple[bool, str]]:
+    """Deliver what waits in `cache` of the run whose directory on storage is `run_dir`. Return for each attempt whether it was delivered,
+    and a line about it. What cannot be delivered stays. The run's supervisor holds its lease, and makes the results."""
+    refuse_distrusted(cache, group=group)
+    check = partial(check_target, run_dir.parents[3])
+    found = deliver_pending(cache, check, remove=remove_delivered, only=of_run(cache, run_dir))
+    return [(one.delivered, f"{one.run_dir.name} waited on this node: {one.message}") for one in found]
 
 
 def check_target(storage: Path, target: Path) -> None:

@@ -24,12 +24,14 @@ from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.fields import What
 from workflow.run.node.child import Problem, Worker
+from workflow.run.node.delivery import deliver_run
 from workflow.run.node.image_child import ImageChild, Loaded
-from workflow.run.node.limits import COPIES_REMOVAL_S, LOOK_S, NODE_PREPARATION_S
+from workflow.run.node.limits import COPIES_REMOVAL_S, DELIVERY_STALL_S, LOOK_S, NODE_PREPARATION_S
 from workflow.run.node.node_setup import gpus_to_look_at, image_argv, prepare_node
 from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, stage_argv, stage_child
 from workflow.run.node.startable import is_looked_at, refuse_what_is_missing
-from workflow.run.node.workdir import WorkDirectory, room_bytes
+from workflow.run.node.work_locks import PENDING
+from workflow.run.node.workdir import WorkDirectory, of_run, room_bytes
 from workflow.run.storage.checkpoint import fetch_file
 
 logger = logging.getLogger(__name__)
@@ -77,19 +79,38 @@ class Preparation:
         self._calls: list[Call] = []
 
     def look(self) -> None:
-        """Whether what the plan's program needs is there, before anything is staged; nothing is said where there is nothing to look at."""
-        ranks = self.plan.ranks
-        if ranks is not None and is_looked_at(ranks.framework):
-            arguments = (ranks.framework, in_container(ranks.engine))
-            self._call("look for what the program needs", refuse_what_is_missing, *arguments, timeout_s=LOOK_S, then=self._looked)
+        """Before anything is staged: deliver the files of earlier attempts that wait here, then look whether the program can be started."""
+        cache, run_dir = Path(self.plan.cache), Path(self.plan.run_dir)
+        if any((place / PENDING).exists() for place in of_run(cache, run_dir)):
+            arguments = (cache, run_dir, self.plan.group)
+            self._call("delivery of what waits", deliver_run, *arguments, timeout_s=DELIVERY_STALL_S, then=self._delivered, renewed=True)
+        else:
+            self._look(delivered=False)
 
-    def _looked(self, call: Call) -> None:
+    def _delivered(self, call: Call) -> None:
+        try:
+            found = call.result()
+        except SlipwayError as error:
+            found = [(False, f"what waits on this node is not delivered: {error}")]
+        for delivered, line in found:
+            logger.log(logging.INFO if delivered else logging.WARNING, "%s", line)
+        self._look(delivered=any(delivered for delivered, _ in found))
+
+    def _look(self, *, delivered: bool) -> None:
+        ranks = self.plan.ranks
+        if ranks is None or not is_looked_at(ranks.framework):
+            self.say(said.LookedAt(delivered=delivered))
+            return
+        arguments, then = (ranks.framework, in_container(ranks.engine)), partial(self._looked, delivered)
+        self._call("look for what the program needs", refuse_what_is_missing, *arguments, timeout_s=LOOK_S, then=then)
+
+    def _looked(self, delivered: bool, call: Call) -> None:
         try:
             call.result()
         except SlipwayError as error:
             self.fail("look", type(error).__name__, str(error))
         else:
-            self.say(said.LookedAt())
+            self.say(said.LookedAt(delivered=delivered))
 
     def stage(self) -> None:
         """Bring the dataset here, where there is one, under a lease that names this process. Raises StagingError."""
@@ -344,6 +365,14 @@ class Preparation:
             call.abandon()
         self._staging = {}
 
-    def _call(self, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float, then: Callable[[Call], None]) -> None:
+    def _call(
+        self,
+        what: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        timeout_s: float,
+        then: Callable[[Call], None],
+        renewed: bool = False,
+    ) -> None:
         """In a child, which goes on until `stop`."""
-        self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s).then(then))
+        self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s, renewed=renewed).then(then))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from base.logs import private_umask
 from base.removing import remove_leftover
@@ -25,24 +27,17 @@ from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.prepared import Done, PreparedRun, plain
 from workflow.run.storage.results import attempt_numbers, publish_newest, records, results_of
 from workflow.study.resolved import ResolvedStudy, find_run, read_resolved
-from workflow.study.site import Site, refuse_foreign_scheduler
+from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.spread import SETS, node_sets
 
 
-def prepare(
-    results: str,
-    run_id: str,
-    after: int,
-    supervisor: int,
-    environ: Mapping[str, str],
-    deliver: Callable[[Site, Path], None] = lambda _site, _run_dir: None,
-) -> dict[str, Any]:
+def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
     """Read study.json, take the allocation and the lease: a PreparedRun as JSON has it. Raises ConfigError, AllocationError, LeaseError,
     RecordError, StorageError.
 
     `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is published, unless it is,
     the lease is given back, and nothing is to be trained. Whoever comes too late, or twice, or after Snakemake has lost the record, ends
-    here. `deliver` brings there first what waits of the run on this node.
+    here.
     """
     study = read_resolved(Path(results))
     run, site, limits = find_run(study, run_id), study.site, study.limits
@@ -58,13 +53,6 @@ def prepare(
     mine, dead = leases.acquire(run_dir, lambda found: _next_lease(run_dir, holder, found), holder_alive, describe_holder)
     if dead is not None:
         sweep_dead(run_dir, run_id, dead)
-    deliver(site, run_dir)
-    complete_delivered(run_dir)
-    found = results_of(run_dir, study.study)
-    publish_newest(run_dir, found)
-    done = found[0] if found and found[0].number > after else None
-    if done is not None:
-        leases.release(run_dir, mine.token)
     prepared = PreparedRun(
         study=study.study,
         run_id=run_id,
@@ -77,12 +65,31 @@ def prepare(
         attempt=mine.attempt,
         token=mine.token,
         tag=attempt_tag(run_id, mine.attempt, where_and_who(run_dir, mine.token)),
-        result_number=max((result.number for result in found), default=0) + 1,
+        result_number=after + 1,
         run_dir=str(run_dir),
-        resumable=tuple(resumable(records(run_dir, attempt_numbers(run_dir)), run.cell, budget_of(site, limits))),
+        resumable=(),
+        done=None,
+    )
+    found = with_results(prepared)
+    if found.done is not None:
+        leases.release(run_dir, mine.token)
+    return plain(found)
+
+
+def with_results(run: PreparedRun) -> PreparedRun:
+    """Make results of the attempts that were delivered, and publish the newest result. Return `run` with what is there now: `done`, where
+    it is a result of the number `run.result_number` or a later one. Raises PushError, RecordError, StorageError."""
+    run_dir = Path(run.run_dir)
+    complete_delivered(run_dir)
+    found = results_of(run_dir, run.study)
+    publish_newest(run_dir, found)
+    done = found[0] if found and found[0].number >= run.result_number else None
+    return replace(
+        run,
+        result_number=max((result.number for result in found), default=0) + 1,
+        resumable=tuple(resumable(records(run_dir, attempt_numbers(run_dir)), run.cell, budget_of(run.site, run.limits))),
         done=None if done is None else Done(attempt=done.attempt, status=done.status),
     )
-    return plain(prepared)
 
 
 def _node_set(study: ResolvedStudy, run_id: str, environ: Mapping[str, str]) -> tuple[int, int] | None:

@@ -54,11 +54,17 @@ class RunScope:
         return happened
 
     def call(
-        self, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float = STORAGE_CALL_S, keep: tuple[int, ...] = ()
+        self,
+        what: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        timeout_s: float = STORAGE_CALL_S,
+        keep: tuple[int, ...] = (),
+        renewed: bool = False,
     ) -> Any:
-        """Do something on network storage, in a child that keeps the descriptors `keep`. Raises what it raises, StorageError when it takes
-        too long, and RunEnded as soon as the run has ended; the child is killed then."""
-        call = Call(self.loop, what, function, *arguments, timeout_s=timeout_s, keep=keep)
+        """Do something on network storage, in a child that keeps the descriptors `keep`. `renewed`: see LimitedCall. Raises what it raises,
+        StorageError when it takes too long, and RunEnded as soon as the run has ended; the child is killed then."""
+        call = Call(self.loop, what, function, *arguments, timeout_s=timeout_s, keep=keep, renewed=renewed)
         try:
             self.wait(lambda: call.finished)
         finally:

@@ -28,7 +28,8 @@ from workflow.run.record.step_clock import Clock
 from workflow.run.record.steps_asked import StepsAsked, steps_asked
 from workflow.run.record.window_seen import WindowSeen
 from workflow.run.storage import description
-from workflow.run.storage.prepared import PreparedRun, from_plain
+from workflow.run.storage.prepare import with_results
+from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.job import Job
 from workflow.run.supervisor.limits import STORAGE_CALL_S
 from workflow.run.supervisor.node_locks import NodeLocks
@@ -93,11 +94,12 @@ class RunningAttempt:
         return from_plain(found, description.Work)
 
     def run_steps(self, work: description.Work) -> Ending:
-        """Until every rank has ended well, or something ends the run."""
+        """Wait until every rank has ended well, something ends the run, or nodes have delivered its result: then `run.done` is that."""
         try:
             self.job.ask()
             self._stage(work)
-            self._train(work)
+            if self.run.done is None:
+                self._train(work)
             ending = Ending(status="ok")
         except RunEnded as ended:
             ending = ended.ending
@@ -138,6 +140,11 @@ class RunningAttempt:
         plan = node_plan(run, self.job.allocation, work, self.scope.limits.rank_silence_s)
         self.staging.look(plan, lambda node: str(scheduler.node_cache(cache, node)))
         self.job.wait_if_ending()
+        if any(answer.delivered for node in self.nodes.all if (answer := node.last(said.LookedAt)) is not None):
+            found = self.scope.call("prepare", lambda: plain(with_results(run)), renewed=True)
+            self.run = run = from_plain(found, PreparedRun)
+            if run.done is not None:
+                return
         self._refuse_what_is_missing()
         self.staging.run(plan, readers)
         self.job.wait_if_ending()  # nodes may have failed or gone as a consequence, and nothing was made of that

@@ -32,7 +32,6 @@ from workflow.run.link.said import (
     StagingEnded,
     Waiting,
 )
-from workflow.run.node.startable import is_looked_at
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.limits import CHECKPOINT_ANSWER_S, SHOW_EVERY_S, STAGING_STALL_S
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -68,11 +67,11 @@ class Staging:
             )
 
     def look(self, plan: orders.Plan, cache_of: Callable[[Node], str]) -> None:
-        """Give every node the plan, and wait until each that has something to look at before staging has told of it. `cache_of`: each
+        """Send every node the plan, and wait until each has delivered what waits there and has looked for what it needs. `cache_of`: each
         node's own, in the place of the plan's."""
         for node in self._nodes.all:
             self._nodes.send(node, replace(plan, cache=cache_of(node.node)))
-        if plan.ranks is not None and is_looked_at(plan.ranks.framework):
+        if plan.ranks is not None:
             self._scope.wait(lambda: self._everybody(LookedAt, Failed))
 
     def run(self, plan: orders.Plan, readers: int | None) -> None:

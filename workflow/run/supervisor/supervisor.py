@@ -23,7 +23,6 @@ from cluster.detection import scheduler_of
 from cluster.schedulers import get_scheduler, holder_alive
 from workflow.run.link.calls import Call
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.delivery import deliver_run
 from workflow.run.record.login import login_s
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
@@ -96,7 +95,11 @@ class Supervisor:
         except SlipwayError as error:
             return give_up(loop, self._refused(error), attempt, run)
         self._begun = attempt
-        return finish(attempt, work, attempt.run_steps(work))
+        ending = attempt.run_steps(work)
+        if attempt.run.done is not None:
+            give_up(loop, ending, attempt, run)
+            return self._already_done(attempt.run.done)
+        return finish(attempt, work, ending)
 
     def _prepared(self) -> PreparedRun:
         """The run, once we hold it. Outside of a job nothing lies idle while another one, alive, has it: its end is waited for, and then
@@ -114,7 +117,7 @@ class Supervisor:
                 self._scope.wait(lambda: False, LEASE_AGAIN_S)
 
     def _try_to_prepare(self) -> PreparedRun:
-        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ), deliver_run)
+        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
         call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_CALL_S, renewed=True)
         self._preparing = call
         self._scope.wait(lambda: call.finished)

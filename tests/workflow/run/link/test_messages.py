@@ -65,7 +65,7 @@ SAID: Final[tuple[said.Said, ...]] = (
     said.Progress(what="dataset", done=1, total=2),
     said.Listening(what="dataset", address="127.0.0.1", port=4000, have="none"),
     said.Waiting(what="image"),
-    said.LookedAt(),
+    said.LookedAt(delivered=True),
     said.DatasetIsHere(),
     said.Loading(seconds=1.0),
     STAGED,
