@@ -21,13 +21,15 @@ from cluster.processes import die_with_parent, prepare_prctl
 
 GRACE_S: Final = 60.0
 """In which Snakemake's runs end after an interrupt: their containers are stopped and what there is is pushed."""
+JOBS_LOOK_S: Final = 5.0
+"""How often Snakemake and all that it has started is looked at for a wait for storage."""
 TO_LOG: Final = ("/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1')
 """Before the path of a log and a command. The log lies on storage: the child opens it, since we must not wait for that."""
 
 
 class Child:
     """Started by its making. A context manager: signals to us go to it while it is open, and `told` says which came, in order;
-    `storage_wait_s`: for how long its first thread has waited for storage, at the last `wait`.
+    `storage_wait_s`: for how long it, or a job of it, has waited for storage, at the last look.
 
     Ctrl-C goes to its whole group, as a terminal would send it: Snakemake waits for its runs, and they end by it; what a second one does is
     up to them. SIGHUP is as Ctrl-C, since Snakemake would end by it at once and leave its temporary directory. SIGTERM
@@ -48,7 +50,8 @@ class Child:
             preexec_fn=partial(die_with_parent, os.getpid()),
         )
         self._descriptor = os.pidfd_open(self._process.pid)
-        self._storage_wait = StorageWait(self._process.pid)
+        self._storage_waits: dict[int, StorageWait] = {}
+        self._looked = 0.0
 
     def __enter__(self) -> Child:
         heard = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
@@ -66,7 +69,11 @@ class Child:
         """Its exit code, if it ends within `limit_s`: negative for a signal."""
         select.select([self._descriptor], [], [], limit_s)
         code = self._process.poll()
-        self.storage_wait_s = 0.0 if code is not None else self._storage_wait.seconds()
+        if code is None and time.monotonic() - self._looked >= JOBS_LOOK_S:
+            self._looked = time.monotonic()
+            pids = (self._process.pid, *processes.descendants(self._process.pid))
+            self._storage_waits = {pid: self._storage_waits.get(pid) or StorageWait(pid) for pid in pids}
+            self.storage_wait_s = max(wait.seconds() for wait in self._storage_waits.values())
         return code
 
     def is_stuck(self, grace_s: float = GRACE_S) -> bool:

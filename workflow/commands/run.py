@@ -147,7 +147,7 @@ def _follow(child: Child, refresher: Refresher, view: Shown, watch: Watch) -> tu
     waits = False
     while (code := child.wait(DRAW_S)) is None:
         if child.storage_wait_s >= STORAGE_WAIT_SHOWN_S and not waits:
-            view.say(f"snakemake waits for storage, which has not answered for {STORAGE_WAIT_SHOWN_S:.0f} s", "yellow")
+            view.say(f"snakemake or a job of it waits for storage, which has not answered for {STORAGE_WAIT_SHOWN_S:.0f} s", "yellow")
         waits = child.storage_wait_s >= STORAGE_WAIT_SHOWN_S
         if child.is_stuck():
             refresher.stop(view)
