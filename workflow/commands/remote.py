@@ -152,7 +152,7 @@ def _run_there(far: Far, verb: str, typed: Typed, there: str, site: str | None) 
         code = again(lambda: _once(far, argv, relay))
     if verb in ("tables", "report") and not typed.prints_only and code == 0:
         found = far.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
-        for text in fetch(far.line, found, typed.out):
+        for text in fetch(far.line, found, typed.out, typed.max_bytes, show.aside):
             show.line(text)
     return code
 

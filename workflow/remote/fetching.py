@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,9 @@ from base.removing import remove_tree
 from base.units import counted, format_size
 from base.untrusted import Unusable, open_plain
 from cluster.ssh import Transport, again, copying
+from cluster.ssh.limits import MEMBER_BYTES
 from data_prep.hashing import hash_open
+from data_prep.space import require_space
 from workflow.remote.asking import ResultFile, Results
 
 COMING: Final = ".coming"
@@ -23,10 +25,22 @@ TRIES: Final = 3
 BLOCK: Final = 256 << 10
 
 
-def fetch(line: Transport, found: Results, out: Path) -> list[str]:
-    """Bring the files of `found` that are not below `out` yet, and return lines about them. Raises RemoteError, OSError."""
+def fetch(line: Transport, found: Results, out: Path, max_bytes: int, tell: Callable[[str], None] = lambda _text: None) -> list[str]:
+    """Bring the files of `found` that are not below `out` yet, at most `max_bytes` of them, and return lines about them. `tell` gets a line
+    before that. Raises RemoteError, NotEnoughSpace, OSError."""
     missing = [file for file in found.files if described(out, file.name) != file]
+    coming = f"{counted(len(missing), 'file')} of {format_size(sum(file.bytes for file in missing))} from {line.host}"
+    needed = sum(file.bytes + MEMBER_BYTES for file in missing)
+    if needed > max_bytes:
+        largest = max(missing, key=lambda file: file.bytes)
+        raise RemoteError(
+            f"{coming} are more than the limit of {format_size(max_bytes)}, so none was fetched; the largest is {largest.name} of "
+            f"{format_size(largest.bytes)}. If you want them: `--max-bytes SIZE`, such as {-(-needed // 10**9)}GB"
+        )
     out.mkdir(parents=True, exist_ok=True)
+    require_space(out, 2 * needed, f"fetching {coming}")  # packed, and unpacked
+    if missing:
+        tell(f"fetching {coming}")
     with LockFile(out / LOCK) as lock:
         if not lock.try_take():
             raise RemoteError(

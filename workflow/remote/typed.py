@@ -10,9 +10,14 @@ from typing import Final
 
 from base.errors import ConfigError
 from base.names import choices
+from base.units import parse_size
 
-VALUED: Final = {"--study": "study", "-s": "study", "--site": "site", "--out": "out"}
+VALUED: Final = {"--study": "study", "-s": "study", "--site": "site", "--out": "out", "--max-bytes": "max_bytes"}
 """Options whose values mean something here."""
+OF_RESULTS: Final = ("out", "max_bytes")
+"""What a session has not, since no results come down."""
+MAX_BYTES: Final = "1GB"
+"""What may come down at once unless `--max-bytes` names another limit: the host alone says what its results are, and it is not trusted."""
 BY_OPTION: Final = ("logs", "tables", "report", "verify")
 SESSIONS: Final = ("notebook", "tensorboard", "serve", "run", "ls", "stop")
 NEED_TERMINAL: Final = ("shell", "attach")
@@ -22,11 +27,12 @@ FOLLOW: Final = ("--follow", "-f")
 
 @dataclass(frozen=True, kw_only=True)
 class Typed:
-    """`rest`: what goes to the cluster unchanged; `out`: where results come down."""
+    """`rest`: what goes to the cluster unchanged; `out`: where results come down, and `max_bytes`: how much of them at the most."""
 
     study: Path
     site: str | None
     out: Path
+    max_bytes: int
     rest: tuple[str, ...]
 
     @property
@@ -64,13 +70,17 @@ def sort_typed(verb: str, words: Sequence[str]) -> Typed:
         else:
             rest.append(word)
     if waiting is not None:
-        raise ConfigError(f"{verb}: --{waiting} has no value behind it")
+        raise ConfigError(f"{verb}: --{waiting.replace('_', '-')} has no value behind it")
     if "study" not in found:
         example = "slipway remote HOST logs RUN --study study.yaml" if verb == "logs" else f"slipway remote HOST {verb} study.yaml"
         raise ConfigError(f"{verb}: found {' '.join(words) or 'nothing'}; the study file is missing: `{example}`")
     study = Path(found["study"])
     out = Path(found["out"]) if "out" in found else study.parent / "results" / study.stem
-    return Typed(study=study, site=found.get("site"), out=out, rest=tuple(rest))
+    try:
+        max_bytes = parse_size(found.get("max_bytes", MAX_BYTES))
+    except ValueError as error:
+        raise ConfigError(f"{verb}: --max-bytes: {error}") from error
+    return Typed(study=study, site=found.get("site"), out=out, max_bytes=max_bytes, rest=tuple(rest))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +116,13 @@ def sort_session(host: str, words: Sequence[str]) -> TypedSession:
         name, equals, value = word.partition("=")
         if waiting is not None:
             found[waiting], waiting = word, None
-        elif name in VALUED and VALUED[name] != "out":
+        elif name in VALUED and VALUED[name] not in OF_RESULTS:
             waiting = None if equals else VALUED[name]
             if equals:
                 found[VALUED[name]] = value
         else:
             rest.append(word)
     if waiting is not None:
-        raise ConfigError(f"session {verb}: --{waiting} has no value behind it")
+        raise ConfigError(f"session {verb}: --{waiting.replace('_', '-')} has no value behind it")
     study = Path(found["study"]) if "study" in found else None
     return TypedSession(verb=verb, study=study, site=found.get("site"), rest=(*rest, *others[end:]))

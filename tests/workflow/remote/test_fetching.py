@@ -16,7 +16,7 @@ from typing import IO, Any
 import pytest
 from blake3 import blake3
 
-from base.errors import ConfigError, RecordError, RemoteError
+from base.errors import ConfigError, RecordError, RemoteError, SlipwayError
 from base.lock import LockFile
 from base.typed import read_as
 from cluster.ssh import Sink, copying
@@ -80,10 +80,10 @@ def listed(*names: str) -> dict[str, Any]:
     return {"results": "/far", "files": [{"name": name, "bytes": len(CONTENT), "blake3": blake3(CONTENT).hexdigest()} for name in names]}
 
 
-def brought(packed: bytes, *names: str, out: Path) -> list[str]:
+def brought(packed: bytes, *names: str, out: Path, max_bytes: int = 1 << 30) -> list[str]:
     """Ask for the results and bring them, as `slipway remote gate report` does."""
     line = Line(packed, json.dumps(listed(*names)).encode())
-    return fetch(line, Far(line=line, settings=Settings(slipway="/far/slipway")).ask(Results, "results", "/far/study.yaml"), out)
+    return fetch(line, Far(line=line, settings=Settings(slipway="/far/slipway")).ask(Results, "results", "/far/study.yaml"), out, max_bytes)
 
 
 def packed(*members: tuple[str, bytes | str | None]) -> bytes:
@@ -171,6 +171,32 @@ def test_files_that_came_before_a_cut_stay(tmp_path: Path) -> None:
 def test_a_host_that_sends_without_end_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="sends more than"):
         brought(packed(("report.html", CONTENT)) + bytes(1 << 20), "report.html", out=tmp_path)
+
+
+@pytest.mark.parametrize(("size", "max_bytes"), [(5 * 10**9, 10**9), (10**18, 2 * 10**18)])
+def test_a_host_that_lists_more_than_fits_is_asked_for_nothing(tmp_path: Path, size: int, max_bytes: int) -> None:
+    """The line has no answer to tar, so that a fetch would be noticed."""
+    files = [{"name": f"tables/{number}.csv", "bytes": size // 2, "blake3": "0" * 64} for number in range(2)]
+    found = read_as(Results, {"results": "/far", "files": files}, "gate")
+    told: list[str] = []
+    with pytest.raises(SlipwayError) as refused:
+        fetch(Line(), found, tmp_path, max_bytes, told.append)
+    if size > max_bytes:
+        assert str(refused.value) == (
+            "2 files of 5.0 GB from gate are more than the limit of 1.0 GB, so none was fetched; the largest is tables/0.csv of 2.5 GB. "
+            "If you want them: `--max-bytes SIZE`, such as 6GB"
+        )
+    else:
+        assert "fetching 2 files of 1000000.0 TB from gate: 2000000000000065536 bytes" in str(refused.value)
+    assert (told, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_how_much_comes_is_printed_before_it_is_fetched(tmp_path: Path) -> None:
+    told: list[str] = []
+    found = read_as(Results, listed("report.html"), "gate")
+    fetch(Line(packed(("report.html", CONTENT))), found, tmp_path, 1 << 20, told.append)
+    fetch(Line(), found, tmp_path, 0, told.append)
+    assert told == ["fetching 1 file of 6 B from gate"], "what is here is not fetched again"
 
 
 def sparse(name: str, num_bytes: int) -> bytes:
