@@ -72,9 +72,9 @@ from workflow.run.record.deadline import Budget, budget_of
 from workflow.run.record.ended_note import ended_note
 from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import load_of
-from workflow.run.record.model_parts import Load
+from workflow.run.record.model import Load
 from workflow.run.record.outcome import Ending, RankEnd
-from workflow.run.record.reading import read_fields
+from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import measured
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.record.watcher_file import read_watched
@@ -605,7 +605,7 @@ def _read_ended(content: bytes, directory: Path) -> None:
     write_list(attempt, "1", [entry])
     publish_sealed(attempt / "record.json", {"kind": "prevented", "status": "storage", "status_reason": "full", "files": []})
     if not complete_delivered(run_dir):
-        assert read_fields((attempt / "record.json").read_bytes())["kind"] == "result"
+        assert read_record((attempt / "record.json").read_bytes()).kind == "result"
 
 
 def _journal_sample(directory: Path) -> tuple[bytes, ...]:
@@ -689,7 +689,7 @@ LOAD: Final = ({"schema": "slipway.load/1", "cores": 2}, *map(_look, (0.5, 1.0, 
 def _read_load(content: bytes, directory: Path) -> None:
     watched = read_watched(_written(content, directory / "load-0.jsonl"))
     if watched is not None:
-        node = {"name": "n", "load": Load.model_validate(load_of(watched, (0.9, 1.6))).model_dump()}
+        node = {"name": "n", "load": msgspec.to_builtins(msgspec.convert(load_of(watched, (0.9, 1.6)), Load))}
         canonical_json([busy([node]), others_seen([node])])
 
 

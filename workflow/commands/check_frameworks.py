@@ -82,9 +82,9 @@ def _ranks(one: Compared) -> str:
     found = one.replicas
     if found is None:
         return "-" if one.run is None else "not told"
-    if found["apart"]:
-        return f"other ones on {in_words(found['apart'])} of {found['ranks']}"
-    return f"equal on {found['ranks']} ranks" if found["ranks"] > 1 else "of 1 rank"
+    if found.apart:
+        return f"other ones on {in_words(found.apart)} of {found.ranks}"
+    return f"equal on {found.ranks} ranks" if found.ranks > 1 else "of 1 rank"
 
 
 def _verdict(one: Compared, group: Group) -> str:
@@ -107,10 +107,10 @@ def _refuse(study: Study, groups: Sequence[Group], problem: str | None) -> None:
         named = ", ".join(other[:MOST_NAMED]) + (f" {more}" if (more := and_more(len(other), MOST_NAMED)) else "")
         raise RecordError(f"{study.name}: not the same network: {named}; what these frameworks train cannot be compared")
     apart = [
-        f"{one.cell['cell_id']} ({in_words(one.replicas['apart'])})"
+        f"{one.cell['cell_id']} ({in_words(one.replicas.apart)})"
         for group in groups
         for one in group.cells
-        if one.replicas is not None and one.replicas["apart"]
+        if one.replicas is not None and one.replicas.apart
     ]
     if apart:
         named = ", ".join(apart[:MOST_NAMED]) + (f" {more}" if (more := and_more(len(apart), MOST_NAMED)) else "")

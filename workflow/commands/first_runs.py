@@ -9,10 +9,9 @@ from base.errors import RecordError
 from base.jsonfile import read_content
 from workflow.report.same_network import FirstRun
 from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.losses import first_losses
-from workflow.run.record.reading import read_value
-from workflow.run.record.replicas import told_replicas
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import read_record
 from workflow.study.study import Study
 
 
@@ -31,8 +30,8 @@ def first_runs(study: Study, cell_ids: Sequence[str]) -> dict[str, FirstRun]:
 def _first_run(path: Path) -> FirstRun | None:
     """None of a run that did not end well, or told no losses."""
     try:
-        record = read_value(read_content(path, RecordError, MAX_BYTES), losses=True)
-        losses = first_losses(record) if record.get("status") == "ok" else {}
-        return FirstRun(losses=losses, replicas=told_replicas(record)) if losses else None
+        record = read_record(read_content(path, RecordError, MAX_BYTES))
+        losses = first_losses(record) if record.status == "ok" else {}
+        return FirstRun(losses=losses, replicas=None if record.training is None else record.training.replicas) if losses else None
     except NotBelieved as error:
         raise RecordError(f"{path}: {error}") from error

@@ -23,8 +23,8 @@ from workflow.run.node.caches import caches_here
 from workflow.run.node.workdir import of_run
 from workflow.run.record.attempts import MAX_BYTES, attempt_directories
 from workflow.run.record.busy import together
-from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.reading import read_fields
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import read_record
 from workflow.study import paths
 from workflow.study.study import Study
 
@@ -98,12 +98,12 @@ def _told(study: Study, run_id: str, wanted: Wanted) -> list[str]:
     attempts = paths.attempts_dir(study.results_dir, run_id)
     number = wanted.attempt or max(attempt_directories(attempts), default=None)
     try:
-        record = read_fields(read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
+        record = read_record(read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
     except (RecordError, NotBelieved):
         return []
-    earlier, step = record["resumed_attempt"], record["resumed_step"]
-    went_on = [] if earlier is None else [f"attempt {number} went on from attempt {earlier} at step {step} (see --attempt)"]
-    return [*went_on, *(f"busy: {words}" for words in together(record["busy"] or ()))]
+    earlier = record.resumed_from
+    went_on = [] if earlier is None else [f"attempt {number} went on from attempt {earlier.attempt} at step {earlier.step} (see --attempt)"]
+    return [*went_on, *(f"busy: {words}" for words in together(record.busy or ()))]
 
 
 def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Path]:

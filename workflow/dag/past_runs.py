@@ -10,8 +10,8 @@ from typing import Any, Final
 from base.errors import RecordError
 from base.jsonfile import read_content
 from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.record_of_run import record_of
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import record_of
 from workflow.study.cell import Cell
 from workflow.study.paths import STUDY_FILE, record_path
 from workflow.study.resolved import read_resolved
@@ -70,11 +70,13 @@ def _past(results: Path, run_id: str, cell: Cell) -> Past | None:
         record = record_of(read_content(record_path(results, run_id), max_bytes=MAX_BYTES), run_id)
     except (RecordError, NotBelieved):
         return None
-    if record["status"] != "ok" or record["resumed_attempt"] is not None or record["training_s"] is None:
+    training_s = None if record.training is None else record.training.train_s
+    if record.status != "ok" or record.resumed_from is not None or training_s is None:
         return None
-    copied, stage_s = (record["copied_bytes"] or 0) / cell.nodes, record["stage_s"] or 0.0
+    copied = sum(node.stage.copied_bytes or 0 for node in record.nodes if node.stage is not None) / cell.nodes
+    stage_s = record.steps_s.stage or 0.0
     rate = copied / stage_s if copied >= LEAST_STAGED and stage_s > 0 else None
-    return Past(cell=cell, device=record["device"], run_s=record["run_s"], training_s=record["training_s"], staged_per_s=rate)
+    return Past(cell=cell, device=record.device, run_s=record.run_s, training_s=training_s, staged_per_s=rate)
 
 
 def alike(cell: Cell) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from base.errors import RecordError
 from base.jsonfile import read_content, read_json
 from workflow.report.files import RECORDS_FILE
 from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.record_of_run import record_of
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import record_of
 from workflow.study.origin import refuse_unless_owner
 from workflow.study.paths import STUDY_FILE
 
@@ -63,6 +63,8 @@ def result_at(path: Path, study: str | None = None) -> dict[str, Any]:
     result: that of the attempt's own copy, where it can be read, or a new one."""
     try:
         record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name, study=study)
-        return {"status": record["status"], "result_number": int(record["result_number"])}
-    except (RecordError, NotBelieved, TypeError):  # TypeError: that of a prevented attempt, which has no number
-        return {"status": "unreadable", "result_number": 0}
+        if record.result_number is not None:  # else it is of a prevented attempt
+            return {"status": record.status, "result_number": record.result_number}
+    except (RecordError, NotBelieved):
+        pass
+    return {"status": "unreadable", "result_number": 0}

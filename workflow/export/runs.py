@@ -10,8 +10,8 @@ from typing import Any
 from base.errors import RecordError
 from workflow.run.record.attempts import find_record, names
 from workflow.run.record.events import RankEvents, read_events
-from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.reading import read_fields, read_value
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import read_record, read_value
 from workflow.study.paths import attempts_dir
 
 
@@ -46,8 +46,8 @@ def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = N
         if found.content is None:
             continue
         try:
-            number = read_fields(found.content)["attempt"]
-            record = read_value(found.content, losses=True)
+            number = read_record(found.content).attempt
+            record = read_value(found.content)
         except NotBelieved as error:
             raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` tells more") from error
         attempt = attempts_dir(results, run_id) / str(number)

@@ -28,7 +28,7 @@ from workflow.report.records import SCHEMA
 from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
 from workflow.run.record.attempts import names
 from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
-from workflow.run.record.reading import read_value
+from workflow.run.record.reading import read_record
 from workflow.run.record.waiting import STATUS as WAITING
 from workflow.run.storage.undelivered import waiting_runs
 from workflow.study.cell import SIZES, WORDS
@@ -149,10 +149,10 @@ def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, p
     for run_id, path, cell_id in readable.select("run_id", "record", "record_cell_id").iter_rows():
         if cell_id not in cells:
             try:
-                record = read_value(read_content(directory / "runs" / path))
-                canonical_json(record["cell"])
-                cells[cell_id] = record["cell"]
-                sites.add(record.get("site"))
+                record = read_record(read_content(directory / "runs" / path))
+                cells[cell_id] = record.cell.to_json()
+                canonical_json(cells[cell_id])
+                sites.add(record.site)
             except (RecordError, ValueError) as error:
                 odd[run_id] = f"its cell cannot be used: {error}"
     readable = readable.filter(pl.col("record_cell_id").is_in(list(cells)) & ~pl.col("run_id").is_in(list(odd)))

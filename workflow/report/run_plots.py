@@ -17,9 +17,8 @@ from workflow.report.plots import NOTHING, efficiency, legend_columns, line_labe
 from workflow.report.rendering import HEIGHT, SEPARATOR, WIDTH, finished, label_lines, nothing, titled, wrapped_labels
 from workflow.report.style import MUTED, SERIES, STEPS
 from workflow.run.record.columns import SHOWN_STEPS
-from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.losses import curve
-from workflow.run.record.reading import read_value
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import read_record
 
 MOST_BARS: Final = 40
 MOST_CURVES: Final = len(SERIES)
@@ -184,12 +183,13 @@ def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparis
     return [entry for entry in cells if entry[0] in chosen]
 
 
-def _losses(path: Path) -> list[tuple[int, float]]:
+def _losses(path: Path) -> Sequence[tuple[int, float]]:
     """None where the record went, or was changed, since it was collected: one curve less."""
     try:
-        return curve(read_value(read_content(path), losses=True))
+        training = read_record(read_content(path)).training
     except (RecordError, NotBelieved):
-        return []
+        return ()
+    return (training.losses or ()) if training is not None else ()
 
 
 def _spread(label: str, cell: CellResult) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
+
 from base.jsonfile import canonical_json
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.models import MODELS, has_dropout
 from workflow.report.cells import CellResult
 from workflow.run.record.losses import FIRST_STEPS
-from workflow.run.record.replicas import Replicas
+from workflow.run.record.model import Replicas
 
 RELATIVE: Final = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2}
 """How far losses of the same network may lie apart, by the precision of their cells. Of fp32 sums in another order differ by some 1e-7 in
@@ -191,7 +193,7 @@ def to_json(group: Group) -> dict[str, Any]:
                 "losses": None if one.losses is None else [[step, loss] for step, loss in sorted(one.losses.items())],
                 "same_network": None if one.losses is None or not group.is_compared else one.differs_at is None,
                 "differs_at": one.differs_at,
-                "replicas": one.replicas,
+                "replicas": msgspec.to_builtins(one.replicas),
             }
             for one in group.cells
         ],

@@ -6,16 +6,16 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
 from base.errors import RecordError
 from base.jsonfile import canonical_json, read_json
 from workflow.study.baseline_keys import NOT_SERIES
-from workflow.study.cell import SIZES, WORDS, unit_of
+from workflow.study.cell import SIZES, WORDS, Cell, unit_of
 from workflow.study.origin import last_version
 from workflow.study.publishing import claims_in
 from workflow.study.resolved import SCHEMA
@@ -120,10 +120,12 @@ def cell_frame(cells: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         row["own_program"] = cell.get("program") is not None
         row["cell_device"] = cell.get("device")
         for name, values in columns.items():
-            values.append(row.get(name))
+            values.append(row.get(name, _LATER.get(name)))
     return pl.DataFrame(columns, schema=CELL_COLUMNS)
 
 
+_LATER: Final = {entry.name: entry.default for entry in fields(Cell) if entry.name in WORDS and entry.default is not MISSING}
+"""What keys mean that a study of an earlier version does not have."""
 CELL_COLUMNS: dict[str, pl.DataType] = {
     **{name: pl.String() for name in ("cell_id", "series", *(word for word in WORDS if word != "device"))},
     **{name: pl.Int64() for name in (*SIZES, "num_processes")},

@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import pydantic_core  # noqa: F401 - what reads records; each forked child would import it anew
-
 from base.errors import DatasetError, RecordError
 from base.jsonfile import read_content
 from base.limited import call_limited
@@ -24,9 +22,8 @@ from workflow.report.study_runs import CELL_FILE, StudyRuns, differences_from_ce
 from workflow.report.verified import Verified
 from workflow.report.watched import SILENCE_S, Told, each_run
 from workflow.run.record.attempts import ASIDE, MAX_BYTES, attempt_directories, names
-from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.reading import read_value
-from workflow.run.record.record_of_run import record_of
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import read_value, record_of
 
 MOST_RESULTS: Final = 10_000
 RECORD: Final = "record.json"
@@ -73,7 +70,7 @@ def verify_run(directory: Path, told: Told, asked: StudyRuns) -> Verified:
         path = directory / "attempts" / name / RECORD
         if (beside := ASIDE.fullmatch(name)) and path.exists():
             _believed(found, told, path, int(beside[1]))
-    records = {number: read_value(content, losses=True) for number, content in contents.items()}
+    records = {number: read_value(content) for number, content in contents.items()}
     for number, record in records.items():
         path = directory / "attempts" / str(number)
         found.findings += [f"{path / RECORD}: {text}" for text in differences_from_study(record, asked)]

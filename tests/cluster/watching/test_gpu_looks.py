@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster.gpus.foreign import App
@@ -17,7 +18,7 @@ from cluster.watching.readers import Processors
 from tests.cluster.smi import answer, install
 from workflow.run.record.busy import busy
 from workflow.run.record.machine_load import load_of
-from workflow.run.record.model_parts import Load
+from workflow.run.record.model import Load
 from workflow.run.record.watcher_file import parse_watched
 
 ONE, TWO, THREE = (f"GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e{number}" for number in (1, 2, 3))
@@ -75,7 +76,7 @@ def test_looks_become_a_load_and_what_held_the_clock_down_is_said() -> None:
     watched = parse_watched([json.dumps(line).encode() + b"\n" for line in lines])
     assert watched is not None
     load = load_of(watched, (1.0, 19.0))
-    Load.model_validate(load)
+    msgspec.convert(load, Load)
     one, two = load["during"]["gpus"]
     assert (one["looks"], one["mhz_mean"], one["throttled"], one["ecc_errors"]) == (1, 1755, [], 5)
     assert two["throttled"] == ["hardware slowdown", "heat (hardware)"]

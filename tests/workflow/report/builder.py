@@ -125,7 +125,7 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
 
 def drift_of(change: float, error: float) -> dict[str, Any]:
     """A record's `drift`: the change across the window, and its standard error."""
-    return {"change_ratio": change, "stderr_ratio": error, "others_ratio": [error, -error] * 4, "steps": 400}
+    return {"change_ratio": change, "stderr_ratio": abs(error), "others_ratio": [error, -error] * 4, "steps": 400}
 
 
 def failed(cell: Mapping[str, Any], repeat: int = 1, *, status: str = "oom", attempt: int = 1, **changes: Any) -> dict[str, Any]:

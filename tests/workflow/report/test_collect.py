@@ -105,11 +105,12 @@ def test_every_column_comes_from_its_place_in_the_record() -> None:
     record = make_record(
         CELL, **{"failed_rank": {"rank": 1, "host": "h", "exit_code": 1, "signal": "SIGKILL", "last_lines": "x"}, "warnings": ["w"]}
     )
+    record["cell"]["augmentation"] = "none"
     record = json.loads(sealed_text(record))
     frame = read_rows([sealed_text(record)])
-    for column, (path, _) in FIELDS.items():
+    for column, stored in FIELDS.items():
         value: Any = record
-        for key in path.split("."):
+        for key in stored.path.split("."):
             value = (value or {}).get(key)
         expected = str(value).lower() if isinstance(value, bool) and column == "git_dirty" else value
         if column != "schema":

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.workflow.report.builder import collected, make_record, scaling_cells
+from base.errors import RecordError
+from tests.workflow.report.builder import collected, failed, make_cell, make_record, scaling_cells
 from tests.workflow.study.studies import changed, load
 from workflow.report import same_network, tables
 from workflow.report.analysis import Analysis
 from workflow.report.formats import FORMATS
 from workflow.report.page import page
 from workflow.report.same_network import FirstRun, Group, Keys, Losses, called, drops, first_difference, groups_of, to_json
-from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.losses import first_losses
+from workflow.run.record.model import validate_record
 
 LOSSES = {step: 2.3 - 0.1 * step for step in range(5)}
 
@@ -110,12 +111,12 @@ def test_of_networks_with_dropout_losses_tell_nothing(tmp_path: Path, model: str
 
 def test_the_first_losses_of_a_record() -> None:
     pairs = [[step, loss] for step, loss in LOSSES.items()]
-    assert first_losses({"training": {"first_losses": pairs, "losses": []}}) == LOSSES
-    earlier = {"training": {"losses": [*pairs, [5, 1.0], [9, 0.5]]}}
-    assert first_losses(earlier) == LOSSES
-    assert first_losses({"training": None}) == {}
-    with pytest.raises(NotBelieved, match=r"training.first_losses: found \[0, 'x'\], expected"):
-        first_losses({"training": {"first_losses": [[0, "x"]]}})
+    cell = make_cell()
+    now = make_record(cell, **{"training.first_losses": pairs, "training.losses": []})
+    earlier = make_record(cell, **{"training.losses": [*pairs, [5, 1.0], [9, 0.5]]})
+    assert [first_losses(validate_record(record)) for record in (now, earlier, failed(cell))] == [LOSSES, LOSSES, {}]
+    with pytest.raises(RecordError, match=r"training.first_losses\[0\]\[1\]: found 'x', expected"):
+        validate_record(make_record(cell, **{"training.first_losses": [[0, "x"]]}))
 
 
 OTHER = [[step, loss if step < 3 else 9.0] for step, loss in LOSSES.items()]
@@ -164,4 +165,4 @@ def test_nothing_is_marked_where_losses_are_equal_or_not_told(tmp_path: Path, ja
 def test_losses_of_a_record_that_are_none_are_not_believed(tmp_path: Path) -> None:
     found = analysis(tmp_path, [[0, "two"]], nodes=(1,))
     reasons = {text.split(": ", 1)[1] for text in found.frame["status_reason"].drop_nulls()}
-    assert reasons == {"training.first_losses: found a list, expected a list of [step, loss]"}
+    assert reasons == {"training.first_losses[0][1]: found 'two', expected a number below 1e100"}

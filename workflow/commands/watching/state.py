@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cluster.schedulers import holder_alive
 from cluster.types import Holder
 from workflow.run.record.attempts import Found, find_record
 from workflow.run.record.busy import together
-from workflow.run.record.kinds import NotBelieved
 from workflow.run.record.log_tail import messages
-from workflow.run.record.record_of_run import record_of
+from workflow.run.record.model import NotBelieved, RunRecord
+from workflow.run.record.reading import record_of
 from workflow.run.record.replicas import NOT_COMPARED
 from workflow.run.record.waiting import STATUS as WAITING
 from workflow.run.record.waiting import waiting_reason
@@ -90,18 +90,18 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
     return _from_record(run, record, run_dir, published)
 
 
-def _believed(found: Found, run: Run, study: str) -> tuple[dict[str, Any] | None, str]:
-    """The columns of the record, or why it is not believed."""
+def _believed(found: Found, run: Run, study: str) -> tuple[RunRecord | None, str]:
+    """The record, or why it is not believed."""
     try:
         return (None if found.content is None else record_of(found.content, run.run_id, study=study)), "it is gone"
     except NotBelieved as error:
         return None, str(error)
 
 
-def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: bool) -> RunState:
-    status, attempt = record["status"], record["attempt"]
-    reason = record["status_reason"] or "; ".join(filter(None, [*_warnings(record), _went_on(record), *together(record["busy"] or ())]))
-    state = "prevented" if record["kind"] != "result" else "done" if status == "ok" else "failed"
+def _from_record(run: Run, record: RunRecord, run_dir: Path, published: bool) -> RunState:
+    status, attempt = record.status, record.attempt
+    reason = record.status_reason or "; ".join(filter(None, [*_warnings(record), _went_on(record), *together(record.busy or ())]))
+    state = "prevented" if record.kind != "result" else "done" if status == "ok" else "failed"
     if state != "prevented" and not published:
         state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
     return RunState(
@@ -111,21 +111,21 @@ def _from_record(run: Run, record: Mapping[str, Any], run_dir: Path, published: 
         reason=_short(reason),
         attempt=attempt,
         log=str(run_dir / "attempts" / str(attempt) / "logs"),
-        checkpoint_step=record["checkpoint_step"],
-        engine=record["engine"],
-        dataset=record["dataset_digest"],
+        checkpoint_step=None if record.checkpoint is None else record.checkpoint.step,
+        engine=record.engine,
+        dataset=None if record.dataset is None else record.dataset.digest,
     )
 
 
-def _warnings(record: Mapping[str, Any]) -> list[str]:
+def _warnings(record: RunRecord) -> list[str]:
     """Return the warnings that make the numbers doubtful: all but those of a busy machine and of ranks that nobody compared."""
-    return [one for one in record["warnings"] or () if one != NOT_COMPARED and one not in (record["busy"] or ())]
+    return [one for one in record.warnings or () if one != NOT_COMPARED and one not in (record.busy or ())]
 
 
-def _went_on(record: Mapping[str, Any]) -> str | None:
+def _went_on(record: RunRecord) -> str | None:
     """Of a run that was cut off and went on from a checkpoint."""
-    earlier = record["resumed_attempt"]
-    return None if earlier is None else f"went on from attempt {earlier} at step {record['resumed_step']}"
+    earlier = record.resumed_from
+    return None if earlier is None else f"went on from attempt {earlier.attempt} at step {earlier.step}"
 
 
 def _holder(run_dir: Path, says: Alive) -> str | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.model import NotBelieved
 
 MAX_BYTES: Final = 4 << 20
 ASIDE: Final = re.compile(r"([1-9][0-9]{0,8})\.lost-[^/]+")
@@ -55,17 +55,18 @@ def find_record(runs_dir: str, run_id: str) -> Found:
 
 def beside(runs_dir: str, found: Found, counted: int | None) -> list[Beside]:
     """The attempts of a run but for the one that counts; records that are not believed are left out."""
-    from workflow.run.record.reading import read_fields
+    from workflow.run.record.reading import read_record
 
     others = []
     for name in (*(str(number) for number in found.attempts if number != counted), *found.aside):
         candidate = _Candidate.read(runs_dir, f"{found.run_id}/attempts/{name}/record.json")
         try:
-            record = read_fields(candidate.content) if candidate else {}
+            record = read_record(candidate.content) if candidate else None
         except NotBelieved:
             continue
-        if record.get("run_id") == found.run_id and str(record["attempt"]) == name.partition(".")[0]:
-            others.append(Beside("aside" if name in found.aside else record["kind"], record["run_s"], record["num_gpus"] or 0))
+        if record is not None and record.run_id == found.run_id and str(record.attempt) == name.partition(".")[0]:
+            num_gpus = sum(len(node.gpus) for node in record.nodes)
+            others.append(Beside("aside" if name in found.aside else record.kind, record.run_s, num_gpus))
     return others
 
 

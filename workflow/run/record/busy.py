@@ -45,20 +45,20 @@ def others_seen(nodes: Sequence[Mapping[str, Any]]) -> bool:
     """Whether others worked on any node during the window. What is before it tells nothing of others: there daemons load our image and
     nodes stage our dataset."""
     loads = [node["load"] for node in nodes if node.get("load") is not None]
-    return any(beyond(load["cores"], load["during"]) for load in loads if load["during"] is not None)
+    parts = [(load["cores"], load["during"]) for load in loads if load["during"] is not None]
+    return any(beyond(cores, part["others_cores"], part["seconds"]) for cores, part in parts)
 
 
-def beyond(cores: int, part: Mapping[str, Any]) -> bool:
-    """Whether others used more of the run's `cores` than a quiet machine does; False where nobody knows what they used."""
-    if part["others_cores"] is None:
+def beyond(cores: int, others_cores: float | None, seconds: float) -> bool:
+    """Return whether others used more of the run's `cores` in these seconds than a quiet machine does; False where nobody knows."""
+    if others_cores is None:
         return False
-    limit = max(min(OTHERS_CORES, OTHERS_RATIO * cores), LEAST_OTHERS_S / part["seconds"] if part["seconds"] else OTHERS_CORES)
-    return bool(part["others_cores"] > limit)
+    return others_cores > max(min(OTHERS_CORES, OTHERS_RATIO * cores), LEAST_OTHERS_S / seconds if seconds else OTHERS_CORES)
 
 
 def _reasons(cores: int, part: Mapping[str, Any]) -> list[str]:
     found = []
-    if beyond(cores, part):
+    if beyond(cores, part["others_cores"], part["seconds"]):
         names = ", ".join(one["name"] for one in part["busiest"])
         found.append(
             f"others used {part['others_cores']:.2g} of {cores} core{'s' * (cores > 1)} while it measured{f' ({names})' if names else ''}"

@@ -1,38 +1,23 @@
-"""The columns of records.parquet: where in a record each comes from, and its type. Names carry units; null means not measured.
+"""The columns of records.parquet, which follow from the record's types. Names carry units; null means not measured.
 
 Series of losses stay in the records: they are read where a curve is drawn, and would be most of the bytes here.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import types
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from cluster.types import DEVICES
-from workflow.run.record.events import PRECISIONS
-from workflow.run.record.kinds import (
-    EIGHT,
-    FLAG,
-    FLOP,
-    FROM_ONE,
-    LONG,
-    PAIRS,
-    RANKS,
-    REAL,
-    SHARE,
-    SIGNED,
-    TEXT,
-    TEXTS,
-    TOLD,
-    WHOLE,
-    Kind,
-    one_of,
-)
+import msgspec
+
+from workflow.run.record.hardware import Machines, machines_of
+from workflow.run.record.model import Column, Provenance, RunRecord
 from workflow.run.record.outcome import TABLE
 from workflow.run.record.step_clock import STEPS
-from workflow.run.record.steps_source import SOURCES
-from workflow.study.cell import SIZES, WORDS
+from workflow.study.cell import SIZES, WORDS, Cell
 
-SCHEMA_NAME: Final = "slipway.run/1"
 RESULTS: Final = tuple(status for status, error in TABLE.items() if error is None)
 PREVENTED: Final = tuple(status for status in TABLE if status not in RESULTS)
 UNREADABLE: Final = "unreadable"
@@ -44,161 +29,119 @@ SEVEN_STEPS: Final = STEPS
 SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # login is of the command, the same for all runs of a start: it says nothing of a cell
 BESIDE: Final = "assign"  # told by the scheduler: it stands beside the sum of the others, which is run_s
 
-# column: (path in the record, type)
-FIELDS: Final[dict[str, tuple[str, Kind]]] = {
-    "schema": ("schema", TEXT),
-    "seal": ("seal", TEXT),
-    "run_id": ("run_id", TEXT),
-    "attempt": ("attempt", FROM_ONE),
-    "repeat": ("repeat", FROM_ONE),
-    "result_number": ("result_number", FROM_ONE),
-    "status": ("status", TEXT),
-    "kind": ("kind", TEXT),
-    "status_reason": ("status_reason", LONG),
-    "failed_rank": ("failed_rank.rank", WHOLE),
-    "failed_host": ("failed_rank.host", TEXT),
-    "failed_exit_code": ("failed_rank.exit_code", WHOLE),
-    "failed_signal": ("failed_rank.signal", TEXT),
-    "failed_last_lines": ("failed_rank.last_lines", LONG),
-    "start": ("time.start", TEXT),
-    "end": ("time.end", TEXT),
-    "run_s": ("run_s", REAL),
-    **{f"{step}_s": (f"steps_s.{step}", REAL) for step in SEVEN_STEPS},
-    "scheduler": ("scheduler", TEXT),
-    "scheduler_version": ("scheduler_version", TEXT),
-    "job_id": ("job_id", TEXT),
-    "restart_count": ("restart_count", WHOLE),
-    "site": ("site", TEXT),
-    "engine": ("engine", TEXT),
-    "exclusive": ("exclusive", FLAG),
-    "oversubscribed": ("oversubscribed", FLAG),
-    "device": ("device", one_of(*DEVICES)),
-    "world_size": ("world_size", FROM_ONE),
-    "threads_per_rank": ("threads_per_rank", FROM_ONE),
-    "steps_source": ("steps_source", one_of(*SOURCES)),
-    "preflight_s": ("preflight.seconds", REAL),
-    "network_findings": ("preflight.findings", TEXTS),
-    "resumed_attempt": ("resumed_from.attempt", FROM_ONE),
-    "resumed_step": ("resumed_from.step", WHOLE),
-    "used_before_s": ("resumed_from.used_s", REAL),
-    "checkpoint_step": ("checkpoint.step", WHOLE),
-    "checkpoint_bytes": ("checkpoint.bytes", WHOLE),
-    "num_measured_steps": ("performance.num_measured_steps", FROM_ONE),
-    "num_warmup_steps": ("performance.num_warmup_steps", WHOLE),
-    "samples": ("performance.samples", WHOLE),
-    "samples_reported": ("performance.samples_reported", WHOLE),
-    "assumed": ("performance.assumed", TEXTS),
-    "tokens": ("performance.tokens", WHOLE),
-    "steps_together": ("performance.steps_together", FROM_ONE),
-    "step_n": ("performance.step_s.n", FROM_ONE),
-    **{
-        f"step_{name}_s": (f"performance.step_s.{name}", REAL)
-        for name in ("p50", "p90", "p95", "p99", "mean", "stdev", "mad", "min", "max")
-    },
-    "input_wait_mean_s": ("performance.input_wait_s_mean", REAL),
-    "first_step_s": ("performance.first_step_s", REAL),
-    "window_s": ("performance.window_s", REAL),
-    "window_steps_ratio": ("performance.window_steps_ratio", REAL),
-    "told_samples_per_s": ("performance.samples_per_s", REAL),
-    "told_tokens_per_s": ("performance.tokens_per_s", REAL),
-    "rate_to_median_ratio": ("performance.rate_to_median_ratio", REAL),
-    "uneven_cause": ("performance.uneven_cause", one_of("input", "stalls", "stragglers", "gaps")),
-    "rank_skew_p95_ratio": ("performance.rank_skew_p95_ratio", REAL),
-    "straggler_rank": ("performance.straggler_rank", WHOLE),
-    "drift_ratio": ("performance.drift_ratio", REAL),
-    "drift_change_ratio": ("performance.drift.change_ratio", SIGNED),
-    "drift_others_ratio": ("performance.drift.others_ratio", EIGHT),
-    "last_half_ratio": ("performance.last_half_ratio", REAL),
-    "first_steps_ratio": ("performance.first_steps_ratio", REAL),
-    "window_told_s": ("window_seen.window_s", REAL),
-    "window_least_s": ("window_seen.least_s", REAL),
-    "window_most_s": ("window_seen.most_s", REAL),
-    "window_together_s": ("window_seen.together_s", REAL),
-    "first_loss": ("training.first_loss", SIGNED),
-    "first_losses": ("training.first_losses", PAIRS),
-    "final_loss": ("training.final_loss", SIGNED),
-    "eval_split": ("training.eval.split", TEXT),
-    "eval_loss": ("training.eval.loss", SIGNED),
-    "eval_accuracy": ("training.eval.accuracy", SHARE),
-    "eval_samples": ("training.eval.samples", WHOLE),
-    "parameters": ("training.parameters", WHOLE),
-    "told_flop_per_unit": ("training.flop_per_unit", FLOP),
-    "told_precision": ("training.precision", one_of(*PRECISIONS)),
-    "model_macs": ("model_macs", WHOLE),
-    "model_first_macs": ("model_first_macs", WHOLE),
-    "parameter_norm": ("training.parameter_norm", SIGNED),
-    "parameter_checksum": ("training.replicas.checksum", TEXT),
-    "checksum_ranks": ("training.replicas.ranks", FROM_ONE),
-    "ranks_apart": ("training.replicas.apart", RANKS),
-    "late_ranks": ("training.late_ranks", RANKS),
-    "training_s": ("training.train_s", REAL),
-    "evaluation_s": ("training.eval_s", REAL),
-    "peak_memory_bytes": ("training.peak_memory_bytes", WHOLE),
-    "gpu_memory_bytes": ("provenance.gpu_memory_bytes", WHOLE),
-    "dataset_digest": ("dataset.digest", TEXT),
-    "dataset_samples": ("dataset.samples", WHOLE),
-    "dataset_bytes": ("dataset.bytes", WHOLE),
-    "busy": ("busy", TEXTS),
-    "warnings": ("warnings", TEXTS),
-}
-
-# What the report shows of a run's origin, and what must not differ inside a series.
-PROVENANCE: Final = (
-    "slipway_version",
-    "git_sha",
-    "git_dirty",
-    "python",
-    "framework_version",
-    "torch_version",
-    "cuda_version",
-    "cudnn_version",
-    "nccl_version",
-    "driver_version",
-    "image",
-    "image_digest",
-    "program_digest",
-    "tf32",
-    "cudnn_benchmark",
-    "cudnn_deterministic",
-    "deterministic_algorithms",
-    "os",
-    "kernel",
-)
 SOFTWARE: Final = ("framework_version", "torch_version", "cuda_version", "cudnn_version", "nccl_version", "driver_version")
 SETTINGS: Final = ("tf32", "cudnn_benchmark", "cudnn_deterministic", "deterministic_algorithms")
-FIELDS.update({name: (f"provenance.{name}", TOLD) for name in PROVENANCE})
-PROVENANCE_KINDS: Final = {path.removeprefix("provenance."): kind for path, kind in FIELDS.values() if path.startswith("provenance.")}
-"""What a record may say in each key of its provenance that is a column."""
+PROVENANCE: Final = tuple(name for name in Provenance.__struct_fields__ if name not in ("framework", "gpu_memory_bytes"))
+"""What the report shows of a run's origin, and what must not differ inside a series."""
+OF_CELL: Final = {f"record_{name}": name for name in ("cell_id", *SIZES, *WORDS, "seed")}
+RECORD_CELL: Final = ("record_study", *OF_CELL)
+"""Columns of the record's own study and cell, which stand beside those of the study's cell of that run: where they differ, the record is of
+something else."""
 
-# of the cell in the record, beside the study's own cell of that run: where they differ, the record is of something else
-RECORD_CELL: Final[dict[str, tuple[str, Kind]]] = {
-    "record_study": ("study", TEXT),
-    "record_cell_id": ("cell.cell_id", TEXT),
-    **{f"record_{name}": (f"cell.{name}", FROM_ONE) for name in SIZES},
-    **{f"record_{name}": (f"cell.{name}", TEXT) for name in WORDS},
-    "record_seed": ("cell.seed", WHOLE),
+
+class Stored(NamedTuple):
+    """A column: the attributes that lead to its value, the keys that lead to it in the file, the type of its values, or of what is in
+    each of them where they are lists, and what makes the column's value of the record's."""
+
+    attributes: tuple[str, ...]
+    path: str
+    kind: type
+    is_list: bool = False
+    convert: Callable[[Any], Any] | None = None
+
+
+def plain(kind: Any) -> Any:
+    """Return the type without `Annotated` and without None."""
+    if get_origin(kind) is Annotated:
+        return plain(get_args(kind)[0])
+    if get_origin(kind) in (types.UnionType, Union):
+        left = [one for one in get_args(kind) if one is not type(None)]
+        return plain(left[0]) if len(left) == 1 else kind
+    return kind
+
+
+def _stored(attributes: tuple[str, ...], path: str, kind: Any) -> Stored:
+    inner = plain(kind)
+    if get_origin(inner) is tuple:
+        entry = plain(get_args(inner)[0])
+        if get_origin(entry) is tuple:
+            return Stored(attributes, path, float, is_list=True, convert=_flat)
+        return Stored(attributes, path, str if get_origin(entry) is Literal else entry, is_list=True)
+    if get_origin(inner) in (types.UnionType, Union):
+        return Stored(attributes, path, str, convert=_text)
+    return Stored(attributes, path, str if get_origin(inner) is Literal else inner)
+
+
+def _flat(pairs: tuple[tuple[float, float], ...]) -> list[float]:
+    """Return one number after the other, since a column of parquet is one list."""
+    return [number for pair in pairs for number in pair]
+
+
+def _text(value: str | float) -> str:
+    return value if isinstance(value, str) else str(value).lower()
+
+
+def _columns(part: Any, attributes: tuple[str, ...] = (), path: str = "") -> Iterator[tuple[str, Stored]]:
+    for entry in msgspec.structs.fields(part):
+        own, place, inner = (*attributes, entry.name), f"{path}{entry.encode_name}", plain(entry.type)
+        for column in getattr(entry.type, "__metadata__", ()):
+            if isinstance(column, Column):
+                yield column.name or entry.name, _stored(own, place, entry.type)
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            yield from _columns(inner, own, f"{place}.")
+
+
+_KEYS: Final = get_type_hints(Cell)
+FIELDS: Final[dict[str, Stored]] = {
+    **dict(_columns(RunRecord)),
+    **{column: _stored(("cell", name), f"cell.{name}", _KEYS[name]) for column, name in OF_CELL.items()},
 }
-# of all nodes together
-MACHINES: Final[dict[str, Kind]] = {
-    "hosts": LONG,
-    "hardware": LONG,
-    "machine": LONG,
-    "gpu_models": LONG,
-    "mixed_hardware": FLAG,
-    "num_gpus": WHOLE,
-    "memory_per_node_bytes": WHOLE,
-    "staged_bytes": WHOLE,
-    "copied_bytes": WHOLE,
-    "busy_cores": REAL,  # used by others, of the node where these were most, while they were more than the limit
-    "busy_of_cores": WHOLE,
-    "others_unseen": FLAG,  # whether on a node nobody knows what others used while it measured; null of a version that did not watch
-}
-# what every record says; and what it says if the object that it stands in is there
-REQUIRED: Final = frozenset(
-    {
-        *("schema", "run_id", "attempt", "repeat", "status", "kind", "start", "end", "run_s", "device", "world_size", "threads_per_rank"),
-        *("record_cell_id", *(f"record_{name}" for name in SIZES)),
-        *("num_measured_steps", "step_n", *(f"step_{name}_s" for name in ("p50", "p90", "p95", "p99", "mean", "min", "max"))),
-    }
-)
-REQUIRED_OBJECTS: Final = frozenset({"time", "steps_s", "cell", "provenance", "performance.step_s"})
+"""Column -> where its value is in a record."""
+MACHINES: Final[dict[str, Stored]] = dict(_columns(Machines))
+"""Column -> where its value is in what all nodes of a record are together."""
+
+
+Row = Callable[[Any], tuple[Any, ...]]
+
+
+def _row_of(prefix: tuple[str, ...]) -> tuple[list[str], Row]:
+    """Return the columns below an object of the record, and a function that returns their values, in this order, of such an object."""
+    depth = len(prefix)
+    below = {name: stored for name, stored in FIELDS.items() if stored.attributes[:depth] == prefix}
+    own = {name: stored.attributes[depth] for name, stored in below.items() if len(stored.attributes) == depth + 1}
+    inner = {stored.attributes[depth]: None for stored in below.values() if len(stored.attributes) > depth + 1}
+    take, parts = _taker(list(own.values())), _taker(list(inner))
+    found = [_row_of((*prefix, name)) for name in inner]
+    rows = [(row, (None,) * len(columns)) for columns, row in found]
+
+    def read(value: Any) -> tuple[Any, ...]:
+        values = take(value)
+        for part, (row, nothing) in zip(parts(value), rows, strict=True):
+            values += nothing if part is None else row(part)
+        return values
+
+    columns = [*own, *(name for names, _ in found for name in names)]
+    return columns, read if rows else take
+
+
+def _taker(names: list[str]) -> Row:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+_COLUMNS, _ROW = _row_of(())
+
+
+def values_of(records: Sequence[RunRecord]) -> dict[str, Sequence[Any]]:
+    """Return the values of all columns, one of each record."""
+    rows = [_ROW(record) for record in records]
+    columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(_COLUMNS, ())
+    machines = [machines_of(record.nodes) for record in records]
+    found = {name: _converted(columns[name], stored) for name, stored in FIELDS.items()}
+    return found | {name: [getattr(one, name) for one in machines] for name in MACHINES}
+
+
+def _converted(values: Sequence[Any], stored: Stored) -> Sequence[Any]:
+    convert = stored.convert
+    return values if convert is None else [None if value is None else convert(value) for value in values]

@@ -1,35 +1,117 @@
-"""A node in the words in which machines are bought: processors, cores, memory, GPUs, network. What is not known is left out."""
+"""The nodes of a run in the words in which machines are bought: processors, cores, memory, GPUs, network. What is not known is left out."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Annotated, Final, NamedTuple
 
-from workflow.run.record.kinds import NAME, WHOLE, NotBelieved, shown, taker
+from msgspec import UnsetType
+
+from workflow.run.record.busy import beyond
+from workflow.run.record.model import Column, Interface, Load, Long, MachineCores, Node, Part, Real, Whole
 
 GIB: Final = 2**30
-_COUNTS: Final = {name: taker(f"nodes[].machine_cores.{name}", WHOLE, required=True) for name in ("sockets", "cores", "cpus")}
-_KIND: Final = taker("nodes[].network[].kind", NAME, required=True)
-_RATE: Final = taker("nodes[].network[].mbit_per_s", WHOLE, required=False)
-Links = tuple[tuple[str, int | None], ...]
 
 
-def machine_words(cpu: str | None, cores: Any, memory_bytes: int | None, gpus: tuple[str | None, ...], network: Any) -> str:
-    """`2 x Intel Xeon Gold 6230, 40 cores (80 threads), 188 GiB memory, 8 x NVIDIA H100, 2 x InfiniBand 400 Gbit/s`. `cores` and `network`
-    are as a record has them. Raises NotBelieved where they are something else."""
-    return _words(cpu, _cores(cores), memory_bytes, gpus, _links(network))
+class Machines(Part, frozen=True, kw_only=True):
+    """All nodes of a run together."""
+
+    hosts: Annotated[Long | None, Column()]
+    hardware: Annotated[Long | None, Column()]
+    machine: Annotated[Long | None, Column()]
+    gpu_models: Annotated[Long | None, Column()]
+    mixed_hardware: Annotated[bool, Column()]
+    num_gpus: Annotated[Whole, Column()]
+    memory_per_node_bytes: Annotated[Whole | None, Column()]
+    staged_bytes: Annotated[Whole | None, Column()]
+    copied_bytes: Annotated[Whole | None, Column()]
+    busy_cores: Annotated[Real | None, Column()]
+    """What others used of the node where that was most, where it was more than the limit."""
+    busy_of_cores: Annotated[Whole | None, Column()]
+    others_unseen: Annotated[bool | None, Column()]
+    """Whether on a node nobody knows what others used while it measured; None of a version that did not watch."""
 
 
-def _words(cpu: str | None, cores: tuple[int, ...] | None, memory_bytes: int | None, gpus: tuple[str | None, ...], links: Links) -> str:
-    sockets = f"{cores[0]} \N{MULTIPLICATION SIGN} " if cores and cores[0] > 1 else ""
+class _Machine(NamedTuple):
+    gpus: frozenset[str]
+    name: str
+    words: str
+
+
+def machines_of(nodes: Sequence[Node]) -> Machines:
+    """Return what the nodes of a record are together."""
+    gpus = [tuple(gpu.model for gpu in node.gpus) for node in nodes]
+    machines = {
+        _machine(own, node.cpu_model, node.machine_cores, node.memory_bytes, node.network) for own, node in zip(gpus, nodes, strict=True)
+    }
+    models = frozenset().union(*(machine.gpus for machine in machines))
+    names = {machine.name for machine in machines if machine.name}
+    loads = [node.load for node in nodes if isinstance(node.load, Load)]
+    busiest = max(map(_others, loads), key=lambda found: found[0] or 0.0, default=(None, None))
+    stages = [node.stage for node in nodes]
+    return Machines(
+        hosts=",".join([node.hostname for node in nodes]) or None,
+        hardware=" + ".join(sorted(names)) or None,
+        machine=" + ".join(sorted({machine.words for machine in machines if machine.words})) or None,
+        gpu_models=" + ".join(sorted(models)) or None,
+        mixed_hardware=len(names) > 1 or any(len(machine.gpus) > 1 for machine in machines),
+        num_gpus=sum(map(len, gpus)),
+        memory_per_node_bytes=min((node.memory_bytes for node in nodes if node.memory_bytes is not None), default=None),
+        staged_bytes=_total([None if stage is None else stage.bytes for stage in stages]),
+        copied_bytes=_total([None if stage is None else stage.copied_bytes for stage in stages]),
+        busy_cores=busiest[0],
+        busy_of_cores=busiest[1],
+        others_unseen=_unseen(nodes),
+    )
+
+
+def _total(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if 0 < len(known) == len(values) else None
+
+
+def _others(load: Load) -> tuple[float | None, int | None]:
+    """Return the cores that others used while it measured, and of how many; None where that was less than the limit."""
+    during = load.during
+    seen = during is not None and beyond(load.cores, during.others_cores, during.seconds)
+    return (during.others_cores, load.cores) if during is not None and seen else (None, None)
+
+
+def _unseen(nodes: Sequence[Node]) -> bool | None:
+    watched = [node.load for node in nodes if not isinstance(node.load, UnsetType)]
+    return any(load is None or load.during is None or load.during.others_cores is None for load in watched) if watched else None
+
+
+@lru_cache(maxsize=1024)
+def _machine(
+    gpus: tuple[str | None, ...],
+    cpu: str | None,
+    cores: MachineCores | None,
+    memory_bytes: int | None,
+    network: tuple[Interface, ...] | None,
+) -> _Machine:
+    """Return the machine in words; most nodes of a study are alike, so each kind is looked at once."""
+    models = frozenset(gpu for gpu in gpus if gpu)
+    name = ", ".join(part for part in (" and ".join(sorted(models)), cpu) if part)
+    return _Machine(models, name, machine_words(cpu, cores, memory_bytes, gpus, network or ()))
+
+
+def machine_words(
+    cpu: str | None, cores: MachineCores | None, memory_bytes: int | None, gpus: Sequence[str | None], network: Sequence[Interface]
+) -> str:
+    """Return `2 x Intel Xeon Gold 6230, 40 cores (80 threads), 188 GiB memory, 8 x NVIDIA H100, 2 x InfiniBand 400 Gbit/s`."""
+    sockets = f"{cores.sockets} \N{MULTIPLICATION SIGN} " if cores and cores.sockets > 1 else ""
     parts = [sockets + cpu] if cpu else []
     if cores:
-        parts.append(f"{cores[1]} {'core' if cores[1] == 1 else 'cores'}" + (f" ({cores[2]} threads)" if cores[2] != cores[1] else ""))
+        threads = f" ({cores.cpus} threads)" if cores.cpus != cores.cores else ""
+        parts.append(f"{cores.cores} {'core' if cores.cores == 1 else 'cores'}{threads}")
     if memory_bytes:
         gib = memory_bytes / GIB
         parts.append(f"{round(gib) if gib >= 1 else f'{gib:.2g}'} GiB memory")
     parts += _counted(Counter(gpu for gpu in gpus if gpu))
-    parts += _counted(Counter(f"{kind} {_rate(mbit)}".rstrip() for kind, mbit in links))
+    parts += _counted(Counter(f"{link.kind} {_rate(link.mbit_per_s)}".rstrip() for link in network))
     return ", ".join(parts)
 
 
@@ -41,19 +123,3 @@ def _rate(mbit: int | None) -> str:
     if mbit is None:
         return ""
     return f"{mbit / 1000:g} Gbit/s" if mbit >= 1000 else f"{mbit} Mbit/s"
-
-
-def _cores(value: Any) -> tuple[int, ...] | None:
-    if value is None:
-        return None
-    if type(value) is not dict:
-        raise NotBelieved(f"nodes[].machine_cores: found {shown(value)}, expected an object")
-    return tuple(take(value.get(name)) for name, take in _COUNTS.items())
-
-
-def _links(value: Any) -> Links:
-    if value is None:
-        return ()
-    if type(value) is not list or any(type(entry) is not dict for entry in value):
-        raise NotBelieved(f"nodes[].network: found {shown(value)}, expected a list of objects")
-    return tuple((_KIND(entry.get("kind")), _RATE(entry.get("mbit_per_s"))) for entry in value)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from base.foreign import number
 from workflow.run.record.drift import drift, early
 from workflow.run.record.events import RankEvents
@@ -129,7 +131,7 @@ def training(
     stops = [rank.stop for rank in events.values() if rank.stop is not None]
     stop = head.stop or {}
     evaluation = head.evals[-1] if head.evals else None
-    parameters = head.start.get("parameters")
+    parameters, replicas = head.start.get("parameters"), replicas_of(events)
     return {
         "final_loss": losses[-1][1] if losses else None,
         "first_loss": losses[0][1] if losses else None,
@@ -138,7 +140,7 @@ def training(
         "eval": evaluation and {**{key: number(evaluation.get(key)) for key in ("loss", "accuracy")}, **_counts(evaluation)},
         "parameters": parameters if isinstance(parameters, int) else None,
         "parameter_norm": number(stop.get("norm")),
-        "replicas": replicas_of(events),
+        "replicas": replicas and msgspec.to_builtins(replicas),
         "late_ranks": list(late),
         "flop_per_unit": head.start.get("flop_per_unit") or None,
         "precision": head.start.get("precision"),

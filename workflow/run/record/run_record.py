@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from base.foreign import text, whole
 from workflow.run.record.busy import busy, others_seen
-from workflow.run.record.columns import PROVENANCE_KINDS, SCHEMA_NAME
 from workflow.run.record.continuation import checkpoint_of, joined, pushed_checkpoint, resumed_from
 from workflow.run.record.events import RankEvents
-from workflow.run.record.kinds import TOLD, Kind, NotBelieved, taker
+from workflow.run.record.model import SCHEMA_NAME, Provenance
 from workflow.run.record.model_check import unchecked_model
 from workflow.run.record.ok_check import contradiction
 from workflow.run.record.outcome import Ending
@@ -26,6 +25,8 @@ from workflow.run.record.steps_source import processes, slack, telling
 from workflow.run.record.window_seen import seen_warnings, unconfirmed, window_seen
 from workflow.study.cell import unit_of
 
+PROVENANCE: Final = frozenset(Provenance.__struct_fields__)
+"""Keys of a program's provenance that readers of records look at."""
 MAX_WARNINGS: Final = 20
 MAX_SAID: Final = 200
 UNTOLD: Final = (
@@ -92,18 +93,14 @@ def program_provenance(starts: Mapping[int, Mapping[str, Any]]) -> dict[str, Any
     said = start.get("provenance")
     kept = {key: value for key, value in (said if isinstance(said, dict) else {}).items() if key not in OURS}
     told = {**kept, **{key: start.get(key) for key in ("framework", "framework_version")}}
-    return {**told, **{key: _tamed(told[key], PROVENANCE_KINDS[key]) for key in told.keys() & PROVENANCE_KINDS.keys()}}
+    return {**told, **{key: _tamed(key, told[key]) for key in told.keys() & PROVENANCE}}
 
 
-def _tamed(value: Any, kind: Kind) -> Any:
-    """What a program tells, as the readers of records take it: one wrong value makes a whole record unreadable."""
-    if kind is TOLD:
-        return value if isinstance(value, int | float | None) else text(value, MAX_TOLD)
-    number = whole(value)  # also of 85e9
-    try:
-        return taker("", kind, required=False)(value if number is None else number)
-    except NotBelieved:
-        return None
+def _tamed(key: str, value: Any) -> Any:
+    """Return what a program reports as the readers of records accept it: one wrong value makes a whole record unreadable."""
+    if key == "gpu_memory_bytes":
+        return whole(value)  # a program may write 85e9
+    return value if isinstance(value, int | float | None) else text(value, MAX_TOLD)
 
 
 def disagreements(starts: Mapping[int, Mapping[str, Any]]) -> list[str]:

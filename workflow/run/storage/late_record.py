@@ -17,7 +17,7 @@ from typing import Any, Final
 from base.errors import PushError, RecordError
 from base.jsonfile import read_json
 from base.removing import remove_leftover
-from base.seal import publish_sealed, read_sealed, sealed_text
+from base.seal import publish_sealed, read_sealed
 from base.typed import read_as
 from workflow.run.record.ended_note import EndedNote, EndingNote
 from workflow.run.record.outcome import RESULT, Ending, RankEnd
@@ -115,7 +115,6 @@ def _record(
 ) -> dict[str, Any]:
     """What the attempt is now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
     from workflow.run.record.model import validate_record
-    from workflow.run.record.reading import read_fields
 
     facts = {**note["facts"], **run, "attempt": int(directory.name), "warnings": [*note["facts"]["warnings"], LATE]}
     steps = StepsAsked(*note["steps"]) if "steps" in note else None
@@ -125,7 +124,6 @@ def _record(
         fitting(build_record(facts, _ending(directory, note["ending"], whole, found["contradiction"]), note["times"], found, files))
     )
     validate_record(record)
-    read_fields(sealed_text(record))
     return record
 
 

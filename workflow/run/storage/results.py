@@ -12,9 +12,8 @@ from base.jsonfile import read_content
 from base.refusals import STORAGE_FAILS
 from base.seal import publish_checked, read_sealed
 from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.outcome import RESULT
-from workflow.run.record.record_of_run import record_of
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import record_of
 
 RECORD: Final = "record.json"
 ENDED: Final = "ended.json"
@@ -93,6 +92,6 @@ def _believed(run_dir: Path, attempt: int | None = None, study: str | None = Non
         return b"", None
     except NotBelieved:
         return b"", None
-    if record["kind"] != RESULT:
+    if record.result_number is None:
         return content, None
-    return content, Result(number=record["result_number"], attempt=record["attempt"], status=record["status"])
+    return content, Result(number=record.result_number, attempt=record.attempt, status=record.status)

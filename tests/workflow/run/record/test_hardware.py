@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from base.seal import sealed_text
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.page import page
 from workflow.run.record.hardware import machine_words
-from workflow.run.record.kinds import NotBelieved
+from workflow.run.record.model import Interface, MachineCores, NotBelieved
+from workflow.run.record.reading import read_record
 
-CORES = {"sockets": 2, "cores": 40, "cpus": 80}
-LINKS = [{"name": f"mlx5_{index}:1", "kind": "InfiniBand", "mbit_per_s": 400_000} for index in range(8)]
+CORES = MachineCores(sockets=2, cores=40, cpus=80)
+LINKS = [Interface(name=f"mlx5_{index}:1", kind="InfiniBand", mbit_per_s=400_000) for index in range(8)]
 
 
 def test_a_node_with_everything() -> None:
     gpus = ("NVIDIA H100 80GB HBM3",) * 8
-    network = [*LINKS, {"name": "eno1", "kind": "Ethernet", "mbit_per_s": 25_000}]
+    network = [*LINKS, Interface(name="eno1", kind="Ethernet", mbit_per_s=25_000)]
     assert machine_words("Intel Xeon Gold 6230", CORES, 201_863_462_912, gpus, network) == (
         "2 × Intel Xeon Gold 6230, 40 cores (80 threads), 188 GiB memory, 8 × NVIDIA H100 80GB HBM3, "
         "Ethernet 25 Gbit/s, 8 × InfiniBand 400 Gbit/s"
@@ -28,11 +31,11 @@ def test_a_node_with_everything() -> None:
 @pytest.mark.parametrize(
     ("cpu", "cores", "memory_bytes", "network", "words"),
     [
-        (None, None, None, None, ""),
-        ("ARM", {"sockets": 1, "cores": 1, "cpus": 1}, 512 << 20, [], "ARM, 1 core, 0.5 GiB memory"),
-        ("ARM", None, None, [{"name": "eth0", "kind": "Ethernet", "mbit_per_s": None}], "ARM, Ethernet"),
-        ("ARM", None, None, [{"name": "eth0", "kind": "Ethernet", "mbit_per_s": 100}], "ARM, Ethernet 100 Mbit/s"),
-        ("ARM", None, None, [{"name": "eth0", "kind": "Ethernet", "mbit_per_s": 2500}], "ARM, Ethernet 2.5 Gbit/s"),
+        (None, None, None, [], ""),
+        ("ARM", MachineCores(sockets=1, cores=1, cpus=1), 512 << 20, [], "ARM, 1 core, 0.5 GiB memory"),
+        ("ARM", None, None, [Interface(name="eth0", kind="Ethernet", mbit_per_s=None)], "ARM, Ethernet"),
+        ("ARM", None, None, [Interface(name="eth0", kind="Ethernet", mbit_per_s=100)], "ARM, Ethernet 100 Mbit/s"),
+        ("ARM", None, None, [Interface(name="eth0", kind="Ethernet", mbit_per_s=2500)], "ARM, Ethernet 2.5 Gbit/s"),
     ],
 )
 def test_what_is_not_told_is_left_out(cpu: str | None, cores: Any, memory_bytes: int | None, network: Any, words: str) -> None:
@@ -40,12 +43,21 @@ def test_what_is_not_told_is_left_out(cpu: str | None, cores: Any, memory_bytes:
 
 
 @pytest.mark.parametrize(
-    ("cores", "network"),
-    [([], None), ({"sockets": 1}, None), ({"sockets": "x", "cores": 1, "cpus": 1}, None), (None, {}), (None, [1]), (None, [{"kind": 5}])],
+    ("changes", "message"),
+    [
+        ({"machine_cores": []}, "nodes[0].machine_cores: found a list, expected an object"),
+        ({"machine_cores": {"sockets": 1}}, "nodes[0].machine_cores.cores is missing"),
+        ({"machine_cores": {"sockets": "x", "cores": 1, "cpus": 1}}, "sockets: found 'x', expected a whole number from 0"),
+        ({"network": {}}, "nodes[0].network: found an object, expected a list"),
+        ({"network": [1]}, "nodes[0].network[0]: found 1, expected an object"),
+        ({"network": [{"kind": 5}]}, "nodes[0].network[0].kind: found 5, expected text of at most 255 characters"),
+    ],
 )
-def test_what_cannot_be_is_not_believed(cores: Any, network: Any) -> None:
-    with pytest.raises(NotBelieved):
-        machine_words("x", cores, 1, (), network)
+def test_what_cannot_be_is_not_believed(changes: dict[str, Any], message: str) -> None:
+    record = make_record(make_cell())
+    record["nodes"][0] |= changes
+    with pytest.raises(NotBelieved, match=re.escape(message)):
+        read_record(sealed_text(record))
 
 
 def test_the_page_tells_hosts_their_hardware_and_the_memory_of_their_gpus(tmp_path: Path) -> None:

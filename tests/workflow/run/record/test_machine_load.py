@@ -8,13 +8,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.workflow.run.cells import document
 from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.events import RankEvents, Step
 from workflow.run.record.machine_load import load_of, loads
-from workflow.run.record.model_parts import Load
+from workflow.run.record.model import Load
 from workflow.run.record.watcher_file import Watched, file_name, parse_watched
 from workflow.run.storage.attempt import read_measured
 
@@ -52,7 +53,7 @@ def test_before_and_during_stand_apart() -> None:
         for t in (1, 2)
     ]
     found = load_of(watched(*quiet, *loud), (3.2, 4.8))
-    Load.model_validate(found)
+    msgspec.convert(found, Load)
     assert found["before"]["others_cores"] == pytest.approx(0.0, abs=1e-3)
     assert (found["before"]["seconds"], found["during"]["seconds"]) == (3, 2), "the window is widened to the lines around it"
     assert found["during"]["others_cores"] == pytest.approx(1.5, abs=1e-3)
@@ -137,7 +138,7 @@ def test_damaged_files_give_a_load_or_nothing() -> None:
         damaged = whole[:place] + chance.choice([b"", b"\0", b"9" * 40, b"\n", b"-", b"null", b"[", b"\xff", b"NaN"]) + whole[place + 1 :]
         found = parse_watched(damaged.splitlines(keepends=True))
         if found is not None:
-            Load.model_validate(load_of(found, (1.5, 4.5)))
+            msgspec.convert(load_of(found, (1.5, 4.5)), Load)
 
 
 def test_a_line_with_one_wrong_value_is_passed_over() -> None:
@@ -231,12 +232,12 @@ def test_a_gpu_beside_the_window_tells_nothing_of_what_it_did_in_it() -> None:
     quiet = [line(t / 2) for t in range(30)]
     before, after = [look(1.1, 0.0), look(3.3, 0.1)], look(9.3, 0.0, reasons=0x40, others=1)
     found = load_of(watched(*quiet, *before, look(5.3, 1.0), look(7.3, 0.9), after), (3.0, 9.0))
-    Load.model_validate(found)
+    msgspec.convert(found, Load)
     (gpu,) = found["during"]["gpus"]
     assert (gpu["looks"], gpu["busy_ratio_mean"], gpu["watts_mean"]) == (2, pytest.approx(0.95), pytest.approx(650))
     assert (gpu["celsius_max"], gpu["throttled"], gpu["others_max"]) == (60, ["heat (hardware)"], 1), "these are never missed"
     found = load_of(watched(*quiet, *before, after), (4.0, 9.0))
-    Load.model_validate(found)
+    msgspec.convert(found, Load)
     (gpu,) = found["during"]["gpus"]
     assert (gpu["looks"], gpu["busy_ratio_mean"], gpu["mhz_mean"]) == (0, None, None), "nobody looked in it"
 
@@ -252,7 +253,7 @@ def test_without_sight_of_the_kernel_s_threads_others_are_not_judged() -> None:
     told, untold = load_of(seen, (1.0, 3.0)), load_of(unseen, (1.0, 3.0))
     assert told["during"]["others_cores"] == pytest.approx(1.5)
     assert others_seen([{"name": "n1", "load": told}])
-    Load.model_validate(untold)
+    msgspec.convert(untold, Load)
     assert (untold["kernel_seen"], untold["during"]["others_cores"]) == (False, None)
     assert not others_seen([{"name": "n1", "load": untold}])
     assert not busy([{"name": "n1", "load": untold}])

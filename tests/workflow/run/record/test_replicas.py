@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from base.errors import RecordError
+from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.record.test_record import rank_events
 from workflow.run.record.events import RankEvents
-from workflow.run.record.kinds import NotBelieved
-from workflow.run.record.replicas import NOT_COMPARED, replica_warnings, replicas_of, told_replicas
+from workflow.run.record.model import Replicas, validate_record
+from workflow.run.record.replicas import NOT_COMPARED, replica_warnings, replicas_of
 from workflow.run.record.run_record import measured
 
 
@@ -33,7 +35,7 @@ def ranks(*checksums: str | None) -> dict[int, RankEvents]:
 )
 def test_ranks_with_another_checksum_than_most_are_apart(checksums: tuple[str, ...], found: tuple[str, int, list[int]], words: str) -> None:
     replicas = replicas_of(ranks(*checksums))
-    assert replicas == dict(zip(("checksum", "ranks", "apart"), found, strict=True))
+    assert replicas == Replicas(checksum=found[0], ranks=found[1], apart=tuple(found[2]))
     said = replica_warnings(replicas)
     assert len(said) == (words is not None)
     assert all(sentence.startswith(words) and sentence.endswith("have come apart") for sentence in said)
@@ -45,26 +47,19 @@ def test_where_no_rank_tells_one_nothing_is_known() -> None:
     assert replica_warnings(None) == []
 
 
-def test_what_a_record_tells_is_looked_at() -> None:
-    told = {"checksum": "a", "ranks": 2, "apart": [1]}
-    assert told_replicas({"training": {"replicas": told}}) == told
-    assert told_replicas({"training": {}}) is None
-    assert told_replicas({"training": None}) is None
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         (["a"], "training.replicas: found a list, expected an object"),
         ({"checksum": 1, "ranks": 2, "apart": []}, "training.replicas.checksum: found 1, expected"),
         ({"checksum": "a", "ranks": 0, "apart": []}, "training.replicas.ranks: found 0, expected"),
-        ({"checksum": "a", "ranks": 2, "apart": [-1]}, "training.replicas.apart: found .*, expected a list of ranks"),
+        ({"checksum": "a", "ranks": 2, "apart": [-1]}, "training.replicas.apart\\[0\\]: found -1, expected a rank"),
         ({"checksum": "a", "ranks": 2}, "training.replicas.apart is missing"),
     ],
 )
-def test_what_is_no_such_thing_is_not_believed(value: Any, message: str) -> None:
-    with pytest.raises(NotBelieved, match=message):
-        told_replicas({"training": {"replicas": value}})
+def test_what_a_record_tells_is_looked_at(value: Any, message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        validate_record(make_record(make_cell(), **{"training.replicas": value}))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.events import MAX_LINE, MAX_PROVENANCE, parse_events
-from workflow.run.record.reading import read_fields
+from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import measured
 from workflow.run.record.size import fitting
 
@@ -34,4 +34,4 @@ def test_a_record_that_its_reader_would_not_take_is_written_shorter() -> None:
     many = fitting({**whole, "files": [{"path": f"{number:02500d}", "bytes": 1, "blake3": "a" * 64} for number in range(2_000)]})
     assert 3_000_000 < len(sealed_text(many)) <= MAX_BYTES
     assert f"names {len(many['files'])} of 2000 files" in many["warnings"][0]
-    assert read_fields(sealed_text(many))["status"] == "ok"
+    assert read_record(sealed_text(many)).status == "ok"

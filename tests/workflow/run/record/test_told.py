@@ -14,7 +14,7 @@ from workflow.run.record.columns import PROVENANCE
 from workflow.run.record.events import parse_events
 from workflow.run.record.model import validate_record
 from workflow.run.record.outcome import Ending
-from workflow.run.record.reading import read_row
+from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import build_record, measured
 from workflow.run.record.size import fitting
 
@@ -63,7 +63,7 @@ def test_nothing_that_a_program_tells_makes_its_record_unreadable(seed: int) -> 
         cell = make_cell(nodes=ranks, mode=rng.choice(("train", "infer")))
         found = measured(events, ranks, cell["global_batch_size"], cell["mode"])
         record = recorded(cell, found, earlier)
-        read_row(sealed_text(record))
+        read_record(sealed_text(record))
         assert record["provenance"]["git_sha"] == make_record(cell)["provenance"]["git_sha"], "which is not the program's to say"
         validate_record(record)
         earlier = rng.choice((None, {**record, "step": rng.choice((0, 3, 1000)), "used_s": 1.0}))
