@@ -16,7 +16,7 @@ from workflow.commands.told_study import told_study
 from workflow.commands.watching import show
 from workflow.commands.watching.state import STATES, counts
 from workflow.dag.execution import jobs_at
-from workflow.dag.refusals import refuse_runs, refuse_site, refuse_unreachable
+from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import DatasetRequirements
 from workflow.study.baseline_keys import NOT_SERIES, flat, tells_nothing
 from workflow.study.cell import NO_DATASET
@@ -48,9 +48,7 @@ def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
         _print(plan)
     refuse_site(study, os.environ)
     refuse_foreign_results(study)
-    refuse_runs(study, plan.to_run, os.environ)
-    if plan.to_run:
-        refuse_unreachable(study.site, os.environ)
+    refuse_runs(study, plan.to_run, os.environ, ask_scheduler=True)
 
 
 def to_json(plan: StudyPlan) -> dict[str, Any]:

@@ -58,7 +58,8 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
     refuse_without_home(os.environ)
     sorted_words = sort_words(words, ours)
     study = Path(sorted_words.study) if sorted_words.study is not None else default
-    graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=tell_site)
+    starts = not (sorted_words.dry or sorted_words.looks or profile)
+    graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=tell_site, ask_scheduler=starts)
     site = graph.study.site
     private_umask(group=graph.shared_by_group)
     path = profile_path(profile or profile_name(site, os.environ))
@@ -73,6 +74,8 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
     argv = child_argv(path, study, graph.study.results_dir, sorted_words, os.environ)
     if sorted_words.looks:
         os.execve(argv[0], argv, {**os.environ, **rooms_environ(os.environ)})
+    if profile is not None:  # only now is it known to fit the site
+        refuse_unreachable(site, os.environ)
     other_jobs = profile is not None or any(word.partition("=")[0] in CHANGE_JOBS for word in sorted_words.rest)
     _run(graph, argv, other_jobs, table=table)
 
@@ -82,7 +85,6 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     study = graph.study
     name = study.site.scheduler
     own_jobs = jobs_of(name) if scheduler_of(os.environ) != name else None
-    refuse_unreachable(study.site, os.environ)
     if own_jobs is not None and not other_jobs:
         refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"

@@ -52,9 +52,10 @@ class Wanted:
 def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
     """Submit, or say that nothing is left to do. `ours`: as for `slipway run`, the keys of snakemake's --config. Raises ConfigError,
     SubmitError, and with `wait` what `follow` raises."""
-    graph = load_graph({key: given for key, given in ours.items() if given is not None}, [path], FILES, os.environ, tell=tell_site)
+    given = {key: word for key, word in ours.items() if word is not None}
+    graph = load_graph(given, [path], FILES, os.environ, tell=tell_site, ask_scheduler=not how.only_print)
     graph.mode = Mode(way="allocation")  # `slipway submit` continues what is left
-    pairs = [f"{key}={given}" for key, given in {**ours, "site": graph.study.chosen_site}.items() if given is not None]
+    pairs = [f"{key}={word}" for key, word in {**ours, "site": graph.study.chosen_site}.items() if word is not None]
     options = ["--config", *pairs] if pairs else []
     jobs = jobs_of(graph.study.site.scheduler)
     if jobs is None:

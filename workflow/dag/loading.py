@@ -16,18 +16,20 @@ from workflow.study.study import Study, load_study
 CONFIG_KEYS: Final = ("site", "retry", "adopt")
 
 
-def load_graph(
+def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
     config: Mapping[str, Any],
     configfiles: Sequence[Path | str],
     basedir: Path | str,
     environ: Mapping[str, str],
     mode: Mode | None = None,
     tell: Callable[[Study], None] | None = None,
+    *,
+    ask_scheduler: bool = False,
 ) -> Graph:
     """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
 
     `mode`: how Snakemake runs; None: nobody runs anything now, so that the site fits any. `tell` is called with the study as soon as it is
-    read.
+    read. `ask_scheduler`: see refuse_runs.
     What cannot run here at all is refused here too: a scheduler or an engine that is not there, and more GPU hours than the study allows.
     """
     for key in config:
@@ -48,7 +50,7 @@ def load_graph(
         refuse_wrong_way(study.site, mode.way, environ)
     graph = Graph(study, retry == "failed", mode, adopt=_adopts(config))
     graph.see_storage(before_runs=mode is not None)
-    refuse_runs(study, graph.runs_to_make, environ)
+    refuse_runs(study, graph.runs_to_make, environ, ask_scheduler=ask_scheduler)
     refuse_too_few_nodes(graph.mode, graph.runs_to_make)
     return graph
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
-from base.errors import ConfigError, ContainerError, NoScheduler, SchedulerOutputError, StagingError, UnsupportedRequest
+from base.errors import ConfigError, ContainerError, NoScheduler, SchedulerOutputError, SlipwayError, StagingError, UnsupportedRequest
 from base.limited import call_limited
 from base.units import counted
 from cluster.detection import scheduler_of
@@ -80,29 +81,52 @@ def refuse_unreachable(site: Site, environ: Mapping[str, str]) -> None:
         return
 
 
-def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
-    """Raise what stands in the way of `runs`, those still to be made, or of their report: StorageError, ConfigError, UnsupportedRequest,
-    AllocationError, ContainerError, StagingError or NotEnoughSpace."""
-    refuse_missing_report()
-    refuse_unusable_storage(study)
-    refuse_over_budget(study, runs)
+def refuse_runs(study: Study, runs: Sequence[Run], environ: Mapping[str, str], *, ask_scheduler: bool = False) -> None:
+    """Raise all that stands in the way of `runs`, those still to be made, or of their report, as one error of the class of the first:
+    StorageError, ConfigError, UnsupportedRequest, AllocationError, ContainerError, StagingError, NotEnoughSpace or NoScheduler.
+    `ask_scheduler`: whether one that this machine cannot ask stands in the way."""
+    checks: list[Callable[[], object]] = [refuse_missing_report, partial(refuse_over_budget, study, runs)]
     if runs:
-        call_limited(f"what the runs of {study.name} need", _refuse_needs, study, runs, environ, timeout_s=STORAGE_S)
+        what = f"what the runs of {study.name} need"
+        checks.append(partial(call_limited, what, _refuse_needs, study, runs, environ, timeout_s=STORAGE_S))
+        if ask_scheduler:
+            checks.append(partial(refuse_unreachable, study.site, environ))
+    refuse_unusable_storage(study)
+    _raise_all(checks)
+
+
+def _raise_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Call every check. Raise one error of what they raise, of the class of the first."""
+    errors: list[SlipwayError] = []
+    for check in checks:
+        try:
+            check()
+        except SlipwayError as error:
+            errors.append(error)
+    if errors:
+        raise type(errors[0])("\n".join(dict.fromkeys(map(str, errors))))
 
 
 def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str]) -> None:
     """Refuse runs that lack something. Sources and environments may lie on network storage, so a child with a time limit calls it."""
-    refuse_missing_credentials(study.site)
-    refuse_missing_sources(study, datasets_of(run.cell for run in runs))
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())
-    _refuse_silent_engine(study.site)
-    _refuse_missing_environments(study, cells, environ)
-    _refuse_missing_packages(study, cells, environ)
+    _raise_all(
+        (
+            lambda: refuse_missing_credentials(study.site),
+            lambda: _refuse_datasets(study, cells),
+            lambda: _refuse_silent_engine(study.site),
+            lambda: _refuse_missing_environments(study, cells, environ),
+            lambda: _refuse_missing_packages(study, cells, environ),
+            lambda: _refuse_open_cache(study.site),
+            lambda: _refuse_missing_gpus(study, cells, environ),
+        )
+    )
+
+
+def _refuse_datasets(study: Study, cells: Sequence[Cell]) -> None:
+    refuse_missing_sources(study, datasets_of(cells))
     needs = [dataset_needs(study, name) for name in datasets_of(cells)]
-    _refuse_open_cache(study.site)
-    refuse_too_little_space(study, needs, cells)
-    _refuse_large_batches(study, cells, needs)
-    _refuse_missing_gpus(study, cells, environ)
+    _raise_all((lambda: refuse_too_little_space(study, needs, cells), lambda: _refuse_large_batches(study, cells, needs)))
 
 
 def _refuse_open_cache(site: Site) -> None:

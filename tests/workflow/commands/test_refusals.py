@@ -145,7 +145,7 @@ def test_the_plan_is_refused_as_snakemake_is(house: House, case: str) -> None:
     said = house("plan")
     assert (said.code, caught.value.exit_code) == (code, code)
     assert words in said.err
-    assert said.err == f"slipway: {caught.value}\n"
+    assert said.err.startswith(f"slipway: {caught.value}\n"), "the plan may add that the scheduler cannot be asked"
     assert "small: " in said.out
 
 
@@ -232,3 +232,17 @@ def test_a_profile_that_does_not_fit_the_site_is_refused_and_leaves_nothing(hous
     assert said.code == 10
     assert f"and the site 'here' says scheduler: {scheduler}; " in said.err
     assert not (house.root / "storage").exists()
+
+
+@pytest.mark.usefixtures("no_gpus")
+def test_plan_run_and_submit_name_all_faults_alike(house: House) -> None:
+    """A study with five faults on a site whose scheduler is not here."""
+    house.site.write_text("storage: s\ncache: {path: cache, max_bytes: 2 TB}\nscheduler: slurm\ndevice: cpu\n")
+    house.study(datasets={"digits": LARGE}, axes={"batch_size": [9 * 10**8]})
+    _without("torch", "polars", "scipy")(house)
+    said = {command: house(command).err.splitlines() for command in ("plan", "run", "submit")}
+    found = {command: [line for line in lines if not line.startswith("site ")] for command, lines in said.items()}
+    faults = "tables, plots and report need", "needs torch", "cache.max_bytes of", "cannot run: a global batch", "Slurm has no command"
+    for words in faults:
+        assert any(words in line for line in found["plan"]), (words, found["plan"])
+    assert found["run"] == found["submit"] == found["plan"]
