@@ -49,8 +49,8 @@ class Job:
         self._scope, self._clock, self._time = scope, clock, time
         self.scheduler = scheduler
         self.allocation = allocation
-        self.silent_nodes: Callable[[], tuple[str, ...]] = tuple
-        """The names of nodes that say nothing: which of them is lost, where the scheduler says that one is."""
+        self.give_up_silent_nodes: Callable[[], tuple[str, ...]] = tuple
+        """Wait for silent nodes no more, where the scheduler says that a node is lost, and return their names."""
         self.is_ending = False
         """Whether somebody was told to end, and we ask why: all that happens meanwhile is a consequence."""
 
@@ -133,6 +133,6 @@ class Job:
             self._scope.end(otherwise)
             return
         ending = self._time.ended_by(word, told)
-        if ending.status == "node_lost" and (silent := self.silent_nodes()):
+        if ending.status == "node_lost" and (silent := self.give_up_silent_nodes()):
             ending = dataclasses.replace(ending, nodes=silent, reason=f"{ending.reason}; nothing is heard of {', '.join(silent)}")
         self._scope.end(ending)

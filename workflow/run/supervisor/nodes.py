@@ -212,12 +212,16 @@ class Nodes:
 
     # -- losing
 
-    def silent(self) -> tuple[str, ...]:
-        """The names of those that are lost, or of which so little has been heard lately that they may be; nobody where that is said of
-        all, since it is we then who hear nothing."""
+    def give_up_silent(self) -> tuple[str, ...]:
+        """Take nodes for lost that have said nothing lately, and return the names of all lost nodes; none where all are silent, since it is
+        we then who hear nothing. The scheduler kills the rest of the job soon: the end of the run must not wait for a node that is dead."""
         now = time.monotonic()
         found = [node for node in self.all if node.lost or (node.channel is not None and now - node.heard > NODE_DOUBT_S)]
-        return tuple(node.node.name for node in found) if len(found) < len(self.all) else ()
+        if len(found) == len(self.all):
+            return ()
+        for node in found:
+            self._lose(node, f"nothing heard from it for {now - node.heard:.0f} s")
+        return tuple(node.node.name for node in found)
 
     def _say_alive(self) -> None:
         self.tell(orders.Alive())

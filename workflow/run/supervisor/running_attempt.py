@@ -77,7 +77,7 @@ class RunningAttempt:
         interface = site.network_interface
         listen = listening_address((node.address for node in allocation.nodes), interface)
         self.nodes = Nodes(scope.loop, allocation, listen, self._heard, self._lost, scope.limits)
-        job.silent_nodes = self.nodes.silent
+        job.give_up_silent_nodes = self.nodes.give_up_silent
         self.staging = Staging(scope, self.nodes)
         argv = node_argv(sys.executable, self.nodes.address, site.setup, allocation.device, interface)
         self._launches = scheduler.launches(allocation, argv)

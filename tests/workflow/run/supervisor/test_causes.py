@@ -21,6 +21,7 @@ from cluster.types import Allocation, Launch, Node
 from tests.workflow.run.supervisor.made import RUN, running_attempt
 from workflow.run.link import said
 from workflow.run.link.calls import Call
+from workflow.run.link.channel import Channel
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
@@ -90,13 +91,16 @@ def test_what_ranks_do_that_the_scheduler_ends_waits_for_its_word(run: RunningAt
 def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
     run: RunningAttempt, silent: tuple[int, ...], word: str, failed: tuple[str, ...]
 ) -> None:
-    """The scheduler may notice before we do; the run's next job is to keep off the node."""
+    """The scheduler may notice before we do; the run's next job is to keep off the node, and the end of this one does not wait for it."""
     for index in silent:
-        run.nodes.all[index].lost = True
+        run.nodes.all[index].channel = cast(Channel, SimpleNamespace(close=lambda: None, send=lambda _: None))
+        run.nodes.all[index].heard -= 60
+    run.job.is_ending = True
     run.job._told_why("got SIGTERM", None, None, cast(Call, SimpleNamespace(result=lambda: word)))
     assert run.scope.ending is not None
     assert (run.scope.ending.status, run.scope.ending.failed_nodes) == (word, failed)
     assert ("nothing is heard of n1" in (run.scope.ending.reason or "")) == bool(failed)
+    assert [node.index for node in run.nodes.present()] == [index for index in silent if not failed]
 
 
 def test_where_the_scheduler_says_nothing_the_node_that_failed_is_at_fault_and_not_one_that_is_silent(run: RunningAttempt) -> None:
