@@ -108,7 +108,8 @@ class QueuedJob:
     directory: str = ""
     """Where it was submitted."""
     lost: str = ""
-    """Its first node, where that answers nobody and the scheduler keeps the job until it does: `Jobs.forget` ends the waiting."""
+    """Its first node, where that answers nobody and the scheduler keeps the job until it does (`Jobs.forget` ends the waiting), or where
+    that could not start the job, which is over. The next job of the run asks for other nodes."""
 
     @property
     def waits(self) -> bool:

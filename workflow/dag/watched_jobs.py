@@ -155,6 +155,8 @@ class WatchedJobs:
             if not is_over(job, said, now, self._late_s):
                 continue
             cancelled = job.code == Cancelled.exit_code if said is None else said.ended_by == "cancelled"
+            if said is not None and said.lost:
+                self.lost[job.work.rule, job.work.wildcards] = (said.lost,)
             if cancelled and not job.adopted and not job.taken_out:
                 self.cancelled[job.work.rule, job.work.wildcards] = job_id
             other = self._of_another(job, view) if job.code == LeaseError.exit_code else None

@@ -41,6 +41,7 @@ WORDS: Final = {
 ENDED_BY: Final = {
     **dict.fromkeys(("RUNLIMIT", "DEADLINE", "WINDOW"), "timeout"),
     **dict.fromkeys(("OWNER", "ADMIN", "FORCE_OWNER", "FORCE_ADMIN", "BUCKET_KILL"), "cancelled"),
+    **dict.fromkeys(("PRE_EXEC_FAIL", "CWD_NOTEXIST"), "not_started"),
     **dict.fromkeys(("REQUEUE_OWNER", "REQUEUE_ADMIN", "REQUEUE_RC"), "requeued"),
     **dict.fromkeys(("PREEMPT", "LOAD", "RC"), "preempted"),
     **dict.fromkeys(("ZOMBIE", "REMOVE_HUNG_JOB", "UNKNOWN"), "node_lost"),

@@ -65,7 +65,7 @@ def queued_jobs(jobs: Iterable[JobInfo], owner: str) -> tuple[QueuedJob, ...]:
 def queued_job(job: JobInfo) -> QueuedJob:
     """Pure: what it tells of itself, in words."""
     stage = stage_of(job.state)
-    work = parse_work(job.work)
+    work, end = parse_work(job.work), ended_by(job) if stage == "over" else None
     return QueuedJob(
         job_id=job.job_id,
         stage=stage,
@@ -73,12 +73,13 @@ def queued_job(job: JobInfo) -> QueuedJob:
         why=plain_reason(job) if stage == "waits" else "",
         hold=hold_of(job),
         advice=advice_of(job),
-        ended_by=ended_by(job) if stage == "over" else None,
+        ended_by=end,
         restarts=job.restarts,
         submitted=job.submitted,
         expected=job.started,
         name=job.name,
         nodes=",".join(job.hosts),
         directory=job.directory,
+        lost=job.hosts[0] if end == "not_started" and job.hosts else "",
         **({} if work is None else asdict(work)),
     )

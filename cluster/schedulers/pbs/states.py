@@ -24,6 +24,8 @@ STATES: Final[dict[str, tuple[Stage, str]]] = {
 WALLTIME: Final = -29
 NODE_LOST: Final = frozenset({-4, -5, -6, -20, -30})
 """Exit_status where a daemon of a node, or the way to it, was gone: it is negative where PBS says it, and not the job."""
+NOT_STARTED: Final = frozenset({-1, -2})
+"""Exit_status of a job that its first node could not start, and that PBS does not try again: a prologue has ended with 1."""
 REQUEUED: Final = frozenset({-11, -12, -14, -15, -16, -18})
 SIGNALLED: Final = 256
 """Exit_status of a job whose shell was ended by a signal: so much more than its number."""
@@ -61,6 +63,8 @@ def ended_by(job: JobInfo) -> str | None:
         return "timeout"
     if status in NODE_LOST:
         return "node_lost"
+    if status in NOT_STARTED:
+        return "not_started"
     if status in REQUEUED:
         return "requeued"
     if TERMINATED in job.comment or status == SIGNALLED + TERM or (status is None and job.state == "F"):

@@ -33,6 +33,7 @@ class Cluster:
         self.cancelled: list[str] = []
         self.silent = False
         self.garbled = False
+        self.known: tuple[QueuedJob, ...] = ()
 
     def view(self) -> QueueView:
         return QueueView(jobs=self.jobs, began=time.monotonic())
@@ -46,7 +47,7 @@ class Cluster:
     def known_jobs(self, job_ids: tuple[str, ...], _patience_s: float) -> tuple[QueuedJob, ...]:
         if self.garbled:
             raise ValueError("no job at all")
-        return tuple(queued_job(job_id=job_id, state="CANCELLED") for job_id in job_ids if job_id in self.cancelled)
+        return self.known or tuple(queued_job(job_id=job_id, state="CANCELLED") for job_id in job_ids if job_id in self.cancelled)
 
     def cancel(self, job_ids: tuple[str, ...], _patience_s: float) -> None:
         if self.silent:
@@ -81,6 +82,15 @@ class Watching:
 @pytest.fixture
 def one(tmp_path: Path) -> Watching:
     return Watching(tmp_path)
+
+
+def test_after_a_job_that_its_node_could_not_start_the_next_one_asks_for_other_nodes(one: Watching) -> None:
+    """As PBS ends it, which goes on to give the node to jobs."""
+    one.cluster.known = (replace(queued_job(job_id="7", state="FAILED", nodes="n1"), ended_by="not_started", lost="n1"),)
+    one.watched.look()
+    assert one.ended == [("the run", "job 7 could not be started on n1 and left no exit code")]
+    assert one.watched.lost == {(RUN, "a-r1"): ("n1",)}
+    assert one.watched.cancelled == {}
 
 
 def test_a_job_that_could_not_be_started_is_taken_out_and_may_be_tried_again(one: Watching) -> None:

@@ -45,6 +45,9 @@ def test_a_finished_job_says_how_it_ended() -> None:
     (late,) = parse_jobs(answer("qstat-deleted-at-walltime"))
     assert ended_by(late) == "timeout"
     assert ended_by(info(state="F", exit_status=-20)) == "node_lost"
+    assert ended_by(info(state="F", exit_status=-2)) == "not_started", "a prologue ended with 1"
+    found = queue.queued_job(info(state="F", exit_status=-2, hosts=("n1", "n2")))
+    assert (found.ended_by, found.lost) == ("not_started", "n1")
     assert ended_by(info(state="F", exit_status=None)) == "cancelled", "it was deleted while it waited"
     assert ended_by(info(state="F", exit_status=265)) is None, "a SIGKILL of nobody we know"
 
