@@ -52,8 +52,12 @@ def drift(seconds: Sequence[float]) -> dict[str, Any] | None:
 
 def early(seconds: Sequence[float]) -> tuple[float, float] | None:
     """Return the rate of the window over that of its last half; and the mean of its first steps, a twentieth, over that of the shortest as
-    many in a row of the last half. Return None for fewer than LEAST_EARLY steps, or where no time passed."""
-    last = seconds[len(seconds) - len(seconds) // 2 :]
+    many in a row of the last half. Return None for fewer than LEAST_EARLY steps, or where no time passed.
+
+    The last step belongs to neither half: where the device is waited for at the window's end, it lasts until all steps in flight are
+    computed.
+    """
+    last = seconds[len(seconds) - len(seconds) // 2 : -1]
     size = max(1, len(seconds) // 20)
     if len(seconds) < LEAST_EARLY or not math.fsum(last):
         return None
