@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from workflow.report.cells import CellResult
-from workflow.study.baseline_keys import NOT_SERIES, TOLD_BY_FRAMEWORK, tells_nothing
+from workflow.study.baseline_keys import NOT_SERIES, PARAMETERS_FILE, TOLD_BY_FRAMEWORK, file_digest, tells_nothing
 from workflow.study.cell import ARGS, SIZES, WORDS, plain_text
 
 PREFIX: Final = {"comm_hook": "hook ", "augmentation": "augmentation "}
@@ -22,7 +22,7 @@ def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
         if key in DETAILS and isinstance(value, Mapping):
             flat.update({f"{key}.{name}": inner for name, inner in sorted(value.items())})
         else:
-            flat[key] = value
+            flat[key] = file_digest(value) if key == PARAMETERS_FILE else value
     return flat
 
 

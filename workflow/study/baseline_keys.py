@@ -21,6 +21,7 @@ PROGRAM_STARTED: Final = "program_started"
 """The command, the environment and whatever else makes another cell of the same program."""
 TOLD_BY_FRAMEWORK: Final = ("program", PROGRAM_STARTED)
 """A program is called as its framework."""
+PARAMETERS_FILE: Final = "parameters_file"
 MOST_LOOKED_AT: Final = 200
 T = TypeVar("T")
 Keys = Mapping[str, Any]
@@ -28,7 +29,7 @@ Keys = Mapping[str, Any]
 
 def flat(keys: Keys) -> dict[str, Any]:
     """One level: `optimizer: {learning_rate: 0.1}` is `optimizer.learning_rate`. A program is its name, and how it is started is
-    PROGRAM_STARTED."""
+    PROGRAM_STARTED. A file of parameters is its digest."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if key == "program" and isinstance(value, Mapping):
@@ -37,15 +38,22 @@ def flat(keys: Keys) -> dict[str, Any]:
         elif key in (*GOES_ALONG, "args") and isinstance(value, Mapping):
             found |= {f"{key}.{name}": inner for name, inner in value.items()}
         else:
-            found[key] = value
+            found[key] = file_digest(value) if key == PARAMETERS_FILE else value
     return found
 
 
+def file_digest(file: Any) -> Any:
+    """Return what identifies a file of parameters, as a cell has it: the path is no part of what a cell is."""
+    return file["blake3"] if isinstance(file, Mapping) and "blake3" in file else file
+
+
 def tells_nothing(flats: Sequence[Keys]) -> set[str]:
-    """Of flat keys those that need not be shown beside the others: what the framework's name tells of a program, and that name where it is
-    the model's, as a program's is by default."""
+    """Of flat keys those that need not be shown beside the others: what the framework's name tells of a program, that name where it is
+    the model's, as a program's is by default, and the file of `parameters` unless two files have one name."""
     alike = all(keys.get("framework") == keys.get("model") for keys in flats)
-    return {*TOLD_BY_FRAMEWORK, *(["framework"] if alike else [])}
+    files = {(keys.get("parameters"), keys.get(PARAMETERS_FILE)) for keys in flats}
+    by_name = len(files) == len({name for name, _ in files})
+    return {*TOLD_BY_FRAMEWORK, *(["framework"] if alike else []), *([PARAMETERS_FILE] if by_name else [])}
 
 
 def in_words(baseline: Keys) -> str:

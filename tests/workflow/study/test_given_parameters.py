@@ -15,8 +15,11 @@ from blake3 import blake3
 from base.errors import ConfigError
 from containers.frameworks import load_framework
 from tests.containers.frameworks.environments import why_not
+from tests.workflow.report.builder import cell_result
 from tests.workflow.study.studies import changed, load, write
+from workflow.report.labels import series_words, varying
 from workflow.study.cell import Cell
+from workflow.study.cell_words import beside_ids
 
 ROOT = Path(__file__).parents[3]
 SITE = "storage: storage\ncache: {path: cache}\nscheduler: local\nengine: bare\ndevice: cpu\ndeadline_margin: 2s\n"
@@ -48,6 +51,19 @@ def test_the_seed_changes_no_id_and_the_digest_of_a_file_does(tmp_path: Path) ->
     (moved,) = cells(tmp_path, "elsewhere.safetensors")
     assert moved.cell_id == found[1], "the path is no part of what a cell is"
     assert len({plain.cell_id, *found}) == 3
+
+
+def test_cells_are_told_apart_by_the_name_of_their_parameters_and_by_the_digest_where_two_files_have_one_name(tmp_path: Path) -> None:
+    """In the words of a run, and in the labels of tables and plots."""
+    found: list[Cell] = []
+    for content, name in ((b"one", "start"), (b"two", "other"), (b"two", "start")):
+        (tmp_path / f"{name}.safetensors").write_bytes(content)
+        found += cells(tmp_path, f"{name}.safetensors")
+    digest = blake3(b"one").hexdigest()
+    for group, expected in ((found[:2], "parameters start.safetensors"), (found[::2], f"parameters file {digest}")):
+        assert beside_ids(group)[group[0].cell_id] == expected
+        results = [cell_result(cell.to_json(), [0.1], series=cell.cell_id) for cell in group]
+        assert series_words(results[0], varying(results)) == [expected]
 
 
 def test_a_run_of_this_study_or_of_another_one_is_a_file_of_its_attempt(tmp_path: Path) -> None:
