@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from cluster.gpus.listing import query_gpus
+from containers.frameworks import load_framework
 from tests.containers.frameworks.stopping import stop_at
 from tests.containers.frameworks.test_pytorch_checkpoint import checkpoint_of
 from tests.gpu import CUDA, NEEDS_GPU
@@ -116,3 +118,24 @@ def test_a_card_without_room_is_named(run_program: Run, tmp_path: Path, lib: Pat
     (error,) = done.of("error")
     assert error["kind"] == "oom"
     assert "CUDA out of memory" in error["message"]
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "jax"])
+def test_training_and_inference_on_a_gpu_start_from_given_parameters(run_program: Run, framework: str) -> None:
+    """And in bf16, where the weights stay in 32 bits."""
+    kind = {"framework": framework, "layout": load_framework(framework).supports.layout[0]}
+    optimizer = {"name": "sgd", "learning_rate": 0.005, "momentum": 0.9, "weight_decay": 0.0}
+    uuid = {"CUDA_VISIBLE_DEVICES": query_gpus()[0].uuid, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    first = run_program(1, optimizer=optimizer, steps={"warmup": 0, "measured": 225}, variables=uuid, **kind | CUDA)
+    assert first.exit_codes == [0], first.stderr
+    given = {"SLIPWAY_PARAMETERS": str(first.out / "parameters.safetensors")}
+    steps = {"warmup": 0, "measured": 3}
+    cpu = run_program(1, variables=given, steps=steps, **kind)
+    for precision, rel in [("fp32", 1e-4), ("bf16", 5e-2)][: 2 if framework == "pytorch" else 1]:
+        second = run_program(1, variables=given | uuid, steps=steps, precision=precision, **kind | CUDA)
+        assert second.exit_codes == [0], second.stderr
+        assert second.losses() == pytest.approx(cpu.losses(), rel=rel, abs=1e-3)
+        assert second.losses()[0] < 0.5 < 2 < first.losses()[0]
+    infer = run_program(1, mode="infer", variables=given | uuid, steps=steps, **kind | CUDA)
+    assert infer.exit_codes == [0], infer.stderr
+    assert infer.of("eval")[0]["accuracy"] == pytest.approx(first.of("eval")[0]["accuracy"], abs=0.01)
