@@ -12,7 +12,7 @@ import polars as pl
 
 from base.logs import printable
 from base.units import counted
-from workflow.report.cells import END, MEASURED, CellResult, Shape, cells_of
+from workflow.report.cells import END, MEASURED, CellResult, Shape, cells_of, shared_keys
 from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.drifting import BEGAN_EARLY
@@ -20,6 +20,7 @@ from workflow.report.labels import constant, flat_keys, telling, varying
 from workflow.report.lint import ASSUMED, RUN_MARKS
 from workflow.report.same_network import MARK, marked
 from workflow.report.sources import Source
+from workflow.report.table import Value, text
 from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
 from workflow.study.cell import UNITS
 
@@ -136,7 +137,23 @@ class Analysis:
     @cached_property
     def flat(self) -> dict[tuple[str, str], dict[str, Any]]:
         """(source, cell) -> its keys, nested ones with dots: every table asks."""
-        return {(cell.source, cell.cell_id): flat_keys(cell.keys) for cell in self.cells}
+        made: dict[tuple[int, ...], dict[str, Any]] = {}
+        found = {}
+        for cell in self.cells:
+            alike = shared_keys(cell.keys)
+            if alike not in made:
+                made[alike] = flat_keys(cell.keys)
+            found[cell.source, cell.cell_id] = made[alike]
+        return found
+
+    @cached_property
+    def key_texts(self) -> dict[tuple[str, str], list[Value]]:
+        """Return the first values of the rows of each cell: every table asks."""
+        made: dict[int, list[Value]] = {}
+        for flat in self.flat.values():
+            if id(flat) not in made:
+                made[id(flat)] = [text(str(flat.get(name))) for name in self.key_names]
+        return {cell: made[id(flat)] for cell, flat in self.flat.items()}
 
     @property
     def study(self) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import polars as pl
+from msgspec import Struct
 
 from containers.engines import ENGINES, in_container
 from workflow.report.drifting import drift_sums, drifts
@@ -70,8 +70,7 @@ Shape = tuple[int, int, int]
 """Processes, nodes, processes of each node."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellResult:
+class CellResult(Struct, frozen=True, kw_only=True, dict=True):
     """One cell of one source. `rate`, `step` and `p95` are samples of the runs' own rates, median steps and 95th percentiles; None where no
     run was measured. The runs that ended well (measured, or with wall times only) were in so many allocations (jobs, starts of them) and
     on so many different sets of hosts."""
@@ -176,6 +175,12 @@ def _keys(row: Mapping[str, Any], alike: dict[str, dict[str, Any]]) -> dict[str,
         keys = json.loads(row["cell"])
         alike[row["series"]] = {key: value for key, value in keys.items() if key not in NOT_SERIES}
     return {"cell_id": row["cell_id"], **{key: row[key] for key in OF_ONE}, **alike[row["series"]]}
+
+
+def shared_keys(keys: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return what is equal for cells of one series whose keys are the same objects, as those of `cells_of` are: whoever makes something of
+    these keys makes it once."""
+    return tuple([id(value) for key, value in keys.items() if key not in NOT_SERIES])
 
 
 def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:

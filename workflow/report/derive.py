@@ -24,11 +24,13 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
 
-from workflow.report.cells import CellResult, mixed
+from msgspec import Struct
+from msgspec.structs import replace
+
+from workflow.report.cells import CellResult, mixed, shared_keys
 from workflow.report.lint import RISING, SUPERLINEAR
 from workflow.report.statistics import Estimate, ratio
 from workflow.study.baseline_keys import baselines, comparable, in_words, is_named, joined_series, obstacle
@@ -39,8 +41,7 @@ Candidates = dict[tuple[str, int] | None, list[CellResult]]
 OPEN: Final = ("nodes", "gpus_per_node")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """A cell against its partner, which is the cell itself for a baseline and None where there is none.
 
     `scaling`: weak or strong; for a baseline, or without partner, what its series is; `other` where both batches differ from the partner's.
@@ -68,7 +69,13 @@ class Comparison:
 
 def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[Comparison, ...]:
     """All comparisons, in the order of `cells`; exactly one of each cell is primary."""
-    names = [_family(cell, baseline) for cell in cells]
+    found_names: dict[tuple[str, tuple[int, ...]], str] = {}
+    names = []
+    for cell in cells:
+        alike = cell.source, shared_keys(cell.keys)
+        if alike not in found_names:
+            found_names[alike] = _family(cell, baseline)
+        names.append(found_names[alike])
     families = _families(cells, names, baseline)
     found = [_partners(cell, families.get(name, {}), baseline) for cell, name in zip(cells, names, strict=True)]
     named: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)

@@ -12,13 +12,11 @@ from typing import Final
 
 from workflow.report.digits import NONE
 from workflow.report.style import STYLE, STYLE_SHA256
-from workflow.report.table import Column, Table, Value, raised
+from workflow.report.table import MOST_ROWS, Column, Table, Value, raised
 
 CSP: Final = f"default-src 'none'; style-src 'sha256-{STYLE_SHA256}'; base-uri 'none'; form-action 'none'"
 NOTHING: Final = ("", NONE)
 """Texts of a value that says nothing."""
-MOST_ROWS: Final = 1000
-"""Of a table for people: nobody reads more. CSV has all."""
 FORMULA: Final = frozenset("=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
 _LATEX: Final = str.maketrans(
     {character: f"\\{character}" for character in "{}$&#%_"}
@@ -37,10 +35,13 @@ def to_csv(table: Table) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*(column.key for column in table.columns), "marks"])
     keys = [column.key for column in table.columns]
+    said: dict[tuple[frozenset[str], ...], str] = {}  # rows have the same marks again and again
     for row in table.rows:
-        marks = [f"{key}: {mark}" for key, value in zip(keys, row, strict=True) if value.marks for mark in sorted(value.marks)]
+        marks = tuple([value.marks for value in row])
+        if marks not in said:
+            said[marks] = "; ".join(f"{key}: {mark}" for key, found in zip(keys, marks, strict=True) for mark in sorted(found))
         raws = [value.raw for value in row]
-        writer.writerow([*["'" + raw if type(raw) is str and raw[:1] in FORMULA else raw for raw in raws], "; ".join(marks)])
+        writer.writerow([*["'" + raw if type(raw) is str and raw[:1] in FORMULA else raw for raw in raws], said[marks]])
     return out.getvalue()
 
 

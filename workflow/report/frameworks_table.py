@@ -14,7 +14,7 @@ from workflow.report.digits import significant
 from workflow.report.keys import SIZE_COLUMNS, key_columns, key_values, sentence, several_shapes, shape_key, shape_title
 from workflow.report.leads import cell_place
 from workflow.report.lint import MEASURING
-from workflow.report.table import Column, Table, Value, text
+from workflow.report.table import MOST_ROWS, Column, Table, Value, text
 from workflow.study.baseline_keys import TOLD_BY_FRAMEWORK
 
 OF_FRAMEWORK: Final = ("framework", "backend", "reader", "layout", *TOLD_BY_FRAMEWORK)
@@ -40,12 +40,14 @@ def frameworks(analysis: Analysis) -> Table:
     columns = [*key_columns(analysis), SIZE_COLUMNS[0]]
     columns += [Column(key=shape_key(shape, several), title=shape_title(shape, several, analysis)) for shape in shapes]
     lines = _in_order(analysis, [line for group in _groups(analysis) for line in _lines(analysis, group)])
-    rows, leads = [], []
+    rows: list[tuple[Value, ...]] = []
+    leads: list[tuple[str, ...]] = []
     for line in lines:
         shown = [_value(line.cells[shape]) if shape in line.cells else text(line.missing, muted=True) for shape in shapes]
         rows.append((*line.values, text(line.batch), *shown))
-        places = {shape: cell_place(analysis, cell.source, cell.cell_id) for shape, cell in line.cells.items()}
-        leads.append((*[""] * (len(line.values) + 1), *[places.get(shape, "") for shape in shapes]))
+        if len(leads) < MOST_ROWS:
+            places = {shape: cell_place(analysis, cell.source, cell.cell_id) for shape, cell in line.cells.items()}
+            leads.append((*[""] * (len(line.values) + 1), *[places.get(shape, "") for shape in shapes]))
     return Table(
         name="frameworks",
         title="Frameworks, networks and sizes",

@@ -27,10 +27,9 @@ def key_columns(analysis: Analysis) -> list[Column]:
 
 def key_values(analysis: Analysis, cell: CellResult) -> list[Value]:
     """The values of key_columns."""
-    flat = analysis.flat[cell.source, cell.cell_id]
-    values = [text(str(flat.get(name))) for name in analysis.key_names]
+    values = analysis.key_texts[cell.source, cell.cell_id]
     if len(analysis.sources) > 1:
-        values += [text(cell.source), text(", ".join(sorted(cell.distinct["hardware"])) or NONE)]
+        return [*values, text(cell.source), text(", ".join(sorted(cell.distinct["hardware"])) or NONE)]
     return values
 
 

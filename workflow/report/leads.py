@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult
-from workflow.report.table import Column
+from workflow.report.table import MOST_ROWS, Column
 from workflow.study.cell import SIZES
 
 
@@ -28,7 +28,7 @@ def cell_place(analysis: Analysis, source: str, cell_id: str) -> str:
 def to_cells(analysis: Analysis, columns: Sequence[Column], cells: Sequence[CellResult]) -> tuple[tuple[str, ...], ...]:
     """`leads` of a table with a row for each of the cells: every number of a row leads to its cell's runs. Its keys lead nowhere."""
     measured = [column.number and column.key not in SIZES for column in columns]
-    places = (cell_place(analysis, cell.source, cell.cell_id) for cell in cells)
+    places = (cell_place(analysis, cell.source, cell.cell_id) for cell in cells[:MOST_ROWS])
     return tuple(tuple(place if leads else "" for leads in measured) for place in places)
 
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from workflow.run.record.columns import FIELDS, MACHINES, Stored, values_of
-from workflow.run.record.model import NotBelieved, RunRecord
+from workflow.run.record.columns import FIELDS, MACHINES, Stored, row_of, values_of
+from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import read_record
 
 _TYPES: Final = {float: pl.Float64(), int: pl.Int64(), bool: pl.Boolean(), str: pl.String()}
@@ -24,14 +24,14 @@ _ROWS: Final = {"row": pl.Int64(), "told": pl.Boolean()}
 
 def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
     """Return one row per record, in order, and in `problem` what keeps it from being believed: then it holds nothing else."""
-    records: list[RunRecord] = []
+    rows: list[tuple[Any, ...]] = []
     problems: dict[int, str] = {}
     for place, content in enumerate(contents):
         try:
-            records.append(read_record(content))
+            rows.append(row_of(read_record(content)))  # at once, while it is in the cache of the processor
         except NotBelieved as error:
             problems[place] = str(error)
-    values = values_of(records)
+    values = values_of(rows)
     frame = pl.DataFrame([_series(name, values[name], dtype) for name, dtype in SCHEMA.items()])
     if not problems:
         return frame.with_columns(problem=pl.lit(None, pl.String()))

@@ -8,10 +8,11 @@ draws its own numbers for it: of such cells nothing is told, and `dropout: false
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from base.jsonfile import canonical_json
 from containers.frameworks import FRAMEWORKS, load_framework

@@ -16,14 +16,16 @@ benchmarks/marks.py simulates both.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 MIN_RUNS = 3
 LEVEL = 0.95
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogSample:
+class LogSample(Struct, frozen=True, kw_only=True):
     """Mean and sample variance of the logarithms of `n` positive numbers; the variance of a single one is 0 and means nothing."""
 
     n: int
@@ -33,8 +35,7 @@ class LogSample:
     """The number of the block (the repeat) and the logarithm of each number, in the order of the blocks; empty where it is not known."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True, kw_only=True):
     """A positive number, its interval at LEVEL (None, None where there is none) and the runs behind it (the smaller number of a ratio).
 
     `error` is the standard error of its logarithm, with `freedom` degrees of freedom; None where there is no interval. `paired`: whether
@@ -111,6 +112,7 @@ def quantile(freedom: float, level: float = LEVEL) -> float:
     return _quantile(freedom, (1 + level) / 2)
 
 
+@lru_cache(maxsize=4096)
 def _quantile(freedom: float, below: float) -> float:
     from scipy.special import stdtrit
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Final, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+from msgspec import Struct
 
 from base.logs import printable
 from workflow.report.lint import MARKS
 
 LETTERS: Final = "abcdefghijklmnoprstuvwxyzABDEGHIJKLMNPRTUVW"  # no q, C, F: Unicode has no raised ones
 _RAISED: Final = str.maketrans(LETTERS, "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴾᴿᵀᵁⱽᵂ")
+MOST_ROWS: Final = 1000
+"""Of a table for people: nobody reads more. CSV has all."""
 NO_MARKS: Final[frozenset[str]] = frozenset()
 
 
@@ -25,7 +29,7 @@ class Column:
     wrap: bool = False
 
 
-class Value(NamedTuple):
+class Value(Struct, frozen=True):
     """`shown`: its text, or what makes it of a number, since of 10^5 rows few are shown; `raw` as CSV has it (None: empty). `muted`: no
     measurement but the reason why there is none."""
 
@@ -42,8 +46,8 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """`name` names the files. Every row has one value per column. `leads`, where it is not empty: for each of them the name of the place in
-    the page that the value leads to, or nothing."""
+    """`name` names the files. Every row has one value per column. `leads`, where it is not empty: for each value of the first MOST_ROWS
+    rows the name of the place in the page that it leads to, or nothing."""
 
     name: str
     title: str
@@ -83,10 +87,15 @@ def explained(mark: str, reasons: Mapping[str, str]) -> str:
 def text(value: object, *, marks: Iterable[str] = (), muted: bool = False) -> Value:
     """A value that is its own text, with control characters replaced: names and reasons come from studies, programs and archives."""
     if type(value) is int:
-        return Value(str, value, frozenset(marks), muted)
+        return Value(str, value, frozenset(marks), muted) if marks or muted else _whole(value)
     shown = "" if value is None else str(value)
     shown = shown if shown.isprintable() else printable(shown)
     return Value(shown, value if isinstance(value, int | float) else shown, frozenset(marks), muted)
+
+
+@lru_cache(maxsize=1 << 14)
+def _whole(value: int) -> Value:
+    return Value(str, value)
 
 
 def number(show: Callable[[Any], str], raw: float | int | None, marks: Iterable[str] = ()) -> Value:

@@ -31,7 +31,7 @@ from workflow.report.keys import (
 from workflow.report.leads import cell_place, to_cells
 from workflow.report.lint import MARKS, MEASURING
 from workflow.report.long_tables import failures, scaling
-from workflow.report.table import Column, Table, Value, number, text
+from workflow.report.table import MOST_ROWS, Column, Table, Value, number, text
 from workflow.report.utilisation import utilisation
 from workflow.run.record.columns import BESIDE, SHOWN_STEPS
 from workflow.study.baseline_keys import in_words, is_named
@@ -56,14 +56,16 @@ def speedup(analysis: Analysis) -> Table:
     columns = [*keys, Column(key="scaling", title="Scaling", number=False), Column(key="batch", title="Batch", number=False)]
     several_of = several_shapes(shapes)
     columns += [Column(key=shape_key(shape, several_of), title=shape_title(shape, several_of, analysis)) for shape in shapes]
-    rows, leads = [], []
+    rows: list[tuple[Value, ...]] = []
+    leads: list[tuple[str, ...]] = []
     for (_, _, kind, size), line in lines.items():
         first = next(iter(line.values())).cell
         row = [*key_values(analysis, first), text(kind), text(f"{size} {'in all' if kind == 'strong' else 'each'}")]
         several = has_several_baselines(line.values())
         rows.append((*row, *[_speedup_value(line[shape], several) if shape in line else text("") for shape in shapes]))
-        cells = {shape: cell_place(analysis, one.cell.source, one.cell.cell_id) for shape, one in line.items()}
-        leads.append((*[""] * len(row), *[cells.get(shape, "") for shape in shapes]))
+        if len(leads) < MOST_ROWS:
+            cells = {shape: cell_place(analysis, one.cell.source, one.cell.cell_id) for shape, one in line.items()}
+            leads.append((*[""] * len(row), *[cells.get(shape, "") for shape in shapes]))
     return Table(
         name="speedup",
         title="Speed-up and efficiency",
@@ -136,12 +138,14 @@ def dlbench(analysis: Analysis) -> Table:
     for cell in analysis.cells:
         lines.setdefault((cell.source, cell.series, cell.keys["nodes"], cell.keys["gpus_per_node"]), {})[cell.keys["batch_size"]] = cell
     columns = [*key_columns(analysis), *SIZE_COLUMNS[1:]]
-    rows, leads = [], []
+    rows: list[tuple[Value, ...]] = []
+    leads: list[tuple[str, ...]] = []
     for (_, _, nodes, per_node), line in lines.items():
         keys = key_values(analysis, next(iter(line.values())))
         rows.append((*keys, text(nodes), text(per_node), *[_dlbench_value(line.get(size)) for size in batches]))
-        cells = {size: cell_place(analysis, cell.source, cell.cell_id) for size, cell in line.items()}
-        leads.append((*[""] * len(columns), *[cells.get(size, "") for size in batches]))
+        if len(leads) < MOST_ROWS:
+            cells = {size: cell_place(analysis, cell.source, cell.cell_id) for size, cell in line.items()}
+            leads.append((*[""] * len(columns), *[cells.get(size, "") for size in batches]))
     return Table(
         name="dlbench",
         title="Batch time and total time",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.workflow.report.builder import log_sample
 from workflow.report.statistics import Estimate, LogSample, geometric_mean, quantile, ratio

@@ -130,18 +130,23 @@ def _taker(names: list[str]) -> Row:
     return lambda value: tuple(getattr(value, name) for name in names)
 
 
-_COLUMNS, _ROW = _row_of(())
+_OF_RECORD, _ROW = _row_of(())
+_OF_MACHINES: Final = attrgetter(*MACHINES)
+COLUMNS: Final = (*_OF_RECORD, *MACHINES)
 
 
-def values_of(records: Sequence[RunRecord]) -> dict[str, Sequence[Any]]:
-    """Return the values of all columns, one of each record."""
-    rows = [_ROW(record) for record in records]
-    columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(_COLUMNS, ())
-    machines = [machines_of(record.nodes) for record in records]
-    found = {name: _converted(columns[name], stored) for name, stored in FIELDS.items()}
-    return found | {name: [getattr(one, name) for one in machines] for name in MACHINES}
+def row_of(record: RunRecord) -> tuple[Any, ...]:
+    """Return the values of COLUMNS as the record has them."""
+    values: tuple[Any, ...] = _ROW(record) + _OF_MACHINES(machines_of(record.nodes))
+    return values
 
 
-def _converted(values: Sequence[Any], stored: Stored) -> Sequence[Any]:
-    convert = stored.convert
+def values_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Sequence[Any]]:
+    """Return the values of each column, as it is stored."""
+    columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(COLUMNS, ())
+    stored = {**FIELDS, **MACHINES}
+    return {name: _converted(values, stored[name].convert) for name, values in columns.items()}
+
+
+def _converted(values: Sequence[Any], convert: Callable[[Any], Any] | None) -> Sequence[Any]:
     return values if convert is None else [None if value is None else convert(value) for value in values]
