@@ -134,9 +134,12 @@ def html_table(table: Table, most_rows: int | None = None, places: Container[str
 
 
 def shown(table: Table, most_rows: int | None = None) -> tuple[list[Column], list[list[Value]], str]:
-    """Columns, the first rows without the columns that hold nothing, and in words that there are more of them; CSV keeps all."""
+    """Return columns, the first rows without the columns that hold nothing or that the caption states, and in words that there are more of
+    them; CSV keeps all."""
     rows = table.rows[: MOST_ROWS if most_rows is None else most_rows]
-    keep = [index for index in range(len(table.columns)) if any(row[index].text not in NOTHING for row in rows)]
+    keep = [
+        index for index, column in enumerate(table.columns) if not column.stated and any(row[index].text not in NOTHING for row in rows)
+    ]
     more = f"The first {len(rows)} of {len(table.rows)} rows; all are in tables/{table.name}.csv." if len(rows) < len(table.rows) else ""
     return [table.columns[index] for index in keep], [[row[index] for index in keep] for row in rows], more
 

@@ -21,12 +21,14 @@ NO_MARKS: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """`key` heads the column in CSV, where values are in SI units; `title` everywhere else. `wrap`: sentences, which may be broken."""
+    """`key` heads the column in CSV, where values are in SI units; `title` everywhere else. `wrap`: sentences, which may be broken.
+    `stated`: the caption has the one value of all rows, and only CSV has the column."""
 
     key: str
     title: str
     number: bool = True
     wrap: bool = False
+    stated: bool = False
 
 
 class Value(Struct, frozen=True):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -39,6 +40,8 @@ from workflow.study.cell import UNITS
 
 SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network", "stalls", "input", "stragglers", "gaps", "threads"})
 """Marks that say why a baseline can be slower than it should: then a speed-up against it is too large."""
+STATED: Final = ("gpus_per_node", "allocations", "node_sets", "input_wait_ratio")
+"""Columns of `times` that the caption states where all rows have one value: with them the table is wider than the page."""
 MOST_LOSS: Final = 700.0
 """Of a greater one the perplexity is no number."""
 
@@ -87,7 +90,7 @@ def speedup(analysis: Analysis) -> Table:
 
 def times(analysis: Analysis) -> Table:
     """Table b: nodes x batch x model -> time, step, rate, speed-up, efficiency."""
-    heads = {"runs": "Runs ok", "allocations": "Allocations", "node_sets": "Node sets"}
+    heads = {"runs": "Runs ok", "allocations": "Jobs", "node_sets": "Node sets"}
     unit, seconds = time_unit(cell.means["run_s"] for cell in analysis.cells)
     heads |= {"run_s": f"Run [{unit}]", "training_s": f"Training [{unit}]", "step_p50_s": "Step p50 [ms]", "step_p95_s": "p95 [ms]"}
     heads |= {
@@ -107,6 +110,8 @@ def times(analysis: Analysis) -> Table:
             for key, title in heads.items()
         ],
     ]
+    rows = tuple((*key_values(analysis, comparison.cell), *_time_values(analysis, comparison, seconds)) for comparison in analysis.primary)
+    columns, stated = _stated(columns, rows)
     return Table(
         name="times",
         title="Time, step and rate",
@@ -115,7 +120,8 @@ def times(analysis: Analysis) -> Table:
             "Step: the slowest process's, median and 95th percentile of a run. "
             f"{analysis.rate_words.capitalize()}: {' or '.join(analysis.units)} of the measured window over its wall time "
             "(mode infer: the sum of the processes' own). Both: geometric mean over runs. Window: of the slowest process, mean. "
-            "Allocations, node sets: how many jobs (on this machine: starts) and different sets of hosts the measured runs came from",
+            "Jobs, node sets: how many jobs (on this machine: starts) and different sets of hosts the measured runs came from",
+            stated,
             against_text(analysis),
             interval_text(analysis),
             not_compared(analysis.frame),
@@ -123,12 +129,21 @@ def times(analysis: Analysis) -> Table:
             analysis.shared,
         ),
         columns=tuple(columns),
-        rows=tuple(
-            (*key_values(analysis, comparison.cell), *_time_values(analysis, comparison, seconds)) for comparison in analysis.primary
-        ),
+        rows=rows,
         leads=to_cells(analysis, columns, [comparison.cell for comparison in analysis.primary]),
         reasons=analysis.reasons,
     )
+
+
+def _stated(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> tuple[list[Column], str]:
+    """Return the columns of `times`, those of STATED that have one value in all rows marked, and the sentence that has these values."""
+    found, words = list(columns), []
+    for index in [index for index, column in enumerate(columns) if column.key in STATED and len(rows) > 1]:
+        texts = {row[index].text for row in rows if row[index].raw}
+        if len(texts) == 1:
+            found[index] = replace(columns[index], stated=True)
+            words.append(f"{columns[index].title.lower()} {texts.pop()}")
+    return found, f"In all rows: {', '.join(words)}" if words else ""
 
 
 def dlbench(analysis: Analysis) -> Table:

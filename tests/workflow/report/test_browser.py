@@ -74,6 +74,16 @@ def press(page: Browser, key: str, code: int) -> None:
 
 
 @chromium
+def test_the_table_of_times_fits_a_screen_of_1300(opened: Browser) -> None:
+    resize(opened, 1300)
+    widths = "(() => { const t = document.querySelector('#table-times table'); return [t.scrollWidth, t.parentElement.clientWidth] })()"
+    table, place = opened.evaluate(widths)
+    assert table <= place
+    caption = opened.evaluate("document.querySelector('#table-times figcaption').textContent")
+    assert "In all rows: per node 1, jobs 1, node sets 1, input wait 5.0 %." in caption
+
+
+@chromium
 @pytest.mark.parametrize("width", [500, 1000, 1400])
 def test_nothing_is_cut(opened: Browser, width: int) -> None:
     resize(opened, width)
