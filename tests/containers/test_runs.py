@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from cluster import processes
 from containers.engines import STORES, Engine
@@ -90,11 +91,17 @@ def foreign(acting: Engine) -> Iterator[None]:
 
 
 def test_a_run_of_two_nodes_and_four_ranks(world: World, acting: Engine, foreign: None) -> None:
+    """Whose ranks see the file of parameters that the cell names: the program compares its size."""
     run_id = world.cell(2, 2)
+    given = world.path / "start.safetensors"
+    given.write_bytes(b"numbers")
+    world.cells[-1]["parameters"] = given.name
+    world.cells[-1]["parameters_file"] = {"path": str(given), "bytes": 7, "blake3": blake3(b"numbers").hexdigest()}
+    world.write()
     code, log = world.run(run_id)
     assert code == 0, log
     record = world.record(run_id)
-    assert (record["status"], record["engine"]) == ("ok", acting.NAME)
+    assert (record["status"], record["engine"]) == ("ok", acting.NAME), record["status_reason"]
     assert containers(acting.NAME) == []
     assert world.left() == []
     attempt = world.run_dir(run_id) / "attempts" / "1"

@@ -38,6 +38,16 @@ def test_fsdp2_trains_as_ddp_does_and_resumes_from_a_checkpoint_of_all_ranks(run
     assert stop["parameters"] == expected_stop["parameters"]
     assert stop["checksum"] == other["checksum"] == checksum_of_file(whole.out / "parameters.safetensors")
 
+    given = {"SLIPWAY_PARAMETERS": str(whole.out / "parameters.safetensors")}
+    (further, as_ddp), infer = (
+        [run_program(2, strategy=one, variables=given, **keys) for one in ("fsdp2", "ddp")],
+        {**keys, "mode": "infer"},
+    )
+    assert further.losses() == pytest.approx(as_ddp.losses(), rel=1e-6), further.stderr
+    assert further.losses()[0] != pytest.approx(whole.losses()[0], rel=1e-3)
+    loaded = run_program(2, strategy="fsdp2", variables=given, **{**infer, "steps": {"warmup": 0, "measured": 1}})
+    assert loaded.of("run_stop")[0]["checksum"] == stop["checksum"], loaded.stderr
+
     first = cut(run_program, tmp_path, 1, 2, strategy="fsdp2", **keys)
     path, _, event = checkpoint_of(first)
     assert set(load_file(path)) >= {"net.conv1.weight", "momentum.conv1.weight", "net.bn1.running_mean"}

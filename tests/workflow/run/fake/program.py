@@ -230,6 +230,9 @@ def save(step):
 
 def resume():
     if "SLIPWAY_CHECKPOINT" not in os.environ:
+        given = CELL.get("parameters_file")
+        if given and Path(os.environ["SLIPWAY_PARAMETERS"]).stat().st_size != given["bytes"]:
+            raise ValueError(f"{os.environ['SLIPWAY_PARAMETERS']} is not the file that the cell names")
         return 0
     content = json.loads(Path(os.environ["SLIPWAY_CHECKPOINT"]).read_text())
     if content["cell"] != CELL["cell_id"]:
