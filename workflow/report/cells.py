@@ -47,6 +47,11 @@ CONTAINED: Final = (
     .then(pl.lit("yes"))
 )
 """Whether a run was in a container. Without one it has no image, which differs from any; where no engine is told, nobody knows."""
+_MIXED: Final = {
+    **{"hardware": "hardware", "software": "software", "image_digest": "image", "contained": "image", "dataset_digest": "dataset"},
+    **{"commit": "commit", "program_digest": "program", "threads_per_rank": "threads", **dict.fromkeys(SETTINGS, "settings")},
+}
+"""Of DISTINCT those of which one value is right, and the mark of several."""
 ROUNDING: Final = 1e-9
 _TAKEN: Final = (
     *("source", "cell_id", "series", "num_runs", "num_measured", "num_ended_well", "num_allocations", "num_node_sets", "input_wait_ratio"),
@@ -166,7 +171,8 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         *[expression.filter("ended_well").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
     )
     alike: dict[str, dict[str, Any]] = {}
-    return tuple(_cell(row, _keys(row, alike)) for row in groups.iter_rows(named=True))
+    met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]] = {}
+    return tuple(_cell(row, _keys(row, alike), _distinct(row, met)) for row in groups.iter_rows(named=True))
 
 
 def _keys(row: Mapping[str, Any], alike: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -177,19 +183,26 @@ def _keys(row: Mapping[str, Any], alike: dict[str, dict[str, Any]]) -> dict[str,
     return {"cell_id": row["cell_id"], **{key: row[key] for key in OF_ONE}, **alike[row["series"]]}
 
 
+def _distinct(row: Mapping[str, Any], met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
+    """The values of DISTINCT in the runs of a cell; those of most cells are equal, and one object."""
+    values = tuple([tuple(row[name]) for name in DISTINCT])
+    if values not in met:
+        met[values] = {name: frozenset(found) for name, found in zip(DISTINCT, values, strict=True)}
+    return met[values]
+
+
 def shared_keys(keys: Mapping[str, Any]) -> tuple[int, ...]:
     """Return what is equal for cells of one series whose keys are the same objects, as those of `cells_of` are: whoever makes something of
     these keys makes it once."""
     return tuple([id(value) for key, value in keys.items() if key not in NOT_SERIES])
 
 
-def _cell(row: Mapping[str, Any], keys: Mapping[str, Any]) -> CellResult:
+def _cell(row: Mapping[str, Any], keys: Mapping[str, Any], distinct: Mapping[str, frozenset[str]]) -> CellResult:
     marks = {name for name in RUN_MARKS if row[f"mark.{name}"]}
     if 0 < row["num_ended_well"] < row["num_runs"]:
         marks.add("partial")
     if drifts(row):
         marks.add("drift")
-    distinct = {name: frozenset(row[name]) for name in DISTINCT}
     return CellResult(
         **{name: row[name] for name in _TAKEN},
         keys=keys,
@@ -212,7 +225,5 @@ def _sample(row: Mapping[str, Any], name: str, by_block: tuple[tuple[int, float]
 def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
     """Marks for what must be one and the same wherever numbers are put together. On GPUs the CPU's threads only feed them. What a record
     does not tell differs from nothing."""
-    parts = {"hardware": "hardware", "software": "software", "image_digest": "image", "contained": "image"}
-    parts |= {"dataset_digest": "dataset", "commit": "commit", "program_digest": "program"}
-    parts |= dict.fromkeys(SETTINGS, "settings") | ({"threads_per_rank": "threads"} if "cpu" in distinct["device"] else {})
-    return {mark for name, mark in parts.items() if len(distinct.get(name, ())) > 1}
+    found = {mark for name, mark in _MIXED.items() if len(distinct.get(name, ())) > 1}
+    return found if "cpu" in distinct["device"] else found - {"threads"}

@@ -225,7 +225,8 @@ def _other_lengths(keys: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
 
 def _mixed(cell: CellResult, partner: CellResult) -> set[str]:
     """What differs that must not; where the cells ask for different arithmetic, its settings differ because they do."""
-    found = mixed({name: cell.distinct[name] | partner.distinct[name] for name in cell.distinct})
+    own, others = cell.distinct, partner.distinct
+    found = mixed(own if own is others else {name: own[name] | others[name] for name in own})
     return found if cell.keys.get("precision") == partner.keys.get("precision") else found - {"settings"}
 
 

@@ -10,10 +10,11 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from base.errors import RecordError
-from base.jsonfile import canonical_json, read_json
+from base.jsonfile import read_json
 from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.cell import SIZES, WORDS, Cell, unit_of
 from workflow.study.origin import last_version
@@ -110,9 +111,9 @@ def cell_frame(cells: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """One row per cell: its main keys as columns, `series` (which cells may be compared) and the whole cell as JSON text."""
     columns: dict[str, list[Any]] = {name: [] for name in CELL_COLUMNS}
     for cell in cells:
-        rest = canonical_json({key: value for key, value in cell.items() if key not in NOT_SERIES})
+        rest = msgspec.json.encode({key: value for key, value in cell.items() if key not in NOT_SERIES}, order="sorted")
         row = {**cell, "series": hashlib.sha256(rest).hexdigest()[:8]}
-        own = canonical_json({key: cell[key] for key in NOT_SERIES})
+        own = msgspec.json.encode({key: cell[key] for key in NOT_SERIES})
         row["cell"] = (own[:-1] + b"," + rest[1:]).decode()
         row["num_processes"] = cell["nodes"] * cell["gpus_per_node"]
         row["threads"] = str(cell.get("threads"))

@@ -42,7 +42,7 @@ class _Machine(NamedTuple):
 
 def machines_of(nodes: Sequence[Node]) -> Machines:
     """Return what the nodes of a record are together."""
-    gpus = [tuple(gpu.model for gpu in node.gpus) for node in nodes]
+    gpus = [tuple([gpu.model for gpu in node.gpus]) for node in nodes]
     machines = {
         _machine(own, node.cpu_model, node.machine_cores, node.memory_bytes, node.network) for own, node in zip(gpus, nodes, strict=True)
     }
