@@ -6,16 +6,17 @@ import shlex
 
 from base.errors import ConfigError
 from cluster.schedulers.jobs import JOB_ID, BatchJob, script_lines, work_words
-from cluster.schedulers.slurm.directives import split_comment
+from cluster.schedulers.slurm.directives import COMMENT_WIDTH, split_comment
 
 
 def sbatch_options(job: BatchJob) -> tuple[str, ...]:
-    """The options of sbatch, one per line of the script, the site's directives last and as they are, but for their comment, which is
-    joined to ours. Raises ConfigError."""
+    """The options of sbatch, one per line of the script, the site's directives last and as they are, but for their comment: ours follows
+    it, or precedes one that is too long. Raises ConfigError."""
     size = job.size
     comment, directives = split_comment(size.directives)
     if job.work is not None:
-        comment = f"{work_words(job.work)} {comment}".strip()  # squeue shows as many characters as it is asked for
+        words = [comment, work_words(job.work)]
+        comment = " ".join(words if len(" ".join(words)) <= COMMENT_WIDTH else reversed(words)).strip()
     options = [
         ("job-name", job.name),
         ("nodes", size.nodes),

@@ -26,6 +26,8 @@ OWNED: Final = {
     "array": r"--array\b|-a\b",
 }
 """Options of sbatch that are set from the study, from another key of the site file, or by us."""
+COMMENT_WIDTH: Final = 400
+"""How many characters of a comment squeue is asked for: our words must be among them."""
 SHORTEST: Final = "--com"
 """sbatch takes the beginning of an option's name for the whole."""
 

@@ -17,6 +17,7 @@ from cluster.schedulers.asking import ask
 from cluster.schedulers.jobs import QueuedJob, Stage, parse_work
 from cluster.schedulers.limits import ANSWER_S
 from cluster.schedulers.slurm.answers import NEVER, parse_node_reasons, state_word, time_of
+from cluster.schedulers.slurm.directives import COMMENT_WIDTH
 from cluster.schedulers.slurm.query import SLURM, UNKNOWN_JOB
 from cluster.schedulers.slurm.states import ENDED_BY, NOT_STARTED, OVER, WAITS, advice_of, hold_of, plain_reason
 
@@ -28,7 +29,7 @@ COLUMNS: Final = (
     ("submitted", "SubmitTime", 24),
     ("expected", "StartTime", 24),
     ("name", "Name", 160),
-    ("comment", "Comment", 400),
+    ("comment", "Comment", COMMENT_WIDTH),
     ("nodes", "NodeList", 120),
     ("directory", "WorkDir", 1024),
 )

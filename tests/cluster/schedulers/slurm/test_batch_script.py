@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers.jobs import JOB_ID, RUN, BatchJob, JobSize, Work, is_of_study, job_name, parse_work
+from cluster.schedulers.jobs import JOB_ID, RUN, BatchJob, JobSize, Work, is_of_study, job_name, parse_work, work_words
 from cluster.schedulers.slurm.batch_script import batch_script, clock, sbatch_options
 from cluster.schedulers.slurm.directives import owned_by_us, split_comment
 from cluster.schedulers.slurm.queue import COLUMNS
@@ -66,8 +66,9 @@ def test_the_comment_of_the_site_is_kept_and_ours_is_joined_to_it(work: Work | N
     size = JobSize(nodes=1, minutes=1, directives=("--comment=docker", "--licenses=a"))
     options = sbatch_options(dataclasses.replace(SMALL, size=size, work=work))
     (comment,) = (shlex.split(option)[0] for option in options if option.startswith("--comment"))
-    assert comment == ("--comment=docker" if work is None else f"--comment=rule_{RUN}_wildcards_lenet-r1 slipway=digits-0badcafe docker")
+    assert comment == ("--comment=docker" if work is None else f"--comment=docker rule_{RUN}_wildcards_lenet-r1 slipway=digits-0badcafe")
     assert parse_work(comment.partition("=")[2]) == work
+    assert work is None or parse_work(f"{work_words(work)} docker") == work, "a job that an older version has submitted"
     assert options[-1] == "--licenses=a"
 
 
