@@ -46,11 +46,10 @@ class Started:
     def directives(self, *lines: str) -> None:
         self.site.write_text(f"{self.cluster.site_file.read_text()}directives: [{', '.join(lines)}]\n")
 
-    def start(self) -> None:
-        argv = [str(ROOT / ".venv/bin/slipway"), "run", str(self.place / "study.yaml"), "--site", str(self.site)]
+    def start(self, command: str = "run", *options: str) -> None:
+        argv = [str(ROOT / ".venv/bin/slipway"), command, str(self.place / "study.yaml"), "--site", str(self.site), *options]
         with (self.place / f"said-{len(self.commands)}").open("wb") as said:
-            command = self.cluster.popen("login", argv, cwd=self.place, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-        self.commands.append(command)
+            self.commands.append(self.cluster.popen("login", argv, cwd=self.place, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
 
     def codes(self) -> list[int]:
         return [command.wait(LIMIT_S) for command in self.commands]
@@ -109,6 +108,21 @@ def test_of_two_commands_each_run_is_made_once(started: Started, at_once: bool) 
     assert [record["status"] for record in started.attempts()] == ["ok"] * 4
     report = (started.results / "report.html").stat().st_mtime_ns
     assert report > max(path.stat().st_mtime_ns for path in started.results.glob("runs/*/record.json"))
+
+
+@pytest.mark.parametrize("started", [(1, 4)], indirect=True, ids=["4 runs"])
+def test_of_a_submission_and_a_run_command_side_by_side_each_run_is_made_once(started: Started) -> None:
+    """`slipway submit` sees no `slipway run` whose jobs are not in the queue yet, and `slipway run` does not look for a submission."""
+    started.start("submit", "--wait")
+    wait_until(lambda: bool(started.began()), LIMIT_S, "a run of the submission trains")
+    started.start()
+    wait_until(lambda: len(started.began()) > 1, LIMIT_S, "a run on another node trains, in a job of its own")
+    started.go_on.touch()
+    assert started.codes() == [0, 0], started.said()
+    assert started.said().count("4 of 4 runs ok") == 2
+    attempts = started.attempts()
+    assert [record["status"] for record in attempts] == ["ok"] * 4
+    assert len({record["job_id"] for record in attempts}) > 1
 
 
 @pytest.mark.parametrize("started", [(1, 4)], indirect=True, ids=["4 runs"])
