@@ -64,7 +64,7 @@ types: .venv/.dev
 
 check: lint types test processes slow  ## all that CI checks
 
-schemas: .venv/.dev  ## write config/schemas and docs/messages.md from the types
+schemas: .venv/.dev  ## write config/schemas, docs/messages.md and the tables of docs/record.md from the types
 	$(BIN)/python -m workflow.study.schemas
 	$(BIN)/python -m workflow.run.record.model
 	$(BIN)/python -m workflow.run.link.messages_page

@@ -8,12 +8,12 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from workflow.run.record.hardware import Machines, machines_of
-from workflow.run.record.model import Column, Provenance, RunRecord
+from workflow.run.record.model import Column, Provenance, RunRecord, plain
 from workflow.run.record.outcome import TABLE
 from workflow.run.record.step_clock import STEPS
 from workflow.study.cell import SIZES, WORDS, Cell
@@ -48,16 +48,6 @@ class Stored(NamedTuple):
     kind: type
     is_list: bool = False
     convert: Callable[[Any], Any] | None = None
-
-
-def plain(kind: Any) -> Any:
-    """Return the type without `Annotated` and without None."""
-    if get_origin(kind) is Annotated:
-        return plain(get_args(kind)[0])
-    if get_origin(kind) in (types.UnionType, Union):
-        left = [one for one in get_args(kind) if one is not type(None)]
-        return plain(left[0]) if len(left) == 1 else kind
-    return kind
 
 
 def _stored(attributes: tuple[str, ...], path: str, kind: Any) -> Stored:

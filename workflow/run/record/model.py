@@ -1,27 +1,34 @@
 """The record of one attempt, schema `slipway.run/1`, as one tree of types. Null: not measured.
 
 Everything that knows the keys of a record follows from this tree: readers decode into it, the columns of the tables are the fields that
-carry a `Column`, and the JSON Schema is made of it. A key that a type does not know was written by another version: readers pass over it.
+carry a `Column`, and the JSON Schema and the tables of docs/record.md are made of it. The words after a field are its unit or type, and its
+meaning. A key that a type does not know was written by another version: readers pass over it.
 
-`python -m workflow.run.record.model` writes config/schemas/record.schema.json; with `--check` it exits with 1 if that is not current; with
-`--validate FILE...` it checks records, and refuses unknown keys too.
+`python -m workflow.run.record.model` writes config/schemas/record.schema.json and the tables of docs/record.md; with `--check` it exits
+with 1 if they are not current; with `--validate FILE...` it checks records, and refuses unknown keys too.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
+import re
 import sys
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from base.errors import RecordError
 from base.publish import publish
+from base.rooms import ROOMS
 from base.seal import read_sealed
 from cluster.installation import SCHEMAS
 from workflow.run.record.outcome import Status
@@ -30,6 +37,8 @@ from workflow.study.cell import Cell
 
 SCHEMA_NAME: Final = "slipway.run/1"
 SCHEMA_FILE: Final = SCHEMAS / "record.schema.json"
+PAGE: Final = ROOMS / "docs" / "record.md"
+_TABLE: Final = re.compile(r"<!-- fields of (\w+), .* -->\n(?:\|.*\n)*")
 CLOSING_RATIO: Final = 0.01
 CLOSING_S: Final = 0.001
 OPEN: Final = ("provenance",)
@@ -77,17 +86,24 @@ class FailedRank(Part, frozen=True, kw_only=True):
     """The first rank that failed, or the sidecar. Neither code nor signal: it hangs."""
 
     rank: Annotated[Whole | None, Column("failed_rank")] = None
+    """from 0, or null | null for a sidecar, and for a torchrun"""
     host: Annotated[Text | None, Column("failed_host")] = None
+    """text | node name"""
     exit_code: Annotated[Whole | None, Column("failed_exit_code")] = None
+    """number or null | null for a signal, and for a rank that hangs"""
     signal: Annotated[Text | None, Column("failed_signal")] = None
+    """text or null | such as `SIGKILL`"""
     last_lines: Annotated[Long | None, Column("failed_last_lines")] = None
+    """text | at most 20 lines of its output, what looks like secrets masked"""
     sidecar: Text | None = None
+    """text or null | its name, where it was one; `torchrun`, where that failed or was killed itself"""
 
 
 class Times(Part, frozen=True, kw_only=True):
     """Wall clock, ISO 8601 with its zone."""
 
     start: Annotated[Text, Column("start")]
+    """ISO 8601, UTC | start of the supervisor; building of the record. Durations below are by the monotonic clock"""
     end: Annotated[Text, Column("end")]
 
 
@@ -95,8 +111,14 @@ class Steps(Part, frozen=True, kw_only=True):
     """Seconds of the seven steps; null: not reached, or not known."""
 
     login: Annotated[Real | None, Column("login_s")] = None
+    """s or null | from the start of the command until the study is checked and planned: `slipway run`, `snakemake`; `slipway submit`
+    until its job is handed over, and with [`slipway remote`](remote.md) from its start on the laptop. The same for all runs of one start;
+    beside the sum. null: in records of earlier versions, and where a supervisor was started by hand"""
     assign: Annotated[Real | None, Column("assign_s")] = None
+    """s | told by the scheduler: from submission to the start of the job (on this machine: waiting until no other run measures); beside
+    the sum"""
     stage: Annotated[Real | None, Column("stage_s")] = None
+    """s | start-up and dataset to the nodes; the program; stopping and collecting; copying to storage; dropping the lease"""
     train: Annotated[Real | None, Column("train_s")] = None
     result: Annotated[Real | None, Column("result_s")] = None
     push: Annotated[Real | None, Column("push_s")] = None
@@ -150,42 +172,67 @@ class GpuLoad(Part, frozen=True, kw_only=True):
     """One GPU: means of the looks within the time that is meant, the rest of those around it too."""
 
     uuid: Text
+    """text, number | of a GPU; how often nvidia-smi told of it in the window, from its second second on: every 2 s, or as seldom as that
+    is 2 % of the time. The means are of these looks, null without one; the rest is of the looks around the window, too"""
     looks: Whole
     mhz_mean: Real | None = None
+    """MHz | clock of its processors, and the highest it has"""
     max_mhz: Real | None = None
     celsius_max: Real | None = None
+    """°C, W, ratio | temperature, power, part of the time in which it worked"""
     watts_mean: Real | None = None
     busy_ratio_mean: Share | None = None
     throttled: Texts | None = None
+    """list of words, or null | why its clock was not higher, at any look: `power cap`, `hardware slowdown`, `sync boost`, `heat
+    (driver)`, `heat (hardware)`, `power brake`"""
     ecc_errors: Whole | None = None
+    """number | uncorrected errors of its memory, new since the first look"""
     others_max: Whole | None = None
+    """number or null | processes on it that are not ours, at most; null where nvidia-smi lists none"""
 
 
 class LoadOf(Part, frozen=True, kw_only=True):
     """What a machine did in some seconds, of the cores of the run."""
 
     seconds: Real
+    """s | between the first look and the last"""
     others_cores: Real | None = None
+    """cores | of the run's cores, busy and neither ours, the kernel's threads, interrupts nor `steal_ratio`: all seconds less those idle
+    (`/proc/stat`) less the next three. 0 where that is negative; null where `kernel_seen` is false"""
     own_cores: Real | None = None
+    """cores | of the run's processes: node program, supervisor, ranks and all they started, what has ended included, and those above them
+    such as Snakemake (`/proc/PID/stat`; in a container by the attempt's mark in their environment)"""
     kernel_cores: Real | None = None
+    """cores | of the kernel's own threads, which may work for us; serving interrupts"""
     interrupt_cores: Real | None = None
     steal_ratio: Share | None = None
+    """ratio | of the cores' time, taken by the host of a virtual machine"""
     busiest: tuple[Busiest, ...] = ()
+    """list of `name`, `cores` | who of others used most, as `python3 of alice`; at most 3"""
     voluntary_switches_per_s: Real | None = None
+    """1/s | context switches of our threads (`/proc/PID/task/*/status`): because they waited, because somebody else came"""
     involuntary_switches_per_s: Real | None = None
     major_faults: Whole | None = None
+    """number | pages read from a disk for our processes, as when a dataset is read by mapping it"""
     cpu_wait_ratio: Share | None = None
+    """ratio | of the time, in which some task of the machine, ours too, waited for it; `memory_stall_ratio`, `io_stall_ratio`: in which
+    all did (`total` in `/proc/pressure`)"""
     memory_wait_ratio: Share | None = None
-    memory_stall_ratio: Share | None = None
     io_wait_ratio: Share | None = None
+    memory_stall_ratio: Share | None = None
     io_stall_ratio: Share | None = None
     available_bytes_min: Whole | None = None
+    """bytes | least memory that could be had (`MemAvailable`)"""
     swapped_in_bytes: Whole | None = None
+    """bytes | `/proc/vmstat`"""
     swapped_out_bytes: Whole | None = None
     mhz_mean: Real | None = None
+    """MHz | of at most 8 of the cores (`scaling_cur_freq`)"""
     mhz_min: Real | None = None
     throttle_events: Whole | None = None
+    """number | times that heat slowed a core down (`core_throttle_count`)"""
     gpus: tuple[GpuLoad, ...] | None = None
+    """list or null | of the run; null without GPUs, or where nvidia-smi told nothing"""
 
 
 class Load(Part, frozen=True, kw_only=True):
@@ -201,19 +248,34 @@ class Node(Part, frozen=True, kw_only=True):
     """One machine of the allocation."""
 
     name: Text | None = None
+    """text |"""
     hostname: Name
     cores: tuple[Whole, ...] = ()
+    """list of numbers | CPU numbers the run was bound to; empty = as granted"""
     gpus: tuple[Gpu, ...]
+    """list of `uuid`, `model` | what the scheduler granted"""
     gpus_seen: Texts | None = None
+    """list of UUIDs, or null | what `nvidia-smi` lists in the container, of apptainer, enroot and pyxis also GPUs beyond the grant, which
+    are in `warnings` too; null without a container, or without GPUs"""
     cpu_model: Name | None = None
-    machine_cores: MachineCores | None = None
+    """text, bytes |"""
     memory_bytes: Whole | None = None
+    machine_cores: MachineCores | None = None
+    """object or null | `sockets`, `cores`, `cpus` (hardware threads) of the whole machine, whatever the run had of it"""
     network: tuple[Interface, ...] | None = None
+    """list or null | what connects the machine to others, at most 64: InfiniBand ports and network cards that are up, by `name`, `kind`
+    (`InfiniBand`, `RDMA over Ethernet`, `Ethernet`) and `mbit_per_s` (null: its kernel does not know)"""
     driver_version: Text | None = None
+    """text or null | of NVIDIA's kernel module; null where there is none"""
     stage: Stage | None = None
+    """object or null | null where the cell has no dataset, or the node did not get it; `bytes` of the dataset, `copied_bytes` now, of
+    them `storage_bytes` read from storage and `peer_bytes` sent by other nodes; `checked_bytes` read back from the node's disk and
+    hashed; `hit` (it was there), `seconds`"""
     image_s: Real | None = None
+    """s or null | until the node had the pinned image, part of `steps_s.stage`; null without one"""
     load: Load | UnsetType | None = UNSET
-    """Absent in a record of a version that did not watch."""
+    """object or null | how loaded the machine was: below; null where its file is missing, where the attempt did not end `ok`, and in
+    records of earlier versions"""
 
 
 class Link(Part, frozen=True, kw_only=True):
@@ -227,13 +289,20 @@ class Preflight(Part, frozen=True, kw_only=True):
     """What the nodes found about the network between them, before anything was staged."""
 
     seconds: Annotated[Real | None, Column("preflight_s")] = None
+    """s | all of it; part of `steps_s.stage`"""
     pairs: Whole | None = None
+    """number | ordered pairs of nodes, each of which connects"""
     connect_ms_max: Real | None = None
+    """ms | the longest connection"""
     all_reduce_ms: Real | None = None
+    """ms | the best measurement, the slowest node of it"""
     rate_mbit_median: Real | None = None
+    """Mbit/s | over the ordered pairs that exchanged, both directions at once"""
     rate_mbit_min: Real | None = None
     slowest: Link | None = None
+    """`from`, `to` | names of the nodes of the least rate"""
     findings: Annotated[Texts | None, Column("network_findings")] = None
+    """list of text | what is wrong; also among the warnings"""
 
 
 class StepSeconds(Part, frozen=True, kw_only=True):
@@ -268,30 +337,66 @@ class Performance(Part, frozen=True, kw_only=True):
     global batch / the median step, and whose `straggler_rank` was an arbitrary one: readers take samples / `window_s`, and no straggler."""
 
     num_measured_steps: Annotated[FromOne, Column()]
+    """steps | in the window; before it"""
     num_warmup_steps: Annotated[Whole | None, Column()] = None
     samples: Annotated[Whole | None, Column()] = None
+    """number | of all ranks in the window, in inference each in its own: what they reported, at most what the cell asks for; null in
+    records of an older version"""
     samples_reported: Annotated[Whole | None, Column()] = None
+    """number | what they reported; null in records of an older version"""
     assumed: Annotated[tuple[Literal["samples", "steps"], ...] | None, Column()] = None
+    """list of `samples`, `steps` | what of the rate no program reported: `samples` of measured steps (then `batch_size` of the cell
+    counts), `steps` of lines of output without a number (then `every` of the program counts); null in records of an older version"""
     step_s: StepSeconds
+    """s | `n`, `p50`, `p90`, `p95`, `p99`, `mean`, `stdev` (sample), `mad` (median distance from the median), `min`, `max`"""
     steps_together: Annotated[FromOne | None, Column()] = None
+    """steps | the most that one line of a program's output told of, 1 where each step was told for itself. Above 1, `step_s` and `drift`
+    are of the means that its lines tell (`step_s.n` of them): there is no 99th percentile of steps in it"""
     input_wait_s_mean: Annotated[Real | None, Column("input_wait_mean_s")] = None
+    """s | part of a step spent waiting for its batch, mean over ranks and steps"""
     first_step_s: Annotated[Real | None, Column()] = None
+    """s | step 0, the slowest rank's. Null where steps were read from output"""
     window_s: Annotated[Real | None, Column()] = None
+    """s | wall time of the window, the longest of all ranks, each by its own clock; not shorter than a rank's steps together
+    ([tables.md](tables.md#the-rate))"""
     window_steps_ratio: Annotated[Real | None, Column()] = None
+    """ratio | sum of a rank's steps / wall time of its window, both told in its `run_stop`; of the rank where that is furthest from 1"""
     samples_per_s: Annotated[Real | None, Column("told_samples_per_s")] = None
+    """1/s | `samples` / `window_s`; in inference the sum over the ranks of own samples / own window, of the steps that each calls
+    measured. Without `samples`: global batch / `step_s.p50`, which no table shows"""
     samples_per_s_per_gpu: Real | None = None
+    """1/s | that / `world_size`"""
     tokens: Annotated[Whole | None, Column()] = None
+    """number or null | of all ranks in the window, as they told; null unless every rank told them of each of its steps.
+    `cell.program.unit` says whether the tables' rate is made of these or of `samples`; on token sequences Slipway's own programs tell
+    them, and it is"""
     tokens_by_length: tuple[tuple[FromOne, Whole], ...] | None = None
+    """list of `[length, tokens]`, or null | the same by the length of the sequences that they are of, which Slipway's own programs
+    tell"""
     tokens_per_s: Annotated[Real | None, Column("told_tokens_per_s")] = None
+    """1/s | likewise of `tokens`"""
     tokens_per_s_per_gpu: Real | None = None
     rate_to_median_ratio: Annotated[Real | None, Column()] = None
+    """ratio | `samples_per_s` / (global batch / `step_s.p50`)"""
     uneven_cause: Annotated[Literal["input", "stalls", "stragglers", "gaps"] | None, Column()] = None
+    """`input`, `stalls`, `stragglers`, `gaps`, or null | what most of the difference is made of, where that ratio is more than 5 % from 1
+    ([tables.md](tables.md#marks))"""
     rank_skew_p95_ratio: Annotated[Real | None, Column()] = None
+    """ratio | 95th percentile over steps of slowest rank / median rank, by their own work: a step without `exchange_s`, in inference the
+    whole step. Null for one rank, and where a rank does not tell `exchange_s`"""
     straggler_rank: Annotated[Whole | None, Column()] = None
+    """rank | the one whose median own work is at least 10 % longer than the others' in each quarter of the window; null where there is
+    none, in a window of fewer than 20 steps, and where it is not known. In records without `samples` it is an arbitrary rank"""
     drift_ratio: Annotated[Real | None, Column()] = None
+    """ratio | median step of the second half of the window / of the first"""
     drift: Drift | None = None
+    """| null for fewer than 100 measured steps. `change_ratio`: how far a straight line through the steps' seconds changes from the begin
+    to the end of the window, in parts of their mean; `others_ratio`: as much at eight other slow changes, of which no drift makes any;
+    `stderr_ratio`: their root mean square, which is the standard error of the line; `steps`: tested"""
     last_half_ratio: Annotated[Real | None, Column()] = None
+    """ratio | the rate of the window by its steps / that of their last half. Null for fewer than 20 measured steps, as the next"""
     first_steps_ratio: Annotated[Real | None, Column()] = None
+    """ratio | the first twentieth of the steps / the shortest stretch of as many in the last half"""
 
 
 class WindowSeen(Part, frozen=True, kw_only=True):
@@ -325,34 +430,54 @@ class Replicas(Part, frozen=True, kw_only=True):
 class Training(Part, frozen=True, kw_only=True):
     """What the training came to."""
 
-    final_loss: Annotated[Signed | None, Column()] = None
     first_loss: Annotated[Signed | None, Column()] = None
+    """| mean over ranks, of the first and the last step"""
+    final_loss: Annotated[Signed | None, Column()] = None
     first_losses: Annotated[Pairs | None, Column()] = None
+    """list of `[step, loss]` | of the first five steps, by which `slipway check-frameworks` tells whether frameworks train the same
+    network"""
     losses: Pairs | None = None
+    """list of `[step, loss]` | at most 200, evenly spread"""
     eval: Evaluation | None = None
+    """object or null | `split`, `loss`, `accuracy` (0 to 1), `samples`: over the whole split. Of token sequences loss and accuracy are
+    means over tokens, and e to the power of the loss is the perplexity"""
     parameters: Annotated[Whole | None, Column()] = None
+    """number or null | trainable parameters, as rank 0 tells them. A rank that tells another count than the model has makes the run an
+    `error`; one that tells none leaves a warning"""
     parameter_norm: Annotated[Signed | None, Column()] = None
+    """| Euclidean norm of the trained parameters"""
     replicas: Replicas | None = None
+    """object or null | whether the ranks ended with the same parameters: `checksum` that most of them told, `ranks` that told one,
+    `apart`: the ranks that told another. Null where no rank told one"""
     late_ranks: Annotated[tuple[Rank, ...] | None, Column()] = None
+    """list of numbers | ranks whose output nobody read and that ended later than rank 0, whose output gave the window (`ranks: first`)"""
     flop_per_unit: Annotated[Flop | None, Column("told_flop_per_unit")] = None
+    """FLOP, word | as rank 0 tells them, null where it does not: what [model FLOP utilisation](tables.md#model-flop-utilisation) is made
+    of"""
     precision: Annotated[Literal["fp32", "tf32", "bf16", "fp16"] | None, Column("told_precision")] = None
     train_s: Annotated[Real | None, Column("training_s")] = None
+    """s | of rank 0: all steps, warm-up included, or the whole program where it writes no events; evaluation"""
     eval_s: Annotated[Real | None, Column("evaluation_s")] = None
     peak_memory_bytes: Annotated[Whole | None, Column()] = None
+    """bytes | the largest of all ranks: CUDA allocator, on the CPU resident set"""
 
 
 class ResumedFrom(Part, frozen=True, kw_only=True):
     """The attempt whose checkpoint this one went on from."""
 
     attempt: Annotated[FromOne, Column("resumed_attempt")]
+    """from 1 |"""
     step: Annotated[Whole, Column("resumed_step")]
+    """from 0 | the first step that this attempt did"""
     used_s: Annotated[Real, Column("used_before_s")]
+    """s | training of all earlier attempts in the chain (`steps_s.train`): so much of `limits.walltime` was used"""
 
 
 class Checkpoint(Part, frozen=True, kw_only=True):
     """The checkpoint among the attempt's files: the first step that is not in it."""
 
     step: Annotated[Whole | None, Column("checkpoint_step")] = None
+    """step, bytes | the first step that is not in it"""
     bytes: Annotated[Whole | None, Column("checkpoint_bytes")] = None
 
 
@@ -403,47 +528,103 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """One attempt of one run, schema slipway.run/1."""
 
     schema_: Annotated[Literal["slipway.run/1"], Column("schema")] = field(name="schema")
+    """text | `slipway.run/1`"""
     run_id: Annotated[Text, Column()]
+    """text | `<cell_id>-r<repeat>`"""
     study: Annotated[Text | None, Column("record_study")] = None
+    """text | name of the study"""
     cell: Cell
+    """object | the cell, under the [study file's](study-file.md) names: `cell_id`, `framework`, `mode`, `model`, `dataset`,
+    `dataset_spec`, `batch_size`, `global_batch_size`, `nodes`, `gpus_per_node`, `precision`, `layout`, `comm_hook`, `strategy`,
+    `backend`, `augmentation`, `dropout`, `reader`, `device`, `threads`, `seed`, `optimizer`, `steps`, `epochs`, `parameters`,
+    `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file"""
     repeat: Annotated[FromOne, Column()]
+    """from 1 | which repeat of the cell"""
     attempt: Annotated[FromOne, Column()]
+    """from 1 | which attempt of the run"""
     result_number: Annotated[FromOne | None, Column()] = None
+    """from 1, or null | results of this run so far, this one included; null for a prevented attempt"""
     status: Annotated[Status, Column()]
+    """word | one of the ends in [errors.md](errors.md)"""
     kind: Annotated[Literal["result", "prevented"], Column()]
+    """`result`, `prevented` | a result is a row with the run done; a prevented attempt is tried again"""
     status_reason: Annotated[Long | None, Column()] = None
+    """text or null | why it did not end `ok`"""
     failed_rank: FailedRank | None = None
+    """object or null | the first rank that failed, or the sidecar or launcher, causes before consequences"""
     failed_nodes: Texts = ()
+    """list | of a prevented attempt: the nodes that prevented it, by the scheduler's names. The run's next attempt [keeps off
+    them](slurm.md#nodes-that-failed)"""
     time: Times
+    """object |"""
     run_s: Annotated[Real, Column()]
+    """s | supervisor start to publishing; stage to release add up to it within 1 %"""
     steps_s: Steps
+    """object | seconds of each step; null = not reached"""
     scheduler: Annotated[Text | None, Column()] = None
+    """text | who granted the nodes; on this machine the supervisor's process id"""
     scheduler_version: Annotated[Text | None, Column()] = None
     job_id: Annotated[Text | None, Column()] = None
     restart_count: Annotated[Whole | None, Column()] = None
+    """number | of the scheduler"""
     site: Annotated[Text | None, Column()] = None
+    """text | name of the site file; `bare`, ..."""
     engine: Annotated[Text | None, Column()] = None
     exclusive: Annotated[bool | None, Column()] = None
+    """flag or null | the scheduler gave the nodes to this job alone. On this machine nobody can promise that: null. False wherever others
+    were seen at work during the window, by the limit of the mark [`busy`](tables.md#busy-machines)"""
     oversubscribed: Annotated[bool | None, Column()] = None
+    """flag | nodes of this run, its processes, or on the CPU their threads (`threads`), shared cores, or had fewer of them than the
+    scheduler granted"""
     busy: Annotated[Texts | None, Column()] = None
+    """list of text | what else a machine did while it measured, beyond the limits of the mark [`busy`](tables.md#busy-machines); also
+    among the warnings. Records of earlier versions have none"""
     nodes: tuple[Node, ...]
+    """list | in rank order, the head first"""
     world_size: Annotated[FromOne, Column()]
+    """number | nodes x gpus_per_node"""
     device: Annotated[Literal["cpu", "cuda"], Column()]
+    """`cuda`, `cpu` | resolved"""
     threads_per_rank: Annotated[FromOne, Column()]
+    """number | CPU threads of each process"""
     steps_source: Annotated[Literal["program", "log", "none"] | None, Column()] = None
+    """word | who told of the steps: `program` by events; `log`: they were read from its output; `none`: nobody. Null in records of
+    earlier versions"""
     preflight: Preflight | None = None
+    """object or null | below; null where all nodes have one address, as on this machine"""
     performance: Performance | None = None
+    """object or null | below"""
     training: Training | None = None
+    """object or null | below"""
     window_seen: WindowSeen | None = None
+    """object or null | the measured window of the rank of which what it tells is confirmed least: `rank`, `window_s` (s, as it tells),
+    `least_s`, `most_s` (s, or null: by its node program's clock it was so long at the least and at the most,
+    [how](tables.md#the-window-by-slipways-clock)), and `together_s` (s, or null: from the first begin to the last end of all ranks'
+    windows, as seen by the supervisor). Of a window that an attempt cut off before this one measured, nothing was seen. Null without a
+    window, and unless `status` is `ok`; not in records of earlier versions"""
     resumed_from: ResumedFrom | None = None
+    """object or null | the attempt whose checkpoint this one went on from; null: from the start"""
     checkpoint: Checkpoint | None = None
+    """object or null | the checkpoint among the files, which the next attempt resumes from"""
     dataset: Dataset | None = None
+    """object or null | `name`, `digest` (64 hex), `samples` (null of a tree of files), `bytes`; null where the cell has none"""
     model_macs: Annotated[Whole | None, Column()] = None
+    """number or null | multiply-adds forward of one image, or of one token, of the network of the cell, with `buckets` the mean over the
+    tokens of the window; null where it is none of Slipway's, or these lengths were not told"""
     model_first_macs: Annotated[Whole | None, Column()] = None
+    """number or null | of them, those of the layers that read the images, the gradient of which no framework computes; 0 of a network
+    that reads tokens"""
     provenance: Provenance
+    """object | below"""
     warnings: Annotated[Texts | None, Column()] = None
+    """list of text | at most 20: what the preflight found, a window that is not the one asked for, ranks that disagree on a version,
+    measure different steps or tell no wall time of them, times longer than the run, a window that is longer or shorter than what went by,
+    GPUs that a container shows beyond the grant, an evaluation of another split or a part of one, lines that are no events or tell a step
+    again"""
     files: tuple[File, ...] | None = None
+    """list of `path`, `bytes`, `blake3` | everything pushed but this record"""
     seal: Annotated[Digest | None, Column()] = None
+    """64 hex digits | SHA-256 of all other lines of this file, below; records of versions before 2026-11-22 have none"""
 
 
 def validate_record(value: Any, where: str = "the record") -> RunRecord:
@@ -480,31 +661,88 @@ def _unknown(value: Any, known: Any, path: str = "") -> Iterator[str]:
             yield from _unknown(inner, read, f"{path.rstrip('.')}[{place}].")
 
 
+def plain(kind: Any) -> Any:
+    """Return the type without `Annotated` and without None."""
+    if get_origin(kind) is Annotated:
+        return plain(get_args(kind)[0])
+    if get_origin(kind) in (types.UnionType, Union):
+        left = [one for one in get_args(kind) if one is not type(None)]
+        return plain(left[0]) if len(left) == 1 else kind
+    return kind
+
+
 def schema_text() -> str:
     """Return the JSON Schema as the text of its file."""
     schema = msgspec.json.schema(RunRecord)
-    for part in schema["$defs"].values():
-        if part["title"] != Provenance.__name__:
+    for name, part in schema["$defs"].items():
+        if name != Provenance.__name__:
             part["additionalProperties"] = False
+        for key, words in _words_of(name).items():
+            part["properties"][key]["description"] = words.partition(" | ")[2] or words
     text = json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1, ensure_ascii=False, sort_keys=True)
     return text + "\n"
 
 
+def page_text(page: str) -> str:
+    """Return the page about the record with a table of fields after each line that names a type."""
+    own = set(_TABLE.findall(page))
+    head = "| field | unit or type | meaning |\n|---|---|---|\n"
+    return _TABLE.sub(lambda found: found[0].partition("\n")[0] + "\n" + head + "".join(_rows(globals()[found[1]], own)), page)
+
+
+def _rows(part: Any, own: Collection[str], path: str = "") -> Iterator[str]:
+    """Yield the rows of a type, and those of the objects in it whose types have no table of their own. Fields without words of their own
+    stand in the row of the field before them."""
+    words = _words_of(part.__name__)
+    entries = {entry.encode_name: plain(entry.type) for entry in msgspec.structs.fields(part)}
+    for key, kind in entries.items():
+        if key not in words:
+            continue
+        after = list(entries)[list(entries).index(key) + 1 :]
+        alike = [key, *takewhile(lambda other: other not in words, after)]
+        cells = (", ".join(f"`{path}{name}`" for name in alike), *words[key].split(" | ", 1))
+        yield "|" + "".join(f" {cell} |" if cell else " |" for cell in cells) + "\n"
+        inner = plain(get_args(kind)[0]) if get_origin(kind) is tuple else kind
+        if isinstance(inner, type) and issubclass(inner, Part) and inner.__name__ not in own:
+            yield from _rows(inner, own, f"{path}{key}{'' if inner is kind else '[]'}.")
+
+
+@cache
+def _source() -> dict[str, list[ast.stmt]]:
+    """Return the statements of each class of this module."""
+    module = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    return {node.name: node.body for node in module.body if isinstance(node, ast.ClassDef)}
+
+
+def _words_of(name: str) -> dict[str, str]:
+    """Return the words that stand after each field of a type, as `unit or type | meaning`, by the field's key."""
+    keys = {entry.name: entry.encode_name for entry in msgspec.structs.fields(globals()[name])} if name in _source() else {}
+    found = {}
+    for field_, words in pairwise(_source().get(name, [])):
+        match field_, words:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[keys[name]] = " ".join(text.split())
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Write the schema, or check. The exit code."""
+    """Write the schema and the tables of the page, or check them. The exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.record.model", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is not current")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
     parser.add_argument("--validate", nargs="+", type=Path, metavar="FILE", help="check these records")
     options = parser.parse_args(arguments)
     if options.validate:
         return _validate(options.validate)
-    current = SCHEMA_FILE.exists() and SCHEMA_FILE.read_text(encoding="utf-8") == schema_text()
-    if options.check and not current:
-        sys.stderr.write(f"{SCHEMA_FILE} is not what the model says; `make schemas` writes it\n")
-    elif not current:
-        SCHEMA_FILE.parent.mkdir(parents=True, exist_ok=True)
-        publish(SCHEMA_FILE, schema_text().encode())
-    return int(options.check and not current)
+    wrong = 0
+    for path, text in ((SCHEMA_FILE, schema_text()), (PAGE, page_text(PAGE.read_text(encoding="utf-8")))):
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if options.check:
+            sys.stderr.write(f"{path} is not what the model says; `make schemas` writes it\n")
+            wrong = 1
+        else:
+            publish(path, text.encode())
+    return wrong
 
 
 def _validate(paths: Sequence[Path]) -> int:
