@@ -24,6 +24,8 @@ OF_ANOTHER_RULE: Final = frozenset(
     | {f"{unit}_per_s{each}" for unit in ("samples", "tokens") for each in ("", "_per_gpu")}
 )
 """What a record of an earlier version has by other rules, and nobody can compare."""
+WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
+"""What a record may have by an earlier rule, which took the last step of the window into account, without a sign of that."""
 
 
 def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, told: Told) -> Iterator[str]:
@@ -51,8 +53,9 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
     yield from rechecked(record, events, own, found)
     for part in PARTS:
         said, again = record[part], found[part]
-        if part == "performance" and said is not None and again is not None and _of_another_rule(record, said):
-            again = {key: again[key] for key in said.keys() & again.keys() - OF_ANOTHER_RULE}
+        if part == "performance" and said is not None and again is not None:
+            left_out = WITH_LAST_STEP | (OF_ANOTHER_RULE if _of_another_rule(record, said) else frozenset())
+            again = {key: again[key] for key in said.keys() & again.keys() - left_out}
             said = {key: said[key] for key in again}
         yield from _unequal(part, said, again)
 

@@ -221,6 +221,13 @@ def test_a_record_by_the_rules_of_an_earlier_version_is_compared_where_it_can_be
     assert len(verify_runs(results).findings) == 1
 
 
+def test_a_record_whose_last_half_had_the_last_step_is_right(results: Path) -> None:
+    record = json.loads((results / "runs" / RUN / "record.json").read_bytes())
+    record["performance"].update(last_half_ratio=1.01, first_steps_ratio=0.99)
+    publish(results, record)
+    assert verify_runs(results).findings == []
+
+
 def test_a_run_that_went_on_is_compared_with_both_its_attempts(results: Path) -> None:
     before = json.loads((results / "runs" / RUN / "record.json").read_bytes())
     resumed = {"attempt": 1, "step": 130, "used_s": 60.0}
