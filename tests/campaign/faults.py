@@ -57,30 +57,35 @@ def _await(one: Round, find: Callable[[], list[Found]]) -> list[Found]:
     return found
 
 
-def _kill(one: Round, words: str, nodes: tuple[str, ...]) -> None:
-    pids = _await(one, lambda: [pid for node in nodes for pid in one.pids(node, words)])
-    processes.send([one.rng.choice(pids)], signal.SIGKILL)
+def _kill(one: Round, program: str, words: str, nodes: tuple[str, ...]) -> None:
+    """Kill one process of `program` whose command line holds `words`. A process that such a process has forked is not chosen."""
+
+    def find() -> list[int]:
+        found = [pid for node in nodes for pid in one.pids(node, words, program)]
+        return [pid for pid in found if (state := processes.state_of(pid)) is not None and state.parent not in found]
+
+    processes.send([one.rng.choice(_await(one, find))], signal.SIGKILL)
 
 
 def slurmstepd(one: Round) -> Callable[[], None] | None:
-    _kill(one, "slurmstepd", one.cluster.nodes)
+    _kill(one, "slurmstepd", "slurmstepd", one.cluster.nodes)
     return None
 
 
 def supervisor(one: Round) -> Callable[[], None] | None:
-    _kill(one, "workflow.run.supervisor", one.cluster.nodes)
+    _kill(one, "python", "workflow.run.supervisor", one.cluster.nodes)
     return None
 
 
 def node_program(one: Round) -> Callable[[], None] | None:
-    _kill(one, "workflow.run.node", one.cluster.nodes)
+    _kill(one, "python", "workflow.run.node", one.cluster.nodes)
     one.lost += one.cluster.nodes
     return None
 
 
 def srun(one: Round) -> Callable[[], None] | None:
     """Kill the launcher of the node programs, which Slurm kills then, wherever they run."""
-    _kill(one, "srun --jobid=", one.cluster.nodes)
+    _kill(one, "srun", "srun --jobid=", one.cluster.nodes)
     one.lost += one.cluster.nodes
     return None
 
@@ -92,7 +97,7 @@ def double_start(one: Round) -> Callable[[], None] | None:
 
 
 def snakemake(one: Round) -> Callable[[], None] | None:
-    _kill(one, "snakemake", ("login", *one.cluster.nodes))
+    _kill(one, "python", "snakemake", ("login", *one.cluster.nodes))
     return None
 
 

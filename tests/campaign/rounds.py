@@ -108,15 +108,15 @@ class Round:
     def running(self) -> list[str]:
         return queue.listed(self.cluster, running=True)
 
-    def pids(self, node: str, words: str) -> list[int]:
-        """Processes of a node whose command line holds `words`."""
+    def pids(self, node: str, words: str, program: str = "") -> list[int]:
+        """Return the processes of a node whose command line holds `words`, and whose program's name begins with `program`."""
         found = []
         for pid in self.cluster.processes(node):
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
-            if words in line:
+            if words in line and Path(line.split(" ", 1)[0]).name.startswith(program):
                 found.append(pid)
         return found
 
