@@ -32,8 +32,9 @@ MARKS: Final[dict[str, str]] = {
     "and the program does not do the batch of the study in each step, or counts wrongly",
     "impossible": "the model FLOP utilisation is above 100 %, which no GPU reaches: the FLOP or the precision that its program reports is "
     "wrong, or its rate is",
-    "losses": "this is not the same network as in the cell that differs only in its framework: the losses of the first five steps differ, "
-    "so the rates of these frameworks must not be compared",
+    "losses": "this may be another network than in the cell that differs only in its framework, since the losses of the first five steps "
+    "differ: at step 0 the network does; at a later one the optimizer, the data, or rounding, which grows from step to step in deep "
+    "networks. The rates of these frameworks can be compared only if it is rounding",
     "short": f"the measured window is shorter than {MIN_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",
     "unchecked": f"Slipway's own clock does not confirm the measured window to {CONFIRMED * 100:.0f} %: it is too short for that, or its "
     "lines were not written as it went; how long it was, and so the rate, is the program's word",
