@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from base.foreign import printable
+from base.sanitize import printable
 
 
 class SlipwayError(Exception):

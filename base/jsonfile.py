@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
 from base.errors import RecordError, SlipwayError
-from base.foreign import printable, quoted
 from base.publish import publish
+from base.sanitize import printable, quoted
 from base.untrusted import open_plain
 
 MAX_BYTES: Final = 256 << 20

@@ -3,7 +3,7 @@
 A process that waits for a dead network file system sits in uninterruptible sleep and cannot be killed; so the caller must be another
 process, and must not wait for the child for ever either. fork, not spawn: the children are many and short, and an import costs more
 than the work. The caller must have one thread only: a lock that another thread holds at the fork, such as that of a module which it is
-importing, is never released in the child. For a caller with threads there is base/apart.py.
+importing, is never released in the child. For a caller with threads there is base/worker.py.
 """
 
 from __future__ import annotations

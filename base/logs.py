@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from base.foreign import printable as printable
+from base.sanitize import printable as printable
 
 _LINE = re.compile(r"\d\d:\d\d:\d\d \S+ (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<message>.*)")
 _SECRET = re.compile(r"(?i)\b((?:[a-z0-9_]*(?:token|password|passwd|secret|api_?key))\s*[=:]\s*)\S+")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from base.foreign import digits
+from base.sanitize import digits
 
 MAX_TEXT: Final = 1 << 17
 

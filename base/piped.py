@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Self
 
-from base.rooms import rooms_environ
+from base.packages import rooms_environ
 
 
 class PipedChild:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from base.many import each
+from base.parallel import each
 from base.removing import remove_tree as remove_tree
 
 

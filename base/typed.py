@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from base.errors import RecordError, SlipwayError
-from base.foreign import quoted, text
 from base.jsonfile import parse_json
 from base.names import choices, closest, is_name
+from base.sanitize import quoted, text
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]

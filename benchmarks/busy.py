@@ -26,9 +26,8 @@ from typing import Any, Final
 
 from cluster.machine import usable_cores
 from cluster.processes import TICKS_PER_S, ProcessState, all_processes
-from cluster.watching.family import KERNEL
-from cluster.watching.readers import Processors
-from workflow.run.node.watch_child import Watcher, watching_argv
+from cluster.watching.readers import KERNEL, Processors
+from workflow.run.node.child import Watcher, watching_argv
 from workflow.run.record.busy import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, beyond
 from workflow.run.record.machine_load import load_of
 from workflow.run.record.watcher_file import parse_watched

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from base.rooms import ROOMS
-from workflow.report.lint import RUN_MARKS
+from base.packages import ROOMS
+from workflow.report.cells import RUN_MARKS
 from workflow.run.record.events import RankEvents, read_events
 from workflow.run.record.run_record import measured
 from workflow.run.record.steps_asked import StepsAsked

@@ -25,9 +25,8 @@ import polars as pl
 
 from benchmarks.counts import AIM, PROGRAMS, REPORTING, measure
 from tests.workflow.report.builder import cell_result, log_sample, make_cell
+from workflow.report.cells import Estimate, drift_sums, drifts, geometric_mean, ratio
 from workflow.report.derive import compare
-from workflow.report.drifting import drift_sums, drifts
-from workflow.report.statistics import Estimate, geometric_mean, ratio
 from workflow.run.record.drift import drift, early
 from workflow.run.record.quantiles import median
 

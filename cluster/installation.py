@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from base.rooms import ROOMS
+from base.packages import ROOMS
 
 _CARRIED: Final = ROOMS / "workflow" / "installed"
 FROM_CHECKOUT: Final = not _CARRIED.is_dir()

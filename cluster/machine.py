@@ -3,14 +3,114 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple, TypedDict
 
-from base.foreign import digits, text
-from base.machine_files import machine_text
-from cluster.cgroups import memory_cgroups
-from cluster.interconnect import interfaces
+from base.machine_files import machine_number, machine_text
+from base.sanitize import digits, text
+from cluster.detection import SIGNS
+
+# Where the job's containers may be put among its cgroups, read from the text of /proc/self/cgroup. Pure.
+#
+# Only with cgroup v2. With v1 a parent is a path in every hierarchy: dockerd and podman make it where the scheduler has none (it manages
+# four of a dozen), as root, and nobody removes those directories when the job is over; and where the job's devices are constrained, runc
+# cannot start anything below it (`c *:* m` is not permitted). Both were seen with docker 20.10 and runc 1.1.
+
+
+class Parent(NamedTuple):
+    """`path`: the cgroup below which a container of the job may be, from the root of the hierarchy; None: none, for this reason."""
+
+    path: str | None
+    reason: str
+
+
+def parse_membership(text: str) -> dict[str, str]:
+    """Controller -> path of the process; the unified hierarchy of v2 has an empty name."""
+    found = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            found[controller] = path
+    return found
+
+
+def memory_cgroups(membership: Path, root: Path) -> list[tuple[bool, Path]]:
+    """(whether it is one of v1, its directory) of the cgroups that count the memory of the process whose /proc/PID/cgroup is `membership`;
+    none if it has ended. `root`: where cgroups are mounted."""
+    found = []
+    for line in machine_text(membership).splitlines():
+        _, controllers, path = (line.split(":", 2) + ["?", "?"])[:3]
+        if controllers in ("", "memory") and "\0" not in path:
+            found.append((bool(controllers), root / ("memory" if controllers else ".") / path.lstrip("/")))
+    return found
+
+
+def parent_of(text: str, scheduler: str, job_id: str) -> Parent:
+    """For the containers of a process whose /proc/self/cgroup holds `text`, in that job."""
+    membership = parse_membership(text)
+    if any(name and not name.startswith("name=") for name in membership):
+        return Parent(None, "this node has cgroup v1, where a parent would be made in every hierarchy and outlive the job")
+    own = membership.get("")
+    if own is None:
+        return Parent(None, "this node has no cgroups")
+    if scheduler not in SIGNS:
+        return Parent(None, f"jobs of {scheduler} have no cgroup of their own")
+    parts = PurePosixPath(own).parts
+    name = re.compile(SIGNS[scheduler].cgroup.replace("{job}", re.escape(job_id)))
+    if ".." in parts:
+        return Parent(None, f"{own} is in another cgroup namespace than the engine's")
+    place = next((index for index, part in enumerate(parts) if name.fullmatch(part)), None)
+    if place is None:
+        return Parent(None, f"{own} is not a cgroup of job {job_id}")
+    if place == len(parts) - 1:
+        return Parent(None, f"{own} holds the job's processes, and then no groups may be below it")
+    return Parent(str(PurePosixPath(*parts[:-1])), "the job's own")
+
+
+# What connects this machine to others, as the kernel says: its network interfaces and InfiniBand ports with their rates.
+#
+# Reads /sys alone: no network storage, no program, well under a millisecond per interface.
+
+
+MOST: Final = 64
+_RATE: Final = re.compile(r"(\d{1,6}(?:\.\d+)?) Gb/sec")
+
+
+class Interface(TypedDict):
+    """`mbit_per_s`: None where the kernel does not know, as of many virtual ones."""
+
+    name: str
+    kind: str
+    mbit_per_s: int | None
+
+
+def interfaces(net: Path = Path("/sys/class/net"), infiniband: Path = Path("/sys/class/infiniband")) -> list[Interface]:
+    """Those that are up and are no software of this machine, such as bridges and loopback; sorted, at most MOST."""
+    return [*_ports(infiniband), *_cards(net)][:MOST]
+
+
+def _ports(root: Path) -> list[Interface]:
+    found: list[Interface] = []
+    for port in sorted(root.glob("*/ports/*")):
+        rate = _RATE.match(machine_text(port / "rate"))
+        if "ACTIVE" not in machine_text(port / "state") or rate is None:
+            continue
+        kind = "InfiniBand" if machine_text(port / "link_layer") == "InfiniBand" else "RDMA over Ethernet"
+        name = text(f"{port.parents[1].name}:{port.name}", 64)
+        found.append({"name": name, "kind": kind, "mbit_per_s": round(float(rate[1]) * 1000)})
+    return found
+
+
+def _cards(root: Path) -> list[Interface]:
+    """Ethernet: type 1. InfiniBand's own interfaces (32) are told by their ports."""
+    found: list[Interface] = []
+    for card in sorted(root.glob("*")):
+        if (card / "device").exists() and machine_text(card / "operstate") == "up" and machine_text(card / "type") == "1":
+            found.append({"name": text(card.name, 64), "kind": "Ethernet", "mbit_per_s": machine_number(card / "speed") or None})
+    return found
+
 
 Topology = Mapping[int, tuple[int, int]]
 """CPU number -> (package, core): two hardware threads of one core have the same pair."""

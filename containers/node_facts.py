@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from base.machine_files import machine_number
-from cluster.cgroups import memory_cgroups
-from cluster.machine import memory_bytes
+from cluster.machine import memory_bytes, memory_cgroups
 from containers.spec import ContainerSpec, User
 
 NO_LIMIT: Final = -1

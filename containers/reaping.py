@@ -16,11 +16,11 @@ from typing import Annotated, Any, Final, TypedDict
 
 from base.command import last_lines
 from base.errors import ContainerError, RecordError
-from base.foreign import digits
+from base.sanitize import digits
 from base.typed import Check, json_as
 from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder, is_job_id
-from containers.engines import STORES, client
+from containers.engines import STORES, container_client
 from containers.engines.cli import remove_argv
 from containers.images import trees
 from containers.images.marks import marked_trees
@@ -143,14 +143,14 @@ def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
         marked = {tree for cache in caches for tree in marked_trees(cache / "images", engine)}
         return tuple(_found_tree(tree) for tree in trees.idle() if tree.name not in marked)
     where = STORES[engine].where(os.environ)
-    listed = client.call(list_argv(engine), where)
+    listed = container_client.call(list_argv(engine), where)
     if listed.returncode:
         raise ContainerError(f"{where}: containers cannot be listed: {last_lines(listed.stderr, 3)}")
     ids = listed.stdout.split()
     if not ids:
         return ()
     # One that has gone meanwhile makes the call fail, and the others are told all the same.
-    told = client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids), where)
+    told = container_client.call((engine, "inspect", "--type", "container", "--format", FORMAT, *ids), where)
     return parse_found(engine, told.stdout)
 
 
@@ -194,4 +194,4 @@ def remove(container: Found) -> None:
         return
     where = STORES[container.engine].where(os.environ)
     find = (container.engine, "ps", "--all", "--quiet", "--filter", f"id={container.id}")
-    client.remove_container(container.name, find, remove_argv(container.engine, container.id), where)
+    container_client.remove_container(container.name, find, remove_argv(container.engine, container.id), where)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from base.errors import SlipwayError
-from base.foreign import printable
+from base.sanitize import printable
 
 MAX_DEPTH: Final = 32
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from blake3 import blake3
 
 from base.errors import DatasetError, DigestMismatch
-from base.foreign import text
 from base.jsonfile import canonical_json, parse_json, read_content
+from base.sanitize import text
 from base.typed import Count, Name, read_as
 from base.units import some
 from data_prep.hashing import ChunkedFile, hash_file, require

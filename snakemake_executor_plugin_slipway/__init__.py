@@ -2,7 +2,7 @@
 finds it by its name and imports it at every start, so that all else is imported when a study has jobs to submit.
 
 One executor serves every scheduler (`cluster/schedulers/jobs.py`). What it runs in a job is the shell command of the rule: see
-workflow/dag/run_job.py. Our Snakefile says by SUBMITS whose jobs these are.
+workflow/dag/watched_jobs.py. Our Snakefile says by SUBMITS whose jobs these are.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
     def run_job(self, job: Any) -> None:
         """Submit it, or find it in the queue. What the scheduler refuses is the end of this job, not of Snakemake."""
         from base.errors import SlipwayError
-        from workflow.dag.run_job import size_of
         from workflow.dag.submissions import tell_log
+        from workflow.dag.watched_jobs import size_of
 
         if job.is_group() or job.rule.shellcmd is None:
             raise WorkflowError(f"rule {job.name}: the executor slipway runs rules that are one shell command, and no groups of them")

@@ -9,7 +9,7 @@ from typing import Final
 
 FEW: Final = 64
 STRANGERS: Final = FEW // 4
-"""So many may wait at a listener that was made under this limit: base.strangers.places."""
+"""So many may wait at a listener that was made under this limit: base.handshake.places."""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.gpus.foreign import QUERY, App, parse_apps
+from cluster.gpus.listing import PROCESSES_QUERY, App, parse_apps
 
 NEEDS_GPU = pytest.mark.skipif(which("nvidia-smi") is None, reason="there is no GPU here (nvidia-smi is not on PATH)")
 CUDA: dict[str, Any] = {"device": "cuda", "threads": 4}
@@ -17,7 +17,7 @@ CUDA: dict[str, Any] = {"device": "cuda", "threads": 4}
 
 def apps() -> tuple[App, ...]:
     """The programs that hold memory of a GPU now."""
-    return parse_apps(subprocess.run(QUERY, check=True, capture_output=True, text=True).stdout)
+    return parse_apps(subprocess.run(PROCESSES_QUERY, check=True, capture_output=True, text=True).stdout)
 
 
 def still_there(pids: Collection[int]) -> list[App]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from base.command import CommandResult, describe, run
 from base.errors import AllocationError, SlipwayError
-from base.foreign import digits, text
 from base.jsonfile import read_content
+from base.sanitize import digits, printable, text
+from cluster import processes
 from cluster.detection import scheduler_of
-from cluster.limits import GPU_LIST_S
+from cluster.limits import GPU_LIST_S, GPU_USE_S, XID_RECENT_S
+from cluster.types import ForeignUse, GpuFault
 
 QUERY: Final = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name", "--format=csv,noheader")
 LIST: Final = ("nvidia-smi", "-L")
@@ -164,3 +167,213 @@ def _ask(argv: Sequence[str]) -> str:
         said = f"\n{result.stdout.strip()}" if result.stdout.strip() else ""  # nvidia-smi explains failures on standard output
         raise AllocationError(f"the GPUs of {os.uname().nodename} cannot be listed: {describe(result)}{said}")
     return result.stdout
+
+
+# Who else uses the GPUs that we were granted: processes as nvidia-smi lists them, and what is said of them.
+#
+# It lists compute programs only, not a display's. A process of another PID namespace does not show, and those on MIG instances stand under
+# the UUID of their GPU: nothing is said of either.
+
+
+logger = logging.getLogger(__name__)
+
+PROCESSES_QUERY: Final = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", "--format=csv,noheader")
+
+
+class App(NamedTuple):
+    """One process on one GPU. `used_mib`: None where the driver does not say; `owner`: of `processes.owner_of`."""
+
+    gpu: str
+    pid: int
+    used_mib: int | None
+    name: str
+    owner: str | None = None
+
+
+def parse_apps(answer: str) -> tuple[App, ...]:
+    """The output of `QUERY`; lines in brackets, by which old cards say that they do not know, are none. Raises ValueError."""
+    found = []
+    for line in answer.splitlines():
+        words = [word.strip() for word in line.split(",", 3)]
+        if not line.strip() or line.strip().startswith(("[", "No running", "No devices")):
+            continue
+        pid = digits(words[1]) if len(words) == 4 else None
+        if pid is None or not words[0].startswith(("GPU-", "MIG-")):
+            raise ValueError(f"nvidia-smi answered {line[:200]!r}, expected `GPU-uuid, pid, memory, name`")
+        amount = digits(words[2].split()[0]) if words[2] else None
+        found.append(App(printable(words[0]), pid, amount, text(words[3], 200)))
+    return tuple(found)
+
+
+def foreign_use(uuids: Sequence[str], apps: Iterable[App], own_pids: Collection[int]) -> tuple[ForeignUse, ...]:
+    """Pure: of the processes, those that are not ours and on a GPU of ours, in the order of the GPUs."""
+    others = [app for app in apps if app.pid not in own_pids]
+    return tuple(ForeignUse(uuid, _said(app)) for uuid in uuids for app in others if app.gpu == uuid)
+
+
+def query_foreign_use(uuids: Sequence[str]) -> tuple[ForeignUse, ...]:
+    """Ask. That it cannot be known is said under no GPU: it harms nobody."""
+    if not uuids:
+        return ()
+    try:
+        return foreign_use(uuids, query_apps(), {os.getpid(), *processes.descendants(os.getpid())})
+    except (SlipwayError, ValueError) as error:
+        logger.debug("nvidia-smi does not list the processes on GPUs", exc_info=True)
+        return (ForeignUse("", f"whether other processes use the GPUs is not known: {error}"),)
+
+
+def query_apps() -> tuple[App, ...]:
+    """The compute processes on the GPUs that show here. Raises SlipwayError, ValueError."""
+    result = run(PROCESSES_QUERY, timeout_s=GPU_USE_S)
+    if result.returncode:
+        raise SlipwayError(describe(result))
+    return tuple(app._replace(owner=processes.owner_of(app.pid)) for app in parse_apps(result.stdout))
+
+
+def _said(app: App) -> str:
+    memory = f", which holds {app.used_mib} MiB" if app.used_mib is not None else ""
+    return f"{app.gpu} is used by process {app.pid} ({app.name}) of {app.owner or 'another user'}{memory}"
+
+
+# What driver and kernel know to be wrong with GPUs, before anything runs on them: errors of memory, Xids, held-down clocks.
+
+
+logger = logging.getLogger(__name__)
+
+Bus = tuple[int, int, int, int]
+"""As listing.bus_key has it."""
+
+ECC: Final = "ecc.errors.uncorrected.volatile.total"
+THROTTLE: Final = "clocks_throttle_reasons.active"
+THROTTLE_SINCE_535: Final = "clocks_event_reasons.active"
+FIELDS: Final = ("uuid", "pci.bus_id", ECC, "retired_pages.pending", "remapped_rows.pending", "remapped_rows.failure", THROTTLE)
+"""Of `nvidia-smi --help-query-gpu`; a driver that does not know one of the last five names it, and is asked without."""
+YES: Final = {
+    "retired_pages.pending": "memory pages wait to be retired, which a reset of the GPU does",
+    "remapped_rows.pending": "rows of its memory wait to be remapped, which a reset of the GPU does",
+    "remapped_rows.failure": "a row of its memory could not be remapped: the GPU is to be replaced",
+}
+HELD_DOWN: Final = {0x08: "a slow-down by its hardware", 0x40: "heat (slow-down by its hardware)", 0x80: "the power supply (power brake)"}
+"""Bits of what holds a clock down while nothing runs; limits of software, and an idle clock, are no fault."""
+XIDS: Final[Mapping[int, str]] = {
+    48: "double-bit ECC error",
+    62: "internal micro-controller halt",
+    64: "failure to retire a page or remap a row",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "high rate of single-bit ECC errors",
+    94: "contained memory error",
+    95: "uncontained memory error",
+    119: "time-out of its system processor",
+    120: "error of its system processor",
+    140: "unrecovered ECC error",
+    143: "initialisation error",
+    154: "recovery action required",
+}
+"""Those that tell of the GPU and not of a program that ran on it, such as 13, 31, 43."""
+_XID: Final = re.compile(
+    r"^\[\s*(\d{1,12}\.\d{1,9})\] .*NVRM: Xid \(PCI:([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-7])?\): (\d{1,4})\b",
+    re.MULTILINE,
+)
+_UNKNOWN_FIELD: Final = re.compile(r'Field "([a-z_.]+)" is not a valid field')
+
+
+def query(fields: Sequence[str]) -> tuple[str, ...]:
+    """Pure: the question."""
+    return ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+
+
+def parse_health(answer: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    """Pure: a GPU per line, by the names of `fields`; a line that is none is passed over."""
+    found = []
+    for line in answer.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) == len(fields) and words[0].startswith("GPU-"):
+            found.append(dict(zip(fields, words, strict=True)))
+    return found
+
+
+def faults_of(gpu: Mapping[str, str]) -> Iterable[str]:
+    """Pure: what is wrong with one of `parse_health`, in words. What the driver does not tell (`[N/A]`) is no fault."""
+    errors = digits(gpu.get(ECC, "")) or 0
+    if errors:
+        yield f"{errors} uncorrected ECC error{'s' * (errors > 1)} since the driver was loaded"
+    for field, words in YES.items():
+        if gpu.get(field, "").lower() in ("yes", "1"):
+            yield words
+    word = gpu.get(THROTTLE, "")
+    bits = int(word, 16) if re.fullmatch(r"0x[0-9A-Fa-f]{1,16}", word) else 0
+    for bit, what in HELD_DOWN.items():
+        if bits & bit:
+            yield f"its clock is held down by {what}, before anything runs"
+
+
+def xids(kernel_log: str, uptime_s: float) -> dict[Bus, list[int]]:
+    """Pure: the Xids of hardware of the last day, each once. `kernel_log`: of dmesg, with seconds since boot."""
+    found: dict[Bus, list[int]] = {}
+    for seconds, bus, number in _XID.findall(kernel_log):
+        xid = int(number)
+        if xid in XIDS and uptime_s - float(seconds) < XID_RECENT_S:
+            of_bus = found.setdefault(bus_key(f"{bus}.0"), [])
+            if xid not in of_bus:
+                of_bus.append(xid)
+    return found
+
+
+def judge(uuids: Sequence[str], gpus: Iterable[Mapping[str, str]], by_bus: Mapping[Bus, Sequence[int]]) -> tuple[GpuFault, ...]:
+    """Pure: what is wrong with ours, in their order. One that is not listed any more is lost; a MIG instance is listed nowhere."""
+    known = {gpu["uuid"]: gpu for gpu in gpus}
+    found = []
+    for uuid in uuids:
+        gpu = known.get(uuid)
+        if gpu is None:
+            if known and uuid.startswith("GPU-"):
+                found.append(GpuFault(uuid, f"{uuid} is not listed by nvidia-smi any more: it may be lost (dmesg)"))
+            continue
+        seen = by_bus.get(bus_key(gpu["pci.bus_id"]), ()) if by_bus else ()
+        words = [*faults_of(gpu), *(f"Xid {xid} in the kernel's log of the last day ({XIDS[xid]})" for xid in seen)]
+        found += [GpuFault(uuid, f"{uuid}: {what}") for what in words]
+    return tuple(found)
+
+
+def query_gpu_faults(uuids: Sequence[str]) -> tuple[GpuFault, ...]:
+    """Ask driver and kernel. What cannot be known is said nowhere but in the node's log: it harms nobody."""
+    if not uuids:
+        return ()
+    try:
+        gpus = _health_fields()
+        return judge(uuids, gpus, _kernel_xids())
+    except (SlipwayError, ValueError) as error:
+        logger.debug("the health of the GPUs is not known: %s", error)
+        return ()
+
+
+def _health_fields() -> list[dict[str, str]]:
+    """By the names that this driver has for the fields, without those that it does not know. Raises SlipwayError."""
+    asked = {field: field for field in FIELDS}
+    while True:
+        result = run(query(tuple(asked.values())), timeout_s=GPU_USE_S)
+        found = _UNKNOWN_FIELD.search(result.stdout + result.stderr) if result.returncode else None
+        field = next((field for field in FIELDS[2:] if found is not None and asked.get(field) == found[1]), None)
+        if field is None:
+            break
+        if asked.pop(field) == THROTTLE:
+            asked[field] = THROTTLE_SINCE_535
+    gpus = parse_health(result.stdout, tuple(asked))
+    if result.returncode and not gpus:
+        raise SlipwayError(describe(result))
+    return gpus
+
+
+def _kernel_xids() -> dict[Bus, list[int]]:
+    """None where the kernel's log may not be read here."""
+    try:
+        result = run(("dmesg",), timeout_s=GPU_USE_S)
+        uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+    except (SlipwayError, OSError) as error:
+        logger.debug("the kernel's log is not read for Xids: %s", error)
+        return {}
+    if result.returncode:
+        logger.debug("the kernel's log is not read for Xids: %s", describe(result))
+        return {}
+    return xids(result.stdout, uptime_s)

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +23,41 @@ from typing import IO, Final
 from base.first_line import first_line
 from base.removing import remove_tree
 from cluster.pbs_tasks import remote
-from cluster.pbs_tasks.commands import command
-from cluster.pbs_tasks.limits import END_S, FORWARD_S, LINE_S, OLD_LAUNCH_S, ORDER_LATE_S, WORDS_EVERY_S
+
+# Where the commands of PBS are.
+
+
+CONFIGURATION: Final = "/etc/pbs.conf"
+
+
+def command(name: str) -> str:
+    """The path of a command of PBS: in jobs it need not be on PATH, but then pbs.conf says where it is."""
+    if shutil.which(name):
+        return name
+    try:
+        lines = Path(os.environ.get("PBS_CONF_FILE", CONFIGURATION)).read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return name
+    prefix = next((line.partition("=")[2].strip() for line in lines if line.startswith("PBS_EXEC=")), None)
+    return f"{prefix}/bin/{name}" if prefix else name
+
+
+# Time limits of what starts programs on the nodes of a PBS job.
+
+
+WORDS_EVERY_S: Final = 2.0
+"""How often a launch looks for what its program has said, on shared storage."""
+ORDER_LATE_S: Final = 30.0
+"""How late shared storage may show a new file to another host."""
+LINE_S: Final = 60.0
+"""How long a launch waits for the first line of its standard input, which whoever starts it has at hand."""
+FORWARD_S: Final = 4.0
+"""How long it may take to signal a program on another node."""
+END_S: Final = 12.0
+"""How long a launch that was told to end waits for its program: a node program needs 10 s at most."""
+OLD_LAUNCH_S: Final = 7 * 86400.0
+"""What a launch that was killed has left, is taken away when it is so old."""
+
 
 PLACE: Final = Path(".slipway", "launches")
 """In the working directory, which all nodes of a job see."""

@@ -20,7 +20,7 @@ import sys
 from typing import Any
 
 from cluster.preflight import probes
-from cluster.preflight.wire import Wire
+from cluster.preflight.probes import Wire
 
 
 class Child:

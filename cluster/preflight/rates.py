@@ -7,10 +7,70 @@ network's. Nobody is named who reaches half of the reference, nor for a few mill
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from cluster.preflight.results import Finding, Place, Rates, Sample, told
+from base.units import some
+from cluster.limits import LATE_PARTNER_S, RING_S
+
+# What a preflight measures and finds: values.
+
+
+class Place(NamedTuple):
+    """Where a node listens."""
+
+    name: str
+    address: str
+    port: int
+    interface: str | None = None
+
+
+class Reach(NamedTuple):
+    """One node's connection to another: how long it took, or what happened instead."""
+
+    seconds: float | None
+    problem: str | None
+
+
+class Sample(NamedTuple):
+    """What came from one node at another."""
+
+    bytes: int
+    seconds: float
+    busy_s: float = 0.0
+    """Of both ends: how long their processes had a core, or waited for one."""
+
+    @property
+    def mbit(self) -> float:
+        """Mbit/s."""
+        return self.bytes * 8e-6 / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def network_s(self) -> float:
+        """The time for which only the network can be blamed: neither end had anything to do."""
+        return max(0.0, self.seconds - self.busy_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One sentence that names a node or a link. `fatal`: the run cannot work on it."""
+
+    text: str
+    nodes: tuple[int, ...] = ()
+    fatal: bool = False
+
+
+Rates = Mapping[tuple[int, int], Sample]
+"""(from, to) -> what came."""
+
+
+def told(places: Sequence[Place], pair: tuple[int, int], problem: str) -> str:
+    """From where to where, over what, and what happened."""
+    origin, target = places[pair[0]], places[pair[1]]
+    over = f" over {origin.interface}" if origin.interface else ""
+    return f"{origin.name} ({origin.address}{over}) to {target.name} ({target.address} port {target.port}): {problem}"
+
 
 SLOW_RATIO: Final = 0.5
 EXCESS_S: Final = 0.010
@@ -141,3 +201,141 @@ def summary(rates: Rates) -> dict[str, float | tuple[int, int] | None]:
     if not ordered:
         return {"rate_mbit_median": None, "rate_mbit_min": None, "slowest": None}
     return {"rate_mbit_median": ordered[len(ordered) // 2][0], "rate_mbit_min": ordered[0][0], "slowest": ordered[0][1]}
+
+
+# What the measurements of a preflight mean so far, and whether more of them are needed: pure.
+
+
+SUSPECT_S: Final = 0.004
+"""Longer than the reference by this: measured again."""
+ATTEMPTS: Final = 3
+MOST_PAIRS: Final = 8
+
+
+def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach]) -> Finding | None:
+    """The ordered pairs (from, to) that cannot connect, and the node that most of them accuse; None if all can."""
+    failed = {pair: reach for pair, reach in sorted(reached.items()) if reach.problem is not None}
+    if not failed:
+        return None
+    shown = some([told(places, pair, str(reach.problem)) for pair, reach in failed.items()], MOST_PAIRS, "; ")
+    accused = _most_accused(failed, len(places))
+    blame = ""
+    if accused is not None:
+        count = sum(accused in pair for pair in failed)
+        blame = f". {places[accused].name} is in {count} of these {len(failed)}: look there first (address, interface, firewall, cable)"
+    what = "this pair of nodes" if len(failed) == 1 else f"these pairs of nodes ({len(failed)} of {len(reached)})"
+    return Finding(text=f"the network does not connect {what}: {shown}{blame}", nodes=_involved(failed, accused), fatal=True)
+
+
+def _most_accused(failed: Iterable[tuple[int, int]], nodes: int) -> int | None:
+    """The node in more failed pairs than any other; None where two share that, or only one pair of nodes is concerned."""
+    counts = [0] * nodes
+    for pair in failed:
+        for index in pair:
+            counts[index] += 1
+    most = max(counts)
+    return counts.index(most) if counts.count(most) == 1 else None
+
+
+def _involved(failed: Iterable[tuple[int, int]], accused: int | None) -> tuple[int, ...]:
+    return tuple(sorted({index for pair in failed for index in pair})) if accused is None else (accused,)
+
+
+def network_verdict(
+    places: Sequence[Place], attempts: Sequence[Rates], rings: Sequence[Sequence[Mapping[str, Any]]]
+) -> tuple[list[Finding], bool]:
+    """What the measurements so far say, and whether that is all there is to ask: nobody looks slow, two in a row name the same, or there
+    were three. `rings`: all-reduces, of fewer measurements."""
+    excess_s = SUSPECT_S if len(attempts) == 1 else EXCESS_S
+    findings = [*judge_all_reduce(places, rings), *judge_rates(places, best_of(attempts), excess_s)]
+    if not findings or len(attempts) >= ATTEMPTS:
+        return findings, True
+    last = [[(finding.nodes, finding.fatal) for finding in judge_rates(places, attempt)] for attempt in attempts[-2:]]
+    agreed = len(last) == 2 and last[0] == last[1] and not any(fatal for _, fatal in last[0])
+    return findings, agreed and (len(rings) >= 2 or any(all_reduced(ring) for ring in rings))
+
+
+def all_reduced(ring: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether this all-reduce ended well on all nodes."""
+    return all(answer["problem"] is None for answer in ring)
+
+
+def judge_all_reduce(places: Sequence[Place], rings: Sequence[Sequence[Mapping[str, Any]]]) -> list[Finding]:
+    """`rings`: per measurement and node {seconds, problem, damaged}. Wrong bytes count at once, an all-reduce that does not end when none
+    of them did."""
+    found = []
+    for ring in rings:
+        for index, answer in enumerate(ring):
+            if answer["damaged"]:
+                previous = places[index - 1].name
+                seen = f"seen on {places[index].name}, to which {previous} sends"
+                text = f"an all-reduce over the network went wrong: {answer['problem']}, {seen}"
+                found.append(Finding(text=text, nodes=((index - 1) % len(places), index), fatal=True))
+    if not found and rings and not any(all_reduced(ring) for ring in rings):
+        told = {str(answer["problem"]): places[index].name for index, answer in enumerate(rings[-1]) if answer["problem"]}
+        found = [
+            Finding(text=f"the all-reduce over the network did not work: {'; '.join(f'{name}: {text}' for text, name in told.items())}")
+        ]
+    return found
+
+
+# Who exchanges with whom, and how much: pure. Every node is in one pair at a time, so a slow one delays its partner and nobody else.
+
+
+MIB: Final = 1 << 20
+MOST_ROUNDS: Final = 16
+"""Of a tournament: with more than 17 nodes not every pair exchanges, but each node does with 16 others, whatever their number."""
+RING_BYTES: Final = 2 * MIB
+LANE: Final = 8
+"""Bytes of a number of the all-reduce."""
+AGAIN: Final = 4
+"""Exchanges of a second tournament are so many times as large, and may take so much longer."""
+
+
+def rounds(nodes: int) -> list[int]:
+    """The rounds of a tournament that are played: all of them, or as many as time allows, evenly spread."""
+    every = _even(nodes) - 1
+    if every <= MOST_ROUNDS:
+        return list(range(every))
+    return [place * every // MOST_ROUNDS for place in range(MOST_ROUNDS)]
+
+
+def partner(nodes: int, number: int, index: int) -> int | None:
+    """Whom node `index` meets in round `number`: the circle method. None: it rests, as one of an odd number does in every round."""
+    last = _even(nodes) - 1
+    if index == last:
+        found = number * (last + 1) // 2 % last
+    else:
+        found = (number - index) % last
+        found = last if found == index else found
+    return found if found < nodes else None
+
+
+def exchange_bytes(nodes: int, again: bool = False) -> int:
+    """What each of a pair sends to the other: less with more rounds, more where somebody looks slow."""
+    return (AGAIN if again else 1) * max(MIB, min(4 * MIB, 16 * MIB // len(rounds(nodes))))
+
+
+def exchange_s(nodes: int, again: bool = False) -> float:
+    """When an exchange is cut: then what has come tells the rate."""
+    limit_s = max(0.05, min(0.25, 0.8 / len(rounds(nodes))))
+    return max(0.5, AGAIN * limit_s) if again else limit_s
+
+
+def tournament_s(nodes: int, limit_s: float) -> float:
+    """The longest a tournament of exchanges of at most `limit_s` may take."""
+    return len(rounds(nodes)) * limit_s + LATE_PARTNER_S
+
+
+def measure_s(nodes: int, limit_s: float) -> float:
+    """The longest that all-reduce and tournament may take."""
+    return RING_S + tournament_s(nodes, limit_s)
+
+
+def chunk_lanes(nodes: int) -> int:
+    """Numbers in each of the `nodes` chunks of the ring all-reduce."""
+    return max(1, RING_BYTES // LANE // nodes)
+
+
+def _even(nodes: int) -> int:
+    return nodes + nodes % 2

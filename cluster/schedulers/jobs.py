@@ -14,7 +14,7 @@ from base.units import whole_duration
 
 RUN: Final = "stage_train_push"
 SHARD: Final = "dataset_shard"
-JOB_ID: Final = "\0"
+JOB_ID_PLACEHOLDER: Final = "\0"
 """Stands for the job's id in `BatchJob.output`."""
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
 """Set in the job of `slipway submit`: it holds a whole study, whose runs share its nodes."""

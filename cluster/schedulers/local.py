@@ -16,7 +16,7 @@ from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.gpus.decision import granted_gpus
 from cluster.gpus.listing import Gpu, query_gpus, split_gpus
-from cluster.holding import holder_lives
+from cluster.holder import holder_lives
 from cluster.machine import Topology, read_topology, usable_cores
 from cluster.runtime import runtime_directory
 from cluster.schedulers.doctor import Doctor

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError, SubmitUnsure
-from base.foreign import printable
-from cluster.schedulers.asking import pauses
+from base.sanitize import printable
 from cluster.schedulers.jobs import QueuedJob
-from cluster.schedulers.limits import LEAST_S, SETTLE_S
+from cluster.schedulers.queries import LEAST_S, SETTLE_S, pauses
 
 Try = Callable[[], tuple[CommandResult | None, str]]
 """One submission: its result, and what sounds like silence."""

@@ -2,24 +2,142 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import re
 import secrets
 import selectors
+import shlex
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from base import command
+from base.command import last_lines, run
 from base.errors import LineCut, RemoteError
 from base.trusted import trusted_directory
-from cluster.ssh import Sink
-from cluster.ssh.limits import ALIVE_COUNT, ALIVE_S, ASK_S, CONNECT_S, MUX_S, PERSIST_S
-from cluster.ssh.refusals import advice_on, is_lost, needs_person
-from cluster.ssh.words import After, remote_line
+from cluster.ssh import Sink, Transport
+from cluster.ssh.limits import (
+    ALIVE_COUNT,
+    ALIVE_S,
+    ASK_S,
+    CONFIG_S,
+    CONNECT_S,
+    COPY_START_S,
+    MEMBER_BYTES,
+    MUX_S,
+    PERSIST_S,
+    SLOWEST_BYTES_PER_S,
+)
+
+# What a connection failed of, by the words of `ssh`, and what to do. Pure.
+
+
+UNKNOWN: Final = re.compile(r"No \S+ host key is known for|authenticity of host .* can't be established")
+CHANGED: Final = "REMOTE HOST IDENTIFICATION HAS CHANGED"
+DENIED: Final = re.compile(r"Permission denied \((?P<ways>[^)]*)\)|Too many authentication failures")
+NAME: Final = re.compile(r"Could not resolve hostname (\S+):")
+LOST: Final = re.compile(
+    r"Connection (timed out|reset|closed|refused)|Connection to .* (closed|timed out)|No route to host|Network is unreachable|"
+    r"Broken pipe|mux_client_|Timeout, server|kex_exchange_identification|Operation timed out|Temporary failure in name resolution"
+)
+"""What may pass by itself."""
+
+
+def is_lost(said: str) -> bool:
+    """Whether the line, and not the login, is at fault, so that the same may do later."""
+    return LOST.search(said) is not None and not DENIED.search(said)
+
+
+def needs_person(said: str) -> bool:
+    """Whether the host asks for what only a person can say: a password, or a second factor."""
+    found = DENIED.search(said)
+    return found is not None and bool({"password", "keyboard-interactive"} & set((found["ways"] or "").split(",")))
+
+
+def advice_on(host: str, said: str) -> str:
+    """One paragraph for an error message."""
+    lines = last_lines(said, 4)
+    if CHANGED in said:
+        return (
+            f"the key of {host} is not the one that your known_hosts has: either the centre has a new one, or somebody stands between. "
+            f"Nothing was sent. Ask the centre for the fingerprint of today; only if it has changed, `ssh-keygen -R {host}`, then `ssh "
+            f"{host}` and compare:\n{_offending(said) or lines}"
+        )
+    if UNKNOWN.search(said):
+        return (
+            f"the key of {host} is not known here, and none is accepted unseen: type `ssh {host}` once, compare the fingerprint with the "
+            f"one that the centre publishes, and answer yes; then the same command again:\n{lines}"
+        )
+    if found := DENIED.search(said):
+        ways = found["ways"] or "every key was refused"
+        return (
+            f"{host} refuses the login ({ways}): `ssh {host}` in a terminal must work first. A second factor is asked for by `slipway "
+            f"remote {host} setup` in a terminal, and then the line stays open for ten minutes after each use:\n{lines}"
+        )
+    if found := NAME.search(said):
+        return f"no host is called {found[1]} here; valid: a name of your ssh configuration, HOST, or USER@HOST:\n{lines}"
+    if is_lost(said):
+        return f"{host} is not reached now; the same command again goes on:\n{lines}"
+    return f"ssh to {host} failed:\n{lines}"
+
+
+def _offending(said: str) -> str:
+    return "\n".join(line for line in said.splitlines() if line.startswith(("SHA256:", "Offending", "Host key for")))
+
+
+# How an argv becomes the one line that a login shell there gets, and how its answer is told from what that shell says by itself.
+#
+# The login shell may be sh, csh or fish, which quote in three ways. So the words are quoted once, by shlex for sh, and what is no plain
+# character of that travels as octal numbers, which every shell leaves alone between single quotes. Pure.
+
+
+PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./- ")
+MAX_LINE: Final = 100_000
+"""Bytes: the kernel there takes 128 KiB for one word."""
+
+
+def remote_line(argv: Sequence[str], word: str) -> str:
+    """The line that runs `argv` there after it has said `word`, on a line of its own, on both streams. Raises ValueError for what no
+    program can get: no word at all, a null character, more than MAX_LINE bytes."""
+    if not argv or any("\0" in one for one in argv):
+        raise ValueError(f"no argv that can be run there: {list(argv)!r}")
+    script = f"printf '\\n{word}\\n'; printf '\\n{word}\\n' >&2; exec {shlex.join(argv)}"
+    coded = "".join(chr(byte) if byte in PLAIN else f"\\0{byte:03o}" for byte in script.encode(errors="surrogateescape"))
+    if len(coded) > MAX_LINE:
+        raise ValueError(f"{argv[0]}: its arguments have {len(coded)} bytes, and at most {MAX_LINE} can travel on one line")
+    return f"""exec /bin/sh -c 'eval "$(printf %b "$1")"' slipway '{coded}'"""
+
+
+class After:
+    """What comes on a stream after the boundary `word`; what came before is kept as `noise`, at most MOST bytes."""
+
+    MOST: Final = 1 << 16
+
+    def __init__(self, word: str) -> None:
+        self.seen = False
+        self.noise = b""
+        self._mark = f"\n{word}\n".encode()
+
+    def take(self, data: bytes) -> bytes:
+        """The part of `data` that is of the program."""
+        if self.seen:
+            return data
+        before, mark, after = (self.noise + data).partition(self._mark)
+        if mark:
+            self.seen, self.noise = True, before
+            return after
+        self.noise = before[-self.MOST :]
+        return b""
+
 
 FAILED: Final = 255
 """What ssh ends with when the line, and not the program, is at fault; no command of ours does."""
@@ -152,3 +270,134 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
+
+
+# Copy files to and from a host by tar, which every host has; a copy that is cut begins anew.
+
+
+UNPACK = 'mkdir -p -- "$1" && exec tar -xf - -C "$1"'
+
+
+def put(line: Transport, source: Path, target: str) -> None:
+    """Copy the tree `source` to the directory `target` there, which is made. Raises as Transport.stream, RemoteError where tar refuses."""
+    output = bytearray()
+    with tempfile.TemporaryFile() as packed:
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            tar.add(source, arcname=".")
+        limit_s = _limit_s(packed.tell())
+        packed.seek(0)
+        code = line.stream(["/bin/sh", "-c", UNPACK, "sh", target], output.extend, output.extend, stdin=packed, limit_s=limit_s)
+    if code:
+        shown = output.decode(errors="replace").strip()
+        raise RemoteError(f"{source} could not be unpacked in {target} on {line.host} (exit code {code}): {shown}")
+
+
+def get(line: Transport, source: str, files: Mapping[str, int], target: Path) -> None:
+    """Copy `files`, by name with their bytes, from the directory `source` there below `target`: regular files alone, and those that came
+    whole before a cut too. Raises as Transport.stream, and RemoteError for more bytes than the files have."""
+    most = sum(files.values()) + MEMBER_BYTES * (len(files) + 8)
+    with tempfile.TemporaryFile() as listed, tempfile.TemporaryFile(dir=target) as packed:
+        listed.write("".join(f"{name}\0" for name in files).encode(errors="surrogateescape"))
+        listed.seek(0)
+        try:
+            argv = ["tar", "-cf", "-", "-C", source, "--null", "-T", "-"]
+            line.stream(argv, _writer(packed, most, line.host), lambda _: None, stdin=listed, limit_s=_limit_s(most))
+        finally:
+            packed.seek(0)
+            with suppress(
+                tarfile.TarError, ValueError, OverflowError, MemoryError, RecursionError
+            ):  # it ends where the line was cut, or is damaged
+                _unpack(packed, files, target)
+
+
+def _limit_s(num_bytes: int) -> float:
+    return COPY_START_S + num_bytes / SLOWEST_BYTES_PER_S
+
+
+def _unpack(packed: IO[bytes], files: Mapping[str, int], target: Path) -> None:
+    with tarfile.open(fileobj=packed, mode="r:") as tar:  # compressed, or with holes, it could be larger than what was sent
+        for member in tar:
+            whole = member.size == files.get(member.name) and member.isreg() and not member.issparse()
+            content = tar.extractfile(member) if whole else None
+            if content is not None:
+                here = target / member.name
+                here.parent.mkdir(parents=True, exist_ok=True)
+                with here.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+
+
+def _writer(file: IO[bytes], most: int, host: str) -> Sink:
+    def write(data: bytes) -> None:
+        file.write(data)
+        if file.tell() > most:
+            raise RemoteError(f"{host} sends more than the {most} bytes of the files that were listed")
+
+    return write
+
+
+# What the user's ssh configuration says of a host, asked of `ssh -G` where that is there: other readers of the file understand Include,
+# Match and tags wrongly. Without it, what the host's name says, and the files that ssh has by default.
+
+
+KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
+KNOWN: Final = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSettings:
+    """Of one host. `alias`: the name under which its key is known; `proxy`: by which host or command it is reached."""
+
+    hostname: str
+    port: int
+    user: str
+    alias: str
+    identity_files: tuple[str, ...]
+    known_hosts: tuple[str, ...]
+    proxy: str | None = None
+
+
+def settings_of(host: str) -> HostSettings:
+    """Raises RemoteError."""
+    if shutil.which("ssh") is None:
+        return by_name(host, getpass.getuser())
+    result = run(["ssh", "-G", "--", host], timeout_s=CONFIG_S)
+    if result.returncode:
+        raise RemoteError(f"the ssh configuration of {host} cannot be read: {result.stderr.strip()}")
+    return parse_settings(result.stdout)
+
+
+def by_name(host: str, user: str) -> HostSettings:
+    """Pure: of `USER@HOST` or `HOST`."""
+    given, _, name = host.rpartition("@")
+    files = tuple(expanded(f"~/.ssh/{key}") for key in KEYS)
+    return HostSettings(
+        hostname=name, port=22, user=given or user, alias=name, identity_files=files, known_hosts=tuple(map(expanded, KNOWN))
+    )
+
+
+def parse_settings(text: str) -> HostSettings:
+    """Of the output of `ssh -G`. Raises RemoteError."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        found.setdefault(key.lower(), []).append(value)
+    try:
+        hostname, port, user = found["hostname"][0], int(found["port"][0]), found["user"][0]
+    except (LookupError, ValueError) as error:
+        raise RemoteError(f"`ssh -G` says no hostname, port and user: {text[:300]!r}") from error
+    files = " ".join(found.get("userknownhostsfile", []) + found.get("globalknownhostsfile", [])).split()
+    proxies = [found[key][0] for key in ("proxyjump", "proxycommand") if found.get(key, ["none"])[0] not in ("none", "")]
+    return HostSettings(
+        hostname=hostname,
+        port=port,
+        user=user,
+        alias=found.get("hostkeyalias", [hostname])[0],
+        identity_files=tuple(expanded(file) for file in found.get("identityfile", [])),
+        known_hosts=tuple(map(expanded, files)),
+        proxy=proxies[0] if proxies else None,
+    )
+
+
+def expanded(path: str) -> str:
+    """With the user's home directory."""
+    return str(Path(path).expanduser())

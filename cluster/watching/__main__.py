@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from base.jsonfile import json_line
 from cluster.limits import GPU_WATCH_EVERY_S, LOAD_WATCH_EVERY_S
-from cluster.watching.gpus import Gpus
-from cluster.watching.readers import Processors, Reader, kernel_seen, machine_readers
+from cluster.watching.readers import Gpus, Processors, Reader, kernel_seen, machine_readers
 
 SCHEMA: Final = "slipway.load/1"
 PARTS: Final = 900

@@ -2,16 +2,174 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from base.foreign import printable
+from base.command import CommandResult, run
+from base.errors import SlipwayError
 from base.machine_files import machine_number, machine_text
-from cluster.processes import ProcessState, all_pids, all_processes, owner_of, state_of
-from cluster.watching.family import KERNEL, Kin, kin_of, own_seconds, share_of, used_since
-from cluster.watching.texts import PAGE_BYTES, parse_counts, parse_cpu, parse_pressure
+from base.sanitize import digits, printable
+from cluster.gpus.listing import PROCESSES_QUERY, App, parse_apps
+from cluster.limits import GPU_WATCH_ANSWER_S, GPU_WATCH_EVERY_S
+from cluster.processes import TICKS_PER_S, ProcessState, all_pids, all_processes, owner_of, state_of
+
+# Whose processor time it is: of the run's own processes, of the kernel's threads, or of others.
+#
+# Ours are the roots (the node program, the supervisor) and all below them; what has the mark of the attempt in its environment, such as in
+# a container, and all below that; and of what the roots descend from, each process itself. A process that has ended goes on counting in its
+# parent, which waited for it.
+
+
+KERNEL: Final = 2
+"""kthreadd, the parent of the kernel's own threads: they work for whoever reads and writes, us included."""
+Share = Callable[[int], float]
+"""Of a process: how much of its time is on the run's cores."""
+
+
+@dataclass(frozen=True)
+class Kin:
+    """Pids. `above`: what ours descend from."""
+
+    ours: frozenset[int]
+    above: frozenset[int]
+
+
+def kin_of(
+    states: Mapping[int, ProcessState], roots: Collection[int], is_marked: Callable[[ProcessState], bool], kernel: int | None = KERNEL
+) -> Kin:
+    """Pure but for `is_marked`, which is asked of what is neither below the roots nor the kernel's. `kernel`: None where kthreadd cannot be
+    seen, and a process of that number is an ordinary one."""
+    above = ancestors(states, roots)
+    children: dict[int, list[int]] = {}
+    for state in states.values():
+        children.setdefault(state.parent, []).append(state.pid)
+    ours = _below(children, roots)
+    marked = [
+        pid
+        for pid, state in states.items()
+        if pid not in ours and pid not in above and kernel not in (pid, state.parent) and is_marked(state)
+    ]
+    return Kin(frozenset(ours | _below(children, marked)), frozenset(above))
+
+
+def ancestors(states: Mapping[int, ProcessState], members: Iterable[int]) -> set[int]:
+    """What the members descend from, themselves left out."""
+    above: set[int] = set()
+    for member in members:
+        pid = states[member].parent if member in states else 0
+        while pid in states and pid not in above:
+            above.add(pid)
+            pid = states[pid].parent
+    return above.difference(members)
+
+
+def _below(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += children.get(pid, [])
+    return found
+
+
+def own_seconds(states: Mapping[int, ProcessState], kin: Kin, share: Share) -> float:
+    """What ours have used since they began."""
+    below = (share(pid) * (states[pid].cpu + states[pid].waited) for pid in kin.ours if pid in states)
+    above = (share(pid) * states[pid].cpu for pid in kin.above)
+    return (sum(below) + sum(above)) / TICKS_PER_S
+
+
+def used_since(before: Mapping[int, ProcessState], states: Iterable[ProcessState]) -> dict[int, float]:
+    """Seconds that each has used since `before`. One that came meanwhile used all its ticks now."""
+    used = {}
+    for state in states:
+        earlier = before.get(state.pid)
+        ticks = state.cpu - (earlier.cpu if earlier is not None and earlier.start == state.start else 0)
+        if ticks > 0:
+            used[state.pid] = ticks / TICKS_PER_S
+    return used
+
+
+def share_of(cores: Collection[int]) -> Share:
+    """By the cores that each may run on."""
+    wanted = frozenset(cores)
+
+    def share(pid: int) -> float:
+        try:
+            allowed = os.sched_getaffinity(pid)
+        except OSError:  # it has ended
+            return 1.0
+        return len(wanted & allowed) / len(allowed)
+
+    return share
+
+
+# Parsers for the texts of /proc and /sys that tell how loaded a machine is: text in, numbers out; None for anything else.
+
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class Cpu(NamedTuple):
+    """Seconds since boot, of some cores together: doing nothing, taken by the host of a virtual machine, serving interrupts."""
+
+    idle: float
+    steal: float
+    interrupts: float
+
+
+def parse_cpu(text: str, cores: Collection[int]) -> Cpu | None:
+    """Of /proc/stat. Seconds idle are measured by the kernel where all others are estimated by its tick, so that what is busy is what is
+    not idle. Interrupts stand apart: they serve whoever sends and reads, us included."""
+    idle = steal = interrupts = found = 0
+    for line in text.splitlines():
+        if not line.startswith("cpu"):
+            break
+        words = line.split()
+        number = digits(words[0][3:])
+        if number is None or number not in cores:
+            continue
+        ticks = [digits(word) for word in words[1:9]]
+        if len(ticks) < 8 or None in ticks:
+            return None
+        _, _, _, nothing, waiting, hard, soft, stolen = (tick or 0 for tick in ticks)
+        idle, steal, interrupts, found = idle + nothing + waiting, steal + stolen, interrupts + hard + soft, found + 1
+    return Cpu(idle / TICKS_PER_S, steal / TICKS_PER_S, interrupts / TICKS_PER_S) if found and found == len(cores) else None
+
+
+def parse_pressure(text: str) -> dict[str, float] | None:
+    """Of /proc/pressure/*: seconds since boot in which `some` tasks waited for it, and in which all (`full`) did. Older kernels have no
+    `full` for cpu."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 2 or words[0] not in ("some", "full") or not words[-1].startswith("total="):
+            return None
+        micros = digits(words[-1].removeprefix("total="))
+        if micros is None:
+            return None
+        found[words[0]] = micros / 1e6
+    return found if "some" in found else None
+
+
+def parse_counts(text: str, names: Mapping[str, str]) -> dict[str, int]:
+    """`name number ...` lines, as in /proc/meminfo, /proc/vmstat and /proc/PID/status: those in `names`, under the names there."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split(None, 2)
+        name = names.get(words[0].rstrip(":")) if len(words) > 1 else None
+        count = digits(words[1]) if name is not None else None
+        if name is not None and count is not None:
+            found[name] = count
+    return found
+
 
 Found = dict[str, Any]
 Reader = Callable[[float], Found]
@@ -155,3 +313,113 @@ def machine_readers(cores: Collection[int], roots: Collection[int], mark: str) -
     processors = Processors(cores, roots, mark)
     cheap = (Switches(processors), read_memory, read_pressure, Clocks(cores))
     return (processors.read_own, OWN_SHARE), (processors.read_all, ALL_SHARE), *((reader, CHEAP_SHARE) for reader in cheap)
+
+
+# What nvidia-smi tells of the run's GPUs while they work: clocks and what holds them down, heat, power, errors, processes of others.
+
+
+logger = logging.getLogger(__name__)
+
+TIMES_TOOK: Final = 50
+"""A question that takes long is asked so seldom that it is 2 % of the time."""
+MOST_FAILURES: Final = 3
+REASONS: Final = ("clocks_throttle_reasons", "clocks_event_reasons")
+"""The name until driver 535, and the one since; both mean the same bits."""
+_NUMBERS: Final = ("mhz", "max_mhz", "reasons", "celsius", "watts", "busy_ratio", "ecc_errors")
+
+
+def query(reasons: str) -> tuple[str, ...]:
+    """Pure: the question, with the name that the driver has for what holds a clock down."""
+    fields = (
+        f"uuid,clocks.sm,clocks.max.sm,{reasons}.active,temperature.gpu,power.draw,utilization.gpu,ecc.errors.uncorrected.volatile.total"
+    )
+    return ("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+
+
+def parse_looks(answer: str) -> list[dict[str, Any]]:
+    """Pure: a GPU per line; what stands in brackets, such as `[N/A]`, is not known. A line that is none of it is passed over."""
+    found = []
+    for line in answer.splitlines():
+        uuid, *words = (word.strip() for word in line.split(","))
+        if not uuid.startswith("GPU-") or len(words) != len(_NUMBERS):
+            continue
+        told: dict[str, Any] = {"uuid": uuid[:100]}
+        for name, word in zip(_NUMBERS, words, strict=True):
+            told[name] = _bits(word) if name == "reasons" else _number(word)
+        told["busy_ratio"] = None if told["busy_ratio"] is None else told["busy_ratio"] / 100
+        found.append(told)
+    return found
+
+
+def _number(word: str) -> float | None:
+    whole, dot, part = word.partition(".")
+    if digits(whole) is None or (dot and digits(part) is None):
+        return None
+    return float(word)
+
+
+def _bits(word: str) -> int | None:
+    if not word.startswith("0x") or len(word) > 18:
+        return None
+    try:
+        return int(word, 16) & ((1 << 62) - 1)
+    except ValueError:
+        return None
+
+
+def with_others(
+    looks: Sequence[dict[str, Any]], wanted: Collection[str], apps: Sequence[App] | None, ours: Collection[int]
+) -> list[dict[str, Any]]:
+    """Pure: those of the run's own GPUs, with the number of processes that are not ours; None where nobody lists them."""
+    return [
+        {**look, "others": None if apps is None else sum(app.gpu == look["uuid"] and app.pid not in ours for app in apps)}
+        for look in looks
+        if look["uuid"] in wanted
+    ]
+
+
+class Gpus:
+    """A reader that waits for nvidia-smi, so it is the only one of its process; its moment is that of the answer."""
+
+    def __init__(self, uuids: Collection[str], processors: Processors) -> None:
+        self._uuids, self._processors = frozenset(uuids), processors
+        self._reasons = REASONS[0]
+        self._failures = 0
+        self._next = 0.0
+
+    def __call__(self, now: float) -> Found:
+        if self._failures >= MOST_FAILURES or now < self._next:
+            return {}
+        self._processors.read_all(now)
+        began = time.monotonic()
+        looks = self._look()
+        answered = time.monotonic()
+        if looks is None:
+            self._failures += 1
+            return {}
+        self._failures = 0
+        found = with_others(looks, self._uuids, self._apps(), self._processors.kin.ours)
+        self._next = now + max(GPU_WATCH_EVERY_S, TIMES_TOOK * (time.monotonic() - began)) - GPU_WATCH_EVERY_S / 2
+        return {"t": round(answered, 6), "gpus": found} if found else {}
+
+    def _look(self) -> list[dict[str, Any]] | None:
+        result = _ask(query(self._reasons))
+        if result is not None and result.returncode and "not a valid field" in result.stdout + result.stderr:
+            self._reasons = next(name for name in REASONS if name != self._reasons)
+            result = _ask(query(self._reasons))
+        return None if result is None or result.returncode else parse_looks(result.stdout)
+
+    def _apps(self) -> Sequence[App] | None:
+        result = _ask(PROCESSES_QUERY)
+        try:
+            return None if result is None or result.returncode else parse_apps(result.stdout)
+        except ValueError:
+            return None
+
+
+def _ask(argv: Sequence[str]) -> CommandResult | None:
+    try:
+        return run(argv, timeout_s=GPU_WATCH_ANSWER_S)
+    except SlipwayError as error:
+        logger.debug("the GPUs are not watched: %s", error)
+        return None

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from base.errors import UnsupportedRequest
-from containers.engines import container
-from containers.engines.inside import mounts, plan_inside, watchdog_argv, watchdog_plan
+from containers.engines import container_client
+from containers.engines.cli import mounts, plan_inside, watchdog_argv, watchdog_plan
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "apptainer"
@@ -22,7 +22,7 @@ VERSION = (NAME, "--version")
 HIDDEN: Final = ("APPTAINERENV_", "SINGULARITYENV_", "APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINER_MOUNT", "SINGULARITY_MOUNT")
 SCRATCH: Final = "scratch"
 
-start, close, remove = container.start, container.close, container.remove
+start, close, remove = container_client.start, container_client.close, container_client.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:

@@ -14,7 +14,7 @@ from typing import Final
 
 from base.errors import ContainerError
 from cluster import processes
-from containers.engines.programs import inherited, plan_processes
+from containers.engines.cli import inherited, plan_processes
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
 NAME: Final = "bare"

@@ -8,21 +8,153 @@ client that hangs is a process, which a time limit ends, whatever it hangs in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.errors import UnsupportedRequest
-from containers.engines.inside import (
-    TEMPORARY,
-    gpu_environment,
-    group_text,
-    mounts,
-    passwd_text,
-    plan_inside,
-    watchdog_argv,
-    watchdog_plan,
+from containers.limits import WATCHDOG_TERM_S
+from containers.placeholders import fill
+from containers.spec import CHECKPOINT, PARAMETERS, STOP, ContainerPlan, ContainerSpec, EnginePlan, Paths, ProcessPlan, User
+
+# What is executed for each program of a node, whether it runs in a container or not: argv and environment, in terms of where it sees its
+# files. Pure.
+
+
+ALLOWED_PREFIXES: Final = ("LC_", "NCCL_", "UCX_", "FI_")
+"""What every program may see of the user's environment: the language, and what network libraries read."""
+
+
+def inherited(host_env: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
+    """Of the node program's environment, what a program gets: the variables `allowed`, and those of ALLOWED_PREFIXES."""
+    return {key: value for key, value in host_env.items() if key in allowed or key.startswith(ALLOWED_PREFIXES)}
+
+
+def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
+    """`places`: the paths of `spec` as its programs see them; `base_env`: what they get besides what is the same everywhere."""
+    data = places.data if spec.paths.data else None
+    values = {**dict(spec.words), "python": python, "folder": places.program, "out": places.out, "cell": places.cell, "lib": places.lib}
+    values |= {"data": data} if data else {}
+    env = {
+        **base_env,
+        "PYTHONPATH": places.lib,
+        "PYTHONFAULTHANDLER": "1",
+        "SLIPWAY_CELL": places.cell,
+        **({"SLIPWAY_DATA": data} if data else {}),
+        "SLIPWAY_LIB": places.lib,
+        "SLIPWAY_BEAT": places.beat,
+        "SLIPWAY_OUT": places.out,
+        "SLIPWAY_STOP": f"{places.resume}/{STOP}",
+        **({"SLIPWAY_CHECKPOINT": f"{places.resume}/{CHECKPOINT}"} if spec.resumed else {}),
+        **({"SLIPWAY_PARAMETERS": f"{places.resume}/{PARAMETERS}"} if spec.has_parameters else {}),
+        "CUDA_VISIBLE_DEVICES": ",".join(spec.gpus),
+        **dict(spec.env),
+    }
+    return tuple(
+        ProcessPlan(
+            name=process.name,
+            ranks=process.ranks,
+            argv=tuple(fill(word, values) for word in process.command),
+            env=tuple(sorted({**env, **dict(process.env)}.items())),
+            cwd=places.out,
+            sidecar=process.sidecar,
+            may_end=process.may_end,
+            launcher=process.launcher,
+        )
+        for process in spec.processes
+    )
+
+
+# What is the same inside every container, whichever engine makes it: places, environment of the ranks, the watchdog's orders. Pure.
+
+
+HERE: Final = "/slipway"
+TEMPORARY: Final = "/tmp"  # noqa: S108 - the container's own
+INSIDE: Final = Paths(
+    cell=f"{HERE}/cell.json",
+    data=f"{HERE}/data",
+    lib=f"{HERE}/lib",
+    beat=f"{HERE}/beat",
+    out=f"{HERE}/out",
+    resume=f"{HERE}/resume",
+    program=f"{HERE}/program",
+    control=f"{HERE}/control",
 )
-from containers.spec import ContainerPlan, ContainerSpec, EnginePlan, User
+WATCHDOG: Final = f"{INSIDE.lib}/slipway_watchdog.py"
+
+# What programs may see of the user's environment besides. Not where things are: inside, they are elsewhere.
+ALLOWED: Final = ("LANG", "LANGUAGE", "TZ")
+NOT_IN_A_PATH: Final = ',"\n\0'
+
+
+def mounts(spec: ContainerSpec) -> tuple[tuple[str, str, bool], ...]:
+    """(source, target, whether it may be written): all that a cell needs and what its program asks for, nothing else. Raises
+    UnsupportedRequest."""
+    names = ("cell", "data", "lib", "program", "beat", "resume", "control", "out")
+    places = ((getattr(spec.paths, name), getattr(INSIDE, name), name == "out") for name in names)
+    found = tuple(place for place in places if place[0] is not None)
+    for source, target, _ in found:
+        if not source.startswith("/") or any(sign in source for sign in NOT_IN_A_PATH):
+            raise UnsupportedRequest(
+                f"{source!r} is to be {target} of a container, and must be an absolute path without comma, quote or newline: "
+                "choose another `cache` in the site file"
+            )
+    return (*found, *spec.mounts)
+
+
+def watchdog_argv() -> tuple[str, ...]:
+    """Arguments of the interpreter: nothing of the image's site packages, of PYTHONPATH or the working directory gets into it."""
+    return ("-I", "-S", "-B", WATCHDOG, INSIDE.control)
+
+
+def gpu_environment(spec: ContainerSpec) -> dict[str, str]:
+    """For the container itself: images say NVIDIA_VISIBLE_DEVICES=all, which a default runtime would take at its word."""
+    if spec.device != "cuda":
+        return {"NVIDIA_VISIBLE_DEVICES": "void"}
+    return {"NVIDIA_VISIBLE_DEVICES": ",".join(spec.gpus), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+
+
+def plan_inside(spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
+    """argv and environment of each, the latter beside the image's own."""
+    own = {**_user_environment(spec.user), "TMPDIR": TEMPORARY, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **gpu_environment(spec)}
+    return plan_processes(spec, INSIDE, spec.python, {**inherited(host_env, ALLOWED), **own})
+
+
+def _user_environment(user: User | None) -> dict[str, str]:
+    return {"HOME": _home(user), **({"USER": user.name, "LOGNAME": user.name} if user else {})}
+
+
+def _home(user: User | None) -> str:
+    return user.home if user else f"{TEMPORARY}/home"
+
+
+def watchdog_plan(spec: ContainerSpec, processes: tuple[ProcessPlan, ...]) -> str:
+    """plan.json: see containers/lib/slipway_watchdog.py. The ranks' environment stands here, so that no engine shows it."""
+    value = {
+        "beat": INSIDE.beat,
+        "beat_s": spec.beat_s,
+        "deadline": spec.deadline,
+        "grace_s": WATCHDOG_TERM_S,
+        "home": _home(spec.user),
+        "umask": spec.umask,
+        "list_gpus": spec.device == "cuda",
+        "processes": [{"name": one.name, "argv": list(one.argv), "env": dict(one.env), "cwd": one.cwd} for one in processes],
+    }
+    return json.dumps(value, sort_keys=True, indent=1) + "\n"
+
+
+def passwd_text(user: User) -> str:
+    """/etc/passwd of the container: root, nobody, the user."""
+    lines = {0: "root:x:0:0:root:/root:/sbin/nologin", 65534: "nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin"}
+    lines[user.uid] = f"{user.name}:x:{user.uid}:{user.gid}::{user.home}:/bin/sh"
+    return "".join(f"{line}\n" for line in lines.values())
+
+
+def group_text(user: User) -> str:
+    """/etc/group of the container: those of the user."""
+    names = {0: "root", 65534: "nogroup", **dict(user.groups)}
+    return "".join(f"{name}:x:{gid}:{user.name if gid != user.gid else ''}\n" for gid, name in names.items())
+
 
 CDI_KIND: Final = "nvidia.com/gpu"
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from containers.engines import container
+from base.errors import ContainerError
+from base.jsonfile import read_content
+from base.typed import PathText, json_as
+from cluster.machine import Parent, parent_of
+from containers.engines import container_client
 from containers.engines.cli import CDI_KIND, plan_container
 from containers.engines.store import Store
 from containers.spec import ContainerSpec, EnginePlan
+from containers.yamltext import parse_yaml
 
 NAME = "docker"
 CONTAINERS = True
 VERSION = (NAME, "version", "--format", "{{.Server.Version}}")
 
-start, close, remove = container.start, container.close, container.remove
+start, close, remove = container_client.start, container_client.close, container_client.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
@@ -66,3 +73,104 @@ STORE = Store(
     save_format=lambda _form: (),
     credentials=_directory_of,
 )
+
+
+# Whether dockerd hands out GPUs by CDI, asked in the child that prepares the node. Where it does, `--gpus` may not work: NVIDIA's runtime
+# refuses it in its CDI mode (cmd/nvidia-container-runtime/README.md), and a node with nothing but the specification has no hook for it.
+#
+# Docker only. Podman takes GPUs in no other way.
+
+
+DIRECTORIES: Final = (NAME, "info", "--format", "{{json .CDISpecDirs}}")
+"""From Docker 25 on; empty where CDI is off (Engine API, SystemInfo). Older ones do not know the field, and the client fails."""
+MAX_BYTES: Final = 16 << 20
+SUFFIXES: Final = (".json", ".yaml")
+
+
+class Cdi(NamedTuple):
+    """Whether to use it, and why."""
+
+    use: bool
+    reason: str
+
+
+def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
+    """For the GPUs that are granted here, by UUID. Raises ContainerError where the daemon does not answer."""
+    if engine != NAME or not gpus:
+        return Cdi(use=False, reason="no GPUs for docker")
+    answer = container_client.call(DIRECTORIES, socket_of(os.environ))
+    directories = _parsed(answer.stdout) if answer.returncode == 0 else []
+    if not directories:
+        return Cdi(use=False, reason="dockerd does no CDI")
+    there = set(_device_names(Path(directory) for directory in directories))
+    missing = [uuid for uuid in gpus if uuid not in there]
+    if missing:
+        return Cdi(use=False, reason=f"no specification in {', '.join(map(str, directories))} names {CDI_KIND}={missing[0]}")
+    return Cdi(use=True, reason=f"dockerd does CDI, and {', '.join(map(str, directories))} names them all")
+
+
+def _device_names(directories: Iterator[Path]) -> Iterator[str]:
+    """Of every GPU that a specification names (CDI specification, 0.5.0 to 1.0.0: kind, devices[].name)."""
+    for directory in directories:
+        for path in _files(directory):
+            content = _specification(path) if path.suffix in SUFFIXES else None
+            devices = content.get("devices") if isinstance(content, dict) and content.get("kind") == CDI_KIND else None
+            entries = devices if isinstance(devices, list) else ()
+            yield from (str(device.get("name")) for device in entries if isinstance(device, dict))
+
+
+def _files(directory: Path) -> list[Path]:
+    """Of a directory that may be the administrator's alone, or not there: then it names nothing."""
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _specification(path: Path) -> Any:
+    """None for a file that is none: the daemon passes over it as well."""
+    try:
+        return parse_yaml(read_content(path, ContainerError, MAX_BYTES), path, ContainerError)
+    except ContainerError:
+        return None
+
+
+def _parsed(text: str) -> list[str]:
+    """Directories; none where the answer is another."""
+    try:
+        return json_as(list[PathText], text, "the answer", ContainerError)
+    except ContainerError:
+        return []
+
+
+# The job's cgroup as parent of its containers: asked of the node and of dockerd, in the child that prepares the node.
+#
+# Docker only. Podman of a user stays in the job's cgroup as it is; podman of root would leave a cgroup `conmon` of its own below the parent
+# (seen with 4.3), which keeps the scheduler from removing the job's: there the limits are copied.
+
+
+ROOT: Final = Path("/sys/fs/cgroup")
+MEMBERSHIP: Final = Path("/proc/self/cgroup")
+DRIVER: Final = (NAME, "info", "--format", "{{.CgroupDriver}}")
+"""How dockerd makes cgroups: `cgroupfs` by paths, `systemd` by slices, of which a job is none."""
+
+
+def find_parent(engine: str, scheduler: str, job_id: str, membership: Path = MEMBERSHIP, root: Path = ROOT) -> Parent:
+    """Whether containers may be put into the job's cgroup. The daemon is asked last, and only where all else says yes. Raises
+    ContainerError where it does not answer."""
+    if engine != NAME:
+        return Parent(None, f"containers of {engine} are not put into cgroups of others")
+    found = parent_of(membership.read_text(), scheduler, job_id)
+    if found.path is None:
+        return found
+    try:
+        processes = (root / found.path.lstrip("/") / "cgroup.procs").read_text().split()
+    except OSError as error:
+        return Parent(None, f"{found.path} cannot be looked at: {error.strerror}")
+    if processes:
+        return Parent(None, f"{found.path} holds processes, and then no groups may be below it")
+    answer = container_client.call(DRIVER, socket_of(os.environ))
+    driver = answer.stdout.strip()
+    if answer.returncode or driver != "cgroupfs":
+        return Parent(None, f"dockerd makes cgroups by {driver or 'what it does not tell'}, and only cgroupfs takes a path as parent")
+    return found

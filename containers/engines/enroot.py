@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from base.errors import UnsupportedRequest
-from containers.engines import container
-from containers.engines.inside import TEMPORARY, gpu_environment, mounts, plan_inside, watchdog_argv, watchdog_plan
+from containers.engines import container_client
+from containers.engines.cli import TEMPORARY, gpu_environment, mounts, plan_inside, watchdog_argv, watchdog_plan
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "enroot"
@@ -40,7 +40,7 @@ def client_argv(place: str) -> tuple[str, ...]:
 
 VERSION = (*client_argv("/tmp"), "version")  # noqa: S108 - it is there, and nothing is put into it
 
-start, close, remove = container.start, container.close, container.remove
+start, close, remove = container_client.start, container_client.close, container_client.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:

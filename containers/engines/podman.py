@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
-from containers.engines import container
+from containers.engines import container_client
 from containers.engines.cli import CDI_KIND, plan_container
 from containers.engines.store import Store
 from containers.spec import ContainerSpec, EnginePlan
@@ -18,7 +18,7 @@ NAME = "podman"
 CONTAINERS = True
 VERSION = (NAME, "--version")
 
-start, close, remove = container.start, container.close, container.remove
+start, close, remove = container_client.start, container_client.close, container_client.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from base.errors import UnsupportedRequest
-from cluster.schedulers.slurm.steps import INPUTS, OURS
-from containers.engines import container
-from containers.engines.inside import TEMPORARY, gpu_environment, mounts, plan_inside, watchdog_argv, watchdog_plan
+from cluster.schedulers.slurm.job_end import INPUTS, OURS
+from containers.engines import container_client
+from containers.engines.cli import TEMPORARY, gpu_environment, mounts, plan_inside, watchdog_argv, watchdog_plan
 from containers.limits import CONTAINER_START_S, PYXIS_UNPACK_S
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
@@ -30,7 +30,7 @@ EXPORTED: Final = ("HOME", "USER", "LOGNAME")
 """What enroot wants of the user's environment; all the rest of it stays outside."""
 NOT_IN_A_MOUNT: Final = ": \t"
 
-start, close, remove = container.start, container.close, container.remove
+start, close, remove = container_client.start, container_client.close, container_client.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:

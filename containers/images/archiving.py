@@ -20,8 +20,7 @@ from base.refusals import DISK_FULL
 from base.storage_clock import now_at
 from containers.images.commands import save_argv
 from containers.images.model import FILES, ArchivedImage, PinnedImage, manifest_path, read_manifest
-from containers.images.space import HashingWriter, copy_hashed, hash_file, not_enough, require
-from containers.images.streams import save_compressed
+from containers.images.streams import HashingWriter, copy_hashed, hash_file, not_enough, require, save_compressed
 from containers.limits import ARCHIVER_DEAD_S
 
 logger = logging.getLogger(__name__)

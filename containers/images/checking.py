@@ -10,7 +10,7 @@ from typing import Final
 
 from base.command import CommandResult, last_lines
 from base.errors import ContainerError
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from containers.images.commands import ask
 from containers.images.files import FILE_ENGINES
 from containers.images.model import FILES, PinnedImage

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 from base.command import CommandResult, last_lines
 from base.errors import ContainerError
 from base.typed import Check, Count, json_as
-from containers.engines import STORES, client
+from containers.engines import STORES, container_client
 from containers.images.model import DOCKER_ARCHIVE, OCI_ARCHIVE, PinnedImage
 from containers.limits import ENGINE_CALL_S
 
@@ -106,7 +106,7 @@ def why_silent(engine: str) -> str | None:
     if engine not in STORES:
         return None
     try:
-        result = client.call([engine, "info"], where(engine))
+        result = container_client.call([engine, "info"], where(engine))
     except ContainerError as error:
         return str(error)
     return f"{where(engine)} does not answer here: {last_lines(result.stderr or result.stdout, 1)}" if result.returncode else None
@@ -115,7 +115,7 @@ def why_silent(engine: str) -> str | None:
 def ask(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> CommandResult:
     """Run it. Raises ContainerError, naming whom the client talks to, when it does not answer in time."""
     name = next((word for word in argv if word != "env" and "=" not in word), argv[0])
-    return client.call(argv, where(name), timeout_s)
+    return container_client.call(argv, where(name), timeout_s)
 
 
 def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:

@@ -23,13 +23,10 @@ from containers.engines import STORES
 from containers.images import trees
 from containers.images.archiving import not_as_archived
 from containers.images.commands import demand, find, load_argv, root_argv
-from containers.images.locks import locked
-from containers.images.marks import forget, is_checked, mark_used, our_tag, tree_of
+from containers.images.marks import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
-from containers.images.parts import parts_of
 from containers.images.pinning import by_digest, pin
-from containers.images.space import copy_hashed, hash_file, not_enough, require
-from containers.images.streams import feed_decompressed
+from containers.images.streams import copy_hashed, feed_decompressed, hash_file, not_enough, require
 from containers.limits import IMAGE_LOCK_WAIT_S, IMAGE_TAG_S
 
 

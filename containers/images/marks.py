@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NotRequired, TypedDict
 
-from base.errors import RecordError
+from base.errors import ContainerError, RecordError
 from base.jsonfile import publish_json, read_json
+from base.lock import LockFile
 from base.typed import Moment, read_as
 from containers.images.model import PinnedImage
 
@@ -84,3 +88,47 @@ def forget(place: Path, short: str, engine: str) -> None:
 
 def _path(place: Path, short: str, engine: str) -> Path:
     return place / f"{short}.{engine}.json"
+
+
+# One load of an image at a time on this node.
+
+
+_NOT_OURS: Final = (errno.EACCES, errno.EPERM)
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str, limit_s: float, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock `path`, made where it is not there; `waits()` is called where another has it. Raises ContainerError when that is for
+    longer than `limit_s`, or when it cannot be made."""
+    with contextlib.ExitStack() as open_:
+        try:
+            lock = open_.enter_context(LockFile(path, trusted=True))
+            taken = lock.try_take()
+            if not taken:
+                waits()
+                taken = lock.take(limit_s)
+            if taken:
+                lock.say(f"{os.getpid()} ({what}, since {time.strftime('%Y-%m-%d %H:%M:%S')})")
+            holder = lock.said()
+        except OSError as error:
+            whose = "; is it another user's? give a place of your own in the site file" if error.errno in _NOT_OURS else ""
+            raise ContainerError(f"{what}: the lock {path} cannot be made: {error.strerror}{whose}") from error
+        if not taken:
+            raise ContainerError(
+                f"{what}: process {holder or '?'} of this node holds {path} for more than {limit_s:g} s; see whether it or its engine hangs"
+            )
+        yield
+
+
+# The files that a load keeps on the node's disk while it runs, and leaves there when it is killed: `.<archive>.part-<short>`, file or
+# directory.
+
+
+def parts_of(place: Path, short: str = "*") -> list[Path]:
+    """Of one image, or of all."""
+    return sorted(place.glob(f".*.part*-{short}"))
+
+
+def short_of(part: Path) -> str:
+    """The image it belongs to, which names the lock."""
+    return part.name.rpartition("-")[2]

@@ -20,9 +20,7 @@ from containers.engines import STORES
 from containers.images import trees
 from containers.images.commands import ask, demand
 from containers.images.files import FILE_ENGINES, suffix_of
-from containers.images.locks import locked
-from containers.images.marks import forget, last_used, our_repository, tree_of
-from containers.images.parts import parts_of, short_of
+from containers.images.marks import forget, last_used, locked, our_repository, parts_of, short_of, tree_of
 from containers.limits import IMAGE_LIST_S, IMAGE_REMOVE_S, IMAGE_UNUSED_S
 
 

@@ -18,8 +18,8 @@ from typing import Final
 
 from base.command import last_lines
 from base.errors import ContainerError
-from base.foreign import digits
-from containers.engines import client, pyxis
+from base.sanitize import digits
+from containers.engines import container_client, pyxis
 from containers.images.marks import tree_of
 from containers.limits import IMAGE_REMOVE_S, PYXIS_UNPACK_S
 
@@ -72,7 +72,7 @@ def parse(text: str) -> tuple[Tree, ...]:
 
 def trees() -> tuple[Tree, ...]:
     """Those of this node, whoever's. Raises ContainerError."""
-    listed = client.call(_LIST, _WHERE, env=client.environment(_HIDDEN))
+    listed = container_client.call(_LIST, _WHERE, env=container_client.environment(_HIDDEN))
     if listed.returncode:
         raise ContainerError(f"{_WHERE}: what is unpacked here cannot be listed: {last_lines(listed.stderr, 3)}")
     return tuple(tree for tree in parse(listed.stdout) if tree.host == host_here())
@@ -91,7 +91,7 @@ def provide(place: Path, file: Path, short: str, forget: Callable[[], None]) -> 
         return marked
     forget()
     name = name_of(short, os.environ, os.geteuid(), host_here(), secrets.token_hex(3))
-    done = client.call(pyxis.unpack_argv(name, str(file), os.environ), f"{ENGINE} (srun --container-image)", PYXIS_UNPACK_S)
+    done = container_client.call(pyxis.unpack_argv(name, str(file), os.environ), f"{ENGINE} (srun --container-image)", PYXIS_UNPACK_S)
     if done.returncode:
         message = f"image {short} cannot be unpacked by {ENGINE}: {last_lines(done.stderr, 5)}"
         try:
@@ -116,6 +116,8 @@ def remove(name: str) -> None:
     """Nothing where it is not there. Raises ContainerError."""
     for tree in trees():
         if tree.name == name:
-            done = client.call(("enroot", "remove", "--force", tree.listed_as), _WHERE, IMAGE_REMOVE_S, client.environment(_HIDDEN))
+            done = container_client.call(
+                ("enroot", "remove", "--force", tree.listed_as), _WHERE, IMAGE_REMOVE_S, container_client.environment(_HIDDEN)
+            )
             if done.returncode:
                 raise ContainerError(f"{_WHERE}: {tree.listed_as} cannot be removed: {last_lines(done.stderr, 3)}")

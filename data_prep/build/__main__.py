@@ -97,7 +97,7 @@ def _build_shard(build_dir: Path, index: int, progress: Callable[[int, int], Non
 
         build_sequence_shard(build_dir, index, progress)
     elif has_tree_plan(build_dir):
-        from data_prep.tree.hashing import hash_part
+        from data_prep.tree.plan import hash_part
 
         hash_part(build_dir, index, progress)
     else:
@@ -108,10 +108,9 @@ def _build_shard(build_dir: Path, index: int, progress: Callable[[int, int], Non
 
 def _finish(arguments: argparse.Namespace) -> None:
     from data_prep.build.finish import finish_dataset
-    from data_prep.sequences.build import finish_sequences
     from data_prep.sequences.plan import has_sequence_plan
-    from data_prep.tree.finish import finish_tree
-    from data_prep.tree.plan import has_tree_plan
+    from data_prep.sequences.shard import finish_sequences
+    from data_prep.tree.plan import finish_tree, has_tree_plan
 
     build_dir = arguments.build_dir
     finish = finish_tree if has_tree_plan(build_dir) else finish_sequences if has_sequence_plan(build_dir) else finish_dataset

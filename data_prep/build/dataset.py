@@ -13,9 +13,9 @@ from data_prep.build.plan import plan_dataset
 from data_prep.build.shard import finished
 from data_prep.build.workers import build_shards
 from data_prep.manifest import Progress
-from data_prep.sequences.build import build_sequences
+from data_prep.sequences.shard import build_sequences
 from data_prep.spec import DatasetSpec, spec12
-from data_prep.tree.build import build_tree
+from data_prep.tree.plan import build_tree
 
 
 def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:

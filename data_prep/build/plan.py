@@ -16,7 +16,7 @@ from base.units import format_size
 from data_prep.build.images import Conversion
 from data_prep.build.listing import Listing, Mask, Numbers, in_order, listing_digest, shards_per_split, slices
 from data_prep.build.locks import held, own_part, remove_dead_parts
-from data_prep.build.plan_file import FILE_NAME, Plan, PlannedShard, read_plan, samples_dir, samples_path, write_plan
+from data_prep.build.plan_file import PLAN_FILE, Plan, PlannedShard, read_plan, samples_dir, samples_path, write_plan
 from data_prep.build.rejections import Rejections
 from data_prep.build.roots import check_unchanged, forbid_split_twice, main_options, planned, roots_of
 from data_prep.build.samples import line_of, with_label
@@ -38,7 +38,7 @@ def plan_dataset(spec: DatasetSpec, name: str, build_dir: Path, progress: Progre
     """
     build_dir.mkdir(parents=True, exist_ok=True)
     with held(build_dir / "locks" / "plan"):
-        if not (build_dir / FILE_NAME).exists():
+        if not (build_dir / PLAN_FILE).exists():
             try:
                 return _plan(spec, name, build_dir, progress or _silent)
             except MemoryError as error:

@@ -16,7 +16,7 @@ from data_prep.build.images import Conversion
 from data_prep.sources.types import Prepared, Root
 
 SCHEMA = "slipway.plan/1"
-FILE_NAME = "plan.json"
+PLAN_FILE = "plan.json"
 MAX_BYTES = 1 << 30
 
 
@@ -116,12 +116,12 @@ def scratch_path(build_dir: Path, number: int) -> Path:
 
 def write_plan(build_dir: Path, plan: Plan) -> None:
     """Publish plan.json."""
-    publish_json(build_dir / FILE_NAME, {"schema": SCHEMA, **asdict(plan)})
+    publish_json(build_dir / PLAN_FILE, {"schema": SCHEMA, **asdict(plan)})
 
 
 def read_plan(build_dir: Path) -> Plan:
     """The plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    path = build_dir / FILE_NAME
+    path = build_dir / PLAN_FILE
     plain = read_json(path, DatasetError, MAX_BYTES)
     again = f"remove {build_dir} and build again"
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:

@@ -12,7 +12,7 @@ from base.errors import DatasetError
 from base.jsonfile import read_json
 from base.typed import Count, FromOne, read_as
 from data_prep.build.locks import held, publish_json_of
-from data_prep.build.plan_file import FILE_NAME
+from data_prep.build.plan_file import PLAN_FILE
 from data_prep.build.statistics import PixelSums
 from data_prep.hashing import FileHashes
 
@@ -63,7 +63,7 @@ def made_once(build_dir: Path, index: int, find: Callable[[], R | None], make: C
             found = find()
             if found is None:
                 found = make()
-    not_older(receipt_path(build_dir, index), build_dir / FILE_NAME)
+    not_older(receipt_path(build_dir, index), build_dir / PLAN_FILE)
     return found
 
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from base.foreign import text, whole
-from cluster.holding import holder_of, lives
+from base.sanitize import text, whole
+from cluster.holder import holder_of, lives
 from cluster.types import Holder
 
 MAX_PID = 2**31 - 1

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import StagingError
-from base.foreign import whole
 from base.jsonfile import canonical_json, read_content, read_json
 from base.publish import move_directory, publish
 from base.removing import remove_tree, why_left
+from base.sanitize import whole
 from data_prep.cache.layout import DATASET, HIDDEN, Cache, mark_of
 from data_prep.file_set import FileSet, parse_file_set
 from data_prep.manifest import FILE_NAME, MAX_BYTES

@@ -7,23 +7,167 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypedDict
 
 from blake3 import blake3
 
 from base.chunks import ChunkHasher, chunks_name
-from base.errors import StorageError, StorageFull
-from base.jsonfile import json_text
+from base.errors import DatasetError, PushError, StorageError, StorageFull
+from base.jsonfile import canonical_json, json_text, read_json
 from base.limited import moved
-from base.publish import sync_directory
+from base.publish import publish, publish_directory, remove_tree, sync_directory
 from base.refusals import DISK_FULL
-from base.units import format_size
-from base.untrusted import directory, make_directories, open_regular
-from data_prep.hashing import new_hasher
-from data_prep.push.listing import MOST_FILES, Refusal, list_files, refusal, refused_text
+from base.removing import remove_leftover
+from base.typed import Count, Digest, read_as
+from base.units import and_more, format_size, some
+from base.untrusted import MOST_DEPTH, Entry, directory, entries, kind_of, make_directories, open_regular
+from data_prep.hashing import hash_file, new_hasher
+
+# What of a result is pushed. A training program wrote it, so nothing in it is believed: links, pipes, devices, files of other users, what
+# we may not read, names that are ours, files that are mostly holes, and more files than a record can list are refused and named, never
+# followed or waited for.
+
+
+MOST_FILES: Final = 10_000
+"""A record lists them all, and a reader takes records of up to 4 MiB."""
+MOST_LOOKED_AT: Final = 10 * MOST_FILES
+MOST_REFUSED: Final = 1_000
+PATH_BYTES: Final = 1 << 20
+"""Of all paths together; a node that may push a part of the files may use that part of these bytes."""
+HOLES_BYTES: Final = 1 << 30
+_MOST_HOLES: Final = 10_000
+_OURS: Final = re.compile(
+    r"((record|cell|ended|delivered-\d+(\.node-\d+)?)\.json|logs/((node|rank)-[\d-]+|sidecar-[^/]+)\.log"
+    r"|(not-pushed-[0-9a-f]{12}|load-\d+)\.jsonl|checkpoint\.safetensors\.chunks\.json|of-node-\d+)(/.*)?"
+)
+"""Files, and what a program would have below a directory of such a name."""
+_EVENTS: Final = re.compile(r"events-\d+\.jsonl")
+_UNFINISHED: Final = re.compile(r"\.[^/]*\.part")
+
+Refusal = dict[str, str]  # {"path": in ASCII, "reason"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The files to push, sorted by path, and what else was there, with the reason."""
+
+    files: tuple[Entry, ...]
+    refused: tuple[Refusal, ...]
+
+
+def list_files(root: int, first: Sequence[str] = (), *, with_ours: bool = False, most: int = MOST_FILES) -> Listing:
+    """What is to be pushed of the directory `root`, at most `most` files. `first`: names that are looked for before the others, so that no
+    number of others keeps them out; events of other ranks are refused then. `with_ours`: whether names that Slipway itself writes are
+    allowed."""
+    files: dict[str, Entry] = {}
+    refused: list[Refusal] = []
+    expected = frozenset(first)
+    path_bytes, most_path_bytes = 0, PATH_BYTES * most // MOST_FILES
+    for entry in (*_named(root, first), *_bounded(root, refused)):
+        if entry.path in files or _UNFINISHED.fullmatch(entry.path):
+            continue  # of the latter: what was being written when its rank ended
+        reason = _refusal(entry, expected, with_ours=with_ours)
+        if reason is None and not stat.S_ISDIR(entry.status.st_mode):
+            path_bytes += len(json.dumps(entry.path))
+            if len(files) == most or path_bytes > most_path_bytes:
+                reason = f"one too many: {most} files with paths of {most_path_bytes} bytes together are pushed"
+            else:
+                reason = _content_refusal(root, entry.path)
+            if reason is None:
+                files[entry.path] = entry
+        if reason is not None:
+            refused.append(refusal(entry.path, reason))
+    return Listing(files=tuple(sorted(files.values(), key=lambda entry: entry.path)), refused=tuple(refused))
+
+
+def refusal(path: str, reason: str) -> Refusal:
+    """In ASCII: the name may be anything."""
+    return {"path": ascii(path)[1:-1], "reason": reason}
+
+
+def refused_text(refused: Iterable[Refusal]) -> bytes:
+    """The file that names them, a line each; of very many the first."""
+    ordered = sorted(refused, key=lambda entry: entry["path"])
+    shown = ordered[:MOST_REFUSED]
+    if more := and_more(len(ordered), len(shown)):
+        shown.append({"path": "", "reason": more})
+    return "".join(json.dumps(entry, sort_keys=True) + "\n" for entry in shown).encode()
+
+
+def _named(root: int, names: Sequence[str]) -> Iterator[Entry]:
+    for name in names:
+        try:
+            yield Entry(name, os.stat(name, dir_fd=root, follow_symlinks=False))
+        except OSError:
+            continue  # it is not there, or the listing of all tells why it cannot be looked at
+
+
+def _bounded(root: int, refused: list[Refusal]) -> Iterator[Entry]:
+    def closed(path: str, error: OSError) -> None:
+        if len(refused) < MOST_LOOKED_AT:
+            refused.append(refusal(path or ".", f"{error.strerror}: it was not looked into"))
+
+    for number, entry in enumerate(entries(root, MOST_LOOKED_AT + 1, closed)):
+        if number == MOST_LOOKED_AT:
+            refused.append(refusal(entry.path, f"more than {MOST_LOOKED_AT} names: from here on nothing was looked at"))
+            return
+        yield entry
+
+
+def _refusal(entry: Entry, expected: Collection[str], *, with_ours: bool) -> str | None:
+    """By name and status; None for a file to be pushed, and for a directory that is looked into."""
+    if stat.S_ISDIR(entry.status.st_mode):
+        return f"below {MOST_DEPTH} directories: not looked into" if entry.path.count("/") >= MOST_DEPTH else None
+    kind = kind_of(entry.status)
+    if kind is not None:
+        return kind
+    if not entry.path.isprintable():
+        return "its name holds control characters or is not UTF-8"
+    if not with_ours and _OURS.fullmatch(entry.path):
+        return "Slipway itself writes a file of this name"
+    if not with_ours and expected and entry.path not in expected and _EVENTS.fullmatch(entry.path):
+        return "events of a rank that is not on this node"
+    return None
+
+
+def _content_refusal(root: int, path: str) -> str | None:
+    """What speaks against the file when it is open; None: nothing. Copied, holes would become bytes: terabytes from a file of no room."""
+    try:
+        descriptor = open_regular(root, path)
+    except OSError as error:
+        return str(error.strerror)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            return f"of uid {status.st_uid}, not this user's"
+        if status.st_size - status.st_blocks * 512 > HOLES_BYTES and _holes(descriptor, status.st_size) > HOLES_BYTES:
+            return f"a file of {status.st_size} bytes with holes of more than {HOLES_BYTES}"
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _holes(descriptor: int, size: int) -> int:
+    """Bytes of holes in the first `size` bytes. File systems that compress have few blocks, and no holes."""
+    position = total = 0
+    for _ in range(_MOST_HOLES):
+        try:
+            data = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            return total + size - position if error.errno == errno.ENXIO else 0  # no data after this; or it tells nothing of holes
+        total += data - position
+        position = os.lseek(descriptor, data, os.SEEK_HOLE)
+        if total > HOLES_BYTES or position >= size:
+            break
+    return total
+
 
 LOG_BYTES = 64 << 20
 _READ_BYTES = 4 << 20
@@ -231,3 +375,160 @@ def _full(local_dir: Path, part_dir: Path, need: int, reason: str) -> StorageFul
         f"storage is full: the result {local_dir} needs {format_size(need)}, {part_dir.parent} has "
         f"{format_size(_free_bytes(part_dir.parent))} free ({reason}); free room or quota"
     )
+
+
+# The list of the files that one node delivered, written beside them by that node. Whoever makes a record of the files compares them with
+# it.
+
+
+SCHEMA: Final = "slipway.delivered/1"
+MAX_BYTES: Final = 64 << 20
+
+
+class _File(TypedDict):
+    path: str
+    bytes: Count
+    blake3: Digest
+
+
+class _List(TypedDict):
+    schema: Literal["slipway.delivered/1"]
+    files: list[_File]
+
+
+def list_name(attempt: str) -> str:
+    """Pure: of the list of what was delivered as `attempt`, such as `3` or `3.node-1`."""
+    return f"delivered-{attempt}.json"
+
+
+def write_list(part: Path, attempt: str, files: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Write the list into `part`; its own path, bytes and hash. Raises StorageError."""
+    name, content = list_name(attempt), json_text({"schema": SCHEMA, "files": [dict(file) for file in files]})
+    try:
+        publish(part / name, content)
+    except OSError as error:
+        raise StorageError(f"{part / name} cannot be written: {error.strerror}; the result stays on the node") from error
+    return {"path": name, "bytes": len(content), "blake3": blake3(content).hexdigest()}
+
+
+def read_list(directory: Path, attempt: str) -> list[dict[str, Any]]:
+    """What was delivered as `attempt` and lies in `directory`, the list itself too. Raises RecordError."""
+    path = directory / list_name(attempt)
+    found = read_as(_List, read_json(path, max_bytes=MAX_BYTES), path)
+    content = json_text(dict(found))
+    own = {"path": path.name, "bytes": len(content), "blake3": blake3(content).hexdigest()}
+    return [*map(dict, found["files"]), own]
+
+
+# The last step of a push: what lies in the hidden directory is read back, compared with what was sent, and gets its name in one rename.
+
+
+UNLISTED: Final = frozenset({"record.json"})
+
+Content = dict[str, tuple[int, str]]  # path -> bytes, blake3
+
+
+class TargetDiffers(PushError):
+    """Something else has the name already."""
+
+
+def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path) -> bool:
+    """Check `part_dir` against `files` (the lists of all nodes' push_files together) and rename it to `target_dir`, durably.
+
+    Returns False where the same content is there already. A record may lie beside the files and is not compared: it lists the files
+    and cannot list itself. Raises PushError for anything missing, changed or not listed, and, naming both digests, where another content
+    has the name; nothing is overwritten, `part_dir` stays.
+    """
+    try:
+        return publish_or_differ(part_dir, files, target_dir)
+    except TargetDiffers as error:
+        raise PushError(str(error)) from error  # of the one tree, which limited calls know
+
+
+def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path) -> bool:
+    """publish_attempt() that raises TargetDiffers where another content has the name."""
+    wanted = _by_path(files)
+    try:
+        if os.path.lexists(target_dir):
+            _compare(wanted, target_dir)
+            remove_tree(part_dir)
+            return False
+        _verify(part_dir, wanted)
+        if not publish_directory(part_dir, target_dir):
+            _compare(wanted, target_dir)
+            return False
+        for left_over in target_dir.parent.glob(f".{target_dir.name}.part-*"):
+            remove_leftover(left_over)
+    except OSError as error:
+        raise StorageError(f"{target_dir} cannot be published: {error.strerror}: {error.filename}; the result stays on the node") from error
+    return True
+
+
+def compare_files(directory: Path, files: Iterable[Mapping[str, Any]]) -> None:
+    """Raises PushError unless `files`, and nothing else, lie in `directory`."""
+    _verify(directory, _by_path(file for file in files if file["path"] not in UNLISTED))
+
+
+def read_back(root: Path) -> Content:
+    """Size and hash of every regular file below `root`, from storage rather than from memory. Raises PushError for others."""
+    found: Content = {}
+    for directory, names, files in os.walk(root):
+        for name in [*files, *(name for name in names if Path(directory, name).is_symlink())]:
+            path = Path(directory, name)
+            found[str(path.relative_to(root))] = _hash(path)
+    return found
+
+
+def digest(content: Content) -> str:
+    """One name for the whole content, 12 hex digits."""
+    return blake3(canonical_json(content)).hexdigest()[:12]
+
+
+def _hash(path: Path) -> tuple[int, str]:
+    try:
+        found = hash_file(path, on_piece=lambda _bytes: moved(), stored=True)
+    except DatasetError as error:
+        raise PushError(f"{error}: nobody of ours put it there") from error
+    return found.bytes, found.blake3
+
+
+def _by_path(files: Iterable[Mapping[str, Any]]) -> Content:
+    wanted: Content = {}
+    for file in files:
+        path, is_ = str(file["path"]), (int(file["bytes"]), str(file["blake3"]))
+        if wanted.setdefault(path, is_) != is_:
+            raise PushError(f"two nodes pushed different files {path!r}: {wanted[path]} and {is_}; names must tell the nodes apart")
+    return wanted
+
+
+def _verify(part_dir: Path, wanted: Content) -> None:
+    found = read_back(part_dir)
+    for path in [path for path in found if Path(path).name.startswith(".") and ".part-" in path and path not in wanted]:
+        (part_dir / path).unlink()  # what a kill left of a publish() inside
+        del found[path]
+    problems = _differences(wanted, found)
+    if problems:
+        raise PushError(f"{part_dir} is not what was sent: {problems}; storage lost or changed it: push again")
+
+
+def _compare(wanted: Content, target_dir: Path) -> None:
+    found = read_back(target_dir) if target_dir.is_dir() else {}
+    problems = _differences(wanted, found)
+    if problems:
+        there = {path: is_ for path, is_ in found.items() if path not in UNLISTED}
+        raise TargetDiffers(
+            f"{target_dir} exists with another content, digest {digest(there)}, this result has {digest(wanted)}: {problems}; nothing was "
+            "overwritten: look who wrote it, move one of the two away"
+        )
+
+
+def _differences(wanted: Content, found: Content) -> str:
+    """At most five, for people; empty if there are none."""
+    problems = [f"{path} is missing" for path in sorted(wanted.keys() - found.keys())]
+    problems += [f"{path} was not sent" for path in sorted(found.keys() - wanted.keys() - UNLISTED)]
+    problems += [
+        f"{path} has {found[path][0]} bytes, blake3 {found[path][1][:12]}, expected {wanted[path][0]}, {wanted[path][1][:12]}"
+        for path in sorted(wanted.keys() & found.keys())
+        if wanted[path] != found[path]
+    ]
+    return some(problems, 5, "; ")

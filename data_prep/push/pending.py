@@ -21,9 +21,7 @@ from base.publish import part_path, publish_in, remove_tree
 from base.removing import remove_leftover
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
-from data_prep.push.copy import AS_THEY_ARE, Naming, push_files
-from data_prep.push.delivered import write_list
-from data_prep.push.publish import TargetDiffers, publish_or_differ
+from data_prep.push.copy import AS_THEY_ARE, Naming, TargetDiffers, publish_or_differ, push_files, write_list
 
 SCHEMA = "slipway.pending/1"
 NAME = "pending.json"

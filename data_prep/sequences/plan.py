@@ -2,29 +2,403 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import codecs
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from tokenize import TokenError
 from typing import Annotated, Any, Final
 
+import numpy as np
 from blake3 import blake3
+from numpy.typing import NDArray
 
 from base.errors import DatasetError
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.publish import publish_directory, remove_tree
-from base.typed import Count, Digest, FromOne, Like, Name, read_as
+from base.typed import Count, Digest, FromOne, Like, Name, PathText, read_as
+from base.units import some
 from data_prep.build.listing import shards_per_split, slices
 from data_prep.build.locks import held, own_part
-from data_prep.build.plan_file import FILE_NAME, MAX_BYTES, samples_dir
+from data_prep.build.plan_file import MAX_BYTES, PLAN_FILE, samples_dir
 from data_prep.build.rejections import Rejections
 from data_prep.hashing import hash_file, require
 from data_prep.manifest import Progress
-from data_prep.sequences.ids import END_OF_BYTES, END_OF_WORDS, width_of
-from data_prep.sequences.rows import ROW_BYTES, Rows, in_buckets, rows_of, share_out
-from data_prep.sequences.streams import SourceFile, Stream, check_unchanged, source_files, streams_of_ids
-from data_prep.sequences.text import has_text, to_streams, vocabulary_of
+from data_prep.sequences.manifest import END_OF_BYTES, END_OF_WORDS, UNKNOWN, type_of, width_of
+from data_prep.sources.files import retried
+from data_prep.sources.naming import SPLIT_NAMES, printable
+from data_prep.sources.pread import OpenFiles
+from data_prep.sources.types import BadSample
 from data_prep.space import require_space
-from data_prep.spec import DatasetSpec, spec12
+from data_prep.spec import TRAIN, DatasetSpec, spec12
+from data_prep.tree.plan import list_tree
+
+# Streams of token ids, one file each: where they lie, which split they are of. Files of ids are read where they lie, text is turned into
+# a stream first (text.py).
+
+
+Ids = NDArray[Any]
+SUFFIXES: Final = (".bin", ".npy")
+SCANNED_IDS: Final = 1 << 20
+_IN_NAMES: Final = re.compile(r"[._\- ]")
+_SHOWN: Final = 3
+_NPY_HEADER_BYTES: Final = 64 << 10
+"""More than numpy takes; of a damaged length it would first read gigabytes."""
+_OF_HEADERS: Final = (ValueError, TypeError, IndexError, SyntaxError, TokenError, Warning)
+"""What numpy says of the header of a .npy, which it reads as words of Python: a damaged one may be any. A warning, where it is an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFile:
+    """A file of the source. `name` is its path below the place that the study gives."""
+
+    name: str
+    path: PathText
+    bytes: Count
+    mtime_ns: int
+    split: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """`path` is relative to the build directory where the stream was made there. `offset`: bytes before the first id; `width`: of an id."""
+
+    split: str
+    path: PathText
+    offset: Count
+    width: FromOne
+    ids: Count
+
+
+def source_files(spec: DatasetSpec, rejections: Rejections) -> list[SourceFile]:
+    """The files of all splits that the source has itself or a path of their own, in the order of their names. Raises DatasetError."""
+    assert spec.path is not None
+    files = _listed(Path(spec.path), None, rejections)
+    of_names = {file.split for file in files}
+    for split, path in spec.split_paths.items():
+        if split in of_names - {TRAIN}:
+            raise DatasetError(f"the source at {spec.path} has a split {split!r} of its own; remove {split} from splits")
+        files += _listed(Path(path), split, rejections)
+    return files
+
+
+def _listed(path: Path, whole: str | None, rejections: Rejections) -> list[SourceFile]:
+    """`whole`: the split that all of it belongs to."""
+    tree = list_tree(path)
+    shown = []
+    for file in tree.files:
+        hidden = any(part.startswith(".") for part in file.name.split("/"))
+        reason = "hidden file" if hidden else "zero bytes" if file.bytes == 0 else None
+        if reason is None:
+            shown.append(file)
+        else:
+            rejections.add(file.name, reason)
+    words = {file.name: _split_in(file.name) for file in shown}
+    own = whole is None and TRAIN in words.values()
+    found = []
+    for file in shown:
+        split = words[file.name] if own else whole or TRAIN
+        if split is None:
+            rejections.add(file.name, "its name tells no split, and those of others do")
+            continue
+        place = str(tree.root / (file.at or file.name))
+        found.append(SourceFile(name=file.name, path=place, bytes=file.bytes, mtime_ns=file.mtime_ns, split=split))
+    return found
+
+
+def _split_in(name: str) -> str | None:
+    """`train.bin`, `ptb.valid.txt` and all below `test/` say of which split they are."""
+    words = _IN_NAMES.split(name.partition("/")[0].lower())
+    return next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
+
+
+def check_unchanged(files: Sequence[SourceFile]) -> None:
+    """Raises DatasetError naming the first file that is not what was listed."""
+    for file in files:
+        try:
+            status = Path(file.path).stat()
+        except OSError as error:
+            raise DatasetError(f"{printable(file.path)} cannot be read: {error.strerror}; if it was moved, build it afresh") from error
+        if (status.st_size, status.st_mtime_ns) != (file.bytes, file.mtime_ns):
+            raise DatasetError(
+                f"{printable(file.path)} has changed since the source was listed: {status.st_size} bytes, then {file.bytes}; "
+                "leave the source alone while it is built, and build it afresh (`slipway dataset build --fresh`)"
+            )
+
+
+def streams_of_ids(spec: DatasetSpec, files: Sequence[SourceFile], rejections: Rejections) -> tuple[list[SourceFile], list[Stream]]:
+    """The files of ids among `files`, and a stream for each. Raises DatasetError for one that is damaged, or none at all."""
+    kept = [file for file in files if file.name.endswith(SUFFIXES)]
+    for file in set(files) - set(kept):
+        rejections.add(file.name, "neither .bin nor .npy")
+    if not kept:
+        names = some([printable(file.name) for file in files], _SHOWN)
+        raise DatasetError(f"{spec.path} holds no file of token ids: source: tokens wants names that end in .bin or .npy; found {names}")
+    return kept, [_npy(file) if file.name.endswith(".npy") else _bin(file, 4 if spec.id_type == "uint32" else 2) for file in kept]
+
+
+def _bin(file: SourceFile, width: int) -> Stream:
+    if file.bytes % width:
+        raise DatasetError(
+            f"{printable(file.path)} holds {file.bytes} bytes, which is no whole number of ids of {width} bytes: it was cut, or set id_type"
+        )
+    return Stream(split=file.split, path=file.path, offset=0, width=width, ids=file.bytes // width)
+
+
+def _npy(file: SourceFile) -> Stream:
+    """Of one dimension, or more in the order of C: they are read as they lie."""
+    try:
+        with Path(file.path).open("rb") as whole:
+            content = io.BytesIO(whole.read(_NPY_HEADER_BYTES))
+        version = np.lib.format.read_magic(content)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(content)
+        offset = content.tell()
+    except (OSError, *_OF_HEADERS) as error:
+        raise DatasetError(f"{printable(file.path)} is no .npy file that can be read: {printable(str(error))}") from error
+    if dtype not in (type_of(2), type_of(4)) or (fortran and len(shape) > 1):
+        raise DatasetError(f"{printable(file.path)} holds {dtype} of shape {shape}; source: tokens wants uint16 or uint32, little-endian")
+    if file.bytes != offset + int(np.prod(shape, dtype=object)) * dtype.itemsize:
+        raise DatasetError(f"{printable(file.path)} holds {file.bytes} bytes, and its header promises others: it was cut or is damaged")
+    return Stream(split=file.split, path=file.path, offset=offset, width=dtype.itemsize, ids=(file.bytes - offset) // dtype.itemsize)
+
+
+def blocks_of(build_dir: Path, stream: Stream) -> Iterator[tuple[int, Ids]]:
+    """The ids of a stream in parts, each with the number of its first one. Raises DatasetError, StorageError."""
+    with OpenFiles([build_dir / stream.path]) as files:
+        for first in range(0, stream.ids, SCANNED_IDS):
+            yield first, read_ids(files, 0, stream, first, min(SCANNED_IDS, stream.ids - first))
+
+
+def read_ids(files: OpenFiles, number: int, stream: Stream, first: int, count: int) -> Ids:
+    """`count` ids from the one with number `first` on. `number`: of the stream's file in `files`."""
+    content = files.read_exactly(stream.offset + first * stream.width, count * stream.width, number)
+    return np.frombuffer(content, type_of(stream.width))
+
+
+# Rows: which ids of which stream make one sequence. Numbers only, 24 bytes per row.
+#
+# A row has one id more than the model sees: its inputs are all but the last one, its targets all but the first. Of a fixed
+# `sequence_length`
+# rows follow one another through a stream, whatever documents are in it, and what is left at its end is no row. With `buckets` a document
+# is
+# a row of the shortest bucket that holds it; one that is longer than the longest bucket is cut into several rows.
+
+
+Rows = NDArray[np.uint64]
+"""(n, 3): number of the stream, number of the first id, how many ids."""
+ROW_BYTES: Final = 24
+
+
+def rows_of(spec: DatasetSpec, build_dir: Path, streams: Sequence[Stream], end: int | None) -> dict[str, Rows]:
+    """The rows of each split that the source has, in the order of the streams. Raises DatasetError."""
+    found: dict[str, list[Rows]] = {}
+    for number, stream in enumerate(streams):
+        if spec.buckets is None:
+            assert spec.sequence_length is not None
+            made = _windows(number, stream.ids, spec.sequence_length)
+        else:
+            assert end is not None
+            made = _documents(number, _ends(build_dir, stream, end), spec.buckets[-1])
+        found.setdefault(stream.split, []).append(made)
+    return {split: np.concatenate(parts) for split, parts in found.items()}
+
+
+def _windows(number: int, ids: int, length: int) -> Rows:
+    starts = np.arange(max(0, (ids - 1) // length), dtype=np.uint64) * np.uint64(length)
+    return _table(number, starts, np.full(len(starts), length + 1, np.uint64))
+
+
+def _documents(number: int, ends: NDArray[np.uint64], longest: int) -> Rows:
+    """Pieces of a document share one id, as windows do; a piece of one id has no target, and is none."""
+    starts = np.concatenate([np.zeros(1, np.uint64), ends])[:-1]
+    lengths = ends - starts
+    pieces = (np.maximum(lengths, 2) - np.uint64(2)) // np.uint64(longest) + np.uint64(1)
+    nth = np.arange(int(pieces.sum()), dtype=np.uint64) - np.repeat(np.cumsum(pieces) - pieces, pieces.astype(np.int64))
+    skipped = nth * np.uint64(longest)
+    begun = np.repeat(starts, pieces.astype(np.int64)) + skipped
+    left = np.repeat(lengths, pieces.astype(np.int64)) - skipped
+    kept = left >= 2
+    return _table(number, begun[kept], np.minimum(left, np.uint64(longest + 1))[kept])
+
+
+def _table(number: int, starts: NDArray[np.uint64], lengths: NDArray[np.uint64]) -> Rows:
+    return np.stack([np.full(len(starts), number, np.uint64), starts, lengths], axis=1)
+
+
+def _ends(build_dir: Path, stream: Stream, end: int) -> NDArray[np.uint64]:
+    """Where documents end: behind the id that ends them, and at the end of the stream."""
+    found = [np.flatnonzero(ids == end).astype(np.uint64) + np.uint64(first + 1) for first, ids in blocks_of(build_dir, stream)]
+    ends: NDArray[np.uint64] = np.concatenate([*found, np.array([stream.ids], np.uint64)])
+    return np.unique(ends)
+
+
+def share_out(rows: Mapping[str, Rows], spec: DatasetSpec) -> dict[str, Rows]:
+    """The splits, train first. A fraction is what train has at its end, as the field does it. Raises DatasetError for too few rows."""
+    left = rows.get(TRAIN, np.empty((0, 3), np.uint64))
+    found = {split: part for split, part in rows.items() if split != TRAIN}
+    of_source = bool(set(found) - set(spec.split_paths))
+    asked = {name: part for name, part in spec.fractions(source_has_splits=of_source).items() if name not in found}
+    in_all = len(left)
+    for name in sorted(asked):
+        count = max(1, round(in_all * asked[name]))
+        left, found[name] = left[: max(0, len(left) - count)], left[max(0, len(left) - count) :]
+    empty = [name for name, part in {TRAIN: left, **found}.items() if len(part) == 0]
+    if empty:
+        raise DatasetError(
+            f"{spec.path}: split {empty[0]} would have no sequence of {spec.row_words} (all that is train's: {in_all}); "
+            "take a shorter sequence_length, more text, or other splits (splits: {} is train alone)"
+        )
+    return {TRAIN: left, **{name: found[name] for name in sorted(found)}}
+
+
+def in_buckets(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
+    """(length, rows) of each bucket that has any."""
+    bucket = np.searchsorted(np.array(lengths, np.uint64), rows[:, 2] - np.uint64(1))
+    parts = [(length, rows[bucket == number]) for number, length in enumerate(lengths)]
+    return [(length, part) for length, part in parts if len(part)]
+
+
+# Text -> streams of token ids, one per split, in the build directory. Read in pieces: a line may be as long as the file.
+#
+# `vocabulary: bytes`: each byte is a token, whatever its encoding. `vocabulary: words`: what stands between white space (of ASCII), and the
+# text must be UTF-8. After each document, a file or a line, comes one more token; lines without a word, or a byte, are no documents.
+
+
+PIECE_BYTES: Final = 4 << 20
+MOST_WORDS: Final = 5_000_000
+LONGEST_WORD: Final = 1000
+SPOOL: Final = "spool"
+_UNKNOWN_WORD: Final = b"<unk>"
+_NEWLINE: Final = b"\n"
+_WORDS: Final = {False: re.compile(rb"\S+"), True: re.compile(rb"\n|\S+")}
+_SPACE: Final = re.compile(rb"\s")
+_TOO_LONG: Final = re.compile(rb"\S{%d}" % (LONGEST_WORD + 1))
+ToIds = Callable[[SourceFile], Iterator[Ids]]
+
+
+def vocabulary_of(files: Sequence[SourceFile], most: int, rejections: Rejections) -> tuple[list[SourceFile], tuple[str, ...]]:
+    """The files that are text of words, and the most frequent words of their training split, at most so many that with the end of a
+    document and the unknown word there are `most`. Raises DatasetError."""
+    counts: Counter[bytes] = Counter()
+    kept = []
+    for file in files:
+        own: Counter[bytes] = Counter()
+        try:
+            for piece in _word_pieces(file):
+                own.update(_WORDS[False].findall(piece))
+                if len(counts) + len(own) > MOST_WORDS:
+                    raise DatasetError(f"{printable(file.path)}: more than {MOST_WORDS:,} different words: take vocabulary: bytes")
+        except BadSample as error:
+            rejections.add(file.name, str(error))
+            continue
+        kept.append(file)
+        if file.split == "train":
+            counts += own
+    counts.pop(_UNKNOWN_WORD, None)
+    found = sorted(counts, key=lambda word: (-counts[word], word))[: most - 2]
+    return kept, tuple(word.decode() for word in found)
+
+
+def has_text(files: Sequence[SourceFile]) -> bool:
+    """Whether there is more than white space in the training split. Looks no further than the first of it."""
+    return any(piece.strip() for file in files if file.split == "train" for piece in _pieces(file))
+
+
+def to_streams(build_dir: Path, files: Sequence[SourceFile], words: Sequence[str] | None, *, lines: bool) -> list[Stream]:
+    """Write `spool/<split>.ids` for each split. `words`: of `vocabulary_of`; None: bytes are the tokens. `lines`: each is a document."""
+    if words is None:
+        end, width = END_OF_BYTES, width_of(END_OF_BYTES + 1)
+        to_ids: ToIds = partial(_byte_ids, dtype=type_of(width), lines=lines)
+    else:
+        end, width = END_OF_WORDS, width_of(len(words) + 2)
+        table = {word.encode(): number for number, word in enumerate(words, start=UNKNOWN + 1)} | {_NEWLINE: END_OF_WORDS}
+        to_ids = partial(_word_ids, table=table, dtype=type_of(width), lines=lines)
+    target = build_dir / SPOOL
+    streams = []
+    with own_part(target) as part:
+        for split in sorted({file.split for file in files}):
+            count = 0
+            with (part / f"{split}.ids").open("xb") as out:
+                for file in files:
+                    if file.split == split:
+                        count += _write(out, to_ids(file), end, type_of(width))
+            streams.append(Stream(split=split, path=f"{SPOOL}/{split}.ids", offset=0, width=width, ids=count))
+        if target.exists():
+            remove_tree(target)
+        publish_directory(part, target)
+    return streams
+
+
+def _write(out: Any, parts: Iterator[Ids], end: int, dtype: str) -> int:
+    """The ids of a file, ends of documents once each, the last one at the end. How many."""
+    count, last = 0, end
+    for ids in parts:
+        before = np.concatenate([np.array([last], dtype), ids[:-1]])
+        kept = ids[(ids != end) | (before != end)]
+        if len(ids):
+            last = int(ids[-1])
+        out.write(kept.tobytes())
+        count += len(kept)
+    if last != end:
+        out.write(np.array([end], dtype).tobytes())
+        count += 1
+    return count
+
+
+def _byte_ids(file: SourceFile, *, dtype: str, lines: bool) -> Iterator[Ids]:
+    for piece in _pieces(file):
+        ids = np.frombuffer(piece, np.uint8).astype(dtype)
+        if lines:
+            ids[ids == ord(_NEWLINE)] = END_OF_BYTES
+        yield ids
+
+
+def _word_ids(file: SourceFile, *, table: dict[bytes, int], dtype: str, lines: bool) -> Iterator[Ids]:
+    for piece in _word_pieces(file):
+        yield np.array([table.get(word, UNKNOWN) for word in _WORDS[lines].findall(piece)], dtype)
+
+
+def _word_pieces(file: SourceFile) -> Iterator[bytes]:
+    """The text in parts that end between words. Raises BadSample for what is no text of words."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    rest, done = b"", 0
+    for piece in chain(_pieces(file), (None,)):
+        try:
+            decoder.decode(piece or b"", final=piece is None)
+        except UnicodeDecodeError as error:
+            raise BadSample(f"not UTF-8: {error.reason} near byte {done + error.start}; vocabulary: bytes takes any bytes") from error
+        done += len(piece or b"")
+        text = rest + (piece or b" ")
+        if done == len(piece or b""):  # the beginning of the file
+            text = text.removeprefix(codecs.BOM_UTF8)
+        cut = len(text) if piece is None else _last_space(text)
+        rest = text[cut:]
+        if _TOO_LONG.search(text):
+            raise BadSample(f"a word of more than {LONGEST_WORD} bytes: no text of words; vocabulary: bytes takes any bytes")
+        yield text[:cut]
+
+
+def _last_space(text: bytes) -> int:
+    """Where the last word of `text` begins, which may go on; 0 where there is no white space near its end."""
+    ends = [found.end() for found in _SPACE.finditer(text, max(0, len(text) - LONGEST_WORD - 1))]
+    return ends[-1] if ends else 0
+
+
+def _pieces(file: SourceFile) -> Iterator[bytes]:
+    """Raises DatasetError, StorageError."""
+    try:
+        with Path(file.path).open("rb", buffering=0) as content:
+            while piece := retried(printable(file.path), lambda: content.read(PIECE_BYTES)):
+                yield piece
+    except OSError as error:
+        raise DatasetError(f"{printable(file.path)} cannot be read: {error.strerror}") from error
+
 
 SCHEMA: Final = "slipway.sequences-plan/1"
 MOST_IN_VALUE: Final = 64 << 10
@@ -86,7 +460,7 @@ def plan_sequences(spec: DatasetSpec, name: str, build_dir: Path, progress: Prog
     taken. Raises DatasetError for a source that cannot be used, NotEnoughSpace, StorageError."""
     build_dir.mkdir(parents=True, exist_ok=True)
     with held(build_dir / "locks" / "plan"):
-        if not (build_dir / FILE_NAME).exists():
+        if not (build_dir / PLAN_FILE).exists():
             if progress is not None:
                 progress(0, 0)
             try:
@@ -126,7 +500,7 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
         rejected_count=rejections.count,
     )
     check_unchanged(files)
-    publish_json(build_dir / FILE_NAME, {"schema": SCHEMA, **asdict(plan)})
+    publish_json(build_dir / PLAN_FILE, {"schema": SCHEMA, **asdict(plan)})
     return plan
 
 
@@ -195,13 +569,13 @@ def rows_path(build_dir: Path, number: int) -> Path:
 
 def has_sequence_plan(build_dir: Path) -> bool:
     """Whether token sequences are built there. Raises DatasetError where there is no plan."""
-    plain = read_json(build_dir / FILE_NAME, DatasetError, MAX_BYTES)
+    plain = read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
     return isinstance(plain, dict) and plain.get("schema") == SCHEMA
 
 
 def read_sequence_plan(build_dir: Path) -> SequencePlan:
     """The plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    path, again = build_dir / FILE_NAME, f"remove {build_dir} and build again"
+    path, again = build_dir / PLAN_FILE, f"remove {build_dir} and build again"
     plain = read_json(path, DatasetError, MAX_BYTES)
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         raise DatasetError(f"{path} is not a plan of this version of Slipway, {SCHEMA}; {again}")

@@ -27,10 +27,8 @@ from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
 from data_prep.limits import PEER_HANG_S, PEER_LATE_S, RECHECK_S, STAGING_SAID_EVERY_S
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.options import StageOptions
-from data_prep.staging.peer_group import PeerGroup
-from data_prep.staging.stage import stage
-from data_prep.staging.together import GroupStaging
+from data_prep.staging.exchange import PeerGroup
+from data_prep.staging.stage import GroupStaging, StageOptions, stage
 
 logger = logging.getLogger(__name__)
 

@@ -3,22 +3,549 @@ has gone. One thread; nothing here waits for a single one of them."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import logging
 import os
 import selectors
+import socket
+import struct
 import time
 from array import array
-from collections.abc import Callable
-from typing import Protocol
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
 
-from base.errors import StagingError
-from data_prep.limits import PEER_BEAT_EVERY_S
-from data_prep.staging.connection import Connection, Piece
-from data_prep.staging.peer_group import Orders, Others, PeerGroup
-from data_prep.staging.peer_listener import PeerListener
+from base.errors import Cancelled, StagingError
+from base.handshake import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, NoProof, NoRoom, Refusals, Strangers, listen, newcomers
+from data_prep.limits import PEER_BEAT_EVERY_S, PEER_HANDSHAKE_S, PEER_HANG_S, PEER_LATE_S
 from data_prep.staging.swarm import Swarm
-from data_prep.staging.table import ChunkTable
-from data_prep.staging.wire import BEAT, PeerError, frame, have_text, parse_have, parse_have_text
+from data_prep.staging.table import ChunkTable, pack, unpack
+
+# What nodes say to each other while they stage the same dataset, after base/handshake.py: frames. Pure: bytes in, values out.
+#
+# A frame is one byte of kind and four of a number: of a chunk, or for HAVE of how many chunk numbers follow. The bytes of a CHUNK
+# follow its frame, as many as the manifest says; nothing that is sent can make a receiver take more.
+
+
+HEAD: Final = struct.Struct("!BI")
+HAVE, WANT, CHUNK, MISS, BEAT = range(1, 6)
+KINDS: Final = (HAVE, WANT, CHUNK, MISS, BEAT)
+MOST_HAVE: Final = 16384
+
+
+class PeerError(Exception):
+    """The other node is gone, or says what no node of ours would say."""
+
+
+class HungUp(PeerError):
+    """The other end closed the connection: a node that is gone, or one to which too many have come."""
+
+
+def frame(kind: int, number: int = 0) -> bytes:
+    """The head of a frame."""
+    return HEAD.pack(kind, number)
+
+
+def have_frames(chunks: list[int]) -> bytes:
+    """These chunks are here."""
+    frames = []
+    for start in range(0, len(chunks), MOST_HAVE):
+        some = chunks[start : start + MOST_HAVE]
+        frames.append(frame(HAVE, len(some)) + struct.pack(f"!{len(some)}I", *some))
+    return b"".join(frames)
+
+
+def parse_have(content: bytes, num_chunks: int) -> array[int]:
+    """The chunks of a HAVE frame. Raises PeerError for a number that is none."""
+    found = array("L", struct.unpack(f"!{len(content) // 4}I", content))
+    if found and max(found) >= num_chunks:
+        raise PeerError(f"it says that it has chunk {max(found)} of {num_chunks}")
+    return found
+
+
+def have_text(marks: bytearray) -> str:
+    """Which chunks a node has, for its `listening` message; the usual cases are one word."""
+    if not any(marks):
+        return "none"
+    return "all" if all(marks) else b64encode(pack(marks)).decode()
+
+
+def parse_have_text(text: str, num_chunks: int) -> bytearray:
+    """The inverse of `have_text`. Raises PeerError."""
+    if text in ("none", "all"):
+        return bytearray([text == "all"]) * num_chunks
+    try:
+        return unpack(b64decode(text, validate=True), num_chunks)
+    except ValueError as error:
+        raise PeerError(f"what it says to have does not fit the manifest: {error}") from error
+
+
+# One connection between two nodes that stage the same dataset, never blocking: chunks go out of files, and come into buffers.
+
+
+PIECE: Final = 1 << 19
+MOST_WANTED: Final = 64
+Piece = tuple[int, int, int]  # descriptor, offset, bytes
+
+
+class Hearer(Protocol):
+    """Who is told what has come."""
+
+    def peer_has(self, peer: Connection, content: bytes) -> None:
+        """It has these chunks: the content of a HAVE frame."""
+
+    def peer_wants(self, peer: Connection, chunk: int) -> Piece | None:
+        """What it is to be sent, in a descriptor that is the connection's from here on; None if that is not here."""
+
+    def peer_misses(self, peer: Connection, chunk: int) -> None:
+        """It cannot send this."""
+
+    def buffer_for(self, peer: Connection, chunk: int) -> memoryview:
+        """Where the bytes of this chunk are to go. Raises PeerError if they were not asked for."""
+
+    def peer_sent(self, peer: Connection, chunk: int, buffer: memoryview) -> None:
+        """The chunk has come."""
+
+
+class Connection:
+    """`index` is the other node, once it has proved so. `heard` is when something came last, `moved` when bytes of a chunk came last."""
+
+    def __init__(self, connection: socket.socket, hearer: Hearer) -> None:
+        self.socket = connection
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.index = -1
+        self.heard = self.moved = time.monotonic()
+        self._hearer = hearer
+        self._news: list[int] = []
+        self._later = bytearray()
+        self._queue: deque[int] = deque()
+        self._out = bytearray()  # goes first, and is not added to while a chunk follows it
+        self._sending: Piece | None = None
+        self._took: Callable[[bytes], None] = self._head
+        self._need = HEAD.size
+        self._got = bytearray()
+        self._chunk: tuple[int, memoryview, int] | None = None
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.socket.fileno()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.socket.close()
+        self._sent()
+
+    # -- sending
+
+    def say(self, content: bytes) -> None:
+        """Send these bytes, after the chunk that is being sent."""
+        self._later += content
+
+    def tell(self, chunks: list[int]) -> None:
+        """We have these chunks now."""
+        self._news += chunks
+
+    def want(self, chunk: int) -> None:
+        """Ask for a chunk."""
+        self.say(frame(WANT, chunk))
+
+    @property
+    def wants_to_send(self) -> bool:
+        """Whether something waits."""
+        return bool(self._out or self._sending or self._later or self._news or self._queue)
+
+    def send(self) -> None:
+        """Send what goes now, a piece of a chunk at most, so that the others get their turn. Raises PeerError."""
+        try:
+            if not self._out and self._sending is None:
+                self._fill()
+            if self._out:
+                del self._out[: self.socket.send(self._out)]
+            if self._sending is not None and not self._out:
+                self._send_piece(*self._sending)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise _broken(error) from error
+
+    def _fill(self) -> None:
+        self._out += self._later + have_frames(self._news)
+        self._later.clear()
+        self._news.clear()
+        if self._queue:
+            chunk = self._queue.popleft()
+            self._sending = self._hearer.peer_wants(self, chunk)
+            self._out += frame(MISS if self._sending is None else CHUNK, chunk)
+
+    def _send_piece(self, descriptor: int, offset: int, count: int) -> None:
+        sent = os.sendfile(self.socket.fileno(), descriptor, offset, min(count, PIECE))
+        if sent == 0:
+            raise PeerError("our own file of this chunk is shorter than it was")
+        self._sending = (descriptor, offset + sent, count - sent)
+        if sent == count:
+            self._sent()
+
+    def _sent(self) -> None:
+        if self._sending is not None:
+            os.close(self._sending[0])
+            self._sending = None
+
+    # -- receiving
+
+    def expect(self, num_bytes: int, took: Callable[[bytes], None]) -> None:
+        """The next `num_bytes` go to `took`: the handshake."""
+        self._need, self._took = num_bytes, took
+
+    def frames(self) -> None:
+        """From here on frames come."""
+        self.expect(HEAD.size, self._head)
+
+    def receive(self) -> None:
+        """Take what has come. Raises PeerError."""
+        try:
+            if self._chunk is not None:
+                self._receive_chunk()
+                return
+            data = self.socket.recv(self._need - len(self._got))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise _broken(error) from error
+        if not data:
+            raise HungUp("the connection was closed")
+        self.heard = time.monotonic()
+        self._got += data
+        if len(self._got) == self._need:
+            content, self._got = bytes(self._got), bytearray()
+            self._took(content)
+
+    def _receive_chunk(self) -> None:
+        assert self._chunk is not None
+        chunk, buffer, filled = self._chunk
+        count = self.socket.recv_into(buffer[filled:])
+        if count == 0:
+            raise PeerError("the connection was closed in the middle of a chunk")
+        self.heard = self.moved = time.monotonic()
+        self._chunk = (chunk, buffer, filled + count)
+        if filled + count == len(buffer):
+            self._chunk = None
+            self._hearer.peer_sent(self, chunk, buffer)
+
+    def _head(self, content: bytes) -> None:
+        kind, number = HEAD.unpack(content)
+        if kind not in KINDS:
+            raise PeerError(f"a frame of kind {kind}")
+        if kind == HAVE:
+            if not 0 < number <= MOST_HAVE:
+                raise PeerError(f"{number} chunks in one frame")
+            self.expect(4 * number, self._have)
+        elif kind == WANT:
+            if len(self._queue) >= MOST_WANTED:
+                raise PeerError(f"it wants more than {MOST_WANTED} chunks at once")
+            self._queue.append(number)
+        elif kind == MISS:
+            self._hearer.peer_misses(self, number)
+        elif kind == CHUNK:
+            self._chunk = (number, self._hearer.buffer_for(self, number), 0)
+
+    def _have(self, content: bytes) -> None:
+        self.frames()
+        self._hearer.peer_has(self, content)
+
+
+def _broken(error: OSError) -> PeerError:
+    kind = HungUp if isinstance(error, ConnectionResetError | BrokenPipeError) else PeerError
+    return kind(error.strerror or "the connection broke")
+
+
+# The nodes that stage the same files at the same time, as one of them is told: who it is, and then who the others are.
+
+
+MOST_LINE: Final = 256 << 20
+"""Bytes of one line of orders: what 1,000 nodes have of 3 TB in 4 MiB chunks, in the worst case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerGroup:
+    """Node `index` of `nodes`, which listens on `address`. `token`: what proves to the others that we are of this run. `orders`: the
+    descriptor on which whoever started us tells the others' addresses, and when all have the files. `say` tells it ours. A node from
+    which nothing comes for `hang_s` is given up; one that brings nothing new for `late_s`, or several times as long as a chunk takes here,
+    is called slow."""
+
+    index: int
+    nodes: int
+    address: str
+    token: bytes
+    orders: int
+    say: Callable[[dict[str, Any]], None]
+    hang_s: float = PEER_HANG_S
+    late_s: float = PEER_LATE_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Others:
+    """The order `peers`: per node its address, port and what it has (see wire.have_text), None where it is not there (yet, or any more);
+    who reads from storage, at most `most_readers` at once; and whether we came late, when the others had been told already."""
+
+    peers: tuple[tuple[str, int, str] | None, ...]
+    readers: tuple[int, ...]
+    most_readers: int | None
+    late: bool
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Others:
+        """From the order's value. Raises KeyError, TypeError or ValueError."""
+        return cls(
+            peers=tuple(None if peer is None else (str(peer[0]), int(peer[1]), str(peer[2])) for peer in value["peers"]),
+            readers=tuple(int(index) for index in value["readers"]),
+            most_readers=value["most_readers"],
+            late=bool(value["late"]),
+        )
+
+
+class Orders:
+    """Lines of JSON on a descriptor, taken as they come."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._rest = bytearray()
+        os.set_blocking(descriptor, False)
+
+    def take(self) -> list[dict[str, Any]]:
+        """What has come. Raises Cancelled at the end of it, StagingError for what is no order."""
+        try:
+            data = os.read(self.descriptor, 1 << 18)
+        except BlockingIOError:
+            return []
+        if not data:
+            raise Cancelled("the program that asked for these files has gone; an unfinished copy is kept, the next one resumes it")
+        if b"\n" not in data:
+            self._rest += data
+            if len(self._rest) > MOST_LINE:
+                raise StagingError(f"an order of more than {MOST_LINE} bytes")
+            return []
+        *lines, rest = bytes(self._rest + data).split(b"\n")
+        self._rest = bytearray(rest)
+        try:
+            found = [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise StagingError(f"an order that is not JSON: {error}") from error
+        if not all(isinstance(order, dict) for order in found):
+            raise StagingError("an order that is no object")
+        return found
+
+
+# How nodes that stage the same files find each other: one listens, the other connects, both prove that they know the token.
+#
+# Who has not done so after a few seconds is dismissed, and the oldest of them goes for the newest; who was turned away comes again.
+
+
+logger = logging.getLogger(__name__)
+
+
+class _Stranger:
+    """A connection on its way; `index` is who it should be, and `address` where, -1 and None where it came to us."""
+
+    def __init__(self, peer: Connection, handshake: Handshake, index: int = -1, address: tuple[str, int] | None = None) -> None:
+        self.peer, self.handshake, self.index, self.address = peer, handshake, index, address
+        self.since = time.monotonic()
+
+
+class PeerListener:
+    """Listens on the group's address while anybody may come; tells `exchange` who came, and who was expected and did not."""
+
+    def __init__(self, peer_group: PeerGroup, digest: str, selector: selectors.BaseSelector, exchange: Exchange) -> None:
+        self._peer_group, self._digest, self._selector, self._exchange = peer_group, digest, selector, exchange
+        self._strangers: Strangers[_Stranger] = Strangers()
+        self._refusals = Refusals(logger)
+        self._called: list[_Stranger] = []
+        """On their way to those that we go to."""
+        self._again: dict[int, tuple[str, int]] = {}
+        """Whom to go to again, since they hung up before they knew who we are."""
+        self._expected: dict[int, float] = {}
+        self._wait_s = max(PEER_HANDSHAKE_S, peer_group.hang_s)
+        self._listener = listen(peer_group.address, peer_group.nodes)
+        self.port = int(self._listener.getsockname()[1])
+        self._open, self._rests = True, False
+        self._listen()
+
+    # -- who comes to us
+
+    def _listen(self) -> None:
+        self._rests = False
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            found = newcomers(self._listener)
+        except NoRoom as error:  # who knocks goes on knocking: look again at the next beat
+            self._refusals.note(str(error))
+            self._selector.unregister(self._listener)
+            self._rests = True
+            return
+        for connection, host in found:
+            self._greet(connection, host)
+
+    def _greet(self, connection: socket.socket, host: str) -> None:
+        if not self._open:  # one before this one was the last that was expected
+            connection.close()
+            return
+        stranger = _Stranger(Connection(connection, self._exchange), self._handshake())
+        self._strangers.add(stranger, host)
+        stranger.peer.say(stranger.handshake.greeting())
+        stranger.peer.expect(ANSWER_BYTES, partial(self._answered, stranger))
+        self._watch(stranger)
+        oldest = self._strangers.surplus()
+        if oldest is not None:
+            self._go_on(oldest)  # its answer may be here, and not read yet
+            self._dismiss(oldest, "too many wait, and it was the oldest")
+
+    def _answered(self, stranger: _Stranger, answer: bytes) -> None:
+        index, _, welcome = stranger.handshake.check_answer(answer)
+        if not self._exchange.may_come(index):
+            raise PeerError(f"node {index} is not expected")
+        stranger.peer.say(welcome)
+        self._let_in(stranger, index)
+
+    # -- whom we go to
+
+    def expect(self, index: int, address: tuple[str, int] | None) -> None:
+        """This node is to come; we connect where there is an address."""
+        if not self._exchange.may_come(index):
+            return
+        self._expected[index] = time.monotonic() + 2 * self._wait_s
+        if address is not None:
+            self._call(index, address)
+
+    def _call(self, index: int, address: tuple[str, int]) -> None:
+        try:
+            connection = _connecting(address)
+        except OSError as error:
+            self._exchange.lose(index, f"{address[0]} port {address[1]} cannot be reached: {error.strerror}")
+            return
+        stranger = _Stranger(Connection(connection, self._exchange), self._handshake(), index, address)
+        self._called.append(stranger)
+        stranger.peer.expect(GREETING_BYTES, partial(self._greeted, stranger))
+        self._watch(stranger)
+
+    def _greeted(self, stranger: _Stranger, greeting: bytes) -> None:
+        stranger.peer.say(stranger.handshake.answer(greeting, stranger.index))
+        stranger.peer.expect(WELCOME_BYTES, partial(self._welcomed, stranger))
+
+    def _welcomed(self, stranger: _Stranger, welcome: bytes) -> None:
+        stranger.handshake.check_welcome(welcome, stranger.index)
+        self._let_in(stranger, stranger.index)
+
+    # -- both
+
+    def _handshake(self) -> Handshake:
+        return Handshake(self._peer_group.token, f"chunks {self._digest}", self._peer_group.index)
+
+    def _waits(self, stranger: _Stranger) -> bool:
+        return stranger in self._strangers or stranger in self._called
+
+    def _watch(self, stranger: _Stranger) -> None:
+        self._selector.register(stranger.peer, selectors.EVENT_READ, partial(self._go_on, stranger))
+        self._flush(stranger)
+
+    def _go_on(self, stranger: _Stranger) -> None:
+        """Whatever comes here is a stranger's, and so is every error of it."""
+        try:
+            stranger.peer.receive()
+        except (PeerError, NoProof) as error:
+            self._dismiss(stranger, str(error), again=isinstance(error, HungUp))
+            return
+        self._flush(stranger)
+
+    def _flush(self, stranger: _Stranger) -> None:
+        """The words of a handshake fit into any socket's buffer."""
+        if self._waits(stranger) and stranger.peer.wants_to_send:
+            try:
+                stranger.peer.send()
+            except PeerError as error:
+                self._dismiss(stranger, str(error), again=isinstance(error, HungUp))
+
+    def _let_in(self, stranger: _Stranger, index: int) -> None:
+        self._forget(stranger)
+        self._expected.pop(index, None)
+        if not self._exchange.may_come(index):
+            stranger.peer.close()
+            return
+        stranger.peer.index = index
+        self._exchange.came(stranger.peer)
+        if not any(self._exchange.may_come(index) for index in range(self._peer_group.nodes)):
+            self.close()
+
+    def _dismiss(self, stranger: _Stranger, why: str, again: bool = False) -> None:
+        """`again`: whom we went to hung up, as one does to whom too many have come; it is gone to again while it is expected."""
+        if not self._waits(stranger):
+            return
+        self._forget(stranger)
+        stranger.peer.close()
+        if stranger.address is None:
+            self._refusals.note(why)
+        elif again and stranger.index in self._expected:
+            self._again[stranger.index] = stranger.address
+        else:
+            self._expected.pop(stranger.index, None)
+            self._exchange.lose(stranger.index, why)
+
+    def _forget(self, stranger: _Stranger) -> None:
+        self._selector.unregister(stranger.peer)
+        if not self._strangers.remove(stranger):
+            self._called.remove(stranger)
+
+    def expire(self, now: float) -> None:
+        """Dismiss who takes too long, go again to who turned us away, give up who was expected and has not come. At every beat."""
+        if self._rests:
+            self._listen()
+        late = [*self._strangers.overdue(self._wait_s), *(called for called in self._called if now - called.since > self._wait_s)]
+        for stranger in late:
+            self._dismiss(stranger, f"it did not prove within {self._wait_s:g} s that it is of this run")
+        for index in [index for index, until in self._expected.items() if now > until]:
+            del self._expected[index]
+            self._exchange.lose(index, f"it did not come within {2 * self._wait_s:g} s")
+        again, self._again = self._again, {}
+        for index, address in again.items():
+            if self._exchange.may_come(index):
+                self._call(index, address)
+
+    def close(self) -> None:
+        """Nobody comes in any more."""
+        if not self._open:
+            return
+        self._open = False
+        if not self._rests:
+            self._selector.unregister(self._listener)
+        self._rests = False
+        self._listener.close()
+        for stranger in [*self._strangers, *self._called]:
+            self._forget(stranger)
+            stranger.peer.close()
+        self._refusals.tell()
+
+
+def _connecting(address: tuple[str, int]) -> socket.socket:
+    """A connection on its way. Raises OSError."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.setblocking(False)
+        code = connection.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS):
+            raise OSError(code, os.strerror(code))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
 
 logger = logging.getLogger(__name__)
 

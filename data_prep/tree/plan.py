@@ -3,29 +3,212 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import xxhash
 from blake3 import blake3
 
 from base.chunks import CHUNK_BYTES
-from base.errors import DatasetError
+from base.errors import DatasetError, DigestMismatch
 from base.jsonfile import canonical_json, read_json
+from base.publish import publish_directory
 from base.typed import FromOne, Name, PathText, read_as
 from base.units import counted, some
-from data_prep.build.locks import held, publish_json_of
-from data_prep.build.plan_file import FILE_NAME
-from data_prep.hashing import require
-from data_prep.manifest import Progress
-from data_prep.sources.naming import to_raw
+from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file
+from data_prep.build.locks import held, own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
+from data_prep.build.plan_file import PLAN_FILE
+from data_prep.build.receipt import made_once, not_older, receipt_path
+from data_prep.build.workers import build_shards
+from data_prep.hashing import CHUNK, require
+from data_prep.manifest import FILE_NAME, Progress, chunk_problems, digest_of, manifest_digest, name_problems
+from data_prep.sources.files import Inside, retried
+from data_prep.sources.naming import printable, to_raw, to_text
 from data_prep.spec import DatasetSpec, spec12
-from data_prep.tree.listing import ListedFile, Tree, list_tree
-from data_prep.tree.names import name_fault
+from data_prep.staging.files import open_file, read_into
+from data_prep.tree.manifest import (
+    FOLDER,
+    MAX_DEPTH,
+    MAX_FILES,
+    PLACE_NAME,
+    Place,
+    TreeFile,
+    TreeManifest,
+    advice_of,
+    is_of_storage,
+    name_fault,
+    read_place,
+    read_tree_manifest,
+    to_bytes,
+)
 
-SCHEMA: Final = "slipway.tree-plan/1"
+# What a tree holds now: its files with sizes and times, in the order of their names. Nothing is opened.
+#
+# A tree is taken as it is, hidden files too; what cannot be staged as it is, is refused by its name: leaving it out would give programs
+# other
+# data than the user has. Only what belongs to the storage itself, and directories without a file, are left out, which is told.
+
+
+_LISTING_SHOWN: Final = 5
+_REPORT_EVERY: Final = 1000
+_PACK: Final = "pack them into larger files (tar shards as webdataset reads them, parquet, HDF5), which is also how storage is read fast"
+
+
+class ListedFile(NamedTuple):
+    """`at`: where a link leads to, below the tree; None: it is no link."""
+
+    name: str
+    bytes: int
+    mtime_ns: int
+    at: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """`root` is without links; of a single file it is the directory that holds it. `left_out`: (name, reason)."""
+
+    root: Path
+    files: tuple[ListedFile, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+def list_tree(path: Path, progress: Callable[[int, int], None] | None = None, most: int = MAX_FILES) -> Tree:
+    """The tree, or the one file, at `path`, of at most `most` files; `progress(files, 0)`. Raises DatasetError for what cannot be staged as
+    it is, StorageError."""
+    real = os.path.realpath(os.fsencode(path))
+    try:
+        status = retried(str(path), lambda: Path(os.fsdecode(real)).stat())
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be looked at: {error.strerror}; source: files wants a directory or a file") from error
+    if stat.S_ISREG(status.st_mode):
+        root, name = os.path.split(real)
+        walk = _Walk(root, most)
+        walk.file(name, status, None)
+    elif stat.S_ISDIR(status.st_mode):
+        walk = _Walk(real, most)
+        walk.all(progress)
+    else:
+        raise DatasetError(f"{path} is neither a directory nor a file, which source: files wants")
+    return walk.tree(path)
+
+
+class _Walk:
+    """One listing of what is below `root`."""
+
+    def __init__(self, root: bytes, most: int) -> None:
+        self.root, self.most = root, most
+        self.inside = Inside(Path(os.fsdecode(root)))
+        self.files: list[ListedFile] = []
+        self.left_out: list[tuple[str, str]] = []
+        self.wrong: list[str] = []
+        self.count = 0
+
+    def all(self, progress: Callable[[int, int], None] | None) -> None:
+        waiting = [b""]
+        while waiting:
+            folder = waiting.pop()
+            entries = self._entries(folder)
+            if not entries and folder:
+                self.left_out.append((printable(to_text(folder)) + "/", "empty directory"))
+            for entry in entries:
+                if self._take(folder, entry):
+                    waiting.append(os.path.join(folder, entry.name))
+            if progress is not None and len(self.files) // _REPORT_EVERY != self.count:
+                self.count = len(self.files) // _REPORT_EVERY
+                progress(len(self.files), 0)
+
+    def _entries(self, folder: bytes) -> list[os.DirEntry[bytes]]:
+        path = os.path.join(self.root, folder)
+
+        def listed() -> list[os.DirEntry[bytes]]:
+            with os.scandir(path) as entries:
+                return list(self._bounded(entries))
+
+        try:
+            return retried(printable(to_text(path)), listed)
+        except OSError as error:
+            self.wrong.append(f"{printable(to_text(path))}/: cannot be listed: {error.strerror}")
+            return []
+
+    def _bounded(self, entries: Iterator[os.DirEntry[bytes]]) -> Iterator[os.DirEntry[bytes]]:
+        for number, entry in enumerate(entries):
+            if number > self.most:
+                self._refuse_more()
+            yield entry
+
+    def _take(self, folder: bytes, entry: os.DirEntry[bytes]) -> bool:
+        """Note an entry; True for a directory to go into."""
+        name = os.path.join(folder, entry.name)
+        text = to_text(name)
+        if is_of_storage(to_text(entry.name)):
+            self.left_out.append((printable(text), "of the storage itself"))
+            return False
+        try:
+            if entry.is_symlink():
+                self._link(name)
+            elif entry.is_dir(follow_symlinks=False):
+                if text.count("/") < MAX_DEPTH:
+                    return True
+                self.wrong.append(f"{printable(text)}/: nested deeper than {MAX_DEPTH} directories")
+            else:
+                self.file(name, entry.stat(follow_symlinks=False), None)
+        except FileNotFoundError:
+            self.wrong.append(f"{printable(text)}: it went away while the tree was listed")
+        except OSError as error:
+            self.wrong.append(f"{printable(text)}: {error.strerror}")
+        return False
+
+    def _link(self, name: bytes) -> None:
+        """A link to a file of the tree is that file under a second name. Raises OSError."""
+        resolved = self.inside.resolve(name)
+        try:
+            status = Path(os.fsdecode(os.path.join(self.root, name))).stat()
+        except OSError as error:
+            self.wrong.append(f"{printable(to_text(name))}: a link to what is not there: {error.strerror}")
+            return
+        if resolved is None:
+            self.wrong.append(f"{printable(to_text(name))}: a link out of the tree")
+        elif stat.S_ISDIR(status.st_mode):
+            self.wrong.append(f"{printable(to_text(name))}: a link to a directory")
+        else:
+            self.file(name, status, to_text(resolved))
+
+    def file(self, name: bytes, status: os.stat_result, at: str | None) -> None:
+        """Note what may be a file of the tree."""
+        text = to_text(name)
+        fault = name_fault(text) or (name_fault(at) if at is not None else None)
+        if fault is None and not stat.S_ISREG(status.st_mode):
+            fault = "neither a file nor a directory"
+        if fault is not None:
+            self.wrong.append(f"{printable(text)}: {fault}")
+            return
+        if len(self.files) == self.most:
+            self._refuse_more()
+        self.files.append(ListedFile(text, status.st_size, status.st_mtime_ns, at))
+
+    def _refuse_more(self) -> None:
+        raise DatasetError(f"{os.fsdecode(self.root)} holds more than {self.most:,} files: {_PACK}")
+
+    def tree(self, path: Path) -> Tree:
+        """What was found. Raises DatasetError."""
+        if self.wrong:
+            raise DatasetError(
+                f"{path} cannot be staged as it is, because of {counted(len(self.wrong), 'entry', 'entries')}:\n"
+                f"{some(sorted(self.wrong), _LISTING_SHOWN, chr(10))}\n"
+                "remove or rename them, put a copy in the place of a link, or name the directory that holds what a link leads to"
+            )
+        if not self.files:
+            raise DatasetError(f"{path} holds no file: there is nothing to stage")
+        files = sorted(self.files, key=lambda file: to_raw(file.name))
+        return Tree(root=Path(os.fsdecode(self.root)), files=tuple(files), left_out=tuple(sorted(self.left_out)))
+
+
+PLAN_SCHEMA: Final = "slipway.tree-plan/1"
 MAX_BYTES: Final = 256 << 20
 """Of a plan and of a receipt."""
 _SHOWN: Final = 3
@@ -109,10 +292,10 @@ def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress 
     build_dir.mkdir(parents=True, exist_ok=True)
     assert spec.path is not None
     with held(build_dir / "locks" / "plan"):
-        if not (build_dir / FILE_NAME).exists():
+        if not (build_dir / PLAN_FILE).exists():
             tree = list_tree(Path(spec.path), progress)
             plan = TreePlan(name=name, path=spec.path, root=os.fspath(tree.root), spec12=spec12(spec), files=tree.files, parts=spec.shards)
-            publish_json_of(build_dir / FILE_NAME, {"schema": SCHEMA, **asdict(plan), "left_out": tree.left_out})
+            publish_json_of(build_dir / PLAN_FILE, {"schema": PLAN_SCHEMA, **asdict(plan), "left_out": tree.left_out})
             return plan
         plan = read_tree_plan(build_dir)
     if (plan.name, plan.spec12) != (name, spec12(spec)):
@@ -122,27 +305,27 @@ def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress 
 
 def is_tree(plain: Any) -> bool:
     """Whether the content of a plan.json is that of a tree."""
-    return isinstance(plain, Mapping) and plain.get("schema") == SCHEMA
+    return isinstance(plain, Mapping) and plain.get("schema") == PLAN_SCHEMA
 
 
 def has_tree_plan(build_dir: Path) -> bool:
     """Whether a tree is hashed there. Raises DatasetError where there is no plan."""
-    return is_tree(read_json(build_dir / FILE_NAME, DatasetError, MAX_BYTES))
+    return is_tree(read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES))
 
 
 def read_tree_plan(build_dir: Path) -> TreePlan:
     """The plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    path, again = build_dir / FILE_NAME, f"remove {build_dir} and build again"
+    path, again = build_dir / PLAN_FILE, f"remove {build_dir} and build again"
     plain = read_json(path, DatasetError, MAX_BYTES)
     if not is_tree(plain):
-        raise DatasetError(f"{path} is not a plan of this version of Slipway, {SCHEMA}; {again}")
+        raise DatasetError(f"{path} is not a plan of this version of Slipway, {PLAN_SCHEMA}; {again}")
     return read_as(TreePlan, plain, path, DatasetError, again)
 
 
 def read_left_out(build_dir: Path) -> list[tuple[str, str]]:
     """What of the tree is not taken along: (name, reason)."""
-    plain = read_json(build_dir / FILE_NAME, DatasetError, MAX_BYTES)
-    return read_as(_LeftOut, plain, build_dir / FILE_NAME, DatasetError).left_out
+    plain = read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
+    return read_as(_LeftOut, plain, build_dir / PLAN_FILE, DatasetError).left_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,3 +338,225 @@ def changed_since(build_dir: Path) -> str | None:
     plan = read_tree_plan(build_dir)
     found = plan.changes(list_tree(Path(plan.path)))
     return found and f"{plan.path} is not what it was when it was listed: {found}"
+
+
+# One part of the chunks of a tree, hashed: what one job does. Its receipt is all that it leaves; a part without one is hashed again.
+
+
+PART_SCHEMA: Final = "slipway.tree-part/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartReceipt:
+    """`key`: TreePlan.key; `chunks`: xxh3_128 of each, hex."""
+
+    key: str
+    chunks: tuple[str, ...]
+    schema: str = PART_SCHEMA
+
+    def __post_init__(self) -> None:
+        require(all(map(CHUNK.fullmatch, self.chunks)), "a hash has the wrong form")
+
+
+def hash_part(build_dir: Path, index: int, progress: Progress | None = None) -> PartReceipt:
+    """Read and hash part `index`, unless its receipt is there; `progress(bytes done, bytes in all)`. Raises DatasetError for a file that is
+    not as it was listed, before, while and after it is read, StorageError."""
+    plan = read_tree_plan(build_dir)
+    if not 0 <= index < plan.parts:
+        raise DatasetError(f"{build_dir} has parts 0 to {plan.parts - 1}, not {index}")
+
+    def make() -> PartReceipt:
+        made = PartReceipt(key=plan.key(index), chunks=tuple(_hashes(plan, index, progress)))
+        publish_json_of(receipt_path(build_dir, index), asdict(made))
+        return made
+
+    receipt = made_once(build_dir, index, lambda: finished_part(build_dir, index, plan), make)
+    if progress is not None:
+        progress(plan.share_bytes(index), plan.share_bytes(index))
+    return receipt
+
+
+def finished_part(build_dir: Path, index: int, plan: TreePlan) -> PartReceipt | None:
+    """The receipt of a part of this plan; None where there is no whole one."""
+    path = receipt_path(build_dir, index)
+    try:
+        receipt = read_as(PartReceipt, read_json(path, DatasetError, MAX_BYTES), path, DatasetError)
+    except DatasetError:
+        return None
+    expected = sum(last - first for _, first, last in plan.share(index))
+    return receipt if (receipt.schema, receipt.key, len(receipt.chunks)) == (PART_SCHEMA, plan.key(index), expected) else None
+
+
+def _hashes(plan: TreePlan, index: int, progress: Progress | None) -> list[str]:
+    found: list[str] = []
+    done, total = 0, plan.share_bytes(index)
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    for file, first, last in plan.share(index):
+        for begin in range(first, last, _AT_ONCE):
+            end = min(begin + _AT_ONCE, last)
+            found += retried(str(_path(plan, file)), lambda file=file, begin=begin, end=end: _read(plan, file, begin, end, buffer))  # type: ignore[misc]
+            done += min(end * CHUNK_BYTES, file.bytes) - begin * CHUNK_BYTES
+            if progress is not None:
+                progress(done, total)
+    return found
+
+
+_AT_ONCE: Final = 64
+"""Chunks between two looks at the file's size and time."""
+
+
+def _read(plan: TreePlan, file: ListedFile, first: int, last: int, buffer: memoryview) -> list[str]:
+    """The hashes of its chunks from `first` to before `last`. Raises DatasetError, OSError."""
+    path, found = _path(plan, file), []
+    try:
+        descriptor = open_file(path, os.O_RDONLY, direct=False)
+    except PermissionError as error:
+        raise DatasetError(f"{printable(str(path))} cannot be read: permission denied") from error
+    except FileNotFoundError as error:
+        raise _changed(plan, file, "it is gone") from error
+    try:
+        _check(plan, file, os.fstat(descriptor))
+        for chunk in range(first, last):
+            offset = chunk * CHUNK_BYTES
+            num_bytes = min(CHUNK_BYTES, file.bytes - offset)
+            if read_into(descriptor, buffer, num_bytes, offset) != num_bytes:
+                raise _changed(plan, file, "it was cut")
+            found.append(xxhash.xxh3_128_hexdigest(buffer[:num_bytes]))
+        _check(plan, file, os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+    return found
+
+
+def _path(plan: TreePlan, file: ListedFile) -> Path:
+    return Path(plan.root, file.at or file.name)
+
+
+def _check(plan: TreePlan, file: ListedFile, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode) or (status.st_size, status.st_mtime_ns) != (file.bytes, file.mtime_ns):
+        raise _changed(plan, file, f"size or time differ: {status.st_size} bytes, then {file.bytes}")
+
+
+def _changed(plan: TreePlan, file: ListedFile, how: str) -> DatasetError:
+    return DatasetError(f"{printable(str(_path(plan, file)))} has changed since the tree was listed ({how}); {advice_of(plan.name)}")
+
+
+# Put the parts together: the manifest of a tree and the place it lies at, published, and last `dataset.json`.
+
+
+def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
+    """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A part that is missing is hashed here. Raises
+    DatasetError, also where the tree is not what it was when it was listed; StorageError."""
+    with held(build_dir / "locks" / "finish"):
+        plan = read_tree_plan(build_dir)
+        chunks = []
+        for index in range(plan.parts):
+            chunks.append(hash_part(build_dir, index).chunks)
+            if progress is not None:
+                progress(index + 1, plan.parts)
+        if changes := plan.changes(list_tree(Path(plan.path))):
+            raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {advice_of(plan.name)}")
+        manifest = TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
+        content = to_bytes(manifest)
+        digest = digest_of(content)
+        target = datasets_dir / f"{plan.name}-{digest[:12]}"
+        _publish(target, content, digest, Place(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None}))
+        built = BuiltDataset(name=plan.name, digest=digest, path=target.name, samples=None, bytes=manifest.bytes, spec12=plan.spec12)
+        if not _is_written(build_dir, built):
+            write_dataset_file(build_dir, built)
+        remove_all_dead_parts(build_dir)
+        return built
+
+
+def _files(plan: TreePlan, chunks: Sequence[Sequence[str]]) -> Iterator[TreeFile]:
+    left = chain.from_iterable(chunks)
+    for file in plan.files:
+        own = tuple(next(left) for _ in range(-(-file.bytes // CHUNK_BYTES)))
+        yield TreeFile(name=file.name, bytes=file.bytes, chunk_bytes=CHUNK_BYTES, chunks=own)
+
+
+def _publish(target: Path, content: bytes, digest: str, place: Place) -> None:
+    """The same files may lie at two places: what is read is the place that was looked at last."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_dead_parts(target)
+    with own_part(target) as part:
+        manifest = part / FILE_NAME
+        manifest.write_bytes(content)
+        manifest.chmod(0o444)
+        publish_json_of(part / PLACE_NAME, asdict(place))
+        is_new = publish_directory(part, target)
+    if manifest_digest(target) != digest:
+        raise DatasetError(f"{target} is there already and holds another dataset; remove it and run again")
+    if not is_new:
+        publish_json_of(target / PLACE_NAME, asdict(place))
+
+
+def _is_written(build_dir: Path, built: BuiltDataset) -> bool:
+    """Whether dataset.json says so already: then it only must not be older than what it is made of."""
+    if not (build_dir / DATASET_FILE).exists():
+        return False
+    for receipt in build_dir.glob("shard-*.json"):
+        not_older(build_dir / DATASET_FILE, receipt)
+    return read_dataset_file(build_dir) == built
+
+
+# All steps for a tree in one call, as `slipway dataset build` does them: plan, parts in parallel, finish; a killed one is continued.
+
+
+ALONE_BYTES: Final = 64 << 20
+"""So much is hashed here, faster than processes are started for it."""
+
+
+def build_tree(
+    spec: DatasetSpec, name: str, build_dir: Path, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None
+) -> BuiltDataset:
+    """See data_prep.build.dataset.build_dataset; `progress` is of bytes."""
+    plan = plan_tree(spec, name, build_dir, progress and (lambda _done, _total: progress(0, 0)))
+    left = [index for index in range(plan.parts) if finished_part(build_dir, index, plan) is None]
+    done = [0 if index in set(left) else plan.share_bytes(index) for index in range(plan.parts)]
+
+    def on_bytes(index: int, num_bytes: int) -> None:
+        done[index] = num_bytes
+        if progress is not None:
+            progress(sum(done), plan.bytes)
+
+    if sum(map(plan.share_bytes, left)) <= ALONE_BYTES:
+        for index in left:
+            hash_part(build_dir, index, lambda num_bytes, _total, index=index: on_bytes(index, num_bytes))  # type: ignore[misc]
+    else:
+        build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), on_bytes)
+    built = finish_tree(build_dir, datasets_dir)
+    if progress is not None:
+        progress(plan.bytes, plan.bytes)
+    return built
+
+
+# Hash a tree again and compare it with its manifest: where it lies on storage, or a staged copy of it.
+
+
+_VERIFY_SHOWN = 20
+
+
+def verify_tree(root: Path, progress: Progress | None = None) -> tuple[TreeManifest, Path]:
+    """Read everything once, from where it lies and not from this machine's memory; `progress(bytes done, bytes in all)`. Returns the
+    manifest, and where the files lie. Raises DatasetError when there is no valid manifest, DigestMismatch naming every file and chunk that
+    is not what the manifest promises."""
+    manifest = read_tree_manifest(root)
+    place = None if (root / FOLDER).is_dir() else read_place(root)
+    problems, done = name_problems(root), 0
+
+    def advance(num_bytes: int) -> None:
+        nonlocal done
+        done += num_bytes
+        if progress is not None:
+            progress(done, manifest.bytes)
+
+    for file in manifest.files:
+        path = root / file.path if place is None else place.of(file)
+        problems += [f"{printable(file.name)}: {problem}" for problem in chunk_problems(path, file, advance)]
+    where = root if place is None else Path(place.path)
+    if problems:
+        what = "remove it and fetch it again" if place is None else advice_of(manifest.name)
+        listed = some(problems, _VERIFY_SHOWN, "\n")
+        raise DigestMismatch(f"{where} is not what its manifest promises:\n{listed}\n{what}")
+    return manifest, where

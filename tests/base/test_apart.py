@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from base.apart import call_apart, end_kept
 from base.errors import StorageError
 from base.limited import call_limited
+from base.worker import call_apart, end_kept
 from tests.base import in_children
 
 pytestmark = pytest.mark.processes

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from base.errors import DigestMismatch, RecordError, StagingError
-from base.foreign import MAX_WHOLE, number, plain, printable, text, whole
 from base.jsonfile import canonical_json, json_ascii, json_line, parse_json, publish_json, read_json
 from base.limited import call_limited
+from base.sanitize import MAX_WHOLE, number, plain, printable, text, whole
 
 NAME = b"a\xff.jpg".decode(errors="surrogateescape")
 

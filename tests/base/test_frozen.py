@@ -16,7 +16,7 @@ from base.errors import SlipwayError
 from tests.data_prep.staging.disks import Disk, ext4
 from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import after_failure, closing_lines
-from workflow.dag.loading import load_graph
+from workflow.dag.refusals import load_graph
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0

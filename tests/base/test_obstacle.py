@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from base.inaccessible import obstacle
 from base.limited import call_limited
-from base.obstacle import obstacle
 from tests.base.test_account import NUMBER, needs_root
 
 

@@ -8,33 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from base import rooms
-from base.apart import call_apart, end_kept
+from base import packages
 from base.errors import DatasetError, StorageError
+from base.worker import call_apart, end_kept
 from data_prep.build import workers
 from data_prep.sources import lmdb_file
 from tests.base import in_children
 from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
-from workflow.report import readers
+from workflow.report import collect
 
 HOSTILE = ("base", "cluster", "types", "queue", "json", "workflow", "data_prep")
 
 
 def test_children_find_the_checkout_first_and_nothing_stands_before_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = str(rooms.ROOMS)
-    assert rooms.rooms_environ({"PYTHONPATH": f"/mine:{root}:"}) == {"PYTHONPATH": f"{root}:/mine"}
-    assert rooms.rooms_environ({}) == {"PYTHONPATH": root}
-    (tmp_path / "linked").symlink_to(rooms.ROOMS)
+    root = str(packages.ROOMS)
+    assert packages.rooms_environ({"PYTHONPATH": f"/mine:{root}:"}) == {"PYTHONPATH": f"{root}:/mine"}
+    assert packages.rooms_environ({}) == {"PYTHONPATH": root}
+    (tmp_path / "linked").symlink_to(packages.ROOMS)
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path / "linked")])
-    assert rooms.rooms_environ({"PYTHONPATH": "/mine"}) == {}
+    assert packages.rooms_environ({"PYTHONPATH": "/mine"}) == {}
 
 
 def test_a_child_apart_is_told_of_the_rooms_as_all_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a wheel, where site-packages must not stand before the standard library, nothing is said."""
-    monkeypatch.setattr(site, "getsitepackages", lambda: [str(rooms.ROOMS)])
-    monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{rooms.ROOMS}")
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages.ROOMS)])
+    monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{packages.ROOMS}")
     end_kept()
-    assert call_apart("looking", in_children.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{rooms.ROOMS}"
+    assert call_apart("looking", in_children.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{packages.ROOMS}"
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, mon
     write_records(study, [make_record(cell) for cell in cells])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     runs = sorted(path.name for path in (study / "runs").iterdir())
-    assert readers.read_runs(study / "runs", runs, chunk=1)["status"].to_list() == ["ok", "ok"]
+    assert collect.read_runs(study / "runs", runs, chunk=1)["status"].to_list() == ["ok", "ok"]
 
     with pytest.raises((DatasetError, StorageError), match="nowhere"):
         workers.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)

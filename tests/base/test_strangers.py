@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from base.challenge import new_challenge, new_token, proof, proves
-from base.strangers import PER_TURN, NoRoom, Refusals, Strangers, listen, newcomers, places
+from base.handshake import PER_TURN, NoRoom, Refusals, Strangers, listen, new_challenge, new_token, newcomers, places, proof, proves
 
 TOKEN = new_token()
 

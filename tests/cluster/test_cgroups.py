@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.cgroups import parent_of, parse_membership
+from cluster.machine import parent_of, parse_membership
 
 SLURM_V1 = """\
 12:memory:/slurm/uid_1000/job_42/step_0/task_0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import AllocationError
-from cluster.gpus.health import FIELDS, judge, look, parse_health, xids
+from cluster.gpus.listing import FIELDS, judge, parse_health, query_gpu_faults, xids
 from cluster.grants import health_warnings
 from cluster.types import GpuFault
 from tests.cluster.smi import answer, install
@@ -70,7 +70,9 @@ def test_an_old_driver_is_asked_without_the_fields_that_it_does_not_know(tmp_pat
     (tmp_path / "dmesg").write_text("#!/bin/sh\necho 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1\n")
     (tmp_path / "dmesg").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert [fault.text for fault in look((FOUR,))] == [f"{FOUR}: memory pages wait to be retired, which a reset of the GPU does"]
-    assert look(()) == ()
+    assert [fault.text for fault in query_gpu_faults((FOUR,))] == [
+        f"{FOUR}: memory pages wait to be retired, which a reset of the GPU does"
+    ]
+    assert query_gpu_faults(()) == ()
     install(tmp_path, ["gpu-lost"])
-    assert look((FOUR,)) == ()
+    assert query_gpu_faults((FOUR,)) == ()

@@ -9,15 +9,17 @@ import pytest
 
 from base.errors import AllocationError
 from cluster import processes
-from cluster.gpus import foreign
-from cluster.gpus.comparing import beyond, compare, listed_uuids
-from cluster.gpus.foreign import foreign_use, parse_apps, query_apps
+from cluster.gpus import listing
+from cluster.gpus.decision import beyond, compare, listed_uuids
 from cluster.gpus.listing import (
     Gpu,
     bus_key,
+    foreign_use,
     in_pci_order,
+    parse_apps,
     parse_gpus,
     parse_instances,
+    query_apps,
     query_gpus,
     read_place,
     short_bus,
@@ -174,8 +176,8 @@ def test_a_lost_gpu_is_named_with_its_node(path: Path) -> None:
 @pytest.mark.processes
 def test_who_uses_gpus_may_not_be_known(path: Path) -> None:
     install(path, [])
-    assert foreign.look([]) == ()
-    (found,) = foreign.look(["GPU-a"])
+    assert listing.query_foreign_use([]) == ()
+    (found,) = listing.query_foreign_use(["GPU-a"])
     assert found.uuid == ""
     assert "is not known" in found.text
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import pytest
 
 from base.errors import AllocationError
-from cluster.gpus.claims import names_in
-from cluster.gpus.decision import decide, granted_gpus
+from cluster.gpus.decision import decide, granted_gpus, names_in
 from cluster.gpus.listing import Gpu, Place, parse_gpus, parse_instances, short_bus, with_instances
 from tests.cluster.smi import answer
 

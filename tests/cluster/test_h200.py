@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.doctor import gpus as doctor
-from cluster.gpus import health
-from cluster.gpus.comparing import listed_uuids
-from cluster.gpus.foreign import foreign_use, parse_apps, query_apps
-from cluster.gpus.listing import Gpu, parse_gpus, parse_instances, query_gpus
+from cluster.doctor import checks as doctor
+from cluster.gpus import listing
+from cluster.gpus.decision import listed_uuids
+from cluster.gpus.listing import Gpu, foreign_use, parse_apps, parse_gpus, parse_instances, query_apps, query_gpus
 from cluster.gpus.peak import peak
-from cluster.watching.gpus import parse_looks, query
+from cluster.watching.readers import parse_looks, query
 from tests.cluster.smi import answer, install
 
 UUID = "GPU-0efe21eb-f1da-7cc8-3eb9-8366d4dd1e85"
@@ -37,7 +36,7 @@ def test_it_is_asked_as_it_was_there(path: Path) -> None:
     assert query_gpus() == (CARD,)
     (app,) = query_apps()
     assert (app.gpu, app.pid, app.used_mib, app.name) == (UUID, 659, 1002, "/usr/bin/python3")
-    assert health.look((UUID,)) == ()
+    assert listing.query_gpu_faults((UUID,)) == ()
 
 
 def test_its_peak_is_found_by_its_name() -> None:
@@ -50,13 +49,13 @@ def test_its_peak_is_found_by_its_name() -> None:
 @pytest.mark.parametrize("case", ["h200-health", "h200-health-at-work"])
 def test_idle_and_at_its_power_limit_it_is_well(case: str) -> None:
     """It has no retired pages, which it says in brackets; a power cap is no fault."""
-    (found,) = health.parse_health(answer(case), health.FIELDS)
+    (found,) = listing.parse_health(answer(case), listing.FIELDS)
     assert (found["retired_pages.pending"], found["remapped_rows.failure"]) == ("[N/A]", "No")
-    assert list(health.faults_of(found)) == []
+    assert list(listing.faults_of(found)) == []
 
 
 def test_an_unknown_field_is_named_as_it_is_read() -> None:
-    assert health._UNKNOWN_FIELD.search(answer("h200-unknown-field")), "and asked without"
+    assert listing._UNKNOWN_FIELD.search(answer("h200-unknown-field")), "and asked without"
 
 
 def test_driver_580_knows_both_names_of_what_holds_a_clock_down() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.interconnect import MOST, interfaces
-from cluster.machine import core_counts, facts
+from cluster.machine import MOST, core_counts, facts, interfaces
 
 
 def card(root: Path, name: str, *, state: str = "up", kind: str = "1", speed: str | None = "25000", physical: bool = True) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from base.rooms import ROOMS
+from base.packages import ROOMS
 from workflow.run.record.events import RankEvents, read_events
 
 pytestmark = pytest.mark.slow

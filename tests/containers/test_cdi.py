@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from containers.engines.cdi import find_cdi
+from containers.engines.docker import find_cdi
 from tests.minicluster.gpus import MODEL, Card, cdi
 
 pytestmark = pytest.mark.processes

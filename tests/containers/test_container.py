@@ -17,7 +17,7 @@ import pytest
 
 from base.errors import AllocationError, ContainerError, SlipwayError
 from cluster.processes import is_alive, wait_for_ends
-from containers.engines import Engine, Process, apptainer, container, docker
+from containers.engines import Engine, Process, apptainer, container_client, docker
 from containers.node_facts import limits_here
 from containers.spec import ContainerPlan, EnginePlan
 from tests.containers.specs import WATCHDOG, ended, make_place, output, spec
@@ -48,14 +48,14 @@ def start() -> Iterator[Start]:
 
     def start_one(plan: EnginePlan, index: int = 0) -> Process:
         plans.append(plan)
-        started.append(container.start(plan, index))
+        started.append(container_client.start(plan, index))
         return started[-1]
 
     yield start_one
     for process in started:
         process.close()
     for plan in plans:
-        container.remove(plan)
+        container_client.remove(plan)
 
 
 def smi(place: Path, monkeypatch: pytest.MonkeyPatch, *uuids: str, code: int = 0) -> None:
@@ -146,7 +146,7 @@ def test_a_client_that_is_ended_is_not_the_daemon_s_end(start: Start, tmp_path: 
 @pytest.mark.slow
 def test_a_client_that_is_not_installed_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(ContainerError, match=r"'no-such-engine' cannot be started.*PATH"):
-        container.start(plain(tmp_path, run=("no-such-engine", "run")), 0)
+        container_client.start(plain(tmp_path, run=("no-such-engine", "run")), 0)
 
 
 @pytest.mark.slow
@@ -369,29 +369,29 @@ def test_a_container_that_is_stopped_from_outside_is_named_and_no_rank_is(acting
 
 def test_what_a_killed_client_has_left_in_its_session_goes_with_it(tmp_path: Path) -> None:
     """As the process that serves the file system of an image: in a process group of its own."""
-    from containers.engines import client
+    from containers.engines import container_client
 
     script = "import os, subprocess; print(subprocess.Popen(['sleep', '600'], process_group=0).pid, flush=True); os.kill(os.getpid(), 9)"
     with (tmp_path / "log").open("w+b") as log:
-        process = client.spawn([sys.executable, "-c", script], log, dict(os.environ))
+        process = container_client.spawn([sys.executable, "-c", script], log, dict(os.environ))
         process.wait()
         left = int((tmp_path / "log").read_text())
         assert is_alive(left, None)
-        client.end(process)
+        container_client.end(process)
     assert wait_for_ends([left], 30.0)
 
 
 def test_a_hung_daemon_is_named_and_costs_its_limit_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from containers.engines import client
+    from containers.engines import container_client
 
     with pytest.raises(ContainerError, match=r"dockerd at unix:///x does not answer: `sleep 600` had not ended after 0.2 s"):
-        client.call(("sleep", "600"), docker.socket_of({"DOCKER_HOST": "unix:///x"}), 0.2)
+        container_client.call(("sleep", "600"), docker.socket_of({"DOCKER_HOST": "unix:///x"}), 0.2)
 
 
 def test_what_does_not_go_away_is_named() -> None:
-    from containers.engines import client
+    from containers.engines import container_client
 
     with pytest.raises(ContainerError, match="the container 'it' is still there after `false`"):
-        client.remove_container("it", ("echo", "id"), ("false",), "somewhere", 0.0)
+        container_client.remove_container("it", ("echo", "id"), ("false",), "somewhere", 0.0)
     with pytest.raises(SlipwayError, match="somewhere: `false` ended with 1"):
-        client.is_there(("false",), "somewhere")
+        container_client.is_there(("false",), "somewhere")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from base.rooms import ROOMS
+from base.packages import ROOMS
 
 STEP_MS = 4.0
 

@@ -31,20 +31,18 @@ from containers.images.archiving import archive
 from containers.images.build import build, build_argv
 from containers.images.checking import contract_argv, judge_contract, labels_here
 from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
-from containers.images.locks import locked
-from containers.images.marks import last_used, mark_used
+from containers.images.marks import last_used, locked, mark_used
 from containers.images.model import MACHINES, PinnedImage, check_platform, check_same, manifest_path, read_manifest
 from containers.images.pinning import by_digest, pin
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
-from containers.images.space import free_bytes, require
-from containers.images.space import hash_file as hash_archive
-from containers.images.streams import feed_decompressed, save_compressed
+from containers.images.streams import feed_decompressed, free_bytes, require, save_compressed
+from containers.images.streams import hash_file as hash_archive
 from containers.labels import HOLDER
 from containers.reaping import Found, jobs_alive, plan_reap
 from data_prep.file_set import parse_file_set
 from data_prep.hashing import hash_file
 from tests.nobody import as_nobody
-from workflow.run.node.leftovers import is_older
+from workflow.run.node.preparation import is_older
 
 HERE = MACHINES[platform.machine()]
 ID, OTHER, MANIFEST = (f"sha256:{digit * 64}" for digit in "abc")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.engines.parent_cgroup import find_parent
+from containers.engines.docker import find_parent
 
 JOB = "/system.slice/slurmstepd.scope/job_42/step_0/user"
 

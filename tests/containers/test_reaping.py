@@ -14,7 +14,7 @@ import pytest
 
 from base.errors import ContainerError
 from cluster import processes
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from cluster.types import Allocation, Holder, Node
 from containers import reaping
 from containers.engines import STORES, Engine

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from base.rooms import ROOMS
+from base.packages import ROOMS
 from workflow.run.record.events import RankEvents, read_events
 from workflow.run.record.steps_asked import StepsAsked, too_few_lines
 

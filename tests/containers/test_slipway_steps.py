@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from base.rooms import ROOMS
+from base.packages import ROOMS
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.step_lines import GROUPS, StepLines, events_of, expression_fault
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from base.rooms import ROOMS
+from base.packages import ROOMS
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.tables import TABLES
 from workflow.run.record.events import read_events

@@ -241,8 +241,7 @@ def test_every_variable_of_a_program_is_documented() -> None:
     from containers.labels import Owner
     from containers.spec import Paths
     from tests.workflow.run.cells import DOCUMENT
-    from workflow.run.container import container_spec
-    from workflow.run.plan import Framework, Workload
+    from workflow.run.plan import Framework, Workload, container_spec
 
     paths = Paths(**dict.fromkeys(("cell", "data", "lib", "beat", "out", "resume", "program"), "p"))
     node = Node(name="n", hostname="h", address="a", interface="lo", cores=(0,))
@@ -255,8 +254,8 @@ def test_every_variable_of_a_program_is_documented() -> None:
 
 
 def test_every_mark_table_and_plot_is_documented() -> None:
-    from workflow.report.lint import MARKS
-    from workflow.report.run_plots import PLOTS
+    from workflow.report.cells import MARKS
+    from workflow.report.plots import PLOTS
     from workflow.report.tables import TABLES
 
     text = read("docs/tables.md")
@@ -267,7 +266,7 @@ def test_every_mark_table_and_plot_is_documented() -> None:
 
 
 def test_marks_that_are_tests_are_said_to_be() -> None:
-    from workflow.report.lint import TESTS
+    from workflow.report.cells import TESTS
 
     (said,) = re.findall(r"marks are tests of what is behind the numbers: ([^.]*)\.", read("docs/tables.md"))
     assert set(CODE.findall(said)) == TESTS

@@ -13,7 +13,7 @@ import pytest
 
 from tests.docs.test_docs import CODE, ROOT, named_rows, read
 from tests.syntax import syntax
-from tests.test_rooms import ROOMS
+from tests.test_packages import ROOMS
 from workflow.run.record.outcome import TABLE
 
 PAGE = "docs/what-happens-when.md"

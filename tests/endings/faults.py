@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cluster import processes
-from containers.engines.inside import WATCHDOG
+from containers.engines.cli import WATCHDOG
 from tests.endings.one import One, read
 
 Act = Callable[[One], Callable[[], None] | None]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.schedulers import SCHEDULERS
-from cluster.schedulers.jobs import JOB_ID, BatchJob, JobSize
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize
 from containers.engines import STORES
 from containers.images import trees
 from tests import images, runtimes
@@ -135,7 +135,7 @@ class Place(ContainerWorld):
             name="slipway-ending.00000000",
             size=size,
             environ=(*environ.items(), ("PATH", path)),
-            output=f"{place}/log-{JOB_ID}-0",
+            output=f"{place}/log-{JOB_ID_PLACEHOLDER}-0",
             directory=str(place),
             argv=tuple(argv),
         )

@@ -18,23 +18,20 @@ from base.jsonfile import canonical_json, parse_json
 from base.limited import call_limited
 from base.seal import publish_sealed, sealed_text
 from base.typed import json_as
-from cluster.doctor.asked import Asked
-from cluster.gpus import foreign, listing
+from cluster.doctor.checks import Asked
+from cluster.gpus import listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
 from cluster.schedulers.jobs import job_words
-from cluster.schedulers.slurm import answers, hostlist
-from cluster.schedulers.slurm.acceptance import partition_problem
-from cluster.schedulers.slurm.doctor.partitions import judge_partitions
-from cluster.schedulers.slurm.environ import job_environ
-from cluster.schedulers.slurm.fate import is_running, reason_of
-from cluster.schedulers.slurm.partitions import parse_partitions
-from cluster.schedulers.slurm.queue import parse_queue
+from cluster.schedulers.slurm import answers
+from cluster.schedulers.slurm.answers import job_environ, parse_partitions
+from cluster.schedulers.slurm.doctor import judge_partitions
+from cluster.schedulers.slurm.job_end import is_running, reason_of
+from cluster.schedulers.slurm.jobs import parse_queue, partition_problem
 from cluster.types import Allocation, Grant
-from cluster.watching.gpus import parse_looks
+from cluster.watching.readers import parse_looks
 from containers import reaping
-from containers.engines.cdi import _device_names
-from containers.engines.watchdog_socket import Link
-from containers.engines.words import End
+from containers.engines.container_client import End, Link
+from containers.engines.docker import _device_names
 from containers.frameworks import check_supports
 from containers.frameworks.spec import read_framework
 from containers.images import commands, marks, model
@@ -52,19 +49,18 @@ from data_prep.cache.lock import Lock
 from data_prep.file_set import parse_file_set
 from data_prep.manifest import manifest_as, parse_manifest, to_bytes
 from data_prep.push import pending
-from data_prep.push.delivered import write_list
+from data_prep.push.copy import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
-from data_prep.staging.journal import Journal
-from data_prep.staging.table import ChunkTable
+from data_prep.staging.table import ChunkTable, Journal
 from data_prep.tree.manifest import Place, parse_place
 from tests.data_prep.build.corpus import class_folders
 from tests.data_prep.tree.corpus import plant, spec_of
 from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
-from workflow.dag.results_seen import result_at
+from workflow.dag.graph import result_at
 from workflow.remote import asking
 from workflow.run.images.kept import image_of, read_pinned
-from workflow.run.node.beats import Beats
+from workflow.run.node.ranks import Beats
 from workflow.run.plan import allocation_request
 from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.continuation import joined, resumable
@@ -79,10 +75,10 @@ from workflow.run.record.run_record import measured
 from workflow.run.record.steps_asked import StepsAsked
 from workflow.run.record.watcher_file import read_watched
 from workflow.run.storage import lease
-from workflow.run.storage.late_record import complete_delivered
+from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.results import published_result, results_of
 from workflow.study.cell import Cell
-from workflow.study.resolved import find_run, read_resolved
+from workflow.study.publishing import find_run, read_resolved
 
 FAKE: Final = Path(__file__).parents[1] / "workflow" / "run" / "fake"
 CAPTURED: Final = Path(__file__).parents[1] / "captured"
@@ -182,8 +178,7 @@ def _build(directory: Path) -> Path:
 
 def _hashed_tree(directory: Path) -> Path:
     """A tree of files with one part hashed."""
-    from data_prep.tree.hashing import hash_part
-    from data_prep.tree.plan import plan_tree
+    from data_prep.tree.plan import hash_part, plan_tree
 
     build = directory / "tree-build"
     if not build.exists():
@@ -197,8 +192,7 @@ def _tree_sample(name: str) -> Callable[[Path], tuple[bytes, ...]]:
 
 
 def _read_tree_plan(content: bytes, directory: Path) -> None:
-    from data_prep.tree.listing import list_tree
-    from data_prep.tree.plan import read_tree_plan
+    from data_prep.tree.plan import list_tree, read_tree_plan
 
     plan = read_tree_plan(_written(content, directory / "read" / "plan.json").parent)
     plan.changes(list_tree(directory / "tree"))
@@ -207,8 +201,7 @@ def _read_tree_plan(content: bytes, directory: Path) -> None:
 
 
 def _read_part(content: bytes, directory: Path) -> None:
-    from data_prep.tree.hashing import finished_part
-    from data_prep.tree.plan import read_tree_plan
+    from data_prep.tree.plan import finished_part, read_tree_plan
 
     plan = read_tree_plan(_hashed_tree(directory))
     finished_part(_written(content, directory / "parts" / "shard-00000.json").parent, 0, plan)
@@ -734,7 +727,7 @@ def _job(text: str) -> None:
     if info is not None:
         is_running(info, 0)
         reason_of(info, 0)
-        hostlist.expand(info.node_list) if info.node_list else None
+        answers.expand(info.node_list) if info.node_list else None
 
 
 def _queue(text: str) -> None:
@@ -849,12 +842,12 @@ KINDS: Final[dict[str, Kind]] = {
     "scontrol show node": Kind("text", _captured("slurm-22.05/show-node"), _text(answers.parse_node_addresses)),
     "scontrol show partition": Kind("text", _captured("slurm-22.05/show-partition"), _text(_partitions)),
     "squeue": Kind("text", _captured("slurm-22.05/squeue-ours"), _text(_queue)),
-    "node list": Kind("text", _sample(b"rack[1-2]n[01-04,7],x1-ib"), _text(hostlist.expand)),
-    "counts": Kind("text", _sample(b"2(x3),1"), _text(hostlist.expand_counts)),
+    "node list": Kind("text", _sample(b"rack[1-2]n[01-04,7],x1-ib"), _text(answers.expand)),
+    "counts": Kind("text", _sample(b"2(x3),1"), _text(answers.expand_counts)),
     "/proc of a job": Kind("text", _sample(b"5 (sh) S 4 5 5 0 -1\0SLURM_JOB_ID=8\0SLURM_JOB_NODELIST=n1\0"), _environ),
     "nvidia-smi": Kind("text", _captured("nvidia-smi/p100x8-query", "nvidia-smi/a100-mig-query"), _text(_gpus)),
     "nvidia-smi -L": Kind("text", _captured("nvidia-smi/a100-mig-list"), _text(listing.parse_instances)),
-    "nvidia-smi apps": Kind("text", _captured("nvidia-smi/compute-apps"), _text(foreign.parse_apps), "", (ValueError,)),
+    "nvidia-smi apps": Kind("text", _captured("nvidia-smi/compute-apps"), _text(listing.parse_apps), "", (ValueError,)),
     "kernel files": Kind(
         "text",
         _sample(*KERNEL),
@@ -878,6 +871,6 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def cases_of(name: str, directory: str, seed: int, count: int, timeout_s: float) -> dict[str, Any]:
-    """run_cases() of the kind of this name, in a child. For base/apart.py: a process of the tests has threads and must not fork it."""
+    """run_cases() of the kind of this name, in a child. For base/worker.py: a process of the tests has threads and must not fork it."""
     found: dict[str, Any] = call_limited(f"{count} cases of {name}", run_cases, KINDS[name], directory, seed, count, timeout_s=timeout_s)
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.schedulers.jobs import BatchJob, JobSize
-from cluster.schedulers.sge.batch_script import batch_script
+from cluster.schedulers.sge.jobs import batch_script
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.sge.conftest import USER
@@ -76,7 +76,7 @@ def test_a_job_works_where_paths_have_colons_and_blanks(cluster: Cluster) -> Non
 
 ASK = """\
 import sys
-from cluster.schedulers.sge.queue import accounting
+from cluster.schedulers.sge.jobs import accounting
 print(sorted((job_id, record["exit_status"]) for job_id, record in accounting(sys.argv[1:], 30.0).items()))
 """
 

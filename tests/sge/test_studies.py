@@ -35,7 +35,7 @@ IN_THE_RUN = ("stage", "train", "result", "push", "release")
 ROOT = Path(__file__).parents[2]
 KNOWN = """\
 import sys
-from cluster.schedulers.sge.queue import known_jobs
+from cluster.schedulers.sge.jobs import known_jobs
 print(*(job.ended_by for job in known_jobs(sys.argv[1:], 30.0)))
 """
 

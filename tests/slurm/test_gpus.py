@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.gpus.health import YES
+from cluster.gpus.listing import YES
 from tests.minicluster import Cluster
 from tests.slurm.test_scheduler import ClusterWorld
 

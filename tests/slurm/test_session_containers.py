@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from cluster.gpus.comparing import listed_uuids
+from cluster.gpus.decision import listed_uuids
 from containers.labels import TAG
 from tests import images
 from tests.minicluster import Cluster

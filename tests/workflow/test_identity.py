@@ -20,9 +20,9 @@ import argparse, json, os
 from pathlib import Path
 from base.seal import publish_sealed
 from workflow.run.record.login import login_s
-from workflow.run.storage.asked_result import parse_asked
+from workflow.run.storage.results import parse_asked
 from workflow.run.builder import failed, make_record
-from workflow.study.resolved import find_run, read_resolved
+from workflow.study.publishing import find_run, read_resolved
 parser = argparse.ArgumentParser()
 parser.add_argument("--results", type=Path)
 parser.add_argument("--run")

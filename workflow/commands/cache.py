@@ -13,7 +13,7 @@ from base.errors import StagingError
 from base.units import format_size
 from data_prep.cache import entries
 from data_prep.cache.entries import Row
-from workflow.commands.watching import show
+from workflow.commands.watching import output
 from workflow.run.node.caches import caches_here, nothing_words
 from workflow.study.next_command import completed
 from workflow.study.site_file import chosen_site, load_site
@@ -24,20 +24,20 @@ def ls(site_name: str | None, as_json: bool) -> None:
     site = load_site(site_name)
     found = [(cache, entries.ls(cache, group=site.shared == "group")) for cache in caches_here(site)]
     if as_json:
-        show.json_value(
+        output.json_value(
             [{"cache": str(cache), "max_bytes": site.cache.max_bytes, "entries": [_json(row) for row in rows]} for cache, rows in found]
         )
         return
     if not found:
-        show.prose(nothing_words(site))
+        output.prose(nothing_words(site))
     for cache, rows in found:
         limit = f" of {format_size(site.cache.max_bytes)}" if site.cache.max_bytes else ""
-        show.prose(f"{cache}: {format_size(sum(row.bytes for row in rows))}{limit}", "  ")
+        output.prose(f"{cache}: {format_size(sum(row.bytes for row in rows))}{limit}", "  ")
         if rows:
-            show.table(("name", "kind", "bytes", "last used", "state"), [_cells(row, site.storage) for row in rows])
+            output.table(("name", "kind", "bytes", "last used", "state"), [_cells(row, site.storage) for row in rows])
     if any(row.kind == "result" for _, rows in found for row in rows):
-        show.line(f"storage: {site.storage}")
-        show.line(completed("what is not delivered: `slipway reap --push`", chosen_site(site_name, os.environ)))
+        output.line(f"storage: {site.storage}")
+        output.line(completed("what is not delivered: `slipway reap --push`", chosen_site(site_name, os.environ)))
 
 
 def rm(site_name: str | None, names: Sequence[str], force: bool) -> None:
@@ -50,7 +50,7 @@ def rm(site_name: str | None, names: Sequence[str], force: bool) -> None:
             known = sorted({row.name for cache in caches for row in entries.ls(cache, group=group) if row.kind == "dataset"})
             raise StagingError(f"{name!r} is in no cache of this node ({_named(caches)}); there: {', '.join(known) or 'nothing'}")
         for cache in having:
-            show.line(f"{cache}: {name} removed, {format_size(entries.rm(cache, name, force, group=group))} freed")
+            output.line(f"{cache}: {name} removed, {format_size(entries.rm(cache, name, force, group=group))} freed")
 
 
 def _is_of(row: Row, name: str) -> bool:

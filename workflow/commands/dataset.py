@@ -2,24 +2,132 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from base.errors import ConfigError
-from base.logs import private_umask
+from base.errors import ConfigError, DatasetError
+from base.logs import printable, private_umask
+from base.names import choices
 from base.units import and_more, counted, format_duration, format_size
 from cluster.schedulers import local
+from data_prep.build.dataset import build_dataset
+from data_prep.build.dataset_file import DATASET_FILE
+from data_prep.cache.layout import DATASET
 from data_prep.limits import RECHECK_S
-from data_prep.manifest import Manifest, manifest_digest, read_manifest, verify_dataset
-from data_prep.sequences.manifest import is_sequences, verify_sequences
+from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, verify_dataset
+from data_prep.sequences.manifest import is_sequences, padding, read_sequence_manifest, verify_sequences
+from data_prep.space import limit_own_memory
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.tree.manifest import is_tree
-from data_prep.tree.verify import verify_tree
-from workflow.commands import dataset_sequences, dataset_tree
-from workflow.commands.datasets import dataset_and_site, dataset_root
-from workflow.commands.watching import show
-from workflow.commands.watching.progress import progress
+from data_prep.tree.manifest import FOLDER, is_tree, read_place, read_tree_manifest
+from data_prep.tree.plan import read_left_out, verify_tree
+from workflow.commands.chosen_study import told_study
+from workflow.commands.watching import output
+from workflow.commands.watching.output import progress
+from workflow.dag.requirements import dataset_needs
 from workflow.run.node.caches import cache_here
+from workflow.study.cell import NO_DATASET, datasets_of
+from workflow.study.site import Site
+from workflow.study.site_file import load_site
+from workflow.study.study import Study
+
+# What `slipway dataset info` says of token sequences.
+
+
+MOST_REJECTED: Final = 20
+MOST_WORDS: Final = 10
+
+
+def sequences_info(root: Path, as_json: bool) -> None:
+    """Print what the manifest says."""
+    manifest, digest = read_sequence_manifest(root), manifest_digest(root)
+    if as_json:
+        value = manifest.to_json()
+        value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
+        output.json_value({**value, "digest": digest, "root": str(root)})
+        return
+    output.line(
+        f"{manifest.name}: {counted(manifest.samples, 'sequence')}, {counted(manifest.tokens, 'token')} to learn, "
+        f"{format_size(manifest.bytes)}, digest {digest[:12]}"
+    )
+    output.line(f"  in          {root}")
+    words = "" if manifest.words is None else f": {', '.join(map(printable, manifest.words[:MOST_WORDS]))}, ..."
+    output.line(f"  vocabulary  {manifest.vocabulary}{words}")
+    output.line("  source")
+    output.mapping(manifest.source, "    ")
+    output.line()
+    output.table(("split", "length", "sequences", "tokens", "padding"), [
+        (split, length, samples, tokens, f"{padding({length: (samples, tokens)}):.1%}")
+        for split in sorted(manifest.splits)
+        for length, (samples, tokens) in manifest.groups(split).items()
+    ])  # fmt: skip
+    for split in sorted(manifest.splits):
+        output.line(f"padding of {split} in all: {padding(manifest.groups(split)):.1%}")
+    if manifest.rejected_count:
+        output.line(f"\nrejected: {manifest.rejected_count}")
+        for entry in manifest.rejected[:MOST_REJECTED]:
+            output.line(f"  {entry['name']}: {entry['reason']}")
+        if more := and_more(manifest.rejected_count, MOST_REJECTED):
+            output.line(f"  ... {more}; --json lists those in the manifest")
+
+
+# What `slipway dataset info` says of a tree of files.
+
+
+MOST_FILES: Final = 40
+
+
+def tree_info(root: Path, as_json: bool) -> None:
+    """Print what the manifest says, and where the files lie."""
+    manifest, digest = read_tree_manifest(root), manifest_digest(root)
+    place = str(root / FOLDER) if (root / FOLDER).is_dir() else read_place(root).path
+    if as_json:
+        files = [{"name": file.name, "bytes": file.bytes} for file in manifest.files]
+        output.json_value({**manifest.to_json(), "files": files, "digest": digest, "root": str(root), "place": place})
+        return
+    output.line(f"{manifest.name}: {counted(len(manifest.files), 'file')}, {format_size(manifest.bytes)}, digest {digest[:12]}")
+    output.line(f"  in      {place}")
+    output.line(f"  listed  {root}")
+    output.line()
+    output.table(("file", "bytes"), [(printable(file.name), format_size(file.bytes)) for file in manifest.files[:MOST_FILES]])
+    if more := and_more(len(manifest.files), MOST_FILES, "files"):
+        output.line(f"... {more}; --json lists all")
+
+
+# Which dataset a word on the command line means: a name of the study, or the directory of a built one.
+
+
+def dataset_root(study_path: Path, site: str | None, name: str) -> Path:
+    """The directory of the built dataset. Raises ConfigError for an unknown name, DatasetError when it is not built."""
+    return dataset_and_site(study_path, site, name)[0]
+
+
+def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Path, Site]:
+    """The same, and the site: the study's, where the dataset is one of a study."""
+    directory = Path(name)
+    if "/" in name or (DATASET.fullmatch(name) and (directory / FILE_NAME).is_file()):
+        if not (directory / FILE_NAME).is_file():
+            raise DatasetError(f"{directory} is not a built dataset: it has no {FILE_NAME}")
+        return directory.absolute(), load_site(site)
+    study = told_study(study_path, site)
+    needs = dataset_needs(study, check_name(study, name))
+    if needs.root is None:
+        raise DatasetError(
+            f"dataset {name!r} of study {study.name!r} is not built, or its receipt in {study.build_dir(name)} cannot be read; "
+            f"`{study.command('dataset', 'build', name, '--study', str(study.path))}` builds it"
+        )
+    return needs.root, study.site
+
+
+def check_name(study: Study, name: str) -> str:
+    """`name`, if it is a dataset of the study. Raises ConfigError."""
+    known = [known for known, spec in study.datasets.items() if spec.source != NO_DATASET]
+    if name not in known:
+        raise ConfigError(f"study {study.name!r} has no dataset {name!r}; {choices(name, known) if known else 'it needs none'}")
+    return name
+
 
 MAX_CLASSES = 20
 MAX_REJECTED = 20
@@ -29,16 +137,16 @@ def info(study: Path, site: str | None, name: str, as_json: bool) -> None:
     """Print what the manifest says."""
     root = dataset_root(study, site, name)
     if is_tree(root):
-        dataset_tree.info(root, as_json)
+        tree_info(root, as_json)
         return
     if is_sequences(root):
-        dataset_sequences.info(root, as_json)
+        sequences_info(root, as_json)
         return
     manifest = read_manifest(root)
     if as_json:
         value = manifest.to_json()
         value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
-        show.json_value({**value, "digest": manifest_digest(root), "root": str(root)})
+        output.json_value({**value, "digest": manifest_digest(root), "root": str(root)})
         return
     _print(root, manifest)
 
@@ -50,11 +158,11 @@ def verify(study: Path, site: str | None, name: str) -> None:
         with progress(f"verify {root.name}") as callback:
             tree, place = verify_tree(root, callback)
         files = counted(len(tree.files), "file")
-        show.line(f"{place}: {files}, {format_size(tree.bytes)}, every chunk is what the manifest in {root} promises")
+        output.line(f"{place}: {files}, {format_size(tree.bytes)}, every chunk is what the manifest in {root} promises")
         return
     with progress(f"verify {root.name}") as callback:
         manifest = verify_sequences(root, callback) if is_sequences(root) else verify_dataset(root, callback)
-    show.line(f"{root}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, every chunk is what the manifest promises")
+    output.line(f"{root}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, every chunk is what the manifest promises")
 
 
 def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None:
@@ -75,34 +183,84 @@ def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None
     how = anew if staged.hit else f"{format_size(staged.copied_bytes)} copied in {format_duration(staged.seconds)}"
     if staged.resumed_bytes:
         how += f", {format_size(staged.resumed_bytes)} left by an interrupted copy"
-    show.line(f"{staged.root}: {how}")
+    output.line(f"{staged.root}: {how}")
 
 
 def _print(root: Path, manifest: Manifest) -> None:
     size = f"{manifest.size[0]}x{manifest.size[1]}" if manifest.size else "different sizes"
-    show.line(f"{manifest.name}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, digest {manifest_digest(root)[:12]}")
-    show.line(f"  in      {root}")
-    show.line(f"  images  {size}, {counted(manifest.channels, 'channel')}, {manifest.encoding}, {manifest.layout}")
-    show.line(f"  mean    {', '.join(f'{value:.4g}' for value in manifest.mean)}  (of train, 0 to 255)")
-    show.line(f"  std     {', '.join(f'{value:.4g}' for value in manifest.std)}")
-    show.line("  source")
-    show.mapping(manifest.source, "    ")
-    show.line()
+    output.line(
+        f"{manifest.name}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, digest {manifest_digest(root)[:12]}"
+    )
+    output.line(f"  in      {root}")
+    output.line(f"  images  {size}, {counted(manifest.channels, 'channel')}, {manifest.encoding}, {manifest.layout}")
+    output.line(f"  mean    {', '.join(f'{value:.4g}' for value in manifest.mean)}  (of train, 0 to 255)")
+    output.line(f"  std     {', '.join(f'{value:.4g}' for value in manifest.std)}")
+    output.line("  source")
+    output.mapping(manifest.source, "    ")
+    output.line()
     splits = sorted(manifest.splits.items())
-    show.table(("split", "samples", "shards", "bytes"), [
+    output.table(("split", "samples", "shards", "bytes"), [
         (name, split.samples, len(split.shards), format_size(sum(manifest.shards[index].bytes for index in split.shards)))
         for name, split in splits
     ])  # fmt: skip
-    show.line()
+    output.line()
     rows = [(name, *(split.class_counts[index] for _, split in splits)) for index, name in enumerate(manifest.classes)]
-    show.table(("class", *(name for name, _ in splits)), rows[:MAX_CLASSES])
+    output.table(("class", *(name for name, _ in splits)), rows[:MAX_CLASSES])
     if more := and_more(len(rows), MAX_CLASSES, "classes"):
-        show.line(f"... {more}; --json lists all")
+        output.line(f"... {more}; --json lists all")
     if manifest.left_out_classes:
-        show.line(f"\nleft out, since they have too few samples: {', '.join(manifest.left_out_classes)}")
+        output.line(f"\nleft out, since they have too few samples: {', '.join(manifest.left_out_classes)}")
     if manifest.rejected_count:
-        show.line(f"\nrejected: {manifest.rejected_count}")
+        output.line(f"\nrejected: {manifest.rejected_count}")
         for entry in manifest.rejected[:MAX_REJECTED]:
-            show.line(f"  {entry['name']}: {entry['reason']}")
+            output.line(f"  {entry['name']}: {entry['reason']}")
         if more := and_more(manifest.rejected_count, MAX_REJECTED):
-            show.line(f"  ... {more}; --json lists those in the manifest")
+            output.line(f"  ... {more}; --json lists those in the manifest")
+
+
+# `slipway dataset build`: what snakemake's dataset rules do, without snakemake.
+
+
+MOST_LEFT_OUT: Final = 10
+BUILT: Final = "; it was built before, and its source was not looked at: `--fresh` builds it anew"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How to build: processes at a time; whether a damaged image refuses the dataset; whether to start from nothing."""
+
+    jobs: int
+    strict: bool = False
+    fresh: bool = False
+
+
+def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) -> None:
+    """Build the datasets `names`, or all that the study's cells use."""
+    limit_own_memory()
+    study = told_study(study_path, site)
+    private_umask(group=study.site.shared == "group")
+    wanted = [check_name(study, name) for name in names] or datasets_of(study.cells)
+    if not wanted:
+        output.line(f"no cell of {study.name} has a dataset: there is nothing to build")
+    for name in wanted:
+        spec = study.datasets[name]
+        is_built = not how.fresh and not spec.is_tree and (study.build_dir(name) / DATASET_FILE).exists()
+        if how.strict and not spec.is_tree and not spec.strict:
+            # `strict` is part of the specification, and so of the name under which runs look for the dataset: first see that it is refused
+            # or not, then build what the study asks for, which has the same content
+            with progress(f"dataset {name}, strictly", "samples") as callback:
+                build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
+        with progress(f"dataset {name}", "bytes" if spec.is_tree else "samples") as callback:
+            built = build_dataset(spec, name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
+        samples = "" if built.samples is None else f"{built.samples} samples, "
+        output.line(f"{name}: {samples}{format_size(built.bytes)} in {study.datasets_dir / built.path}{BUILT * is_built}")
+        if spec.is_tree:
+            _say_left_out(read_left_out(study.build_dir(name)))
+
+
+def _say_left_out(left_out: Sequence[tuple[str, str]]) -> None:
+    """Entries of a tree that are no data."""
+    for entry, reason in left_out[:MOST_LEFT_OUT]:
+        output.line(f"  left out: {entry}: {reason}")
+    if more := and_more(len(left_out), MOST_LEFT_OUT):
+        output.line(f"  ... {more}")

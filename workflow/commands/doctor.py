@@ -11,7 +11,7 @@ from base.errors import ConfigError
 from base.finding import LEVELS, Finding, alike, by_subject
 from base.tabular import wrapped
 from base.units import counted
-from workflow.commands.watching import show
+from workflow.commands.watching import output
 from workflow.doctor.checks import run_checks
 from workflow.doctor.surroundings import Surroundings, look, try_inside
 from workflow.study.next_command import completed
@@ -38,7 +38,7 @@ def main(site_name: str | None, wanted: Wanted) -> None:
     if wanted.write_site:
         from workflow.doctor.write_site import write_site
 
-        write_site(wanted.name or "default", look(os.environ), show.line)
+        write_site(wanted.name or "default", look(os.environ), output.line)
         return
     site = load_site(site_name)
     where = look(os.environ, site.scheduler)
@@ -46,7 +46,7 @@ def main(site_name: str | None, wanted: Wanted) -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
     if wanted.as_json:
-        show.json_value(_json(site, where, findings))
+        output.json_value(_json(site, where, findings))
     else:
         _print(site, site_name, where, findings)
     errors = [finding for finding in findings if finding.level == "error"]
@@ -61,36 +61,36 @@ def _whole(found: Finding, site_name: str | None) -> Finding:
 
 
 def _print(site: Site, site_name: str | None, where: Surroundings, findings: Sequence[Finding]) -> None:
-    show.prose(f"site {site.name}: storage {site.storage}, cache {site.cache.path}, scheduler {site.scheduler}", "  ")
-    show.prose(f"checked {where.describe(site)}", "  ")
+    output.prose(f"site {site.name}: storage {site.storage}, cache {site.cache.path}, scheduler {site.scheduler}", "  ")
+    output.prose(f"checked {where.describe(site)}", "  ")
     if site.scheduler != "local" and where.job_id is None:
-        show.prose("not checked here: cache, GPUs, limits, clocks of the nodes; the launcher; whether nodes see storage. To check them:")
-        show.line(f"  {try_inside(site, site_name or site.name)}")
+        output.prose("not checked here: cache, GPUs, limits, clocks of the nodes; the launcher; whether nodes see storage. To check them:")
+        output.line(f"  {try_inside(site, site_name or site.name)}")
     for subject, group in by_subject(alike(findings)):
-        show.line()
-        show.heading(subject)
+        output.line()
+        output.heading(subject)
         for finding in group:
             _line(finding, len(where.nodes))
     numbers = {level: sum(1 for finding in findings if finding.level == level) for level in LEVELS}
     said = ", ".join(counted(numbers[level], level) for level in ("error", "warning", "note"))
-    show.line()
-    show.line(f"{said}; {numbers['ok']} in order")
+    output.line()
+    output.line(f"{said}; {numbers['ok']} in order")
     sys.stdout.flush()
 
 
 def _line(finding: Finding, num_nodes: int) -> None:
     nodes = "all nodes: " if len(finding.nodes) == num_nodes > 1 else f"{', '.join(finding.nodes)}: " if finding.nodes else ""
-    width = max(40, show.width() or 10**6)
+    width = max(40, output.width() or 10**6)
     space = " " * INDENT
     harmless = finding.advice.startswith(HARMLESS)
     said = f"{finding.text}; nothing to do: {finding.advice.removeprefix(HARMLESS)}" if harmless else finding.text
     text = wrapped(f"{nodes}{said}", width - INDENT - 1)
     advice = wrapped(finding.advice, width - INDENT - 4) if finding.advice and not harmless else []
-    show.styled(f"  {finding.level:<{INDENT - 2}}", STYLES[finding.level], text[0])
+    output.styled(f"  {finding.level:<{INDENT - 2}}", STYLES[finding.level], text[0])
     for part in text[1:]:
-        show.line(space + part)
+        output.line(space + part)
     for number, part in enumerate(advice):
-        show.line(f"{space}{'   ' if number else '-> '}{part}")
+        output.line(f"{space}{'   ' if number else '-> '}{part}")
 
 
 def _json(site: Site, where: Surroundings, findings: Sequence[Finding]) -> dict[str, object]:

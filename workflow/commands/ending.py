@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from base.foreign import printable
-from base.rooms import rooms_environ
-from workflow.commands.watching import show
+from base.packages import rooms_environ
+from base.sanitize import printable
+from workflow.commands.watching import output
 from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
 from workflow.dag.graph import Graph
-from workflow.run.storage.asked_result import parse_asked
+from workflow.run.storage.results import parse_asked
 from workflow.study.next_command import command
 
 SHOWN: Final = "SLIPWAY_RUN"
@@ -43,7 +43,7 @@ class Ending:
         """Tables are worth most then: as far as storage lets us make them."""
         problem = after_failure(self._graph)
         if problem:
-            show.line(problem)
+            output.line(problem)
         self.tell()
 
     def at_exit(self, workflow: Any) -> None:
@@ -90,5 +90,5 @@ def print_ending(graph: Graph) -> None:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
     for line in advice_lines(graph) if code == 0 else closing_lines(graph):
-        show.line(line)
+        output.line(line)
     sys.stdout.flush()

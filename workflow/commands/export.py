@@ -10,11 +10,11 @@ from base.logs import private_umask
 from base.names import choices
 from base.units import counted
 from workflow.commands.results import results_as_they_are
-from workflow.commands.watching import show
+from workflow.commands.watching import output
 from workflow.export import FORMATS
 from workflow.export.runs import exported_runs
+from workflow.report.cells import marks_of_runs
 from workflow.report.collect import collect
-from workflow.report.lint import marks_of_runs
 
 
 def main(name: str, study: Path, site: str | None, places: Sequence[Path], to: Path) -> None:
@@ -29,5 +29,5 @@ def main(name: str, study: Path, site: str | None, places: Sequence[Path], to: P
         directory = to / results.name
         directory.mkdir(parents=True, exist_ok=True)
         files = FORMATS[name].export(runs, directory)
-        show.line(f"{counted(len(runs), 'run')} of {results.name}: {counted(files, 'file')} in {directory}")
-    show.line(f"look at it: {FORMATS[name].NEXT.format(to=to)}")
+        output.line(f"{counted(len(runs), 'run')} of {results.name}: {counted(files, 'file')} in {directory}")
+    output.line(f"look at it: {FORMATS[name].NEXT.format(to=to)}")

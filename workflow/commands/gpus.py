@@ -10,10 +10,9 @@ from base.errors import SlipwayError
 from base.units import counted
 from cluster.detection import scheduler_of
 from cluster.gpus.decision import Decision, accepted, decide
-from cluster.gpus.foreign import App, query_apps
-from cluster.gpus.listing import Gpu, query_gpus, read_place, short_bus
+from cluster.gpus.listing import App, Gpu, query_apps, query_gpus, read_place, short_bus
 from cluster.schedulers import SCHEDULERS
-from workflow.commands.watching import show
+from workflow.commands.watching import output
 
 
 def main(explain: bool, as_json: bool) -> None:
@@ -23,7 +22,7 @@ def main(explain: bool, as_json: bool) -> None:
     decision = decide(gpus, os.environ, None, everything=scheduler is None, place=read_place(os.environ))
     apps, trouble = _apps() if gpus else ((), None)
     if as_json:
-        show.json_value(_json(gpus, decision, apps, trouble))
+        output.json_value(_json(gpus, decision, apps, trouble))
     else:
         _print(gpus, decision, apps, trouble)
         if explain:
@@ -40,26 +39,26 @@ def _apps() -> tuple[tuple[App, ...], str | None]:
 
 
 def _print(gpus: Sequence[Gpu], decision: Decision, apps: Sequence[App], trouble: str | None) -> None:
-    show.line(f"{os.uname().nodename}: {_count(gpus)}")
+    output.line(f"{os.uname().nodename}: {_count(gpus)}")
     if gpus:
         rows = [
             (short_bus(gpu.bus_id), gpu.uuid, gpu.model, _granted(gpu, decision), "; ".join(map(_app, _on(gpu, apps))) or None)
             for gpu in gpus
         ]
-        show.table(("bus", "uuid", "model", "granted", "used by"), rows)
+        output.table(("bus", "uuid", "model", "granted", "used by"), rows)
     if trouble is not None:
-        show.line(f"who uses them is not known: {trouble}")
+        output.line(f"who uses them is not known: {trouble}")
     unlisted = [gpu.uuid for gpu in decision.gpus if gpu not in gpus]
     if unlisted:
-        show.line(f"granted, and not listed here: {', '.join(unlisted)}")
+        output.line(f"granted, and not listed here: {', '.join(unlisted)}")
 
 
 def _explain(decision: Decision, environ: Mapping[str, str]) -> None:
-    show.line()
+    output.line()
     for number, step in enumerate(decision.steps, start=1):
-        show.line(f"{number}. {step}")
+        output.line(f"{number}. {step}")
     for why in filter(None, (scheduler.off_node(environ) for scheduler in SCHEDULERS.values())):
-        show.line(why)
+        output.line(why)
 
 
 def _count(gpus: Sequence[Gpu]) -> str:

@@ -11,8 +11,8 @@ from base.errors import ConfigError
 from base.names import slug
 from base.publish import publish
 from cluster.installation import SCHEMAS, TEMPLATES
-from workflow.commands.watching import show
-from workflow.study.site_beside import site_beside
+from workflow.commands.watching import output
+from workflow.study.site_file import site_beside
 
 STUDY: Final = "study.yaml"
 SITE: Final = "site.yaml"
@@ -33,7 +33,7 @@ def main(named: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for target in targets:
             publish(target, text_of(target.name, slug(directory.absolute().name) or NAME).encode())
-            show.line(f"written: {target}")
+            output.line(f"written: {target}")
     except (FileExistsError, NotADirectoryError) as error:
         raise ConfigError(f"{directory} can be no directory: {error.filename} is a file; choose another DIR") from error
     except OSError as error:
@@ -43,7 +43,7 @@ def main(named: str) -> None:
         chosen = [] if site_beside(study, None, os.environ) == site else ["--site", str(site)]
     except ConfigError:  # of a directory that others can write to: there it is named
         chosen = ["--site", str(site)]
-    show.line(f"next: read both, then {shlex.join(['slipway', 'plan', str(study), *chosen])}")
+    output.line(f"next: read both, then {shlex.join(['slipway', 'plan', str(study), *chosen])}")
 
 
 def text_of(name: str, study: str) -> str:

@@ -16,9 +16,9 @@ from base.errors import ConfigError, RecordError
 from base.jsonfile import read_content
 from base.logs import printable
 from base.untrusted import open_file
-from workflow.commands.told_study import told_study
-from workflow.commands.watching import show
-from workflow.commands.watching.state import run_states
+from workflow.commands.chosen_study import told_study
+from workflow.commands.watching import output
+from workflow.commands.watching.watch import run_states
 from workflow.run.node.caches import caches_here
 from workflow.run.node.workdir import of_run
 from workflow.run.record.attempts import MAX_BYTES, attempt_directories
@@ -53,7 +53,7 @@ def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
     told = _told(study, run_id, wanted)
     if wanted.as_json:
         logs = [{"file": str(file), "lines": [printable(text) for text in _last(_lines(file), wanted.lines)]} for file in found]
-        show.json_value({"run": run_id, "told": [printable(line) for line in told], "logs": logs})
+        output.json_value({"run": run_id, "told": [printable(line) for line in told], "logs": logs})
         return
     if told:
         sys.stdout.write("".join(f"{printable(line)}\n" for line in told) + "\n")

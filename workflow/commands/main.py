@@ -16,8 +16,8 @@ from typer.core import TyperCommand
 from base import VERSION
 from base.account import account_environ
 from base.errors import SlipwayError, StorageError
+from base.inaccessible import obstacle
 from base.logs import configure, masked, printable, private_umask
-from base.obstacle import obstacle
 from cluster.guard import guarded
 from workflow.commands import completion
 
@@ -36,7 +36,7 @@ class Ours(TyperCommand):
         known = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
         typed = [word.partition("=")[0] for word in (args[: args.index("--")] if "--" in args else args) if word.startswith("--")]
         if unknown := [option for option in typed if option not in known]:
-            from workflow.commands.run_end import refuse_keys
+            from workflow.commands.run import refuse_keys
 
             refuse_keys(unknown)
         return super().parse_args(ctx, args)
@@ -48,7 +48,7 @@ class Ours(TyperCommand):
         except BrokenPipeError:
             raise SystemExit(GONE) from None
         except SlipwayError as error:
-            from workflow.commands.told_study import whole_commands
+            from workflow.commands.chosen_study import whole_commands
 
             error.args = (whole_commands(str(error), ctx.params),)
             raise
@@ -238,7 +238,7 @@ def dataset_build(
     fresh: Annotated[bool, typer.Option("--fresh", help="Read the source again, whose files have changed since the last build.")] = False,
 ) -> None:
     """Build datasets on network storage; what is built already is left alone, what was interrupted is resumed."""
-    from workflow.commands import dataset_build as command
+    from workflow.commands import dataset as command
 
     command.main(study, site, names or [], command.Wanted(jobs=jobs, strict=strict, fresh=fresh))
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from base.errors import ConfigError, SlipwayError
-from workflow.commands.told_study import told_study
-from workflow.commands.watching import show
+from workflow.commands.chosen_study import told_study
+from workflow.commands.watching import output
 from workflow.dag.notify import News, tell
 
 
@@ -19,12 +19,12 @@ def main(path: Path, site: str | None, test: bool) -> None:
         raise ConfigError(f"neither {study.path} nor the site {study.site_words} has the key notify; see docs/site-file.md")
     webhook = f"${notify.webhook_env}" if notify.webhook_env else notify.webhook_file
     who = [*(f"mail to {address}" for address in notify.mail), *([f"the webhook whose URL is in {webhook}"] if webhook else [])]
-    show.line(f"{study.name} tells at its {' and at its first '.join(notify.when)}: {', '.join(who)}")
+    output.line(f"{study.name} tells at its {' and at its first '.join(notify.when)}: {', '.join(who)}")
     if not test:
-        show.line(f"try it: {study.command('notify', str(path), '--test')}")
+        output.line(f"try it: {study.command('notify', str(path), '--test')}")
         return
     lines = (f"A test by `slipway notify --test` on {os.uname().nodename}.", f"study: {study.path}")
     problems = tell(notify, News(subject=f"{study.name}: a test", lines=lines), os.environ)
     if problems:
         raise SlipwayError("; ".join(problems))
-    show.line("handed over; whether a mail arrives, its mail server decides" if notify.mail else "the webhook has taken it")
+    output.line("handed over; whether a mail arrives, its mail server decides" if notify.mail else "the webhook has taken it")

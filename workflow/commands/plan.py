@@ -4,27 +4,402 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
-from base.units import and_more, counted, format_duration, format_size
-from cluster.schedulers import jobs_of, with_jobs
-from workflow.commands.study_plan import CellPlan, StudyPlan, nodes_of, nodes_staged, plan_study
-from workflow.commands.told_study import told_study
-from workflow.commands.watching import show
-from workflow.commands.watching.state import STATES, counts
+from base.command import run as run_command
+from base.errors import ConfigError, SchedulerSilent, SlipwayError, SubmitError
+from base.units import and_more, counted, format_duration, format_size, some
+from base.userpath import variables_of
+from cluster.detection import of_a_job
+from cluster.machine import memory_bytes, usable_cores
+from cluster.schedulers import get_scheduler, jobs_of, local, with_jobs
+from cluster.schedulers.jobs import RUN, BatchJob, Jobs, JobSize, Work, mark_of
+from cluster.types import Allocation
+from containers.engines import get_engine, in_container
+from containers.labels import Owner
+from containers.models import MODELS
+from containers.program_folder import look_at
+from containers.spec import EnginePlan
+from workflow.commands.chosen_study import told_study
+from workflow.commands.watching import output
+from workflow.commands.watching.watch import STATES, RunState, counts, standing
 from workflow.dag.execution import jobs_at
+from workflow.dag.image_file import images_file
 from workflow.dag.refusals import refuse_runs, refuse_site
-from workflow.dag.requirements import DatasetRequirements
-from workflow.study.baseline_keys import NOT_SERIES, flat, tells_nothing
-from workflow.study.cell import NO_DATASET
+from workflow.dag.requirements import (
+    DatasetRequirements,
+    Estimate,
+    Outlook,
+    dataset_needs,
+    estimate_of,
+    hours_on,
+    is_prepared,
+    memory_of,
+    model_of,
+    outlook_of,
+    past_runs,
+)
+from workflow.dag.submission import Width, plan_submission
+from workflow.dag.watched_jobs import run_job, run_size
+from workflow.run.node.preparation import PeerGroup, check_argv, for_this_node, group_argv, peer_group_argv, stage_argv
+from workflow.run.node.workdir import WorkDirectory
+from workflow.run.plan import (
+    Framework,
+    Workload,
+    allocation_request,
+    at_site,
+    attempt_tag,
+    cell_document,
+    check_framework,
+    container_spec,
+    describe_framework,
+    node_argv,
+    port_names,
+    supervisor_argv,
+)
+from workflow.run.storage.results import attempt_numbers, nodes_to_avoid
+from workflow.study import paths
+from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
 from workflow.study.cell_maker import without_sum
 from workflow.study.cell_words import beside_ids
-from workflow.study.origin import refuse_foreign_results
-from workflow.study.series import Series
-from workflow.study.site import refuse_foreign_scheduler
+from workflow.study.next_command import command
+from workflow.study.paths import run_dir
+from workflow.study.publishing import refuse_foreign_results
+from workflow.study.series import NOT_SERIES, Series, flat, series_of, tells_nothing
+from workflow.study.site import Site, device_of, refuse_foreign_scheduler, storage_limit
+from workflow.study.study import Study
+
+# What the site's scheduler would be asked, word for word, in both ways: for a job per run, and for one job for all.
+
+
+JOB_TOKEN: Final = "0" * 8
+
+
+def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
+    """The job that `slipway run` submits for a run; its name ends in 8 digits that are drawn then."""
+    results = str(study.results_dir)
+    work = Work(mark=mark_of(study.name, results), rule=RUN, wildcards=run_id)
+    command = shlex.join(supervisor_argv(sys.executable, results, run_id, images=images_file(study)))
+    size = replace(
+        run_size(cell, study.site, study.limits.walltime_s), exclude=nodes_to_avoid(run_dir(study.results_dir, run_id), time.time())
+    )
+    return run_job(work, size, f"exec {command}", results, JOB_TOKEN)
+
+
+def run_words(jobs: Jobs, job: BatchJob) -> str:
+    """The command that submits the job of a run."""
+    return " ".join([jobs.SUBMIT, *(option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job))])
+
+
+def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each kind of job that `slipway run` submits: how many, and the command of the first."""
+    jobs = jobs_at(study.site)
+    kinds: dict[JobSize, list[BatchJob]] = defaultdict(list)
+    for run in runs:
+        job = job_of_run(study, run.cell, run.run_id)
+        kinds[job.size].append(job)
+    return [{"jobs": len(found), jobs.SUBMIT: run_words(jobs, found[0])} for found in kinds.values()]
+
+
+def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
+    """What `slipway submit` would ask and execute now; its name ends in 8 digits that are drawn then."""
+    jobs = jobs_at(study.site)
+    job = plan_submission(study, runs, Width(), JOB_TOKEN, built=is_prepared(study, runs))
+    return {jobs.SUBMIT: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
+
+
+# Whether the site's scheduler would take the jobs of a study, before any is submitted.
+
+
+MOST_KINDS: Final = 4
+
+
+def problem_of_runs(study: Study, runs: Sequence[Run]) -> str | None:
+    """Why the largest run can never start as a job of its own. Raises SchedulerSilent."""
+    if not runs:
+        return None
+    largest = max(runs, key=lambda run: run.cell.nodes)
+    return jobs_at(study.site).never_starts(job_of_run(study, largest.cell, largest.run_id).size)
+
+
+def refuse_jobs(study: Study, runs: Sequence[Run]) -> None:
+    """Raise ConfigError for jobs that never start, SubmitError for jobs that the scheduler would not take: of each size one is shown to
+    it, the largest first. A scheduler that is silent is waited for later."""
+    try:
+        problem = problem_of_runs(study, runs)
+    except SchedulerSilent:
+        return
+    if problem:
+        raise ConfigError(problem)
+    jobs = jobs_at(study.site)
+    kinds = {(run.cell.nodes, run.cell.gpus_per_node): run for run in runs}
+    for size in sorted(kinds, reverse=True)[:MOST_KINDS]:
+        run = kinds[size]
+        if said := jobs.refusal_of(job_of_run(study, run.cell, run.run_id)):
+            raise SubmitError(
+                f"{jobs.TITLE} would refuse the job of {run.run_id}: {said}; correct the site file {study.site.name!r} "
+                f"(queue, account, qos, constraint, directives), or the study"
+            )
+
+
+# The plan of a whole study as one value: cells and runs, what they need and cost, how they scale. Reads files, writes none.
+
+
+GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellPlan:
+    """`memory_bytes`: what a process needs at the least; `available_bytes`: its share of the device's memory. None: not known."""
+
+    cell: Cell
+    states: Mapping[str, int]
+    memory_bytes: int | None
+    available_bytes: int | None
+    estimate: Estimate | None
+    """What a run takes, by what runs took before."""
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the device has the memory; None where one of the two is not known."""
+        if self.memory_bytes is None or self.available_bytes is None:
+            return None
+        return self.memory_bytes <= self.available_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """Everything that `slipway plan STUDY` says."""
+
+    study: Study
+    states: tuple[RunState, ...]
+    cells: tuple[CellPlan, ...]
+    datasets: tuple[DatasetRequirements, ...]
+    series: tuple[Series, ...]
+    notes: tuple[str, ...]
+    staged_per_s: float | None
+    """Bytes per second that a node got of a dataset in earlier runs; None where none of them tells it."""
+
+    @property
+    def gpu_hours(self) -> float:
+        """The bound: walltime x GPUs of the runs that are still to be made."""
+        return hours_on("cuda", self.study, self.to_run)
+
+    @property
+    def process_hours(self) -> float:
+        """The same for runs on the CPU."""
+        return hours_on("cpu", self.study, self.to_run)
+
+    @property
+    def outlook(self) -> Outlook:
+        """What those runs will take, as far as anything is known."""
+        return outlook_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
+
+    @property
+    def to_run(self) -> list[Any]:
+        """The runs that snakemake would start."""
+        return [state.run for state in self.states if state.to_run]
+
+
+def plan_study(study: Study) -> StudyPlan:
+    """Look at storage and this machine, and put the plan together."""
+    found = standing(study)
+    states = found.states
+    by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in study.cells}
+    for state in states:
+        by_cell[state.run.cell.cell_id].append(state)
+    datasets = {name: dataset_needs(study, name) for name in datasets_of(study.cells)}
+    device_memory = {device: _memory_of(device, study) for device in {device_of(cell.device, study.site) for cell in study.cells}}
+    pasts = past_runs(study.site.storage, study.cells)
+    cells = []
+    for cell in study.cells:
+        need = memory_of(cell, datasets.get(cell.dataset))
+        cells.append(
+            CellPlan(
+                cell=cell,
+                states=counts(by_cell[cell.cell_id]),
+                memory_bytes=None if need is None else need.total_bytes,
+                available_bytes=_share(device_memory[device_of(cell.device, study.site)], cell, study),
+                estimate=estimate_of(cell, device_of(cell.device, study.site), pasts),
+            )
+        )
+    series = series_of(study.cells, study.baseline)
+    return StudyPlan(
+        study=study,
+        states=states,
+        cells=tuple(cells),
+        datasets=tuple(datasets.values()),
+        series=series,
+        staged_per_s=median(rates) if (rates := [past.staged_per_s for past in pasts if past.staged_per_s is not None]) else None,
+        notes=(
+            *study.notes,
+            *_cache_notes(study.site),
+            *_engine_notes(states, study.site),
+            *_owner_notes(study),
+            *_content_notes(states, datasets),
+            *_memory_notes(cells),
+            *_core_notes(study),
+            *_batch_notes(study.cells, datasets),
+            *_series_notes(series),
+            *([found.silence] if found.silent else _queue_notes(study, [state.run for state in states if state.to_run])),
+        ),
+    )
+
+
+def nodes_of(plan: StudyPlan, dataset: str) -> int:
+    """The most nodes of one run on that dataset: so many caches it fills at once."""
+    return max(cell.cell.nodes for cell in plan.cells if cell.cell.dataset == dataset)
+
+
+def nodes_staged(plan: StudyPlan, needs: DatasetRequirements) -> int | None:
+    """How many of those nodes have it in their cache already; None where the nodes are other machines."""
+    if plan.study.site.scheduler != local.NAME or needs.root is None:
+        return None
+    caches = [plan.study.site.cache.path / f"{local.NAME}-{node}" for node in range(nodes_of(plan, needs.name))]
+    return sum((cache / "datasets" / needs.root.name).is_dir() for cache in caches)
+
+
+def _cache_notes(site: Site) -> Iterator[str]:
+    """Where the cache goes away with the job."""
+    name = None if site.cache.place is None else of_a_job(variables_of(str(site.cache.path)))
+    if name is not None:
+        yield (
+            f"cache.path {site.cache.path} goes away with the job (${name} is the job's own): nothing is kept between jobs, and each job "
+            "stages its datasets again; one allocation for the study pays (`slipway submit`)"
+        )
+
+
+def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
+    """Of runs that are done, and that this site would have made with another engine."""
+    others = Counter(state.engine for state in states if state.state == "done" and state.engine not in (None, site.engine))
+    for engine, count in others.items():
+        yield (
+            f"{counted(count, 'run')} of those done had engine {engine}, and this site has {site.engine}: a run is not made again for "
+            "that; a copy of the study file with another name at `study:` has results of its own"
+        )
+
+
+def _owner_notes(study: Study) -> list[str]:
+    try:
+        return refuse_foreign_results(study)
+    except ConfigError:  # the command raises it when the plan is printed
+        return []
+
+
+def _content_notes(states: Sequence[RunState], datasets: Mapping[str, DatasetRequirements]) -> Iterator[str]:
+    """Runs that are done, and whose dataset had another content than the one that is built now."""
+    for name, needs in datasets.items():
+        digest = None if needs.root is None else needs.root.name.rsplit("-", 1)[1]
+        of_it = (state.dataset for state in states if state.state == "done" and state.run.cell.dataset == name and state.dataset)
+        others = [found for found in of_it if digest is not None and not found.startswith(digest)]
+        if others:
+            yield (
+                f"{counted(len(others), 'run')} of those done trained on another content of dataset {name} than is built now (digest "
+                f"{others[0][:12]}, now {digest}): a run is not made again for that, and tables mark what is made of both; a copy of the "
+                "study file with another name at `study:` has results of its own"
+            )
+
+
+def _memory_of(device: str, study: Study) -> int | None:
+    """Bytes of one node (CPU) or one GPU; of another machine only where the site file says it."""
+    local = study.site.scheduler == "local"
+    if device == "cpu":
+        return study.site.memory_per_node_bytes or (memory_bytes() if local else None)
+    return parse_gpu_memory(_gpu_memory_text()) if local else None
+
+
+def _gpu_memory_text() -> str:
+    try:
+        return run_command(GPU_MEMORY_QUERY, timeout_s=30).stdout
+    except SlipwayError:
+        return ""
+
+
+def parse_gpu_memory(text: str) -> int | None:
+    """The least memory among the GPUs that nvidia-smi lists, in bytes."""
+    sizes = [int(line) << 20 for line in text.split() if line.isdecimal()]
+    return min(sizes, default=None)
+
+
+def _share(total: int | None, cell: Cell, study: Study) -> int | None:
+    """What one process of the cell may take: a GPU is its own; a node's memory is for all processes there, this machine's for all."""
+    if total is None or device_of(cell.device, study.site) == "cuda":
+        return total
+    return total // (cell.world_size if study.site.scheduler == "local" else cell.gpus_per_node)
+
+
+def _memory_notes(cells: Sequence[CellPlan]) -> list[str]:
+    tight = [cell for cell in cells if cell.fits is False]
+    if not tight:
+        return []
+    worst = max(tight, key=lambda cell: cell.memory_bytes or 0)
+    need, have = format_size(worst.memory_bytes or 0), format_size(worst.available_bytes or 0)
+    who = counted(len(tight), "cell needs", "cells need")
+    return [f"{who} more memory than a process has, at the most {worst.cell.cell_id}: {need} of {have}; such runs end as `oom`"]
+
+
+def _core_notes(study: Study) -> Iterator[str]:
+    """Cells on the CPU whose nodes have fewer cores than their processes have threads, where the nodes are known."""
+    site, largest = study.site, max(cell.nodes for cell in study.cells)
+    here = len(usable_cores())
+    cores = max(1, here // largest) if site.scheduler == local.NAME else site.cpus_per_node
+    on_cpu = [cell for cell in study.cells if device_of(cell.device, site) == "cpu"]
+    if site.scheduler == local.NAME and largest > here and on_cpu:
+        yield f"{largest} nodes share the {counted(here, 'core')} of this machine: runs whose nodes share one are marked oversubscribed"
+    few = [
+        cell for cell in on_cpu if cores is not None and cell.gpus_per_node * (cell.threads if isinstance(cell.threads, int) else 1) > cores
+    ]
+    if few:
+        yield (
+            f"{counted(len(few), 'cell has', 'cells have')} more threads on a node than its {counted(cores or 0, 'core')}: such runs are "
+            f"marked oversubscribed ({some([cell.cell_id for cell in few], 3)}); lower threads or gpus_per_node"
+        )
+
+
+def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequirements]) -> list[str]:
+    """Batches that the training split may be too small for, which is seen when the dataset is built; what is certain is refused."""
+    notes = []
+    for name, needs in datasets.items():
+        batch = max(cell.global_batch_size for cell in cells if cell.dataset == name)
+        expected, most = needs.train_samples, needs.most_train_samples
+        if expected is not None and most is not None and expected < batch <= most:
+            notes.append(
+                f"a global batch of {batch} may be more than the about {expected} training samples of {name}: such runs would fail"
+            )
+    return notes
+
+
+def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
+    """What the cluster that we are at will never start."""
+    try:
+        problem = problem_of_runs(study, runs) if jobs_of(study.site.scheduler) is not None else None
+    except SchedulerSilent:
+        return []
+    return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
+
+
+def _series_notes(series: Sequence[Series]) -> list[str]:
+    without = [one for one in series if not one.has_baseline]
+    verb, whose = ("has", "its") if len(without) == 1 else ("have", "their")
+    notes = [f"{len(without)} of {len(series)} series {verb} no baseline cell: {whose} speed-up is null"] if without else []
+    notes += list(dict.fromkeys(one.obstacle for one in without if one.obstacle))[:3]
+    if narrowed := [one for one in series if one.narrowed]:
+        what = f"in {len(narrowed)} of {len(series)} series all cells have what the baseline names"
+        notes.append(f"{what}: those with the fewest processes ({min(narrowed[0].world_sizes)}) are the baseline")
+    unmatched = sum(one.unmatched for one in series if one.has_baseline)
+    if unmatched:
+        has, whose = ("cell has", "its") if unmatched == 1 else ("cells have", "their")
+        notes.append(f"{unmatched:,} {has} neither the batch nor the global batch of a baseline cell: {whose} speed-up is null")
+    return notes
+
 
 MAX_ROWS: Final = 60
 INDENT: Final = "  "
@@ -36,14 +411,13 @@ def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
     study = told_study(path, site)
     if cell is not None:
         refuse_foreign_scheduler(study.site, os.environ)
-        from workflow.commands import cell_plan
 
-        cell_plan.main(study, study.cell(cell), as_json)
+        print_cell_plan(study, study.cell(cell), as_json)
         refuse_foreign_results(study)
         return
     plan = plan_study(study)
     if as_json:
-        show.json_value(to_json(plan))
+        output.json_value(to_json(plan))
     else:
         _print(plan)
     refuse_site(study, os.environ)
@@ -90,7 +464,6 @@ def _asked_of_schedulers(plan: StudyPlan) -> dict[str, Any]:
 
 
 def _asked(plan: StudyPlan) -> dict[str, Any]:
-    from workflow.commands.job_plan import jobs_of_study, submission_of
 
     return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
 
@@ -118,50 +491,50 @@ def _seconds_to_read(plan: StudyPlan, needs: DatasetRequirements) -> float | Non
 def _print(plan: StudyPlan) -> None:
     study = plan.study
     product = f"{counted(len(study.cells), 'cell')} x {counted(study.repeats, 'repeat')} = {counted(len(study.runs), 'run')}"
-    show.prose(f"{study.name}: {product}  ({study.path})", INDENT)
+    output.prose(f"{study.name}: {product}  ({study.path})", INDENT)
     site = study.site
-    show.prose(f"site {study.site_words}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}", INDENT)
-    show.line(f"results: {study.results_dir}")
+    output.prose(f"site {study.site_words}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}", INDENT)
+    output.line(f"results: {study.results_dir}")
     total = ", ".join(f"{count} {state}" for state, count in counts(plan.states).items() if count)
-    show.prose(f"runs: {total}; {len(plan.to_run)} to run", INDENT)
+    output.prose(f"runs: {total}; {len(plan.to_run)} to run", INDENT)
     for text in _cost(plan):
-        show.prose(text, INDENT)
-    show.line()
+        output.prose(text, INDENT)
+    output.line()
     if plan.datasets:
-        show.table(("dataset", "samples", "bytes", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets])
+        output.table(("dataset", "samples", "bytes", "to stage"), [_dataset_row(plan, needs) for needs in plan.datasets])
     else:
-        show.line("no dataset: nothing is built or staged")
-    show.line()
+        output.line("no dataset: nothing is built or staged")
+    output.line()
     rows = _series_rows(plan.series)
-    show.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
+    output.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
     _more(len(rows), "series")
-    show.line()
+    output.line()
     told = beside_ids(study.cells)
-    show.table(
+    output.table(
         ("cell", *(["differs by"] if told else []), "batch", "global", "nodes", "per node", "memory", "of", "a run", "runs"),
         [_cell_row(cell, told) for cell in plan.cells[:MAX_ROWS]],
     )
     _more(len(plan.cells), "cells")
     for note in plan.notes:
-        show.prose(f"note: {note}", INDENT)
+        output.prose(f"note: {note}", INDENT)
     if jobs_of(study.site.scheduler) is not None and plan.to_run:
         _print_asked(plan)
-    show.line(f"\none cell in full:\n  {study.command('plan', str(study.path), '--cell', study.cells[0].cell_id)}")
+    output.line(f"\none cell in full:\n  {study.command('plan', str(study.path), '--cell', study.cells[0].cell_id)}")
 
 
 def _print_asked(plan: StudyPlan) -> None:
     asked, command = _asked(plan), jobs_at(plan.study.site).SUBMIT
     path = str(plan.study.path)
-    show.line(f"\n{plan.study.command('run', path)} submits")
+    output.line(f"\n{plan.study.command('run', path)} submits")
     for kind in asked["jobs"][:MAX_ROWS]:
-        show.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind[command]}")
+        output.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind[command]}")
     _more(len(asked["jobs"]), "kinds of jobs")
-    show.line(f"{plan.study.command('submit', path)} submits one\n  {' '.join([command, *asked['submit'][command]])}")
+    output.line(f"{plan.study.command('submit', path)} submits one\n  {' '.join([command, *asked['submit'][command]])}")
 
 
 def _more(count: int, what: str) -> None:
     if more := and_more(count, MAX_ROWS, what):
-        show.line(f"... {more}; --json lists all")
+        output.line(f"... {more}; --json lists all")
 
 
 def _cost(plan: StudyPlan) -> Iterator[str]:
@@ -240,3 +613,185 @@ def _cell_row(plan: CellPlan, told: Mapping[str, str]) -> Sequence[object]:
     have = None if plan.available_bytes is None else format_size(plan.available_bytes) + ("" if plan.fits is not False else " TOO LITTLE")
     takes = None if plan.estimate is None else f"~{format_duration(plan.estimate.seconds)}"
     return *name, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, takes, states
+
+
+# `slipway plan --cell ID`: everything that a run of one cell will start and copy, built by the functions that the run itself uses.
+#
+# What is known only at the start stands in angle brackets, or as port 0.
+
+
+MAX_COPIES: Final = 40
+UNKNOWN_PORT: Final = 0
+TOKEN: Final = "<token>"
+
+
+def print_cell_plan(study: Study, cell: Cell, as_json: bool) -> None:
+    """Print the plan of the cell's first repeat."""
+    plan = plan_cell(study, cell, os.environ)
+    if as_json:
+        output.json_value(plan)
+    else:
+        _print_cell(plan)
+
+
+def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The plan as JSON-able values. Raises UnsupportedRequest for a scheduler that is not here, AllocationError without the GPUs."""
+    site = study.site
+    scheduler = get_scheduler(site.scheduler)
+    run_id = f"{cell.cell_id}-r1"
+    attempt = max(attempt_numbers(paths.run_dir(study.results_dir, run_id)), default=0) + 1
+    request = allocation_request(cell, study.cells, site)
+    allocation = scheduler.planned(request, environ)
+    framework = describe_framework(cell, device_of(cell.device, site))
+    check_framework(framework, cell.nodes)
+    needs = dataset_needs(study, cell.dataset) if cell.has_dataset else None
+    argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
+    document = cell_document(Run(cell=cell, repeat=1), attempt, allocation, model_of(cell, needs))
+    workload = Workload(
+        owner=Owner(run_id=run_id, attempt=attempt, tag=attempt_tag(run_id, attempt, TOKEN), uid=os.geteuid()),
+        framework=at_site(framework, site),
+        cell=document,
+    )
+    return {
+        "run_id": run_id,
+        "attempt": attempt,
+        **{name: _submitted(study, cell, run_id) if site.scheduler == name else None for name in with_jobs()},
+        "supervisor": list(supervisor_argv(sys.executable, str(study.results_dir), run_id, images=images_file(study))),
+        "allocation": allocation.to_json(),
+        "launches": [{"nodes": list(launch.nodes), "argv": list(launch.argv)} for launch in scheduler.launches(allocation, argv)],
+        "nodes": [_node(study, allocation, index, workload, needs) for index in range(len(allocation.nodes))],
+        "cell_json": document.to_json(),
+        "program": _program(framework),
+        "dataset": None
+        if needs is None
+        else {
+            "name": needs.name,
+            "root": str(needs.root) if needs.root else None,
+            "bytes": needs.bytes,
+            "bytes_are": needs.bytes_are,
+        },
+        "copies": [{"path": file.path, "bytes": file.bytes, "chunks": len(file.chunks)} for file in needs.files]
+        if needs is not None and needs.files is not None
+        else None,
+        "results": str(paths.attempts_dir(study.results_dir, run_id) / str(attempt)),
+    }
+
+
+def _program(framework: Framework) -> dict[str, Any] | None:
+    """Of a program of the study: what is taken along of its folder, as it is now."""
+    if not framework.own:
+        return None
+    taken = look_at(Path(framework.folder))._asdict() if framework.folder else {}
+    return {"name": framework.name, "folder": framework.folder or None, **taken}
+
+
+def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
+    """The command that submits the run as a job of its own."""
+
+    jobs = jobs_at(study.site)
+    return {jobs.SUBMIT: run_words(jobs, job_of_run(study, cell, run_id))}
+
+
+def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, Any]:
+    """What the node program of one node will start: the stager, then the engine's processes."""
+    site, node = study.site, allocation.nodes[index]
+    cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
+    name = None if needs is None else needs.root.name if needs.root else f"{needs.name}-<digest>"
+    peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
+    stage: tuple[str, ...] = ()
+    if name is not None:
+        rate = storage_limit(site).bytes_per_s
+        stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
+        stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s) + peer_group_argv(peer_group)
+    directory = WorkDirectory(cache, workload.owner.tag)
+    framework = workload.framework
+    ports = [[UNKNOWN_PORT for _ in port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]
+    folder = str(directory.program) if in_container(site.engine) or framework.own else framework.folder
+    spec = container_spec(
+        workload, allocation, index, directory.paths(name and str(cache / "datasets" / name / workload.cell.data_folder), folder), ports
+    )
+    return {
+        "name": node.name,
+        "cores": list(node.cores),
+        "gpus": list(node.gpus),
+        "cache": str(cache),
+        "work_directory": str(directory.path),
+        "stage": list(stage),
+        "container": _container(
+            get_engine(site.engine).plan(for_this_node(site.engine, spec, allocation.memory_per_node_bytes), os.environ)
+        ),
+    }
+
+
+def _container(plan: EnginePlan) -> dict[str, Any]:
+    processes = [
+        {"name": one.name, "ranks": list(one.ranks), "argv": list(one.argv), "env": dict(one.env), "cwd": one.cwd} for one in plan.processes
+    ]
+    found = {"engine": plan.engine, "name": plan.spec.name, "image": plan.spec.image, "device": plan.spec.device, "processes": processes}
+    if plan.container is None:
+        return found
+    engine = {"run": list(plan.container.run), "remove": list(plan.container.remove), "files": dict(plan.container.files)}
+    return {**found, **engine, "talks_to": plan.container.where}
+
+
+def _print_cell(plan: Mapping[str, Any]) -> None:
+    output.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
+    for asked in (plan[name] for name in with_jobs() if plan[name]):
+        output.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {' '.join(asked.values())}")
+    output.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
+    for launch in plan["launches"]:
+        output.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")
+    _print_program(plan["program"])
+    _print_copies(plan)
+    for node in plan["nodes"]:
+        container = node["container"]
+        devices = f", GPUs {', '.join(node['gpus'])}" if node["gpus"] else ""
+        output.line(f"\nnode {node['name']}: cores {', '.join(map(str, node['cores']))}{devices}; work directory {node['work_directory']}")
+        if node["stage"]:
+            output.line(f"stage:\n  {shlex.join(node['stage'])}")
+        if "run" in container:
+            output.line(f"container {container['name']} (limits, user and devices as on this machine; {container['talks_to']}):")
+            output.line(f"  {shlex.join(container['run'])}")
+        for process in container["processes"]:
+            image = "" if not in_container(container["engine"]) else f", image {container['image']}"
+            output.line(f"{process['name']} ({container['engine']}{image}, in {process['cwd']}):")
+            for name, value in sorted(process["env"].items()):
+                output.line(f"  {name}={shlex.quote(value)} \\")
+            output.line(f"  {shlex.join(process['argv'])}")
+    _print_document(plan["cell_json"])
+    output.line(f"\nresult: {plan['results']}")
+
+
+def _print_program(program: Mapping[str, Any] | None) -> None:
+    if program is None:
+        return
+    what = "no folder: a command of the image or of the nodes"
+    if program["folder"] is not None:
+        size = f"{counted(program['files'], 'file')}, {format_size(program['bytes'])}, of {program['folder']}"
+        what = f"{size}, copied to every node\n  digest {program['digest']}"
+    output.line(f"\nprogram {program['name']}: {what}")
+
+
+def _print_copies(plan: Mapping[str, Any]) -> None:
+    dataset = plan["dataset"]
+    if dataset is None:
+        output.line("\ncopies: none, since the cell has no dataset")
+        return
+    where = f"{dataset['root']} -> {', '.join(node['cache'] for node in plan['nodes'])}"
+    if plan["copies"] is None:
+        size = f"about {format_size(dataset['bytes'])}" if dataset["bytes"] is not None else "size unknown"
+        output.line(f"\ncopies: dataset {dataset['name']} is not built yet ({size}); `slipway dataset build` or snakemake builds it")
+        return
+    output.line(f"\ncopies: {where}")
+    for copy in plan["copies"][:MAX_COPIES]:
+        output.line(f"  {copy['path']}  {format_size(copy['bytes'])} in {copy['chunks']} chunks")
+    if more := and_more(len(plan["copies"]), MAX_COPIES, "files"):
+        output.line(f"  ... {more}; --json lists all")
+
+
+def _print_document(document: Mapping[str, Any]) -> None:
+    output.line("\ncell.json:")
+    layers = document["model_layers"]
+    unknown = "known when the dataset is built" if document["model"] in MODELS else "known to the program alone"
+    said = f"{len(layers)} layers (--json lists them)" if layers else unknown
+    output.mapping({**document, "model_layers": said})

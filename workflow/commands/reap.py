@@ -14,10 +14,9 @@ from base.units import counted, format_duration, format_size
 from containers.engines import in_container
 from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap, remove
 from data_prep.cache.entries import ls as list_cache
-from workflow.commands.watching import show
+from workflow.commands.watching import output
 from workflow.run.node.caches import cache_here, cache_words, caches_here
-from workflow.run.node.delivery import deliver
-from workflow.run.node.work_locks import sweep
+from workflow.run.node.workdir import deliver, sweep
 from workflow.study.next_command import completed
 from workflow.study.site import Site
 from workflow.study.site_file import chosen_site, load_site
@@ -47,7 +46,7 @@ def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = Fa
     elif not remove_dead:
         waiting = sum(1 for cache in caches_here(site) for _ in (cache / "runs").glob("*/pending.json"))
         how = completed("; `slipway reap --push` delivers", chosen) if waiting else ""
-        show.line(f"{counted(waiting, 'result waits', 'results wait')} in this node's cache {cache_words(site, chosen)}{how}")
+        output.line(f"{counted(waiting, 'result waits', 'results wait')} in this node's cache {cache_words(site, chosen)}{how}")
     if failures and remove_dead:
         raise failures[0]
 
@@ -56,7 +55,7 @@ def _work_directories(site: Site, act: bool) -> Iterator[StorageError]:
     """A line per work directory of a run whose node program is gone; what could not be removed. The leases of datasets go with them."""
     for cache in caches_here(site):
         for name, problem in sweep(cache / "runs", act=act).items():
-            show.line(f"work directory {name}: {_removed(problem, act)}: its run is dead")
+            output.line(f"work directory {name}: {_removed(problem, act)}: its run is dead")
             if problem is not None:
                 yield StorageError(f"work directory {name} stays: {problem}")
         if act:
@@ -79,15 +78,15 @@ def _images(site: Site, act: bool) -> Iterator[SlipwayError]:
         try:
             found = reap_images(engine, cache, act=act)
         except ContainerError as error:
-            show.line(f"{engine}: {error}")
+            output.line(f"{engine}: {error}")
             if engine == site.engine:
                 yield error
             continue
         for image, why in found:
-            show.line(_described_image(image, why, act))
-        show.line(f"{engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {IMAGE_UNUSED_S / 86400:g} days")
+            output.line(_described_image(image, why, act))
+        output.line(f"{engine}: {counted(len(found), 'image', 'images')} of Slipway not used for {IMAGE_UNUSED_S / 86400:g} days")
     for part, problem in reap_parts(cache, act=act):
-        show.line(f"{part}, half an archive: {_removed(problem, act)}: its load was killed")
+        output.line(f"{part}, half an archive: {_removed(problem, act)}: its load was killed")
         if problem is not None:
             yield StorageError(problem)
 
@@ -105,7 +104,7 @@ def _containers(site: Site, act: bool) -> Iterator[ContainerError]:
             decisions = plan_reap(ours(engine, caches_here(site)), jobs_alive, os.geteuid())
         except ContainerError as error:
             if in_container(site.engine):  # a site without containers has nothing to do with an engine that does not answer
-                show.line(f"{engine}: {error}")
+                output.line(f"{engine}: {error}")
             if engine == site.engine:
                 yield error
             continue
@@ -113,8 +112,8 @@ def _containers(site: Site, act: bool) -> Iterator[ContainerError]:
             problem = _reaped(decision) if act and decision.remove else None
             if problem is not None:
                 yield problem
-            show.line(_described(decision, act, problem))
-        show.line(f"{engine}: {counted(len(decisions), 'container', 'containers')} of Slipway")
+            output.line(_described(decision, act, problem))
+        output.line(f"{engine}: {counted(len(decisions), 'container', 'containers')} of Slipway")
 
 
 def _reaped(decision: Decision) -> ContainerError | None:
@@ -133,12 +132,12 @@ def _described(decision: Decision, act: bool, problem: ContainerError | None) ->
 def _push(site: Site, chosen: str | None) -> None:
     deliveries = [delivery for cache in caches_here(site) for delivery in deliver(cache, site.storage)]
     for delivery in deliveries:
-        show.line(f"{delivery.run_dir.name} -> {delivery.target}: {delivery.message}")
+        output.line(f"{delivery.run_dir.name} -> {delivery.target}: {delivery.message}")
     failed = [delivery for delivery in deliveries if not delivery.delivered]
     if deliveries:
-        show.line(f"{len(deliveries) - len(failed)} of {counted(len(deliveries), 'waiting result')} delivered")
+        output.line(f"{len(deliveries) - len(failed)} of {counted(len(deliveries), 'waiting result')} delivered")
     else:
-        show.line(f"no result waits in this node's cache {cache_words(site, chosen)}; that of another site: --site NAME_OR_PATH")
+        output.line(f"no result waits in this node's cache {cache_words(site, chosen)}; that of another site: --site NAME_OR_PATH")
     if failed:
         raise PushError(
             f"{counted(len(failed), 'result still waits', 'results still wait')} on this node, the first because: {failed[0].message}"

@@ -18,9 +18,9 @@ from base import VERSION
 from base.errors import ConfigError, LineCut, RemoteError
 from base.names import choices
 from cluster.processes import age_s
-from cluster.ssh import Transport, again, closing, copying, run, transport_to
+from cluster.ssh import Transport, again, closing, openssh, run, transport_to
 from workflow.commands.completion import REMOTE_VERBS
-from workflow.commands.watching import show
+from workflow.commands.watching import output
 from workflow.remote.asking import ANSWER_S, Far, Have, Placed, Results, find_slipway, update
 from workflow.remote.bundle import Bundle, make_bundle
 from workflow.remote.fetching import fetch
@@ -68,7 +68,7 @@ def _close(host: str) -> int:
     from cluster.ssh.openssh import OpenSsh
 
     was_open = shutil.which("ssh") is not None and OpenSsh(host).hang_up()
-    show.line(f"the line to {host} is closed" if was_open else f"no line to {host} is open")
+    output.line(f"the line to {host} is closed" if was_open else f"no line to {host} is open")
     return 0
 
 
@@ -79,9 +79,9 @@ def _set_up(line: Transport, kept: Settings | None, wanted: Wanted, words: Seque
     hello = find_slipway(line, given)
     settings = Settings(slipway=hello.program, site=site, transport=wanted.transport or (kept.transport if kept else None))
     file = write_settings(line.host, settings)
-    show.aside(f"{line.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
+    output.aside(f"{line.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
     if hello.version != VERSION:
-        show.aside(f"here is Slipway {VERSION}: {update(line.host)}")
+        output.aside(f"here is Slipway {VERSION}: {update(line.host)}")
     return settings
 
 
@@ -134,7 +134,7 @@ def bring(far: Far, bundle: Bundle, source: str, site: str | None) -> str:
         chosen = ("--site", site) if site is not None else ()
         found = far.ask(Have, "have", source, bundle.digest, *chosen)
         if not found.there:
-            copying.put(far.line, bundle.tree, found.incoming)
+            openssh.put(far.line, bundle.tree, found.incoming)
             far.ask(Placed, "place", source, bundle.digest, found.incoming, *chosen)
         return f"{found.place}/{bundle.file}"
 
@@ -152,8 +152,8 @@ def _run_there(far: Far, verb: str, typed: Typed, there: str, site: str | None) 
         code = again(lambda: _once(far, argv, relay))
     if verb in ("tables", "report") and not typed.prints_only and code == 0:
         found = far.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
-        for text in fetch(far.line, found, typed.out, typed.max_bytes, show.aside):
-            show.line(text)
+        for text in fetch(far.line, found, typed.out, typed.max_bytes, output.aside):
+            output.line(text)
     return code
 
 
@@ -200,7 +200,7 @@ def _patient(far: Far, argv_of: Callable[[int], Sequence[str]], relay: Relay) ->
             relay.end()
             tried = 0 if time.monotonic() - began > PAUSES[-1] else tried  # the line had been there for a while
             pause = PAUSES[min(tried, len(PAUSES) - 1)]
-            show.aside(f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {far.line.host} goes on meanwhile")
+            output.aside(f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {far.line.host} goes on meanwhile")
             number, tried = number + 1, tried + 1
             sys.stdout.flush()
             time.sleep(pause)

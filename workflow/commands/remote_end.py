@@ -17,12 +17,12 @@ from base.logs import private_umask
 from base.publish import publish_directory
 from base.removing import remove_tree
 from base.storage_clock import now_at
-from workflow.commands.told_study import told_study
-from workflow.commands.watching import show
+from workflow.commands.chosen_study import told_study
+from workflow.commands.watching import output
 from workflow.remote import fetching
 from workflow.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, Results, is_result
 from workflow.remote.bundle import digest_of
-from workflow.study.brought import place_of
+from workflow.study.publishing import place_of
 from workflow.study.site_file import load_site
 
 COMES_DOWN: Final = (*FILES, *(f"{tree}/**/*" for tree in TREES))
@@ -82,7 +82,7 @@ def results(path: Path, site: str | None) -> None:
 
 
 def _answer(answer: Hello | Have | Placed | Results) -> None:
-    show.json_value({"protocol": PROTOCOL, **asdict(answer)})
+    output.json_value({"protocol": PROTOCOL, **asdict(answer)})
 
 
 def _place(source: str, digest: str, site: str | None) -> Path:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workflow.commands.results import report_outputs, results_dirs
-from workflow.commands.watching import show
-from workflow.commands.watching.progress import waiting
-from workflow.report.keeping import all_kept
+from workflow.commands.watching import output
+from workflow.commands.watching.output import waiting
+from workflow.report.chunks import all_kept
 
 
 @all_kept()
@@ -19,5 +19,5 @@ def main(study: Path, site: str | None, directories: Sequence[Path], out: Path |
     outputs = report_outputs()
     with waiting("report: tables, plots and page"):
         analysis = outputs.write_all(results, target)
-    show.line(f"{analysis.study}: {analysis.summary.closing_line()}")
-    show.line(f"report: {target / outputs.PAGE_FILE}")
+    output.line(f"{analysis.study}: {analysis.summary.closing_line()}")
+    output.line(f"report: {target / outputs.PAGE_FILE}")

@@ -14,15 +14,12 @@ from typing import Final
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_json
 from base.logs import printable, private_umask
-from workflow.commands.told_study import told_study
-from workflow.commands.watching.state import run_states
-from workflow.dag.refusals import refuse_missing_report
-from workflow.dag.storage_place import refuse_unreadable_storage
+from workflow.commands.chosen_study import told_study
+from workflow.commands.watching.watch import run_states
+from workflow.dag.refusals import refuse_missing_report, refuse_unreadable_storage
 from workflow.study.next_command import command
-from workflow.study.origin import origin_of, refuse_foreign_results
 from workflow.study.paths import STUDY_FILE
-from workflow.study.publishing import publish_resolved
-from workflow.study.resolved import resolved_study
+from workflow.study.publishing import origin_of, publish_resolved, refuse_foreign_results, resolved_study
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
 

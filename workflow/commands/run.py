@@ -3,49 +3,519 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Final, NoReturn
+
+import typer
 
 from base.account import refuse_without_home
-from base.errors import SchedulerOutputError, StorageError
+from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.limited import call_limited
 from base.logs import private_umask
-from base.rooms import rooms_environ
+from base.names import closest
+from base.packages import rooms_environ
 from base.units import counted
+from base.worker import call_apart
+from cluster import processes
 from cluster.detection import scheduler_of
-from cluster.installation import FILES
-from cluster.limits import STORAGE_WAIT_SHOWN_S
+from cluster.guard import PASSED_ON, StorageWait
+from cluster.installation import FILES, PROFILES
+from cluster.limits import SAME_INTERRUPT_S, STORAGE_WAIT_SHOWN_S
 from cluster.machine import usable_cores
-from cluster.processes import age_s
-from cluster.schedulers import jobs_of
-from cluster.schedulers.jobs import Jobs, QueuedJob
+from cluster.processes import age_s, die_with_parent, prepare_prctl
+from cluster.schedulers import jobs_of, with_jobs
+from cluster.schedulers.jobs import RUN, Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
-from workflow.commands.accepted import refuse_jobs
-from workflow.commands.child import Child
-from workflow.commands.ending import SHOWN, WOULD_RUN
-from workflow.commands.run_end import end, log_text, refuse
-from workflow.commands.run_words import Words, sort_words
-from workflow.commands.snakemake_words import child_argv, is_usage, profile_name, profile_path, profile_way, what_it_said
-from workflow.commands.told_study import tell_site
-from workflow.commands.watching import show
-from workflow.commands.watching.refresher import Refresher
-from workflow.commands.watching.shown import DRAW_S, Shown, shown
+from workflow.commands.chosen_study import tell_site
+from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
+from workflow.commands.plan import refuse_jobs
+from workflow.commands.watching import output
+from workflow.commands.watching.live_table import DRAW_S, Refresher, Shown, shown
 from workflow.commands.watching.watch import Watch
-from workflow.dag.execution import refuse_wrong_way
+from workflow.dag.closing import after_failure, held_by_others, held_words
+from workflow.dag.execution import NODES, Way, refuse_wrong_way
 from workflow.dag.graph import Graph
-from workflow.dag.loading import load_graph
+from workflow.dag.image_file import images_file
 from workflow.dag.queue_view import QUEUE_S, asked_queue, cancelled_words
-from workflow.dag.refusals import refuse_unreachable
-from workflow.dag.storage_place import LOOK_S
+from workflow.dag.refusals import LOOK_S, load_graph, refuse_unreachable
+from workflow.dag.snakemake_call import snakemake_argv
+from workflow.run.record.log_tail import last_error
 from workflow.run.record.login import with_login
+from workflow.study.cell import datasets_of
 from workflow.study.cell_words import words_of
-from workflow.study.next_command import command
+from workflow.study.hints import key_of_option
+from workflow.study.model import CellKeys
+from workflow.study.next_command import command, completed
+from workflow.study.site import Site
 from workflow.study.study import Study
+
+# Snakemake as a child: in a process group of its own, all it says in a file, our signals passed on, nothing left when we are gone.
+
+
+GRACE_S: Final = 60.0
+"""In which Snakemake's runs end after an interrupt: their containers are stopped and what there is is pushed."""
+JOBS_LOOK_S: Final = 5.0
+"""How often Snakemake and all that it has started is looked at for a wait for storage."""
+TO_LOG: Final = ("/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1')
+"""Before the path of a log and a command. The log lies on storage: the child opens it, since we must not wait for that."""
+
+
+class Child:
+    """Started by its making. A context manager: signals to us go to it while it is open, and `told` says which came, in order;
+    `storage_wait_s`: for how long it, or a job of it, has waited for storage, at the last look.
+
+    Ctrl-C goes to its whole group, as a terminal would send it: Snakemake waits for its runs, and they end by it; what a second one does is
+    up to them. SIGHUP is as Ctrl-C, since Snakemake would end by it at once and leave its temporary directory. SIGTERM
+    goes to Snakemake alone, which then starts nothing more and waits for what runs; a second one is as Ctrl-C.
+    """
+
+    def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
+        self.told: list[int] = []
+        self._passed: dict[int, float] = {}
+        self.storage_wait_s = 0.0
+        self._abandoned = False
+        prepare_prctl()
+        self._process = subprocess.Popen(
+            [*TO_LOG, str(log), *argv],
+            stdin=subprocess.DEVNULL,
+            env=dict(environ),
+            process_group=0,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+        self._descriptor = os.pidfd_open(self._process.pid)
+        self._storage_waits: dict[int, StorageWait] = {}
+        self._looked = 0.0
+
+    def __enter__(self) -> Child:
+        heard = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
+        self._handlers = {number: signal.signal(number, self._signalled) for number in heard}
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._process.poll() is None and not self._abandoned:
+            self._stop()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        os.close(self._descriptor)
+
+    def wait(self, limit_s: float) -> int | None:
+        """Its exit code, if it ends within `limit_s`: negative for a signal."""
+        select.select([self._descriptor], [], [], limit_s)
+        code = self._process.poll()
+        if code is None and time.monotonic() - self._looked >= JOBS_LOOK_S:
+            self._looked = time.monotonic()
+            pids = (self._process.pid, *processes.descendants(self._process.pid))
+            self._storage_waits = {pid: self._storage_waits.get(pid) or StorageWait(pid) for pid in pids}
+            self.storage_wait_s = max(wait.seconds() for wait in self._storage_waits.values())
+        return code
+
+    def is_stuck(self, grace_s: float = GRACE_S) -> bool:
+        """Whether it was told to end at once, has not within `grace_s`, and it, or a process that it has started, waits for storage."""
+        at_once = len(self.told) > 1 or any(number != signal.SIGTERM for number in self.told)
+        if not at_once or time.monotonic() - max(self._passed.values()) < grace_s:
+            return False
+        states = {state.pid: state.state for state in processes.all_processes()}
+        below = processes.descendants(self._process.pid, processes.all_processes())
+        return any(states.get(pid) == "D" for pid in (self._process.pid, *below))
+
+    def abandon(self) -> NoReturn:
+        """Kill it and do not wait for its end, for which storage has to answer. Raises StorageError."""
+        self._abandoned = True
+        self._process.kill()
+        raise StorageError(
+            f"snakemake (process {self._process.pid}) was told to end, and it or a job of it waits for storage, which does not answer; "
+            "it is killed, and what waits ends when storage answers; then the same command continues the study"
+        )
+
+    def _stop(self) -> None:
+        """We leave before it has ended, by a fault of ours: its runs end as by Ctrl-C, if they can."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        if self.wait(GRACE_S) is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._process.poll() is not None or now - self._passed.get(number, -SAME_INTERRUPT_S) < SAME_INTERRUPT_S:
+            return
+        self._passed[number] = now
+        first = number not in self.told
+        self.told.append(number)
+        if number == signal.SIGTERM and first:
+            os.kill(self._process.pid, number)
+        else:
+            os.killpg(self._process.pid, signal.SIGINT)
+
+
+# Why a study's runs cannot start: the datasets and images that they wait for, and what the logs of these say.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hindrance:
+    """Something that all runs, or those of one dataset, cannot begin without."""
+
+    what: str
+    reason: str
+    log: str
+
+
+def hindrances(study: Study) -> tuple[Hindrance, ...]:
+    """Pinned images and datasets that are not there and whose last attempt failed. Reads only. What several shards of a dataset say alike
+    is there once, with the log of the first."""
+    found: dict[tuple[str, str], Hindrance] = {}
+    for what, log in _waited_for(study):
+        if reason := last_error(log):
+            found.setdefault((what, reason), Hindrance(what=what, reason=reason, log=str(log)))
+    return tuple(found.values())
+
+
+def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
+    """What is not there, with each log that may say why."""
+    images = images_file(study)
+    if images is not None and not Path(images).exists():
+        yield "the images", study.results_dir / "logs" / Path(images).with_suffix(".log").name
+    for name in datasets_of(run.cell for run in study.runs):
+        build = study.build_dir(name)
+        if not (build / "dataset.json").exists():
+            yield from ((f"dataset {name}", log) for log in sorted((build / "logs").glob("*.log")))
+
+
+# Sort the words that were typed after `slipway run`: which are ours, and which are Snakemake's. Pure.
+
+
+_CONFIG: Final = ("--config", "-C")
+_CONFIGFILE: Final = ("--configfile", "--configfiles")
+_STUDY: Final = ("--study", "-s")
+LOOKS: Final = frozenset(
+    (
+        *("--dag", "--rulegraph", "--filegraph", "--list", "-l", "--list-rules", "--list-target-rules", "--lt", "--list-changes", "--lc"),
+        *("--summary", "-S", "--detailed-summary", "-D", "--report", "--lint", "--archive", "--unlock", "--touch", "-t", "--version", "-v"),
+        *("--cleanup-metadata", "--cm", "--delete-all-output", "--delete-temp-output", "--list-input-changes", "--li"),
+        *("--list-params-changes", "--lp", "--list-untracked", "--lu", "--d3dag", "--print-compilation", "--generate-unit-tests"),
+        *("--export-cwl", "--containerize", "--help", "-h"),
+    )
+)
+"""Options with which Snakemake runs nothing: what it prints is what was asked for."""
+DRY: Final = frozenset(("-n", "--dry-run", "--dryrun"))
+_FLAGS: Final = "hFDSaflknptv"
+"""Snakemake's options of one letter that take no value: several may stand behind one dash."""
+_NO_VALUE: Final = frozenset((*(f"-{letter}" for letter in _FLAGS), *DRY, "--keep-going", "--forceall", "--printshellcmds", "--nolock"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """`study`: the file, where one was named. `config`: all of Snakemake's --config, those words of ours that mean the same included;
+    `rest`: for Snakemake, as they were typed."""
+
+    study: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    rest: tuple[str, ...] = ()
+
+    @property
+    def looks(self) -> bool:
+        """Whether nothing is to be run."""
+        return any(name in LOOKS for word in self.rest for name in _names(word))
+
+    @property
+    def dry(self) -> bool:
+        """Whether it is to be told what would run."""
+        return any(name in DRY for word in self.rest for name in _names(word))
+
+    def has(self, *names: str) -> bool:
+        """Whether one of Snakemake's options of these names is among them."""
+        return any(word.partition("=")[0] in names for word in self.rest)
+
+
+def sort_words(words: Sequence[str], ours: Mapping[str, str | None]) -> Words:
+    """`words` as they were typed, without our own options: those are in `ours`, by the keys of --config that they mean. Raises
+    ConfigError."""
+    studies: list[str] = []
+    config: dict[str, str] = {}
+    rest: list[str] = []
+    left = list(words)
+    if left and not left[0].startswith("-"):
+        studies.append(left.pop(0))
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if name in (*_CONFIG, *_CONFIGFILE, *_STUDY):
+            values = [value] if equals else _values(left, 1 if name in _STUDY else len(left))
+            if name not in _CONFIG:
+                studies += values
+            for pair in values if name in _CONFIG else ():
+                _add(config, pair)
+        else:
+            rest.append(word)
+    for key, given in ours.items():
+        if given is not None:
+            _add(config, f"{key}={given}")
+    _refuse_studies(studies, rest)
+    return Words(study=studies[0] if studies else None, config=config, rest=tuple(rest))
+
+
+def _names(word: str) -> list[str]:
+    """The options that `word` is: `-np` is two."""
+    if not word.startswith("-") or word.startswith("--"):
+        return [word.partition("=")[0]]
+    names = []
+    for letter in word[1:]:
+        names.append(f"-{letter}")
+        if letter not in _FLAGS:
+            break
+    return names
+
+
+def _values(left: list[str], most: int) -> list[str]:
+    """The words up to the next option, at most so many, taken away."""
+    count = next((index for index, word in enumerate(left[:most]) if word.startswith("-")), min(most, len(left)))
+    taken, left[:] = left[:count], left[count:]
+    return taken
+
+
+def _add(config: dict[str, str], pair: str) -> None:
+    key, equals, value = pair.partition("=")
+    if not equals:
+        raise ConfigError(f"--config {pair}: found {pair!r}, valid: KEY=VALUE, such as retry=failed")
+    if config.setdefault(key, value) != value:
+        raise ConfigError(f"{key} was given twice, as {config[key]!r} and as {value!r}; leave one of them out")
+
+
+def _refuse_studies(studies: Sequence[str], rest: Sequence[str]) -> None:
+    """More than one; or one behind Snakemake's options, which cannot be told from their values."""
+    more = _more_studies(rest)
+    found = [*studies, *more]
+    if len(found) > 1:
+        raise ConfigError(f"one study at a time; found {len(found)}: {', '.join(found)}")
+    if more:
+        raise ConfigError(f"the study comes first: slipway run {more[0]} ..., then the options for Snakemake")
+
+
+def _more_studies(rest: Sequence[str]) -> list[str]:
+    """Words that look like study files, and are not the value of the option before them."""
+    found = []
+    for before, word in zip(("", *rest), rest, strict=False):
+        takes_it = before.startswith("-") and not all(name in _NO_VALUE for name in _names(before))
+        if word.endswith((".yaml", ".yml")) and not word.startswith("-") and not takes_it:
+            found.append(word)
+    return found
+
+
+# Snakemake's command line and what it said when it failed. Pure.
+
+
+_OURS: Final = re.compile(r"^snakemake: (?P<message>.+)$")
+_USAGE: Final = re.compile(r"^\S+: error: (?P<message>.+)$")
+_ERROR: Final = re.compile(r"^(?:\w+\.)*(?P<kind>\w*(?:Error|Exception))(?: in (?!rule )[^:]*(?:, line \d+)?)?:(?P<message>.*)$")
+_IN_RULE: Final = re.compile(r"^Error in rule (?P<rule>\w+):$")
+FILE_OPTIONS: Final = ("--report", "--report-stylesheet", "--archive", "--export-cwl")
+"""Options of Snakemake whose value is a file."""
+A_JOB_FAILED: Final = "At least one job did not complete successfully."
+
+
+def profile_name(site: Site, environ: Mapping[str, str]) -> str:
+    """The profile that fits the site and the place we are at."""
+    jobs = jobs_of(site.scheduler)
+    if jobs is None:
+        return site.scheduler
+    return jobs.SHARED_PROFILE if scheduler_of(environ) == site.scheduler else jobs.PROFILE
+
+
+def profile_path(name: str) -> str:
+    """What Snakemake is told: one of ours by its name, or the user's own as it is. Raises ConfigError."""
+    own = PROFILES / name
+    if "/" not in name and own.is_dir():
+        return str(own)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path.absolute())
+    known = ", ".join(sorted(entry.name for entry in PROFILES.iterdir() if entry.is_dir()))
+    raise ConfigError(
+        f"--profile {name}: no profile of that name, and no directory; valid: {known}, or the path of a directory of your own"
+    )
+
+
+def profile_way(path: str) -> Way | None:
+    """How one of our profiles makes runs; None: it is the user's own."""
+    name = Path(path).name
+    jobs = next((jobs for jobs in with_jobs().values() if name in (jobs.PROFILE, jobs.SHARED_PROFILE)), None)
+    if Path(path).parent != PROFILES:
+        return None
+    return "local" if jobs is None else "jobs" if name == jobs.PROFILE else "allocation"
+
+
+def child_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """All words of the child. It works in `directory`, whatever ours is."""
+    many = [] if words.has("--directory", "-d") else ["--directory", str(directory)]
+    shared = next((jobs for jobs in with_jobs().values() if Path(profile).name == jobs.SHARED_PROFILE), None)
+    count = None if shared is None or words.has("--resources", "--res") else shared.num_nodes_of_job(environ)
+    if count is not None:
+        many += ["--resources", f"{NODES}={count}"]
+    rest = _files_of_the_user(words.rest, directory)
+    if words.config:
+        rest += ["--config", *(f"{key}={value}" for key, value in words.config.items())]
+    return snakemake_argv(profile, study, many, rest)
+
+
+def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:
+    """`rest` with the files that Snakemake is to write relative to where the user is, and not to `directory`. Raises ConfigError for a
+    report of Snakemake's in place of ours."""
+    words = list(rest)
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name not in FILE_OPTIONS:
+            continue
+        if not equals and index + 1 < len(words) and not words[index + 1].startswith("-"):
+            value = words[index + 1] = str(Path(words[index + 1]).absolute())
+        elif equals or name == "--report":
+            value = str(Path(value or "report.html").absolute())
+            words[index] = f"{name}={value}"
+        if value and Path(value) == directory.absolute() / "report.html":
+            raise ConfigError(f"{word}: {value} is the report of the study itself, which Snakemake's would replace; name another file")
+    return words
+
+
+def what_it_said(log: str) -> str:
+    """The error in Snakemake's words, as far as it can be told from all else that it prints; "" if there is none."""
+    lines = log.splitlines()
+    for index in reversed(range(len(lines))):
+        told = _OURS.match(lines[index]) or _USAGE.match(lines[index])
+        if told:
+            return told["message"]
+        error = _ERROR.match(lines[index])
+        message = " ".join(filter(None, [error["message"].strip(), *_paragraph(lines[index + 1 :])])) if error else ""
+        if error and message and message != A_JOB_FAILED:
+            return message if error["kind"] in ("Error", "WorkflowError") else f"{error['kind']}: {message}"
+    return ""
+
+
+def is_usage(log: str) -> bool:
+    """Whether it refused an option."""
+    return any(_USAGE.match(line) for line in log.splitlines()[-3:])
+
+
+def failed_rules(log: str) -> list[str]:
+    """The rules of which a job failed, each once."""
+    return list(dict.fromkeys(match["rule"] for line in log.splitlines() if (match := _IN_RULE.match(line))))
+
+
+def _paragraph(lines: Sequence[str]) -> list[str]:
+    """Up to a blank line or a place in a program."""
+    taken = []
+    for line in lines:
+        if not line.strip() or line.startswith(("  File ", "[", "Traceback")):
+            break
+        taken.append(line.strip())
+    return taken
+
+
+# How `slipway run` ends: the table, and an error unless all that was asked for is done; or why Snakemake did not begin.
+
+
+LOG_BYTES: Final = 1 << 20
+UNKNOWN: Final = "unrecognized arguments: "
+OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study"))
+
+
+def end(graph: Graph, asked: Sequence[str], code: int, told: Sequence[int], log: Path, *, table: bool) -> None:
+    """`asked`: the receipts of the runs to be made, by name. What Snakemake could not do, since another start had the run, is done when
+    that one has done it: then the report is made from all records."""
+    text = log_text(log)
+    failed = failed_rules(text)
+    if code and not told and not failed and (said := what_it_said(text)):
+        refuse(text, code, said, f"; snakemake's log: {log}")
+    unmet = graph.unmet(asked) if code and not told else []
+    others_made_it = code > 0 and not told and not unmet and failed == [RUN]
+    problem = after_failure(graph) if others_made_it else ""
+    if table:
+        with suppress(OSError) if told else nullcontext():  # after SIGHUP nobody may be there to read it
+            print_ending(graph)
+    if code and told:
+        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; snakemake's log: {log}")
+    if code and unmet:
+        _tell_unmet(graph, unmet, log)
+    if code < 0:
+        raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; its log: {log}")
+    if problem:
+        raise RecordError(f"all runs have a result, but the report is not complete: {problem}")
+    if code and not others_made_it:
+        rules = ", ".join(failed) or f"snakemake (exit code {code})"
+        raise RecordError(f"all runs have a result, but the report is not complete: {rules} failed; snakemake's log: {log}")
+
+
+def _tell_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
+    """Raise LeaseError where others have all of these runs, else RecordError."""
+    study = graph.study
+    held = held_by_others(graph, unmet)
+    if len(held) == len(unmet):
+        raise LeaseError(f"{held_words(held)}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}")
+    for one in hindrances(study):
+        output.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", "    ")
+    again = bool(set(unmet) - set(graph.without_result()))
+    without = f"{counted(len(unmet), 'run has', 'runs have')} no {'new ' * again}result"
+    raise RecordError(f"{without}; `{command(study, 'status')}` says why; snakemake's log: {log}")
+
+
+def refuse(text: str, code: int, said: str, where: str) -> None:
+    """Snakemake did not begin, by its own words. Raises what our Snakefile ended with, else ConfigError; BadParameter for an option that
+    it does not know."""
+    if is_usage(text):
+        raise WrongUsage(usage_words(said, where))
+    raise error_of_exit(code, ConfigError)(f"snakemake: {said}{where}")
+
+
+class WrongUsage(typer.BadParameter):
+    """What is wrong with an option, in a sentence of its own."""
+
+    def format_message(self) -> str:
+        """Without `Invalid value:`, since more was wrong than a value."""
+        return self.message
+
+
+def refuse_keys(options: Iterable[str]) -> None:
+    """Raise WrongUsage for an option that is a key of the study."""
+    for option in options:
+        if (hint := key_of_option(option)) is not None:
+            raise WrongUsage(f"{option}: {hint}")
+
+
+def usage_words(said: str, where: str) -> str:
+    """What is wrong with an option, by Snakemake's words."""
+    if not said.startswith(UNKNOWN):
+        return f"snakemake does not accept this: {said}{where}"
+    words = [word for word in said.removeprefix(UNKNOWN).split() if word.startswith("-")] or [said.removeprefix(UNKNOWN)]
+    from snakemake.cli import get_argument_parser
+
+    known = {name for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--")}
+    keys = {f"--{key}" for key in CellKeys.model_fields}  # refuse_keys() says where these are written
+    near = [found for word in words if (found := closest(word.partition("=")[0], known | OURS | keys)) is not None]
+    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ";"
+    return f"neither slipway run nor snakemake has the option {', '.join(words)}{hint} both --help texts list them"
+
+
+def log_text(log: Path) -> str:
+    """The end of Snakemake's log. Raises StorageError."""
+    text: str = call_apart(f"snakemake's log {log}", end_of, str(log), timeout_s=LOOK_S)
+    return text
+
+
+def end_of(log: str) -> str:
+    """Return the end of a log. It is called in a process of its own, because storage may hang."""
+    with open(log, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
+        return file.read().decode(errors="replace")
+
 
 DRY_S: Final = 600.0
 CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--resources"))
@@ -180,7 +650,7 @@ def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
     study, names = graph.study, set(chosen.read_text().splitlines())
     runs = [run for run in study.runs if run.run_id in names]
     words = words_of(study.cells, study.site, study.repeats)
-    show.line(f"{study.name}: {counted(len(runs), 'run')} of {len(study.runs)} would run")
+    output.line(f"{study.name}: {counted(len(runs), 'run')} of {len(study.runs)} would run")
     for run in runs:
-        show.line(f"  {words(run)}  ({run.run_id})")
-    show.line(f"{command(study, 'plan')} says what they need and cost")
+        output.line(f"  {words(run)}  ({run.run_id})")
+    output.line(f"{command(study, 'plan')} says what they need and cost")

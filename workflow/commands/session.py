@@ -24,19 +24,19 @@ from base.publish import remove_tree
 from base.units import format_duration, parse_duration, whole_duration
 from cluster.schedulers import holder_alive, jobs_of
 from containers.engines import in_container
-from workflow.commands.datasets import check_name
-from workflow.commands.told_study import told_study
-from workflow.commands.watching import show
-from workflow.commands.watching.looks import looks
-from workflow.commands.watching.progress import waiting
-from workflow.dag.job_size import run_size
+from workflow.commands.chosen_study import told_study
+from workflow.commands.dataset import check_name
+from workflow.commands.watching import output
+from workflow.commands.watching.output import waiting
+from workflow.commands.watching.polling import looks
 from workflow.dag.refusals import refuse_unreachable
 from workflow.dag.requirements import dataset_needs
+from workflow.dag.watched_jobs import run_size
 from workflow.session import start as starting
-from workflow.session.asked import LOG, OUTPUT, STOP, Asked, Kind, all_sessions, session_dir
 from workflow.session.limits import STOP_WAIT_S
 from workflow.session.listing import Seen, clean, look, queued_ids, sessions, told
 from workflow.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
+from workflow.session.request import LOG, OUTPUT, STOP, Asked, Kind, all_sessions, session_dir
 from workflow.study.cell import NO_DATASET, RunLimits
 from workflow.study.site import Site
 from workflow.study.site_file import load_site
@@ -98,7 +98,7 @@ def start(name: str, study_path: Path, site_name: str | None, words: Sequence[st
         refuse_unreachable(site, os.environ)
         _refuse_what_never_starts(jobs, size)
     if (only := by_ssh_alone(asked)) is not None:
-        show.aside(only)
+        output.aside(only)
     directory = starting.create(asked)
     try:
         if kind == "tensorboard" and study is not None and asked.mounts and wanted.logdir is None:
@@ -111,10 +111,10 @@ def start(name: str, study_path: Path, site_name: str | None, words: Sequence[st
         with contextlib.suppress(OSError):
             remove_tree(directory)
         raise
-    say = show.aside if kind == "run" and not wanted.detach else show.line  # what a command prints is its own
+    say = output.aside if kind == "run" and not wanted.detach else output.line  # what a command prints is its own
     say(f"session {asked.session}: job {job_id}" if jobs is not None else f"session {asked.session}: process {job_id} of this machine")
     if wanted.detach:
-        show.line(f"`slipway session ls` shows how it stands, `slipway session stop {asked.session}` ends it")
+        output.line(f"`slipway session ls` shows how it stands, `slipway session stop {asked.session}` ends it")
         return
     seen = _wait(directory, ("ready", "ended")) if kind != "run" else _follow(directory)
     if seen.is_over:
@@ -223,7 +223,7 @@ def _export(study: Study, to: Path) -> None:
     to.mkdir(parents=True)
     runs = list(exported_runs(study.results_dir))
     files = tensorboard.export(runs, to)
-    show.line(f"TensorBoard shows {files} of {len(study.runs)} runs of {study.name}, as they are now")
+    output.line(f"TensorBoard shows {files} of {len(study.runs)} runs of {study.name}, as they are now")
 
 
 # -- how it goes on
@@ -240,7 +240,7 @@ def _wait(directory: Path, stages: Sequence[str]) -> Seen:
                 if seen.state.stage in (*stages, "ended"):
                     return seen
     except KeyboardInterrupt:
-        show.line(f"\nthe session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        output.line(f"\nthe session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
         raise
     raise AssertionError("looks without a limit do not end")
 
@@ -254,7 +254,7 @@ def _follow(directory: Path) -> Seen:
             if seen.is_over:
                 break
     except KeyboardInterrupt:
-        show.aside(f"the session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        output.aside(f"the session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
         raise
     return seen
 
@@ -308,10 +308,10 @@ def _say_end(seen: Seen) -> None:
         words += f"\nwhat it wrote: {state.pushed}"
     is_command = seen.asked.kind == "run"
     if is_command and state.program_code and not state.waits_on_nodes:
-        show.aside(words)
+        output.aside(words)
         raise SystemExit(state.program_code)
     if not state.exit_code and state.exit_code is not None:
-        (show.aside if is_command else show.line)(words)
+        (output.aside if is_command else output.line)(words)
         return
     log = seen.directory / LOG
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []
@@ -322,7 +322,7 @@ def _say_end(seen: Seen) -> None:
 def _say_reached(seen: Seen, login: str | None) -> None:
     """How it is reached from the laptop, and until when."""
     for text in reached(seen, login):
-        show.line(text)
+        output.line(text)
 
 
 def reached(seen: Seen, login: str | None) -> list[str]:
@@ -387,20 +387,20 @@ def ls(site_name: str | None, login: str | None, as_json: bool) -> None:
     jobs = jobs_of(site.scheduler)
     found = sessions(site.storage, None if jobs is None else _queued(jobs))
     if as_json:
-        show.json_value([_as_json(seen) for seen in found])
+        output.json_value([_as_json(seen) for seen in found])
     elif found:
-        show.table(("session", "state", "node", "job", "time left", "not used for"), [_row(seen) for seen in found])
+        output.table(("session", "state", "node", "job", "time left", "not used for"), [_row(seen) for seen in found])
     else:
-        show.line(f"no session on the storage of site {site.name}: {site.storage}")
+        output.line(f"no session on the storage of site {site.name}: {site.storage}")
     for seen in found:
         if seen.is_over:
             (seen.directory / "token").unlink(missing_ok=True)
             if time.time() - seen.state.told > KEPT_S:
                 clean(seen)
         elif seen.state.stage == "ready" and not as_json:
-            show.line(f"\n{seen.asked.session}")
+            output.line(f"\n{seen.asked.session}")
             for text in reached(seen, login):
-                show.line(f"  {text}")
+                output.line(f"  {text}")
 
 
 def _row(seen: Seen) -> tuple[object, ...]:
@@ -451,16 +451,16 @@ def stop(site_name: str | None, names: Sequence[str], now: bool) -> None:
     for name in names:
         seen = _found(site, name)
         if seen.is_over:
-            show.line(f"session {seen.asked.session} has ended already: {seen.state.reason}")
+            output.line(f"session {seen.asked.session} has ended already: {seen.state.reason}")
             clean(seen)
             continue
         (seen.directory / STOP).touch()
         if now or seen.state.stage == "waits":
             _cancel(seen, jobs)
         seen = _until_ended(seen)
-        show.line(f"session {seen.asked.session}: {seen.state.reason}")
+        output.line(f"session {seen.asked.session}: {seen.state.reason}")
         if seen.state.pushed is not None:
-            show.line(f"what it wrote: {seen.state.pushed}")
+            output.line(f"what it wrote: {seen.state.pushed}")
 
 
 def _cancel(seen: Seen, jobs: Any) -> None:

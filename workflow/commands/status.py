@@ -10,15 +10,14 @@ from typing import Any, Final
 
 from base.limited import call_limited
 from base.units import counted
-from workflow.commands.before_runs import hindrances
+from workflow.commands.chosen_study import told_study
 from workflow.commands.results import no_results
-from workflow.commands.told_study import told_study
-from workflow.commands.watching import show
-from workflow.commands.watching.queued_runs import standing
-from workflow.commands.watching.state import STATES, RunState, counts
-from workflow.dag.storage_place import refuse_unreadable_storage
+from workflow.commands.run import hindrances
+from workflow.commands.watching import output
+from workflow.commands.watching.watch import STATES, RunState, counts, standing
+from workflow.dag.refusals import refuse_unreadable_storage
 from workflow.study.next_command import completed
-from workflow.study.origin import STORAGE_S
+from workflow.study.publishing import STORAGE_S
 from workflow.study.study import Study
 
 INDENT: Final = "    "
@@ -30,20 +29,20 @@ def main(path: Path, site: str | None, as_json: bool, storage_s: float = STORAGE
     refuse_unreadable_storage(study)
     there, found = call_limited(f"where the runs of {study.name} stand", _look, study, timeout_s=storage_s)
     if as_json:
-        show.json_value(found)
+        output.json_value(found)
         return
-    show.prose(f"{study.name} on site {study.site_words}", INDENT)
-    show.line(f"results: {study.results_dir}\n" if there else f"{no_results(study)}\n")
+    output.prose(f"{study.name} on site {study.site_words}", INDENT)
+    output.line(f"results: {study.results_dir}\n" if there else f"{no_results(study)}\n")
     _print(found["runs"], study)
     total = ", ".join(f"{found[state]} {state}" for state in STATES if found[state])
-    show.prose(f"\n{study.name}: {counted(len(found['runs']), 'run')}: {total}", INDENT)
+    output.prose(f"\n{study.name}: {counted(len(found['runs']), 'run')}: {total}", INDENT)
     if any(run["log"] is not None for run in found["runs"]):
-        show.line(f"logs: {study.command('logs', 'RUN', '--study', str(study.path))}")
+        output.line(f"logs: {study.command('logs', 'RUN', '--study', str(study.path))}")
     for one in found["hindrances"]:
-        show.prose(f"waits for {one['what']}: {completed(one['reason'], study.chosen_site, study.path)}", INDENT)
-        show.line(f"{INDENT}log: {os.path.relpath(one['log'], study.results_dir)}")
+        output.prose(f"waits for {one['what']}: {completed(one['reason'], study.chosen_site, study.path)}", INDENT)
+        output.line(f"{INDENT}log: {os.path.relpath(one['log'], study.results_dir)}")
     if found["scheduler"]:
-        show.prose(found["scheduler"], INDENT)
+        output.prose(found["scheduler"], INDENT)
 
 
 def _look(study: Study) -> tuple[bool, dict[str, Any]]:
@@ -66,9 +65,9 @@ def _print(runs: Sequence[Mapping[str, Any]], study: Study) -> None:
     room = max(len(run["run_id"]) for run in runs)
     for run in runs:
         word = run["state"] if run["status"] in (None, "ok") else f"{run['state']} ({run['status']})"
-        show.line(f"{run['run_id']:{room}}  {word}")
+        output.line(f"{run['run_id']:{room}}  {word}")
         if run["reason"] is not None:
-            show.prose(f"{INDENT}{_below(completed(run['reason'], study.chosen_site, study.path), study.results_dir)}", INDENT)
+            output.prose(f"{INDENT}{_below(completed(run['reason'], study.chosen_site, study.path), study.results_dir)}", INDENT)
 
 
 def _below(text: str, results: Path) -> str:

@@ -4,34 +4,158 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from base.errors import ConfigError, SchedulerSilent, SubmitError, SubmitUnsure, UnsupportedRequest
+from base.errors import ConfigError, RecordError, SchedulerSilent, SubmitError, SubmitUnsure, UnsupportedRequest
+from base.jsonfile import json_line, publish_json, read_json
 from base.logs import private_umask
+from base.publish import publish_new
 from base.units import counted, format_duration
+from cluster.holder import holder_of
 from cluster.installation import FILES
 from cluster.processes import age_s
-from cluster.schedulers import jobs_of
-from cluster.schedulers.jobs import JOB_ID, BatchJob, Jobs, QueuedJob, jobs_of_submissions, mark_of
+from cluster.schedulers import get_scheduler, jobs_of
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, Jobs, QueuedJob, job_name, jobs_of_submissions, mark_of
+from cluster.schedulers.local import NAME as LOCAL
+from cluster.types import Holder
+from containers.images.commands import why_silent
+from workflow.commands.chosen_study import tell_site
 from workflow.commands.ending import print_ending
-from workflow.commands.pin_images import pin_here
-from workflow.commands.submit_once import submit_once, submitted_as
-from workflow.commands.told_study import tell_site
-from workflow.commands.watching import show
+from workflow.commands.watching import output
+from workflow.commands.watching.output import waiting
 from workflow.dag.closing import closing_lines, held_by_others, held_words
 from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
-from workflow.dag.loading import load_graph
+from workflow.dag.refusals import load_graph
 from workflow.dag.requirements import is_prepared
 from workflow.dag.submission import Width as Width
 from workflow.dag.submission import plan_submission
 from workflow.run.record.login import with_login
 from workflow.study.next_command import command
+from workflow.study.publishing import publish_resolved
+from workflow.study.study import Study
+
+# Pin a study's images on the login node before its job is submitted, so that nobody waits in a queue to learn of a wrong name.
+
+
+def pin_here(graph: Graph) -> bool:
+    """What the job's first rule would do, where this machine's engine answers; where not, the first node of the job does it. Whether it
+    was done. Raises SlipwayError."""
+    file, engine = graph.images_file, graph.study.site.engine
+    if file is None or Path(file).exists():
+        return False
+    if why := why_silent(engine):
+        output.line(f"{why}; the first node of the job pins the images")
+        return False
+    from workflow.run.images.pin import pin_study
+
+    publish_resolved(graph.study, adopt=graph.adopt)
+    output.line("pinning the study's images, once; a new one is archived on storage, which takes a while")
+    with waiting("images: pinning and archiving"):
+        pin_study(Path(graph.results_dir), Path(file))
+    return True
+
+
+# A submission that is asked for again, since nobody heard its answer, is done once.
+#
+# Its job has a name that is made of a token, by which the scheduler finds it; a note on storage, made after the submission, says it when
+# the
+# scheduler has forgotten. Whoever submits has claimed the token, so that two who ask at once, on two login nodes, do not both submit.
+
+
+LOOK_S: Final = 600.0
+SETTLE_S: Final = 3.0
+"""How long a job may be on its way into the queue when its submitter died."""
+CLAIM_S: Final = 900.0
+"""How long somebody submits at the most, who cannot be asked since he is on another machine."""
+PAUSE_S: Final = 2.0
+
+
+def submitted_as(study: Study, jobs: Jobs, token: str) -> QueuedJob | None:
+    """The job of this token, also where the scheduler has forgotten it; None where there is none. Raises SchedulerSilent."""
+    name = job_name(study.name, token)
+    noted = _noted(study, token)
+    if noted is None and not _claim(study, token, 1).exists():
+        return None  # nobody has begun
+    found = jobs.jobs_named(name, LOOK_S)
+    if found:
+        return found[-1]
+    return None if noted is None else QueuedJob(job_id=noted, name=name, stage="over", state="gone")
+
+
+def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
+    """The id of the one job of this token. Raises SubmitError, SchedulerSilent."""
+    number, told = 1, False
+    while not publish_new(_claim(study, token, number), json_line(holder_of(os.getpid(), LOCAL, "submit", 0).to_json())):
+        if not told:
+            output.aside("the same submission is at work in another process; it is waited for")
+            told = True
+        noted = _await_end(study, token, number)
+        if noted is not None:
+            return noted
+        number += 1
+    if number > 1:  # whoever began has died, perhaps after sbatch
+        time.sleep(SETTLE_S)
+        if found := jobs.jobs_named(job.name, LOOK_S):
+            return _note(study, token, found[-1].job_id)
+    try:
+        return _note(study, token, jobs.submit(job, LOOK_S))
+    except SubmitUnsure:  # it may be in the queue: who asks again looks there first
+        raise
+    except SubmitError:
+        _claim(study, token, number).unlink(missing_ok=True)  # refused: the next try is a new one
+        raise
+
+
+def _await_end(study: Study, token: str, number: int) -> str | None:
+    """Until that claim's process has noted the job, which is told, or has died."""
+    path, give_up = _claim(study, token, number), time.monotonic() + CLAIM_S
+    while True:
+        alive = _alive(path)
+        noted = _noted(study, token)
+        if noted is not None or alive is False or not path.exists() or time.monotonic() > give_up:
+            return noted
+        time.sleep(PAUSE_S)
+
+
+def _alive(claim: Path) -> bool | None:
+    try:
+        holder = Holder(**read_json(claim))
+    except (RecordError, TypeError):
+        return None  # not whole yet
+    return get_scheduler(LOCAL).holder_alive(holder)
+
+
+def _noted(study: Study, token: str) -> str | None:
+    """Raises RecordError for a note that is none."""
+    path = _file(study, token)
+    if not path.exists():
+        return None
+    found: Any = read_json(path)
+    if not isinstance(found, dict) or not isinstance(found.get("job_id"), str):
+        raise RecordError(f"{path}: found {found!r}, and no job_id")
+    job_id: str = found["job_id"]
+    return job_id
+
+
+def _note(study: Study, token: str, job_id: str) -> str:
+    publish_json(_file(study, token), {"job_id": job_id})
+    return job_id
+
+
+def _file(study: Study, token: str) -> Path:
+    return study.results_dir / "logs" / f"submission-{token}.json"
+
+
+def _claim(study: Study, token: str, number: int) -> Path:
+    return study.results_dir / "logs" / f".submission-{token}.{number}"
+
 
 SAID_AFTER_S: Final = 10.0
 PATIENCE_S: Final = 600.0
@@ -67,7 +191,7 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
     if how.token is not None and not how.only_print:
         earlier = submitted_as(graph.study, jobs, how.token)
         if earlier is not None:
-            show.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
+            output.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
             _wait(graph, jobs, earlier, how)
             return
     runs = graph.runs_to_make
@@ -78,7 +202,7 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
     job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
     if how.only_print:
         for text in jobs.script(replace(job, export=jobs.inherited(os.environ))).splitlines():
-            show.line(text)
+            output.line(text)
         return
     _refuse_second(jobs, graph, job.name)
     _refuse_what_never_starts(jobs, job)
@@ -94,7 +218,7 @@ def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
         if not isinstance(error, SubmitUnsure):  # a job that was taken needs the directory of its log
             _remove(made)
         raise
-    show.line(_said(jobs, graph, job, job_id))
+    output.line(_said(jobs, graph, job, job_id))
     _wait(graph, jobs, QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted"), how)
 
 
@@ -103,7 +227,7 @@ def _say_done(graph: Graph, how: Wanted) -> None:
     if how.wait:
         print_ending(graph)
     else:
-        show.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
+        output.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
 
 
 def _made(directory: Path) -> tuple[Path, ...]:
@@ -167,7 +291,7 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
     if held and len(held) == len(graph.runs_to_make):
         raise SubmitError(f"{held_words(held)}; no other run is left to do, so nothing is submitted")
     if held:
-        show.aside(f"{held_words(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
+        output.aside(f"{held_words(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
@@ -175,7 +299,7 @@ def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
     try:
         return jobs.our_jobs(SAID_AFTER_S, ANSWER_S)
     except SchedulerSilent:
-        show.aside(f"{jobs.SERVER} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
+        output.aside(f"{jobs.SERVER} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
         return jobs.our_jobs(PATIENCE_S, ANSWER_S)
 
 
@@ -186,5 +310,5 @@ def _said(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str:
     walltime = graph.study.site.walltime_s
     if walltime is not None and job.size.minutes * 60 >= walltime:
         words += f"; what does not fit is continued by the next `{command(graph.study, 'submit')}`"
-    ends, log = jobs.cancel_words((job_id,)), job.output.replace(JOB_ID, job_id)
+    ends, log = jobs.cancel_words((job_id,)), job.output.replace(JOB_ID_PLACEHOLDER, job_id)
     return f"{words}\nlog: {log}\nend it: {ends}; follow it: {command(graph.study, 'status')}"

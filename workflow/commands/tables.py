@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from base.errors import ConfigError, RecordError
 from base.names import choices
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
-from workflow.commands.watching import show
-from workflow.commands.watching.progress import waiting
+from workflow.commands.watching import output
+from workflow.commands.watching.output import waiting
+from workflow.report.chunks import all_kept
 from workflow.report.files import PAGE_FILE, TABLE_NAMES
-from workflow.report.keeping import all_kept
 
 if TYPE_CHECKING:
     from workflow.report.analysis import Analysis
@@ -77,7 +77,7 @@ def _show_facts(places: Sequence[Path], wanted: Wanted) -> None:
             "(those of a study are among its tables)"
         )
     report_outputs()
-    from workflow.report.framework_facts import facts_table, in_parts
+    from workflow.report.tables import facts_table, in_parts
     from workflow.report.terminal import print_table
 
     table = facts_table()
@@ -102,9 +102,9 @@ def _put(table: Table, wanted: Wanted) -> None:
     if wanted.out is not None:
         report_outputs().write_table(table, wanted.out)
     if wanted.as_json:
-        show.json_value(table_values(table))
+        output.json_value(table_values(table))
     elif wanted.out is not None:
-        show.line(f"{table.name}: {wanted.out / 'tables'}")
+        output.line(f"{table.name}: {wanted.out / 'tables'}")
     else:
         print_table(table)
 
@@ -118,8 +118,8 @@ def _write(study: Path, site: str | None, places: Sequence[Path], out: Path | No
         analysis: Analysis = outputs.write_collected(results, out)
         now("writing")
         outputs.write_tables(analysis, out)
-    show.line(f"{analysis.study}: {analysis.summary.closing_line()}")
-    show.line(f"tables: {out / 'tables'}")
+    output.line(f"{analysis.study}: {analysis.summary.closing_line()}")
+    output.line(f"tables: {out / 'tables'}")
     return analysis
 
 
@@ -139,6 +139,6 @@ def _print(analysis: Analysis, out: Path, as_json: bool) -> None:
 
     page = out / PAGE_FILE if (out / PAGE_FILE).exists() else None
     if as_json:
-        show.json_value({**speedup_values(analysis), "report": str(page) if page else None})
+        output.json_value({**speedup_values(analysis), "report": str(page) if page else None})
     else:
         print_speedup(analysis, page)

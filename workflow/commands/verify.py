@@ -10,9 +10,9 @@ from typing import Final
 from base.errors import RecordError
 from base.units import and_more
 from workflow.commands.results import report_outputs, results_as_they_are
-from workflow.commands.watching import show
-from workflow.commands.watching.progress import progress
-from workflow.report.keeping import all_kept
+from workflow.commands.watching import output
+from workflow.commands.watching.output import progress
+from workflow.report.chunks import all_kept
 
 MOST_SHOWN: Final = 200
 
@@ -24,8 +24,7 @@ def main(study: Path, site: str | None, directories: Sequence[Path], minutes: fl
     results = results_as_they_are(study, site, directories)
     report_outputs()
     from workflow.report.verified import Verified, summary
-    from workflow.report.verify import verify_runs
-    from workflow.report.verify_outputs import verify_outputs
+    from workflow.report.verify import verify_outputs, verify_runs
 
     until = None if minutes is None else time.monotonic() + 60 * minutes
     total = Verified()
@@ -36,10 +35,10 @@ def main(study: Path, site: str | None, directories: Sequence[Path], minutes: fl
         left = total.silent or (until is not None and time.monotonic() >= until)
         total.add(Verified(left_outputs=1) if left else verify_outputs(directory, results if out else ()))
     for sentence in total.findings[:MOST_SHOWN]:
-        show.line(sentence)
+        output.line(sentence)
     if more := and_more(len(total.findings), MOST_SHOWN):
-        show.line(more)
+        output.line(more)
     said = summary(total, results)
     if not total.is_whole:
         raise RecordError(said)
-    show.line(said)
+    output.line(said)

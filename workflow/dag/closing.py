@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from base.apart import call_apart
 from base.command import describe, run
 from base.errors import RecordError, SlipwayError
-from base.rooms import rooms_environ
+from base.packages import rooms_environ
 from base.units import counted, some
+from base.worker import call_apart
 from workflow.dag.graph import Graph
 from workflow.run.storage.holders import held_runs
-from workflow.run.storage.undelivered import waiting_runs
+from workflow.run.storage.results import waiting_runs
 from workflow.study.next_command import command, retry_command
 
 REPORT_TIMEOUT_S: Final = 1800.0

@@ -4,35 +4,179 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import os
 import shlex
+import signal
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
-from base.apart import call_apart
-from base.jsonfile import canonical_json
-from base.rooms import rooms_environ
+from base.errors import RecordError, SchedulerOutputError
+from base.jsonfile import canonical_json, read_content, read_json
+from base.packages import rooms_environ
+from base.worker import call_apart
 from cluster.machine import usable_cores
-from cluster.schedulers.jobs import mark_of
+from cluster.schedulers.jobs import Jobs, mark_of
 from data_prep.spec import DatasetSpec
-from workflow.dag.execution import SUBMITS, Mode, jobs_at, refuse_wrong_executor
+from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
 from workflow.dag.image_file import images_file, keep_images
-from workflow.dag.job_resources import resources_of_runs, resources_of_shards, resources_of_staging, shard_threads
-from workflow.dag.last_call import watch_deadline
-from workflow.dag.results_seen import Seen, look, results_in
-from workflow.report.files import PLOT_FILES, TABLE_FILES
+from workflow.dag.watched_jobs import resources_of, run_size, shard_size
+from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
+from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.deadline import LEAST_MARGINS, margin_of
-from workflow.run.storage.asked_result import asked_of, parse_asked
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import record_of
+from workflow.run.storage.results import asked_of, parse_asked
 from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import stage_words, train_words, words_of
-from workflow.study.origin import STORAGE_S, origin_of
-from workflow.study.publishing import publish_content
-from workflow.study.resolved import resolved_study
+from workflow.study.paths import STUDY_FILE
+from workflow.study.publishing import STORAGE_S, origin_of, publish_content, refuse_unless_owner, resolved_study
 from workflow.study.study import Study
+
+# The resources of Snakemake's rules. On this machine a run asks for none; what all runs have in common costs nothing per job.
+
+
+def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], Any]], Any]) -> dict[str, Any]:
+    """Of the rule whose jobs are runs: values where all cells agree, functions of the wildcards where they do not,
+    which `lookup` makes of functions of the run's id."""
+    if way == "local":
+        return {}
+    of_cell = {cell.cell_id: _of_cell(study, way, cell) for cell in study.cells}
+    of_run = {run.run_id: of_cell[run.cell.cell_id] for run in study.runs}
+    names = next(iter(of_cell.values()))
+    found = {}
+    for name in names:
+        values = {asked[name] for asked in of_cell.values()}
+        if len(values) > 1:
+            found[name] = lookup(_of_run(of_run, name))
+        elif values != {None}:
+            found[name] = values.pop()
+    return found
+
+
+def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
+    """Of the rule that builds shards: jobs of their own only where each run is one."""
+    if way != "jobs":
+        return {}
+    asked = resources_of(shard_size(study.site))
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def resources_of_staging(mode: Mode) -> dict[str, Any]:
+    """Of the rule that stages a dataset on all nodes of the job, which no run may stand beside."""
+    return {NODES: mode.nodes} if mode.way == "allocation" else {}
+
+
+def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
+    """Threads that a shard is counted with: as many shards at once as this host has cores, whatever number of them Snakemake is told."""
+    return max(1, (cores or 1) // host_cores) if way == "allocation" else 1
+
+
+def _of_cell(study: Study, way: Way, cell: Any) -> dict[str, Any]:
+    if way == "allocation":
+        return {NODES: cell.nodes}
+    return resources_of(run_size(cell, study.site, study.limits.walltime_s))
+
+
+def _of_run(of_run: Mapping[str, Mapping[str, Any]], name: str) -> Callable[[str], Any]:
+    return lambda run_id: of_run[run_id][name]
+
+
+# End a study in time: when the job has too little time left for another run, Snakemake starts no more, waits for those that run, and
+# makes the tables.
+
+
+logger = logging.getLogger(__name__)
+PATIENCE_S = 3600.0
+
+
+def watch_deadline(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> threading.Thread:
+    """Send this process SIGTERM, by which Snakemake starts no more runs, when the job that `environ` is of ends in `least_s`.
+
+    A run that starts later is refused by its supervisor; one by one, that would take long where many are left.
+    """
+    thread = threading.Thread(target=_watch, args=(jobs, dict(environ), least_s), name="deadline", daemon=True)
+    thread.start()
+    return thread
+
+
+def _watch(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> None:
+    try:
+        end = jobs.end_of_job(environ, PATIENCE_S)
+    except SchedulerOutputError as error:
+        logger.warning("nobody knows when the job ends, so that runs may be started until it does: %s", error)
+        return
+    if end is None:
+        return
+    left = end - least_s - time.time()
+    if left > 0:
+        threading.Event().wait(left)
+    logger.warning("the job ends in %.0f s: no more runs are started in it", end - time.time())
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# What lies on storage of a study: whose its results are, which runs have one, and whether its tables are of it: what Snakemake decides by.
+# Imports little, because an interpreter of its own runs it (base/worker.py).
+
+
+class Seen(TypedDict):
+    """results_in(), and outdated() of the tables."""
+
+    results: dict[str, dict[str, Any]]
+    outdated: int | None
+
+
+def look(results_dir: str, run_ids: Sequence[str], origin: Mapping[str, Any], digest: str | None) -> Seen:
+    """All of it; tables where a `digest` is given. Raises ConfigError when the results are those of another study file."""
+    refuse_unless_owner(results_dir, origin)
+    made = None if digest is None else outdated(results_dir, digest)
+    return {"results": results_in(results_dir, run_ids), "outdated": made}
+
+
+def outdated(results_dir: str, digest: str) -> int | None:
+    """When records.parquet was made (ns), if of another study than that of `digest`, the beginning of its SHA-256; else None.
+
+    It is of the study.json that is older than it; one that is newer was written by a start whose tables were never made.
+    """
+    try:
+        made = Path(results_dir, RECORDS_FILE).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+    study = Path(results_dir, STUDY_FILE)
+    try:
+        history = read_json(study)["history"]
+        current = str(history[-1]["sha256"]).startswith(digest) and study.stat().st_mtime_ns <= made
+    except (RecordError, LookupError, TypeError):
+        current = False  # the start writes study.json anew
+    return None if current else made
+
+
+def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """result_at() of those runs that have a published record. In a child with a time limit."""
+    runs = Path(results_dir, "runs")
+    there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
+    paths = {run_id: runs / run_id / "record.json" for run_id in run_ids if run_id in there}
+    study = Path(results_dir).name
+    return {run_id: result_at(path, study) for run_id, path in paths.items() if path.exists()}
+
+
+def result_at(path: Path, study: str | None = None) -> dict[str, Any]:
+    """Status and number of a published record; one that is not believed stops nobody: the tables show it, and `retry=failed` asks for any
+    result: that of the attempt's own copy, where it can be read, or a new one."""
+    try:
+        record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name, study=study)
+        if record.result_number is not None:  # else it is of a prevented attempt
+            return {"status": record.status, "result_number": record.result_number}
+    except (RecordError, NotBelieved):
+        pass
+    return {"status": "unreadable", "result_number": 0}
+
 
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
 """What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
@@ -41,7 +185,7 @@ T = TypeVar("T")
 
 class Graph:
     """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is what is asked of
-    a run (workflow.run.storage.asked_result), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
+    a run (workflow.run.storage.results), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
     """
 
     def __init__(self, study: Study, retry_failed: bool, mode: Mode | None = None, *, adopt: bool = False) -> None:

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from base.errors import ConfigError, ContainerError, NoScheduler, SchedulerOutputError, SlipwayError, StagingError, UnsupportedRequest
+from base.errors import (
+    ConfigError,
+    ContainerError,
+    DatasetError,
+    NoScheduler,
+    NotEnoughSpace,
+    SchedulerOutputError,
+    SlipwayError,
+    StagingError,
+    StorageError,
+    UnsupportedRequest,
+)
 from base.limited import call_limited
-from base.units import counted
+from base.names import choices
+from base.units import counted, format_size, some
+from base.worker import call_apart
 from cluster.detection import scheduler_of
 from cluster.schedulers import get_scheduler, jobs_of
 from cluster.schedulers.local import NAME as LOCAL
@@ -18,22 +33,165 @@ from containers.engines import ONLY_UNDER, get_engine, in_container
 from containers.frameworks import load_framework
 from containers.frameworks.environment import what_is_missing
 from containers.images.commands import why_silent
-from data_prep.doctor.cache import check_way
-from workflow.dag.cost import refuse_over_budget
+from data_prep.cache.stored import allocated_bytes
+from data_prep.doctor.trial import Mount, check_way, place_of
+from data_prep.space import free_bytes, free_inodes, not_enough_space
+from data_prep.tree.manifest import advice
+from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
+from workflow.dag.graph import Graph
 from workflow.dag.image_file import refuse_missing_credentials
-from workflow.dag.job_size import refuse_owned_directives
 from workflow.dag.queue_view import QUEUE_S
-from workflow.dag.requirements import DatasetRequirements, dataset_needs
-from workflow.dag.source_paths import refuse_missing_sources
-from workflow.dag.storage_place import refuse_too_little_space, refuse_unusable_storage
-from workflow.run.framework import of_program
-from workflow.run.node import startable
+from workflow.dag.requirements import DatasetRequirements, dataset_needs, refuse_over_budget
+from workflow.dag.watched_jobs import refuse_owned_directives
+from workflow.run.node import preparation
 from workflow.run.node.caches import cache_or_none
+from workflow.run.plan import of_program
 from workflow.study.cell import Cell, Run, datasets_of
-from workflow.study.explain import some
-from workflow.study.origin import STORAGE_S
+from workflow.study.explain import first_names
+from workflow.study.loader import parse_document
+from workflow.study.publishing import STORAGE_S
 from workflow.study.site import Site, device_of, refuse_foreign_scheduler
-from workflow.study.study import Study
+from workflow.study.study import Study, load_study
+
+# Sources of datasets that are not where the study says, and trees of files that are not what was hashed.
+
+
+def missing_sources(study: Study, names: Iterable[str]) -> list[str]:
+    """One line per path that does not exist, of the datasets `names` that are still to be built, with where the study says it."""
+    lines = []
+    document = parse_document(study.text, study.path, "study")
+    for name in sorted(names):
+        if (study.build_dir(name) / "dataset.json").exists():
+            continue
+        spec = study.datasets[name]
+        paths = {"path": spec.path} | {f"splits.{split}.path": path for split, path in spec.split_paths.items()}
+        lines += [
+            f"{document.where(('datasets', name, *key.split('.')))}: datasets.{name}.{key}: {path} does not exist on this machine; give "
+            "the source's path (relative: to the study file)"
+            for key, path in paths.items()
+            if path is not None and not os.path.lexists(path)
+        ]
+    return lines
+
+
+def refuse_missing_sources(study: Study, names: Sequence[str]) -> None:
+    """Raise ConfigError when a dataset is to be built and its source is not there; DatasetError, StorageError when a tree of files, which
+    is read where it lies whenever it is staged, is not what was hashed."""
+    lines = missing_sources(study, names)
+    if lines:
+        raise ConfigError("\n".join(lines))
+    trees = [name for name in names if study.datasets[name].is_tree and (study.build_dir(name) / "plan.json").exists()]
+    for name in trees:
+        changed: str | None = call_apart(f"the files of dataset {name}", _changed, str(study.build_dir(name)), timeout_s=STORAGE_S)
+        if changed is not None:
+            command = study.command("dataset", "build", name, "--fresh", "--study", str(study.path))
+            raise DatasetError(f"{study.path}: datasets.{name}: {changed}; {advice(command)}")
+
+
+def _changed(build_dir: str) -> str | None:
+    """Return how a source has changed since it was built. It is called in a process of its own, because storage may hang."""
+    from data_prep.tree.plan import changed_since
+
+    return changed_since(Path(build_dir))
+
+
+# Whether storage can be where the site says, and has room, before anything is written there. Writes nothing.
+
+
+LOOK_S: Final = 60.0
+"""For a look at a few directories: network storage may hang."""
+KERNEL: Final = frozenset(
+    ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs", "securityfs", "configfs", "bpf", "pstore", "nsfs")
+)
+"""File systems in which nobody makes files."""
+
+
+def refuse_unusable_storage(study: Study) -> None:
+    """Raise StorageError when datasets and results cannot be written where the site says."""
+    _refuse(study, [study.results_dir, study.datasets_dir], to_write=True)
+
+
+def refuse_unreadable_storage(study: Study) -> None:
+    """Raise StorageError when no results can be where the site says. Storage that is not there yet is empty, and no error."""
+    _refuse(study, [study.results_dir], to_write=False)
+
+
+def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements], cells: Sequence[Cell]) -> None:
+    """Raise NotEnoughSpace for a dataset that a node's cache may not hold, or cannot where this machine is the node; and where storage has
+    no room for those that are still to be built; and where either may hold no more files. In a child with a time limit."""
+    _refuse_missing_inodes(study)
+    site, known = study.site, [needs for needs in datasets if needs.bytes is not None]
+    for needs in known:
+        size, most = needs.bytes or 0, site.cache.max_bytes
+        what = f"{study.path}: dataset {needs.name} takes {format_size(size)} ({needs.bytes_are})"
+        if most is not None and size > most:
+            raise NotEnoughSpace(
+                f"{what}, and cache.max_bytes of the site {site.name!r} is {format_size(most)}: no node could hold it; raise "
+                "cache.max_bytes, or make the dataset smaller"
+            )
+        if site.scheduler == LOCAL:
+            nodes = max(cell.nodes for cell in cells if cell.dataset == needs.name)
+            _refuse_room(f"{what} on each of {counted(nodes, 'node')}", site.cache.path, size * nodes)
+    unbuilt = [needs for needs in known if needs.root is None and not needs.spec.is_tree]
+    if unbuilt:
+        size = sum(needs.bytes or 0 for needs in unbuilt)
+        names = some([needs.name for needs in unbuilt], 8)
+        _refuse_room(f"{study.path}: {names} would take {format_size(size)} on storage when built", study.datasets_dir, size)
+
+
+def _refuse_missing_inodes(study: Study) -> None:
+    """A cache that holds something may make room."""
+    cache = study.site.cache.path
+    for directory in (study.results_dir, *([cache] if study.site.scheduler == LOCAL else [])):
+        place = place_of(directory)[0]
+        if free_inodes(place) == 0 and not (directory == cache and allocated_bytes(cache)):
+            raise not_enough_space(place, 0, f"{study.path}: the runs write files there")
+
+
+def _refuse_room(what: str, directory: Path, need: int) -> None:
+    """Raise NotEnoughSpace unless `need` bytes fit on the file system of `directory`, whose own content counts as room."""
+    place = place_of(directory)[0]
+    room = free_bytes(place)
+    if need > room:
+        room += allocated_bytes(directory)
+    if need > room:
+        raise NotEnoughSpace(
+            f"{what}, and {place} has room for {format_size(room)}: make room there, or choose another place in the site file"
+        )
+
+
+def why_unusable(place: Path, mount: Mount | None, to_write: bool) -> str | None:
+    """What is wrong with `place`, the nearest thing above a path that is there, on `mount`. None: nothing."""
+    if not place.is_dir():
+        return f"{place} is not a directory"
+    if mount is not None and mount.type in KERNEL:
+        return f"{place} is on {mount.describe()}, which is the kernel's and keeps no files"
+    if not os.access(place, os.R_OK | os.X_OK):
+        return f"{place} cannot be read by you"
+    if not to_write:
+        return None
+    if mount is not None and "ro" in mount.options:
+        return f"{place} is on {mount.describe()}, which is mounted read-only"
+    return None if os.access(place, os.W_OK) else f"{place} cannot be written by you"
+
+
+def _refuse(study: Study, paths: Sequence[Path], to_write: bool) -> None:
+    site = study.site
+    found = call_limited(f"storage {site.storage}", _first_problem, [str(path) for path in paths], to_write, timeout_s=LOOK_S)
+    if found is not None:
+        raise StorageError(
+            f"storage {site.storage} of the site {site.name!r} cannot be used: {found}; mend that, or `storage` of the site file"
+        )
+
+
+def _first_problem(paths: Sequence[str], to_write: bool) -> str | None:
+    """Return why one of `paths` cannot be used. It is called in a child with a time limit."""
+    for path in paths:
+        problem = why_unusable(*place_of(Path(path)), to_write=to_write)
+        if problem is not None:
+            return problem
+    return None
+
 
 REPORT: Final = ("polars", "pyarrow", "altair", "vl_convert", "jinja2", "scipy", "pygments")
 """The modules of the extra `report`."""
@@ -151,7 +309,7 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: M
     missing = [why for name, *words in asked if (why := what_is_missing(load_framework(name), *words))]
     if study.site.scheduler == LOCAL:
         names = sorted({name for name, *_ in asked})
-        missing += [why for name in names if (why := startable.why_no_mpirun(name, load_framework(name).launcher, environ))]
+        missing += [why for name in names if (why := preparation.why_no_mpirun(name, load_framework(name).launcher, environ))]
     if missing:
         raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 
@@ -167,9 +325,9 @@ def _refuse_missing_packages(study: Study, cells: Sequence[Cell], environ: Mappi
     for program in (of_program(programs[name]) for name in sorted(programs)):
         why = None
         if local:
-            why = startable.what_is_missing(program, environ, contained=contained)
+            why = preparation.what_is_missing(program, environ, contained=contained)
         elif program.bare_python is None:
-            why = startable.why_packages_differ(program)
+            why = preparation.why_packages_differ(program)
         if why is not None:
             raise ConfigError(f"{study.path}: {why}")
 
@@ -185,7 +343,7 @@ def _refuse_large_batches(study: Study, cells: Sequence[Cell], datasets: Sequenc
             raise ConfigError(
                 f"{study.path}: {counted(len(large), 'cell')} cannot run: a global batch of {batch} is more than the "
                 f"{about}{needs.train_samples} training samples of {name}; take smaller batches or fewer nodes, exclude these cells "
-                f'(exclude: ["global_batch_size > {needs.train_samples}"]), or give more samples: {some(cell.cell_id for cell in large)}'
+                f'(exclude: ["global_batch_size > {needs.train_samples}"]), or give more samples: {first_names(cell.cell_id for cell in large)}'
             )
 
 
@@ -198,3 +356,56 @@ def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[s
         largest = max(on_gpus, key=lambda cell: cell.world_size)
         request = allocation_request(largest, study.cells, study.site)
         get_scheduler(study.site.scheduler).planned(request, environ)
+
+
+# Load the graph of the study for Snakemake, after everything has been refused that can be refused before anything starts.
+
+
+CONFIG_KEYS: Final = ("site", "retry", "adopt")
+
+
+def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
+    config: Mapping[str, Any],
+    configfiles: Sequence[Path | str],
+    basedir: Path | str,
+    environ: Mapping[str, str],
+    mode: Mode | None = None,
+    tell: Callable[[Study], None] | None = None,
+    *,
+    ask_scheduler: bool = False,
+) -> Graph:
+    """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
+
+    `mode`: how Snakemake runs; None: nobody runs anything now, so that the site fits any. `tell` is called with the study as soon as it is
+    read. `ask_scheduler`: see refuse_runs.
+    What cannot run here at all is refused here too: a scheduler or an engine that is not there, and more GPU hours than the study allows.
+    """
+    for key in config:
+        if key not in CONFIG_KEYS:
+            raise ConfigError(f"--config {key}=...: unknown key {key!r}; {choices(key, CONFIG_KEYS)}. What to run stands in the study file")
+    retry = config.get("retry", "none")
+    if retry not in ("none", "failed"):
+        raise ConfigError(f"--config retry={retry}: found {retry!r}, valid: failed")
+    if len(configfiles) > 1:
+        raise ConfigError(f"one study at a time: --configfile named {len(configfiles)} files: {', '.join(map(str, configfiles))}")
+    path = Path(configfiles[0]) if configfiles else Path(basedir, "config", "study.yaml")
+    site = config.get("site")
+    study = load_study(path, None if site is None else str(site), environ)
+    if tell is not None:
+        tell(study)
+    refuse_site(study, environ)
+    if mode is not None:
+        refuse_wrong_way(study.site, mode.way, environ)
+    graph = Graph(study, retry == "failed", mode, adopt=_adopts(config))
+    graph.see_storage(before_runs=mode is not None)
+    refuse_runs(study, graph.runs_to_make, environ, ask_scheduler=ask_scheduler)
+    refuse_too_few_nodes(graph.mode, graph.runs_to_make)
+    return graph
+
+
+def _adopts(config: Mapping[str, Any]) -> bool:
+    """Whether results of another study file are to become this one's. Raises ConfigError."""
+    found = str(config.get("adopt", "no")).lower()
+    if found not in ("yes", "true", "no", "false"):
+        raise ConfigError(f"--config adopt={found}: found {found!r}, valid: yes")
+    return found in ("yes", "true")

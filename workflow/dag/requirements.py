@@ -6,26 +6,33 @@ Reads dataset.json, the manifest and plan.json where they are there, and writes 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, TypedDict, TypeVar
 
-from base.errors import SlipwayError
-from base.jsonfile import read_json
+from base.errors import ConfigError, RecordError, SlipwayError
+from base.jsonfile import read_content, read_json
 from base.typed import Count, read_as
+from base.units import counted, format_duration
 from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
 from containers.models.memory import MemoryEstimate, estimate_memory
 from data_prep.build.dataset_file import read_dataset_file
 from data_prep.hashing import ChunkedFile
 from data_prep.manifest import Manifest, read_manifest
-from data_prep.sequences.ids import END_OF_BYTES
-from data_prep.sequences.manifest import read_sequence_manifest
+from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
 from workflow.dag.image_file import images_file
+from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import record_of
 from workflow.study.cell import Cell, Run, datasets_of
+from workflow.study.paths import STUDY_FILE, record_path
+from workflow.study.publishing import read_resolved
+from workflow.study.site import Site, device_of
 from workflow.study.study import Study
 
 M = TypeVar("M")
@@ -213,7 +220,7 @@ def _tree_needs(study: Study, name: str) -> DatasetRequirements:
 
 def _tree_bytes(spec: DatasetSpec) -> int | None:
     """Of what lies there now; None where it cannot be listed, which its build says."""
-    from data_prep.tree.listing import list_tree
+    from data_prep.tree.plan import list_tree
 
     try:
         return sum(file.bytes for file in list_tree(Path(spec.path or "")).files)
@@ -257,3 +264,173 @@ def is_prepared(study: Study, runs: Iterable[Run]) -> bool:
     """Whether the datasets of these runs are built, and the study's images pinned, so that a job need not do it first."""
     images, names = images_file(study), datasets_of(run.cell for run in runs)
     return (images is None or Path(images).exists()) and all((study.build_dir(name) / "dataset.json").exists() for name in names)
+
+
+# What a study may cost before it is refused: GPU hours = walltime x GPUs x missing runs. Pure.
+#
+# The limit is checked against this bound, never against an estimate: what it says cannot be exceeded, whatever the runs do.
+
+
+def hours_on(device: str, study: Study, runs: Iterable[Run]) -> float:
+    """The most that those of `runs` can take which are on `device`: a run holds its GPUs (`cuda`) for its walltime at most, or has its
+    processes on the CPU (`cpu`), against whose hours there is no limit."""
+    processes = sum(run.cell.world_size for run in runs if device_of(run.cell.device, study.site) == device)
+    return study.limits.walltime_s * processes / 3600
+
+
+def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
+    """Raise ConfigError when the runs that are still to be made may take more GPU hours than the study allows."""
+    runs = list(missing)
+    found = hours_on("cuda", study, runs)
+    most = study.limits.gpu_hours
+    if found > most:
+        raise ConfigError(
+            f"{study.path}: limits.gpu_hours: the {counted(len(runs), 'missing run')} may take {found:,.1f} GPU hours "
+            f"(walltime {format_duration(study.limits.walltime_s)} x GPUs of each run); valid: at most {most:,g}. "
+            f"Raise the limit, exclude cells, or lower limits.walltime{_low_enough(study, found)}"
+        )
+
+
+def _low_enough(study: Study, found: float) -> str:
+    """The longest whole minutes with which the runs fit."""
+    minutes = math.floor(study.limits.walltime_s * study.limits.gpu_hours / found / 60)
+    return f" to {minutes}m, in which a run that takes longer ends as `timeout`" if minutes else ""
+
+
+# What runs took before, by the records of all studies on this storage. Reads only; what cannot be read says nothing.
+
+
+MAX_PER_CELL: Final = 5
+MAX_RECORDS: Final = 2000
+"""A plan waits for them."""
+LEAST_STAGED: Final = 64 << 20
+"""Bytes; the time of fewer is that of starting, not of copying."""
+ALIKE: Final = ("framework", "mode", "model", "dataset_spec", "precision", "layout")
+"""Runs whose cells agree in these, and which computed on the same kind of device, take times that follow from one another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """One run that ended well, from its start: all of it (`run_s`), and its training alone."""
+
+    cell: Cell
+    device: str
+    run_s: float
+    training_s: float
+    staged_per_s: float | None = None
+    """Bytes per second that each of its nodes got of the dataset; None where too little was copied to tell."""
+
+
+def past_runs(storage: Path, cells: Collection[Cell]) -> list[Past]:
+    """Of cells that are among `cells`, or like one of them."""
+    wanted = list({str(keys): keys for cell in cells if (keys := alike(cell))}.values())
+    found: list[Past] = []
+    for results in sorted(path.parent for path in (storage / "results").glob(f"*/{STUDY_FILE}")):
+        for past in _of_study(results, wanted):
+            found.append(past)
+            if len(found) == MAX_RECORDS:
+                return found
+    return found
+
+
+def _of_study(results: Path, wanted: Collection[Mapping[str, Any]]) -> Iterator[Past]:
+    try:
+        study = read_resolved(results)
+    except RecordError:
+        return
+    cells = {cell.cell_id: cell for cell in study.cells if alike(cell) in wanted}
+    read = dict.fromkeys(cells, 0)
+    for run in study.runs:
+        cell = cells.get(run.cell_id)
+        if cell is not None and read[cell.cell_id] < MAX_PER_CELL:
+            past = _past(results, run.run_id, cell)
+            if past is not None:
+                read[cell.cell_id] += 1
+                yield past
+
+
+def _past(results: Path, run_id: str, cell: Cell) -> Past | None:
+    try:
+        record = record_of(read_content(record_path(results, run_id), max_bytes=MAX_BYTES), run_id)
+    except (RecordError, NotBelieved):
+        return None
+    training_s = None if record.training is None else record.training.train_s
+    if record.status != "ok" or record.resumed_from is not None or training_s is None:
+        return None
+    copied = sum(node.stage.copied_bytes or 0 for node in record.nodes if node.stage is not None) / cell.nodes
+    stage_s = record.steps_s.stage or 0.0
+    rate = copied / stage_s if copied >= LEAST_STAGED and stage_s > 0 else None
+    return Past(cell=cell, device=record.device, run_s=record.run_s, training_s=training_s, staged_per_s=rate)
+
+
+def alike(cell: Cell) -> dict[str, Any]:
+    """What two cells must have in common: ALIKE."""
+    return {key: getattr(cell, key) for key in ALIKE}
+
+
+# What runs will take, by what runs took before: an estimate, which no limit is checked against. Pure.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Seconds of one run of a cell, and the cell whose runs it is made of: its own, or one of another size."""
+
+    seconds: float
+    from_cell: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What some runs will take together: `runs` of them by their own cell, by another one, or nobody knows."""
+
+    own: int
+    scaled: int
+    unknown: int
+    run_s: float
+    gpu_hours: float
+    process_hours: float
+
+
+def estimate_of(cell: Cell, device: str, pasts: Iterable[Past]) -> Estimate | None:
+    """By the mean of the cell's own runs; else of those of the cell that is nearest in size, whose training is scaled by the work."""
+    fitting = [past for past in pasts if past.device == device and alike(past.cell) == alike(cell)]
+    own = [past.run_s for past in fitting if past.cell.cell_id == cell.cell_id]
+    if own:
+        return Estimate(seconds=fmean(own), from_cell=cell.cell_id)
+    scalable = [(distance, past) for past in fitting if (distance := _distance(past.cell, cell)) is not None]
+    if not scalable:
+        return None
+    _, nearest = min(scalable, key=lambda pair: (pair[0], pair[1].cell.cell_id))
+    same = [past for _, past in scalable if past.cell.cell_id == nearest.cell.cell_id]
+    beside, training = fmean(past.run_s - past.training_s for past in same), fmean(past.training_s for past in same)
+    return Estimate(seconds=beside + training * _work(cell)[1] / _work(nearest.cell)[1], from_cell=nearest.cell.cell_id)
+
+
+def outlook_of(runs: Sequence[Run], site: Site, estimates: dict[str, Estimate | None]) -> Outlook:
+    """Of `runs`; those of which nothing is known are counted, and not in the sums."""
+    known = [(run, found) for run in runs if (found := estimates[run.cell.cell_id]) is not None]
+    hours = {"cuda": 0.0, "cpu": 0.0}
+    for run, found in known:
+        hours[device_of(run.cell.device, site)] += found.seconds * run.cell.world_size / 3600
+    own = sum(found.from_cell == run.cell.cell_id for run, found in known)
+    return Outlook(
+        own=own,
+        scaled=len(known) - own,
+        unknown=len(runs) - len(known),
+        run_s=sum(found.seconds for _, found in known),
+        gpu_hours=hours["cuda"],
+        process_hours=hours["cpu"],
+    )
+
+
+def _work(cell: Cell) -> tuple[str, float]:
+    """Samples of a process; with epochs, parts of the training split."""
+    if cell.steps is not None:
+        return "samples", float(cell.steps["total"] * cell.batch_size)
+    return "epochs", float(cell.epochs or 1) / cell.world_size
+
+
+def _distance(past: Cell, cell: Cell) -> tuple[float, float] | None:
+    """How far two cells are apart: in processes, then in work; None where the work of one does not tell that of the other."""
+    (unit, before), (wanted, now) = _work(past), _work(cell)
+    return None if unit != wanted else (abs(math.log(past.world_size / cell.world_size)), abs(math.log(before / now)))

@@ -10,10 +10,10 @@ from typing import Final
 
 from base.errors import ConfigError
 from cluster.installation import PROFILES
-from cluster.schedulers.jobs import JOB_ID, BatchJob, JobSize, job_name
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, job_name
 from workflow.dag.execution import NODES, jobs_at
-from workflow.dag.job_size import START_S, node_share, of_the_site
 from workflow.dag.snakemake_call import snakemake_argv
+from workflow.dag.watched_jobs import START_S, node_share, of_the_site
 from workflow.study.cell import Cell, Run
 from workflow.study.spread import SETS, node_sets
 from workflow.study.study import Study
@@ -62,7 +62,7 @@ def plan_submission(
             **of_the_site(site),
         ),
         environ=((SETS, str(sets)),) if sets > 1 else (),
-        output=str(study.results_dir / "logs" / f"{name}-{JOB_ID}.log"),
+        output=str(study.results_dir / "logs" / f"{name}-{JOB_ID_PLACEHOLDER}.log"),
         directory=str(study.results_dir),
         argv=snakemake_argv(str(PROFILES / jobs_at(site).SHARED_PROFILE), study.path, (*options, "--resources", f"{NODES}={count}")),
         setup=site.setup,

@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
-from base.foreign import printable
+from base.sanitize import printable
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import RUN, Jobs, JobSize, QueuedJob, Work, jobs_of_rule
 from workflow.dag.queue_view import QUEUE_S, asked_queue
-from workflow.dag.run_job import PLACE, run_job
-from workflow.dag.submitted import LATE_S, Submitted
-from workflow.dag.watched_jobs import SAID_AFTER_S, Ended, Key, WatchedJobs, adopted
+from workflow.dag.watched_jobs import LATE_S, PLACE, SAID_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
 from workflow.run.record.login import LOGIN, login_s
-from workflow.run.storage.failed_nodes import nodes_to_avoid
+from workflow.run.storage.results import nodes_to_avoid
 from workflow.study.paths import run_dir
 
 FRESH_S: Final = 5.0

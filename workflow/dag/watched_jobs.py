@@ -8,23 +8,343 @@ Their exit files are looked for twice a second in one directory. The queue is as
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Set
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Final, Literal, Protocol
 
-from base.errors import Cancelled, LeaseError, SlipwayError
+from base.errors import Cancelled, ConfigError, LeaseError, SlipwayError
 from cluster.exit_file import read_exit
-from cluster.schedulers.jobs import Jobs, QueuedJob, jobs_of_rule
-from workflow.dag.ended_jobs import EndedJobs
-from workflow.dag.failed_jobs import FailedJobs
-from workflow.dag.lost_jobs import LostJobs
+from cluster.schedulers import jobs_of, with_jobs
+from cluster.schedulers.jobs import BatchJob, Jobs, JobSize, QueuedJob, Work, job_words, jobs_of_rule, work_name
 from workflow.dag.queue_view import QueueView
-from workflow.dag.run_job import PLACE, exit_file
-from workflow.dag.submitted import LATE_S, Submitted, end_words, is_over, step
+from workflow.study.cell import Cell
+from workflow.study.site import Site
+
+# Jobs that have ended well, by what they left on storage, and that the queue has nevertheless: somebody put them back just before that.
+#
+# Nobody needs another start of them, so they are taken out. After a requeue in their last second Slurm and PBS would start them once more,
+# and Grid Engine may keep one for a quarter of an hour in the state `Rt`, with its slots. One that has started again finds that there is
+# nothing to do, and one that is just ending is listed for some seconds: both are left alone.
+
+
+def is_back(queued: QueuedJob) -> bool:
+    """Pure: whether a job that has ended well is to start again, or was given nodes for that."""
+    return queued.waits or bool(queued.restarts and queued.lost)
+
+
+def is_settled(queued: QueuedJob) -> bool:
+    """Pure: whether a job that has ended well is listed only because the scheduler has not heard of it yet: nobody has put it back."""
+    return queued.stage == "runs" and not queued.restarts
+
+
+class EndedJobs:
+    """Of one who has waited for jobs of `jobs`; `say` tells it a person."""
+
+    def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
+        self._jobs, self._say = jobs, say
+        self._since: dict[str, float] = {}
+        self._names: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._settled = threading.Event()
+        self._settled.set()
+
+    def add(self, job_id: str, name: str) -> None:
+        """It has ended well. `name`: no other job's, as its id may be of a scheduler that has lost its memory."""
+        self._settled.clear()
+        self._names[job_id] = name
+        self._since[job_id] = time.monotonic()
+
+    def take_out(self, view: QueueView) -> bool:
+        """Those that are back, by an answer to a question that is later than their ends; whether there were some. One that stays
+        nevertheless is tried again at the next answer."""
+        queued = {job.job_id: job for job in view.jobs if job.name == self._names.get(job.job_id)}
+        known = [job_id for job_id, since in self._since.items() if view.known_since(since)]
+        for job_id in known:
+            if job_id not in queued:
+                del self._since[job_id]
+        back = [queued[job_id] for job_id in known if job_id in queued and is_back(queued[job_id])]
+        for job in back:
+            self._since[job.job_id] = time.monotonic()
+            self._take_out(job)
+        if all(job_id in known and is_settled(queued[job_id]) for job_id in self._since):
+            self._settled.set()
+        return bool(back)
+
+    def wait(self, limit_s: float) -> None:
+        """Until an answer of the scheduler shows that none is back."""
+        self._settled.wait(limit_s)
+
+    def _take_out(self, job: QueuedJob) -> None:
+        words = f"job {job.job_id} was put back into the queue when it had ended well"
+        self._say_once(f"{words}; it is taken out")
+        try:
+            (self._jobs.cancel if job.waits else self._jobs.forget)((job.job_id,), 0.0)
+        except (SlipwayError, ValueError) as error:
+            self._say_once(f"{words}, and could not be taken out: {error}")
+
+    def _say_once(self, words: str) -> None:
+        """What cannot be done now is tried at every answer, perhaps for hours."""
+        if words not in self._told:
+            self._told.add(words)
+            self._say(words)
+
+
+# A job that was submitted, and what is known of its end: by its exit file, which it leaves on shared storage, and by the queue. Pure.
+#
+# An exit code of 0 is an end at once. Any other may be of a start that the scheduler repeats, so the queue must have forgotten the job,
+# by an
+# answer to a question that was asked later. A job that the queue has forgotten may have left a file that network storage still hides.
+
+
+LATE_S: Final = 60.0
+"""So long a file may be hidden, where Snakemake's --latency-wait does not say it."""
+Step = Literal["goes on", "done", "failed", "gone"]
+"""`gone`: the queue has no such job, and it has left no exit code, so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """Times are of the monotonic clock. `asked`: only an answer of the scheduler that is later than this says something of its end; `code`:
+    the last exit code that was seen; `gone`: since when it is; `adopted`: another Snakemake has submitted it; `taken_out`: what was the
+    matter with it where we have taken it out of the queue."""
+
+    job_id: str
+    name: str
+    work: Work
+    directory: str
+    asked: float
+    code: int | None = None
+    gone: float | None = None
+    adopted: bool = False
+    taken_out: str = ""
+
+
+def step(job: Submitted, code: int | None, view: QueueView, now: float) -> tuple[Step, Submitted]:
+    """What is known of it now, and the job with what was seen."""
+    if code != job.code:
+        job = replace(job, code=code, asked=now if code else job.asked)
+    if code == 0:
+        return "done", job
+    if any(queued.job_id == job.job_id for queued in view.jobs):
+        return "goes on", replace(job, gone=None)
+    if not view.known_since(job.asked):
+        return "goes on", job
+    if code is not None:
+        return "failed", job
+    return "gone", replace(job, gone=now if job.gone is None else job.gone)
+
+
+def is_over(job: Submitted, known: QueuedJob | None, now: float, late_s: float = LATE_S) -> bool:
+    """Of a job that has failed or is gone: whether that is its end, by what the scheduler says of it. `late_s`: how late a file is."""
+    if known is not None and known.stage != "over":
+        return False  # it is on its way back into the queue
+    if job.taken_out or job.code is not None or (known is not None and known.ended_by is not None):
+        return True
+    return job.gone is not None and now - job.gone > late_s
+
+
+def end_words(job: Submitted, known: QueuedJob | None) -> str:
+    """Why a job has failed, in a sentence."""
+    code = "and left no exit code" if job.code is None else f"with exit code {job.code}"
+    if job.taken_out:
+        return f"job {job.job_id} {job.taken_out}"
+    ended_by = None if known is None else known.ended_by
+    said = {
+        "cancelled": "was cancelled",
+        "preempted": "was ended for another job",
+        "requeued": "was put back into the queue",
+        "timeout": "was ended at its time limit",
+        "node_lost": "has lost a node",
+        "not_started": f"could not be started on {'' if known is None else known.nodes}",
+    }.get(ended_by or "", "has failed" if job.code is not None else "is no longer in the queue")
+    return f"job {job.job_id} {said} {code}"
+
+
+# Jobs that the scheduler could not start, and keeps, and those that somebody holds: the first are taken out of the queue, since nobody may
+# be there to let them go, and the next job may get other nodes; of the others it is said once, and they are waited for.
+
+
+THEIRS_S: Final = 90.0
+"""So long a job that could not be started is left to the other Snakemake that has submitted it. Where that lives it asks every half minute,
+takes the job out itself, and tries once more; of one that somebody else took out it would not know why."""
+
+
+class FailedJobs:
+    """Of one who waits for jobs of `jobs`; `say` tells it a person."""
+
+    def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
+        self._jobs, self._say = jobs, say
+        self._told: set[tuple[str, str]] = set()
+        self._since: dict[str, float] = {}
+        self._tried: dict[str, float | None] = {}
+
+    def take_out(self, view: QueueView, watched: Mapping[str, Submitted]) -> tuple[QueuedJob, ...]:
+        """Those of `watched` that were taken out now."""
+        done = []
+        for queued in view.jobs:
+            if queued.job_id not in watched or not queued.hold:
+                continue
+            if (queued.job_id, queued.hold) not in self._told:
+                self._told.add((queued.job_id, queued.hold))
+                self._say(job_words(queued, time.time()))
+            if queued.hold == "failed" and self._is_ours_to_end(watched[queued.job_id]) and self._is_taken_out(queued, view):
+                done.append(queued)
+        return tuple(done)
+
+    def _is_ours_to_end(self, job: Submitted) -> bool:
+        """Whether nobody else is there who would take it out."""
+        now = time.monotonic()
+        return not job.adopted or now - self._since.setdefault(job.job_id, now) >= THEIRS_S
+
+    def _is_taken_out(self, queued: QueuedJob, view: QueueView) -> bool:
+        """Tried once for each answer of the scheduler."""
+        if queued.job_id in self._tried and self._tried[queued.job_id] == view.began:
+            return False
+        self._tried[queued.job_id] = view.began
+        try:
+            self._jobs.cancel((queued.job_id,), 0.0)
+        except (SlipwayError, ValueError) as error:
+            self._say(f"job {queued.job_id} could not be taken out of the queue: {error}")
+            return False
+        return True
+
+
+# Jobs that the scheduler keeps in its queue because their first node answers nobody: after a while they are taken out, and tried again.
+#
+# Only Grid Engine keeps them: until the node is back, for ever if need be. Its nodes all seem lost for half a minute after a restart of
+# qmaster, which is why a node must have been silent in all answers of two minutes, with no silence of qmaster itself among them.
+
+
+LOST_S: Final = 120.0
+
+
+def lost_since(before: Mapping[str, float], view: QueueView) -> dict[str, float]:
+    """Pure: by job, the moment of the first of the answers which all have called its node lost. `before`: the same after the last view."""
+    if view.began is None or view.silent_s is not None:
+        return {}
+    return {job.job_id: before.get(job.job_id, view.began) for job in view.jobs if job.lost}
+
+
+def long_lost(since: Mapping[str, float], view: QueueView) -> tuple[QueuedJob, ...]:
+    """Pure: those that are to be taken out."""
+    return tuple(job for job in view.jobs if view.began is not None and view.began - since.get(job.job_id, view.began) >= LOST_S)
+
+
+class LostJobs:
+    """Of one who waits for jobs of `jobs`; `say` tells it a person."""
+
+    def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
+        self._jobs, self._say = jobs, say
+        self._since: dict[str, float] = {}
+
+    def take_out(self, view: QueueView, job_ids: set[str]) -> tuple[QueuedJob, ...]:
+        """Those of `job_ids` that were taken out now. One that could not be, or that stays nevertheless, is tried again that much later."""
+        self._since = lost_since(self._since, view)
+        done = []
+        for job in long_lost(self._since, view):
+            del self._since[job.job_id]
+            if job.job_id not in job_ids:
+                continue
+            words = f"job {job.job_id} has lost its first node: {job.lost} has not answered for {LOST_S / 60:.0f} minutes"
+            try:
+                self._jobs.forget((job.job_id,), 0.0)
+            except (SlipwayError, ValueError) as error:
+                self._say(f"{words}, and the job could not be taken out of the queue: {error}")
+                continue
+            self._say(f"{words}; the job is taken out of the queue")
+            done.append(job)
+        return tuple(done)
+
+
+# The batch job of one run, or of one shard: what it asks for, under which names Snakemake hears of that, and what it executes. Pure.
+#
+# The job runs the shell command of the rule itself, and no Snakemake, which would start twice in it for 3.5 s: the Snakemake that submits
+# prepares the outputs of a job before it, waits for them and touches them after it, and deletes those of a failed one (its
+# `Job.prepare` and `Job.postprocess`, which it calls for jobs wherever they run), so in the job nothing is left to do but the command.
+
+
+PLACE: Final = PurePath(".slipway", "jobs")
+"""In the directory where Snakemake works: logs of jobs, and their exit codes."""
+THREADS: Final = (
+    *("OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"),
+)
+"""As Snakemake tells a command of one thread, which these are: a run decides for its programs."""
+
+
+def run_job(work: Work, size: JobSize, command: str, directory: str, token: str, umask: int = 0o077) -> BatchJob:
+    """`command`: of the rule, for bash. `directory`: where Snakemake works, which jobs see too. `token`: 8 hex digits."""
+    name = work_name(work, token)
+    return BatchJob(
+        name=name,
+        size=size,
+        work=work,
+        environ=tuple((variable, "1") for variable in THREADS),
+        output=str(PurePath(directory, PLACE, f"{name}.log")),
+        directory=directory,
+        argv=(sys.executable, "-P", "-m", "cluster.exit_file", str(exit_file(directory, name)), command),
+        setup=(f"umask {umask:04o}",),
+    )
+
+
+def exit_file(directory: str, name: str) -> PurePath:
+    """Where the job of that name, submitted in `directory`, leaves its exit code."""
+    return PurePath(directory, PLACE, f"{name}.exit")
+
+
+def resources_of(size: JobSize) -> dict[str, Any]:
+    """What a job asks for, as resources of its rule: numbers and words. None: not asked for."""
+    return {
+        "nodes": size.nodes,
+        "runtime": size.minutes,
+        "cores": size.cores,
+        "memory_mb": size.memory_mb,
+        "gpus": size.gpus,
+        "whole_nodes": int(size.whole_nodes),
+        "queue": size.queue,
+        "account": size.account,
+        "qos": size.qos,
+        "constraint": size.constraint,
+        "parallel_environment": size.parallel_environment,
+        "directives": shlex.join(size.directives) or None,
+    }
+
+
+def size_of(resources: Mapping[str, Any]) -> JobSize:
+    """The reverse, of the resources of a job, which the user may have changed by --set-resources. Raises ValueError."""
+    return JobSize(
+        nodes=_number(resources, "nodes") or 1,
+        minutes=_number(resources, "runtime") or 1,
+        whole_nodes=bool(_number(resources, "whole_nodes")),
+        directives=tuple(shlex.split(str(resources.get("directives") or ""))),
+        cores=_number(resources, "cores"),
+        memory_mb=_number(resources, "memory_mb"),
+        gpus=_number(resources, "gpus"),
+        queue=_word(resources, "queue"),
+        account=_word(resources, "account"),
+        qos=_word(resources, "qos"),
+        constraint=_word(resources, "constraint"),
+        parallel_environment=_word(resources, "parallel_environment"),
+    )
+
+
+def _word(resources: Mapping[str, Any], name: str) -> str | None:
+    return str(resources[name]) if resources.get(name) else None
+
+
+def _number(resources: Mapping[str, Any], name: str) -> int | None:
+    value = resources.get(name)
+    if value is None or isinstance(value, int):
+        return value
+    raise ValueError(f"the resource {name} must be a whole number, found {value!r}")
+
 
 LOOK_S: Final = 0.5
 SAID_AFTER_S: Final = 10.0
@@ -220,3 +540,70 @@ def adopted(queued: QueuedJob, like: Submitted) -> Submitted:
     where = queued.directory or like.directory
     now = time.monotonic()
     return replace(like, job_id=queued.job_id, name=queued.name, directory=where, asked=now, code=None, gone=None, adopted=True)
+
+
+# How large the job of a run is, and that of a shard. Pure.
+
+
+START_S: Final = 60.0
+"""Between the start of a job and that of its run: Snakemake starts twice in it."""
+SHARD_MINUTES: Final = 240
+SHARD_MEM_MB: Final = 2000
+MIB: Final = 1 << 20
+
+
+def job_minutes(limit_s: float, site: Site) -> int:
+    """Whole minutes of the job of a run that may take `limit_s`: the run's clock ends it first, with time to push; at most the site's."""
+    wanted = limit_s + site.deadline_margin_s + START_S
+    return math.ceil(min(wanted, site.walltime_s or math.inf) / 60)
+
+
+def node_share(cell: Cell, site: Site) -> tuple[int | None, int | None]:
+    """Cores and MB of each node. None: what the node has, or what the scheduler gives; 0 MB: all of the node's."""
+    if not site.share_nodes:
+        return site.cpus_per_node, 0
+    threads = cell.threads if isinstance(cell.threads, int) else 1
+    cores, memory = cell.gpus_per_node * threads, None
+    if site.gpus_per_node:
+        part = min(1.0, cell.gpus_per_node / site.gpus_per_node)
+        cores = max(cores, int((site.cpus_per_node or 0) * part))
+        memory = int(site.memory_per_node_bytes * part) // MIB if site.memory_per_node_bytes else None
+    return cores, memory
+
+
+def run_size(cell: Cell, site: Site, limit_s: float) -> JobSize:
+    """Of the job of a run. GPUs are asked for where the site says that its nodes have some."""
+    cores, memory = node_share(cell, site)
+    return JobSize(
+        nodes=cell.nodes,
+        minutes=job_minutes(limit_s, site),
+        cores=cores,
+        memory_mb=memory,
+        gpus=cell.gpus_per_node if site.gpus_per_node else None,
+        whole_nodes=not site.share_nodes,
+        **of_the_site(site),
+    )
+
+
+def shard_size(site: Site) -> JobSize:
+    """Of the job that builds one shard: a core of some node, shared with others."""
+    limit = SHARD_MINUTES if site.walltime_s is None else min(SHARD_MINUTES, math.ceil(site.walltime_s / 60))
+    return JobSize(nodes=1, minutes=limit, cores=1, memory_mb=SHARD_MEM_MB, whole_nodes=False, **of_the_site(site))
+
+
+def of_the_site(site: Site) -> dict[str, Any]:
+    """Whose hours, which queue, which nodes: what all jobs of a site ask for."""
+    return {name: getattr(site, name) for name in ("queue", "account", "qos", "constraint", "parallel_environment", "directives")}
+
+
+def refuse_owned_directives(site: Site) -> None:
+    """Raise ConfigError for a directive that sets what another key says: one of the two would be lost. Where the site's scheduler takes no
+    jobs, it may be meant for any other."""
+    own = jobs_of(site.scheduler)
+    every = with_jobs().values() if own is None else (own,)
+    for line in site.directives:
+        if what := next((what for jobs in every if (what := jobs.owned_by_us(line))), None):
+            raise ConfigError(
+                f"the site {site.name!r}: directives: {line!r} sets the {what}, which Slipway sets itself; take it out "
+                f"(queue, account, qos, constraint, walltime and gpus_per_node are keys of the site file, nodes of the study)"
+            )

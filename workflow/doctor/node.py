@@ -1,6 +1,6 @@
 """The part of `slipway doctor` that runs once on every node of an allocation: no pydantic, no YAML, so that it starts fast.
 
-One argument, a JSON object (see `Orders`); on standard output a JSON object in pieces (see workflow.doctor.pieces).
+One argument, a JSON object (see `Orders`); on standard output a JSON object in pieces (see workflow.doctor.node).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,17 +20,40 @@ from base.finding import Finding
 from base.limited import call_limited
 from base.userpath import expanded_path
 from cluster.detection import node_name
-from cluster.doctor.gpus import check_gpus
-from cluster.doctor.interfaces import check_interfaces, read_interfaces, recommended
-from cluster.doctor.names import check_nodes, check_own_name
-from cluster.doctor.process_limits import check_limits
+from cluster.doctor.checks import check_gpus, check_interfaces, check_limits, check_nodes, check_own_name, read_interfaces, recommended
 from cluster.machine import memory_bytes, usable_cores
 from containers.doctor import check_engines
-from data_prep.doctor.cache import check_cache
-from data_prep.doctor.places import local_places
+from data_prep.doctor.trial import check_cache, local_places
 from workflow.doctor.guard import Check, guarded
-from workflow.doctor.pieces import to_lines
-from workflow.run.node.rendezvous import FIRST_PORT, LAST_PORT
+from workflow.run.node.ranks import FIRST_PORT, LAST_PORT
+
+# A long text of each task through one `srun`: in pieces, because srun passes a line of more than 1024 bytes on in parts, with those of
+# other tasks between them (SLURM_IO_MAX_MSG_LEN; three tasks with lines of 4000 bytes, Slurm 22.05: a quarter of the lines were torn).
+
+
+MARK: Final = "slipway-doctor"
+PIECE: Final = 800
+"""Characters, of ASCII, so that a line with mark, key and numbers stays below the limit."""
+
+
+def to_lines(key: str, text: str) -> Iterator[str]:
+    """`text`, one line of ASCII, as lines of its pieces. `key` names the task: no spaces."""
+    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    for number, piece in enumerate(pieces):
+        yield f"{MARK} {key} {number} {len(pieces)} {piece}\n"
+
+
+def from_lines(output: str) -> dict[str, str]:
+    """Key -> text, of whatever else a step printed. A text of which a piece is missing is left out."""
+    found: dict[str, dict[int, str]] = {}
+    wanted: dict[str, int] = {}
+    for line in output.split("\n"):
+        words = line.split(" ", 4)
+        if len(words) == 5 and words[0] == MARK and words[2].isdecimal() and words[3].isdecimal():
+            found.setdefault(words[1], {})[int(words[2])] = words[4]
+            wanted[words[1]] = int(words[3])
+    return {key: "".join(pieces[n] for n in sorted(pieces)) for key, pieces in found.items() if sorted(pieces) == list(range(wanted[key]))}
+
 
 SEEN_S: Final = 15.0
 

@@ -15,12 +15,10 @@ from typing import Any, Final
 from base.command import CommandResult, last_lines
 from base.errors import SlipwayError, UnsupportedRequest
 from base.finding import Finding
-from base.rooms import rooms_environ
+from base.packages import rooms_environ
 from cluster.schedulers import doctor_of
-from data_prep.doctor.mounts import place_of
-from data_prep.doctor.trial import own_directory
-from workflow.doctor.node import Orders, to_argument
-from workflow.doctor.pieces import from_lines
+from data_prep.doctor.trial import own_directory, place_of
+from workflow.doctor.node import Orders, from_lines, to_argument
 
 TIMEOUT_S: Final = 150.0
 CLOCK_S: Final = 1.0

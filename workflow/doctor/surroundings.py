@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from cluster.detection import SIGNS, scheduler_of
-from cluster.doctor.asked import Asked
-from cluster.doctor.schedulers import find_scheduler
+from cluster.doctor.checks import Asked, find_scheduler
 from cluster.schedulers import doctor_of
 from workflow.doctor.node import Orders
 from workflow.study.site import Site

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from workflow.study.baseline_keys import flat
+from workflow.study.series import flat
 
 LONGEST: Final = 500
 """Characters of a value: what the least of these tools takes."""

@@ -12,7 +12,7 @@ from base.errors import RemoteError, error_of_exit
 from base.jsonfile import parse_json
 from base.typed import Check, Count, Digest, read_as
 from cluster.ssh import Transport, again, run
-from data_prep.tree.names import name_fault
+from data_prep.tree.manifest import name_fault
 from workflow.remote.kept import Settings
 
 Answer = TypeVar("Answer")

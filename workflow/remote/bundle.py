@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from base.errors import ConfigError
 from containers import program_folder
-from workflow.study.brought import DIGITS
-from workflow.study.loader import Document, read_document
-from workflow.study.places import Place, dotted
-from workflow.study.program_files import with_program_files
-from workflow.study.site_beside import BESIDE
+from workflow.study.loader import Document, Place, dotted, read_document
+from workflow.study.programs import with_program_files
+from workflow.study.publishing import DIGITS
+from workflow.study.site_file import BESIDE
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 

@@ -12,7 +12,7 @@ from base.publish import publish_file
 from base.removing import remove_tree
 from base.units import counted, format_size
 from base.untrusted import Unusable, open_plain
-from cluster.ssh import Transport, again, copying
+from cluster.ssh import Transport, again, openssh
 from cluster.ssh.limits import MEMBER_BYTES
 from data_prep.hashing import hash_open
 from data_prep.space import require_space
@@ -67,7 +67,7 @@ def _bring(line: Transport, source: str, files: Sequence[ResultFile], out: Path)
     remove_tree(coming)
     coming.mkdir()
     try:
-        copying.get(line, source, {file.name: file.bytes for file in files}, coming)
+        openssh.get(line, source, {file.name: file.bytes for file in files}, coming)
     finally:
         wrong = []
         for file in files:

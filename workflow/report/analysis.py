@@ -12,12 +12,23 @@ import polars as pl
 
 from base.logs import printable
 from base.units import counted
-from workflow.report.cells import END, MEASURED, CellResult, Shape, cells_of, shared_keys
+from workflow.report.cells import (
+    ASSUMED,
+    BEGAN_EARLY,
+    END,
+    MEASURED,
+    RUN_MARKS,
+    CellResult,
+    Shape,
+    cells_of,
+    constant,
+    flat_keys,
+    shared_keys,
+    telling,
+    varying,
+)
 from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
-from workflow.report.drifting import BEGAN_EARLY
-from workflow.report.labels import constant, flat_keys, telling, varying
-from workflow.report.lint import ASSUMED, RUN_MARKS
 from workflow.report.same_network import MARK, marked
 from workflow.report.sources import Source
 from workflow.report.table import Value, text

@@ -3,21 +3,353 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import cached_property
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
 from containers.engines import ENGINES, in_container
-from workflow.report.drifting import drift_sums, drifts
-from workflow.report.lint import RUN_MARKS
-from workflow.report.statistics import Estimate, LogSample, geometric_mean
 from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, TIMES_ONLY, UNMEASURED
+from workflow.run.record.drift import MIN_STEPS, OTHERS
 from workflow.run.record.losses import first_of
-from workflow.study.baseline_keys import NOT_SERIES
-from workflow.study.cell import unit_of
+from workflow.run.record.rate import UNEVEN
+from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
+from workflow.study.cell import ARGS, SIZES, WORDS, plain_text, unit_of
+from workflow.study.series import NOT_SERIES, PARAMETERS_FILE, TOLD_BY_FRAMEWORK, file_digest, tells_nothing
+
+# Estimates with confidence intervals by one rule: the unit of replication is the run, not the step.
+#
+# A run gives one number of a kind: its rate, samples of the window over wall time; beside it its median step. A cell gives the geometric
+# mean of its runs, with Student's t on the logarithms. Steps of one run depend on each other, so an interval made from them covers the
+# truth in 22 to 83 of 100 cases instead of 95 (simulated in tests/workflow/report/test_statistics.py). Fewer than three runs: no interval.
+#
+# Runs are started in shuffled blocks, one block per repeat, and the runs of a block share the state of the machine. So the ratio of two
+# cells
+# that were measured in the same blocks is estimated from the difference of their logarithms in each block (a paired interval), which the
+# state of a block does not enter. Where a block is not complete, or the blocks are not known: Welch on the logarithms.
+#
+# What is said of several estimates at once, such as of the largest of them, needs `among`: each interval at the level that makes all of
+# them right together in 95 of 100 studies (Bonferroni). What is said because a number is high needs `least`: a one-sided bound.
+# benchmarks/marks.py simulates both.
+
+
+MIN_RUNS = 3
+LEVEL = 0.95
+
+
+class LogSample(Struct, frozen=True, kw_only=True):
+    """Mean and sample variance of the logarithms of `n` positive numbers; the variance of a single one is 0 and means nothing."""
+
+    n: int
+    mean: float
+    variance: float
+    by_block: tuple[tuple[int, float], ...] = ()
+    """The number of the block (the repeat) and the logarithm of each number, in the order of the blocks; empty where it is not known."""
+
+
+class Estimate(Struct, frozen=True, kw_only=True):
+    """A positive number, its interval at LEVEL (None, None where there is none) and the runs behind it (the smaller number of a ratio).
+
+    `error` is the standard error of its logarithm, with `freedom` degrees of freedom; None where there is no interval. `paired`: whether
+    the interval of a ratio was made from differences within blocks.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int
+    error: float | None = None
+    freedom: float = math.inf
+    paired: bool = False
+
+    def scaled(self, factor: float) -> Estimate:
+        """The estimate of `factor` (> 0) times the quantity."""
+        low = None if self.low is None else self.low * factor
+        high = None if self.high is None else self.high * factor
+        return replace(self, value=self.value * factor, low=low, high=high)
+
+    def among(self, count: int) -> Estimate:
+        """With the interval that holds also if this is the one of `count` estimates that was chosen by its value, such as the largest."""
+        if self.error is None:
+            return self
+        wider = interval(math.log(self.value), self.error, self.freedom, self.n, 1 - (1 - LEVEL) / max(1, count))
+        return replace(self, low=wider.low, high=wider.high)
+
+    def least(self, level: float = LEVEL) -> float | None:
+        """What the quantity exceeds with confidence `level` (one-sided); None where there is no interval, and so nothing to test."""
+        return None if self.error is None else self.value * math.exp(-_quantile(self.freedom, level) * self.error)
+
+    @property
+    def plus_minus(self) -> float | None:
+        """The larger distance from the value to an end of the interval."""
+        return None if self.low is None or self.high is None else max(self.high - self.value, self.value - self.low)
+
+
+def geometric_mean(sample: LogSample) -> Estimate:
+    """Geometric mean of the runs with Student's t on the logarithms, n - 1 degrees of freedom."""
+    standard_error = math.sqrt(sample.variance / sample.n)
+    return interval(sample.mean, standard_error, sample.n - 1, sample.n)
+
+
+def ratio(above: LogSample, below: LogSample) -> Estimate:
+    """Return the geometric mean of `above` over that of `below`.
+
+    Its interval is paired, with n - 1 degrees of freedom, where both were measured in the same blocks. Else it is Welch's: variances may
+    differ, degrees of freedom after Satterthwaite.
+    """
+    center, n = above.mean - below.mean, min(above.n, below.n)
+    if n < MIN_RUNS:
+        return Estimate(value=math.exp(center), n=n)
+    pairs = list(zip(above.by_block, below.by_block, strict=False))
+    if len(pairs) == above.n == below.n and all(one[0] == other[0] for one, other in pairs):
+        squares = math.fsum((one[1] - other[1] - center) ** 2 for one, other in pairs)
+        return replace(interval(center, math.sqrt(squares / (n - 1) / n), n - 1, n), paired=True)
+    share_above, share_below = above.variance / above.n, below.variance / below.n
+    total = share_above + share_below
+    freedom = math.inf if total == 0 else total**2 / (share_above**2 / (above.n - 1) + share_below**2 / (below.n - 1))
+    return interval(center, math.sqrt(total), freedom, n)
+
+
+def interval(center: float, error: float, freedom: float, n: int, level: float = LEVEL) -> Estimate:
+    """The estimate exp(`center`) of `n` runs, where `error` is the standard error of `center`, with its two-sided interval."""
+    if n < MIN_RUNS:
+        return Estimate(value=math.exp(center), n=n)
+    half = 0.0 if error == 0 else quantile(freedom, level) * error
+    low, high = math.exp(center - half), math.exp(center + half)
+    return Estimate(value=math.exp(center), low=low, high=high, n=n, error=error, freedom=freedom)
+
+
+def quantile(freedom: float, level: float = LEVEL) -> float:
+    """The two-sided `level` quantile of Student's t; `freedom` need not be whole."""
+    return _quantile(freedom, (1 + level) / 2)
+
+
+@lru_cache(maxsize=4096)
+def _quantile(freedom: float, below: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, below))
+
+
+# Whether the windows of a cell drift: what its runs tell, put together into a test with 5 % false alarms.
+#
+# A run tells the change of its step time across the window, and as much of OTHERS other slow changes, of which no drift makes any
+# (workflow/run/record/drift.py). Each is averaged over the runs; then the root mean square of the others is the standard error of the
+# first.
+# So what is alike in all runs, such as the phase in which bunches of input come, does not look certain because it comes again. Runs of an
+# older version tell only the median of the second half of the window over that of the first. How uncertain that is, only other runs say:
+# Student's t over at least MIN_RUNS of them. Windows of fewer than MIN_STEPS steps are not tested.
+#
+# A window that began ahead (batches that were read before it, steps in flight) has short first steps and then none that are as short: so is
+# every window of which the means over the runs lie beyond EARLY_RATE and EARLY_STEPS.
+
+
+LEAST_CHANGE: Final = 0.01
+"""A change across the window that is smaller is no drift, however certain."""
+EARLY_RATE: Final = 1.02
+"""How far the rate of a window may be above that of its last half, as `last_half_ratio`."""
+EARLY_STEPS: Final = 0.9
+"""How short its first steps may be then beside as many in a row of its last half, as `first_steps_ratio`."""
+BEGAN_EARLY: Final = (pl.col("last_half_ratio") > EARLY_RATE) & (pl.col("first_steps_ratio") < EARLY_STEPS)
+
+
+def drift_sums(measured: pl.Expr) -> list[pl.Expr]:
+    """For a group of runs: what `drifts` needs of those that are `measured`."""
+    told = measured & pl.col("drift_change_ratio").is_not_null() & pl.col("drift_others_ratio").is_not_null()
+    halves = pl.col("drift_ratio").filter(measured & (pl.col("num_measured_steps") >= MIN_STEPS) & (pl.col("drift_ratio") > 0)).log()
+    return [
+        *[pl.col(name).filter(measured).mean().alias(f"early.{name}") for name in ("last_half_ratio", "first_steps_ratio")],
+        pl.col("drift_change_ratio").filter(told).mean().alias("drift.change"),
+        *[pl.col("drift_others_ratio").list.get(place).filter(told).mean().alias(f"drift.{place}") for place in range(OTHERS)],
+        halves.count().alias("halves.n"),
+        halves.mean().alias("halves.mean"),
+        halves.var().alias("halves.variance"),
+    ]
+
+
+def drifts(sums: Mapping[str, Any]) -> bool:
+    """Whether the change is larger than chance makes it in 95 of 100 cells without any, and than LEAST_CHANGE; or began_early."""
+    if began_early(sums):
+        return True
+    if sums["drift.change"] is not None:
+        error = math.sqrt(math.fsum(sums[f"drift.{place}"] ** 2 for place in range(OTHERS)) / OTHERS)
+        return _beyond(sums["drift.change"], error, OTHERS)
+    n = sums["halves.n"]
+    if n < MIN_RUNS:
+        return False
+    return _beyond(2 * sums["halves.mean"], 2 * math.sqrt(sums["halves.variance"] / n), n - 1)  # halves lie half a window apart
+
+
+def began_early(sums: Mapping[str, Any]) -> bool:
+    """Return whether the first steps of the windows make their rate too high."""
+    last_half, first_steps = sums["early.last_half_ratio"], sums["early.first_steps_ratio"]
+    return last_half is not None and first_steps is not None and bool(last_half > EARLY_RATE and first_steps < EARLY_STEPS)
+
+
+def _beyond(change: float, error: float, freedom: float) -> bool:
+    return abs(change) > LEAST_CHANGE and abs(change) > quantile(freedom, LEVEL) * error
+
+
+# Marks beside a number that is not what it seems: each has one sentence, printed below every table that uses it.
+#
+# A mark is a fact, which stands in the records as it is told, or one of TESTS: a statement about what is behind the numbers, which chance
+# makes in at most 5 of 100 cells that it is not true of. benchmarks/marks.py simulates the tests.
+
+
+SHORT_STEPS: Final = 100
+MIN_WINDOW_S: Final = 30.0
+WINDOW_MISMATCH: Final = 0.02
+WINDOW_MISMATCH_S: Final = 0.02  # one turn of the kernel's scheduler between two readings of the clock is no fault of it
+SUPERLINEAR: Final = 1.03
+RISING: Final = 1.03
+BUDGET_MISMATCH: Final = 0.01
+
+_APART: Final = f"the rate of at least one run differs by more than {UNEVEN * 100:.0f} % from what the median step alone would give"
+
+MARKS: Final[dict[str, str]] = {
+    "replicas": "the ranks of a run have not trained one network together: they ended with different parameters, which in data parallelism "
+    "are the same on all, or a rank whose output nobody read ended later than rank 0; the run's warnings name them",
+    "samples": "the program reports another number of samples than the batch in all times the steps: the rate is made of the smaller one, "
+    "and the program does not do the batch of the study in each step, or counts wrongly",
+    "impossible": "the model FLOP utilisation is above 100 %, which no GPU reaches: the FLOP or the precision that its program reports is "
+    "wrong, or its rate is",
+    "losses": "this may be another network than in the cell that differs only in its framework, since the losses of the first five steps "
+    "differ: at step 0 the network does; at a later one the optimizer, the data, or rounding, which grows from step to step in deep "
+    "networks. The rates of these frameworks can be compared only if it is rounding",
+    "short": f"the measured window is shorter than {SHORT_STEPS} steps, or shorter than {MIN_WINDOW_S:.0f} s",
+    "unchecked": f"Slipway's own clock does not confirm the measured window to {CONFIRMED * 100:.0f} %: it is too short for that, or its "
+    "lines were not written as it went; how long it was, and so the rate, is the program's word",
+    "staggered": "the ranks did not measure at the same time: for a part of a rank's window others had not begun theirs, or had ended, so "
+    "that the rate is not what they do together",
+    "oversubscribed": "nodes, processes or threads of a run shared cores, or had fewer cores than the scheduler granted",
+    "shared": "the nodes were not the run's alone: other jobs may have been on them, or others worked on them before or while it measured",
+    "busy": "a machine did something else while it measured",
+    "unwatched": "on at least one node nobody could see what other programs did while it measured, so it is not known whether that node "
+    "was busy with something else",
+    "partial": "at least one run of this cell gave no number; the table `failures` lists these runs and says why",
+    "drift": f"steps get slower or faster across the window: by more than {LEAST_CHANGE * 100:.0f} %, and more than chance leaves; or the "
+    f"rate of the window is more than {EARLY_RATE * 100 - 100:.0f} % above that of its last half, since its first steps were short",
+    "window": f"a rank's steps add up to something else than its window, by more than {WINDOW_MISMATCH * 100:.0f} %: its clock is "
+    "wrong, or it did something between its steps",
+    "assumed": "the rate is made of a count that the program does not report, and is right only if the program does what the study states",
+    "stalls": f"{_APART}: some steps lasted much longer or shorter than the others",
+    "input": f"{_APART}: batches did not come evenly",
+    "stragglers": f"{_APART}: some ranks were slower than the others, always or in turn",
+    "gaps": f"{_APART}: time passed between the steps, in evaluation or checkpoints, or steps overlapped, or a clock is wrong",
+    "uneven": f"{_APART}; the record is of a version that did not record the cause",
+    "output": "steps were read from what the program printed: a step ended when its line came",
+    "untimed": "the program reports no steps: only the wall times of its runs are known, and no rate or speed-up is made of them",
+    "means": "a line of the program's output reported several steps, or several lines came at once: the times of steps are means over "
+    "several steps, and say nothing about a single one",
+    "budget": f"the steps stage to release add up to something else than the run, by more than {BUDGET_MISMATCH * 100:.0f} %",
+    "warned": "the run left warnings, which the report lists",
+    "network": "the preflight found a slow node or link; the run's warnings name it",
+    "resumed": "the run went on from a checkpoint: its times are those of its last attempt, its window comes after the resume",
+    "superlinear": f"the efficiency is above {SUPERLINEAR * 100:.0f} %, even at the lower end of its interval; look for a baseline "
+    "that was slowed down",
+    "rising": f"each process is faster than with fewer processes by more than {RISING * 100 - 100:.0f} %, even at the lower end of the "
+    "interval",
+    "hardware": "the compared runs had different hardware",
+    "software": "the compared runs had different versions of framework, CUDA, cuDNN, NCCL or driver",
+    "image": "the compared runs had different container images, or some had none",
+    "program": "the compared runs had different files in the folder of the program",
+    "dropout": "the network has dropout, for which each framework draws its own random numbers, so its losses do not show whether it is "
+    "the same network as in the cell that differs only in its framework (`dropout: false` shows it)",
+    "threads": "the compared runs had different numbers of CPU threads per process",
+    "dataset": "the compared runs had different datasets, by their digests",
+    "settings": "the compared runs had different settings of TF32, cuDNN's benchmark or determinism",
+    "commit": "the compared runs were made by different commits of Slipway",
+    "changed": "a run came from a checkout with changes that are in no commit",
+    "batch": "the batch differs from the baseline's, per process and in all",
+    "lengths": "sequences lie in buckets, and the global batch differs from the baseline's: of each bucket another part fills no batch and "
+    "is dropped, so that the lengths are mixed in another way",
+    "baseline": "the baseline of this comparison carries marks that this cell does not: see its row",
+}
+"""First those by which a number is not what it seems to be: so they have the first letters."""
+
+ASSUMED: Final = {
+    "samples": "The samples of a step are those of `batch_size`",
+    "steps": "The steps of a line of output are those of `every`",
+}
+"""What is assumed -> from which key of the study, for the footnote of the mark."""
+
+MEASURING: Final = (
+    *(
+        "short",
+        "unchecked",
+        "staggered",
+        "oversubscribed",
+        "shared",
+        "busy",
+        "unwatched",
+        "partial",
+        "drift",
+        "window",
+        "samples",
+        "assumed",
+        "warned",
+        "replicas",
+        "network",
+        "resumed",
+    ),
+    *("stalls", "input", "stragglers", "gaps", "uneven", "output", "means"),
+    *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed", "losses", "dropout"),
+)
+"""Those that stand beside a number which was measured, in every table by one rule."""
+TESTS: Final = frozenset({"drift", "superlinear", "rising"})
+
+_FIVE = ("stage_s", "train_s", "result_s", "push_s", "release_s")
+
+# column of a run -> when its number carries the mark; null (not measured) marks nothing
+RUN_MARKS: Final[dict[str, pl.Expr]] = {
+    "short": (pl.col("num_measured_steps") < SHORT_STEPS) | (pl.col("window_s") < MIN_WINDOW_S),
+    "unchecked": pl.col("window_told_s").is_not_null()
+    & ~(
+        (pl.col("window_most_s") <= pl.col("window_told_s") * (1 + CONFIRMED))
+        & (pl.col("window_least_s") >= pl.col("window_told_s") * (1 - CONFIRMED))
+    ).fill_null(False),
+    "staggered": pl.col("window_together_s") > pl.col("window_s") * (1 + STAGGERED_RATIO) + STAGGERED_S,
+    "oversubscribed": pl.col("oversubscribed"),
+    "shared": ~pl.col("exclusive"),
+    "busy": pl.col("busy").list.len() > 0,
+    "unwatched": pl.col("others_unseen"),
+    "hardware": pl.col("mixed_hardware"),
+    "changed": pl.col("git_dirty") == "true",
+    "window": ((pl.col("window_steps_ratio") - 1).abs() > WINDOW_MISMATCH)
+    & ((pl.col("window_steps_ratio") - 1).abs() * pl.col("window_s") > WINDOW_MISMATCH_S),
+    "samples": (pl.col("unit") != "tokens")
+    & (pl.col("mode") != "infer")
+    & (pl.coalesce("samples_reported", "samples") != pl.col("num_measured_steps") * pl.col("global_batch_size")),
+    "assumed": pl.col("assumed").list.contains("steps") | (pl.col("assumed").list.contains("samples") & (pl.col("unit") != "tokens")),
+    **{cause: pl.col("uneven_cause") == cause for cause in ("stalls", "input", "stragglers", "gaps")},
+    "uneven": pl.col("uneven_cause").is_null() & ((pl.col("rate_to_median_ratio") - 1).abs() > UNEVEN),
+    "impossible": pl.col("mfu") > 1,
+    "output": pl.col("steps_source") == "log",
+    "untimed": pl.col("steps_source") == "none",
+    "means": pl.col("steps_together") > 1,
+    "warned": pl.col("warnings").list.set_difference(pl.col("busy").fill_null([])).list.set_difference([NOT_COMPARED]).list.len() > 0,
+    "replicas": (pl.col("ranks_apart").list.len() > 0).fill_null(value=False) | (pl.col("late_ranks").list.len() > 0),
+    "network": pl.col("network_findings").list.len() > 0,
+    "resumed": pl.col("resumed_attempt").is_not_null(),
+    "budget": (pl.sum_horizontal(_FIVE) - pl.col("run_s")).abs() > pl.max_horizontal(BUDGET_MISMATCH * pl.col("run_s"), 0.001),
+}
+
+
+def marks_as_columns() -> list[pl.Expr]:
+    """RUN_MARKS, each in a column of its name; what was not measured marks nothing."""
+    return [expression.fill_null(value=False).alias(mark) for mark, expression in RUN_MARKS.items()]
+
+
+def marks_of_runs(rows: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Of each run id those that its number carries."""
+    found = rows.select("run_id", *marks_as_columns()).iter_rows(named=True)
+    return {row["run_id"]: tuple(mark for mark in RUN_MARKS if row[mark]) for row in found}
+
 
 # arithmetic means over the runs that were measured, or have wall times only: times add up only so
 MEANS: Final = (
@@ -227,3 +559,83 @@ def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
     does not tell differs from nothing."""
     found = {mark for name, mark in _MIXED.items() if len(distinct.get(name, ())) > 1}
     return found if "cpu" in distinct["device"] else found - {"threads"}
+
+
+# Short names for series: only the keys that differ inside the study, so that a legend can be read.
+
+
+PREFIX: Final = {"comm_hook": "hook ", "augmentation": "augmentation "}
+STEP_WORDS: Final = {"steps.warmup": "warm-up steps", "steps.measured": "measured steps", "steps.total": "steps in all"}
+DETAILS: Final = ("dataset_spec", "optimizer", "steps", "args")
+
+
+def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
+    flat = {}
+    for key in (*WORDS, *sorted(cell.keys() - set(WORDS) - set(NOT_SERIES) - set(TOLD_BY_FRAMEWORK))):
+        value = cell.get(key)
+        if key in DETAILS and isinstance(value, Mapping):
+            flat.update({f"{key}.{name}": inner for name, inner in sorted(value.items())})
+        else:
+            flat[key] = file_digest(value) if key == PARAMETERS_FILE else value
+    return flat
+
+
+def varying(cells: Sequence[CellResult]) -> list[str]:
+    """Keys with more than one value among the cells. Two names of a data set hide what differs in its specification."""
+    flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+    names = dict.fromkeys(name for flat in flats for name in flat)
+    found = [name for name in names if name not in tells_nothing(flats) and len({repr(flat.get(name)) for flat in flats}) > 1]
+    return [name for name in found if not (name.startswith("dataset_spec.") and "dataset" in found)]
+
+
+def constant(cells: Sequence[CellResult]) -> str:
+    """What all cells share of the best known keys beside the model: `pytorch, digits, train, fp32, nchw`."""
+    if not cells:
+        return ""
+    flat, *others = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+    same = [name for name in WORDS[1:] if all(other.get(name) == flat[name] for other in others)]
+    shown = [f"{PREFIX.get(name, '')}{flat[name]}" for name in same if flat[name] not in (None, "none", "site")]
+    return ", ".join(shown)
+
+
+def telling(cells: Sequence[CellResult]) -> list[str]:
+    """Of the keys that vary those which a legend needs: without a detail of optimizer or steps where the others tell the series apart."""
+    names = varying(cells)
+    flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+
+    def kinds(of: Sequence[str]) -> int:
+        return len({tuple(repr(flat.get(name)) for name in of) for flat in flats})
+
+    for name in reversed([name for name in names if name.split(".")[0] in DETAILS]):
+        without = [other for other in names if other != name]
+        if kinds(without) == kinds(names):
+            names = without
+    return names
+
+
+def detail_title(name: str) -> str:
+    """`learning rate`, `measured steps`: the key without the one that it stands in, but for words that say nothing alone."""
+    inner = name.rpartition(".")[2]
+    if name.startswith(ARGS) and inner in (*WORDS, *SIZES):
+        return name  # an argument that is called as a key of the cell
+    return STEP_WORDS.get(name) or inner.replace("_", " ")
+
+
+def value_text(name: str, value: Any) -> str:
+    """`resnet18`, `hook fp16`, `learning_rate 0.1`."""
+    if name in WORDS:
+        prefix = PREFIX.get(name, "")
+        return f"{prefix}{value}" if value != "none" or not prefix else f"no {prefix.strip()}"
+    return f"{detail_title(name)} {plain_text(value)}"
+
+
+def series_words(cell: CellResult, names: Sequence[str]) -> list[str]:
+    """The values of the keys `names`, as a legend has them."""
+    flat = flat_keys(cell.keys)
+    return [value_text(name, flat.get(name)) for name in names]
+
+
+def batch_text(kind: str, size: int) -> str:
+    """What a line holds constant: `batch 32` of each process (weak), or `global batch 64` (strong)."""
+    return f"global batch {size}" if kind == "strong" else f"batch {size}"

@@ -30,10 +30,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workflow.report.cells import CellResult, mixed, shared_keys
-from workflow.report.lint import RISING, SUPERLINEAR
-from workflow.report.statistics import Estimate, ratio
-from workflow.study.baseline_keys import baselines, comparable, in_words, is_named, joined_series, obstacle
+from workflow.report.cells import RISING, SUPERLINEAR, CellResult, Estimate, mixed, ratio, shared_keys
+from workflow.study.series import baselines, comparable, in_words, is_named, joined_series, obstacle
 
 BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
 Line = tuple[str, str, str, int]

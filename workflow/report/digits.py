@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from workflow.report.statistics import MIN_RUNS, Estimate
+from workflow.report.cells import MIN_RUNS, Estimate
 
 NONE: Final = "\N{EN DASH}"
 PLUS_MINUS: Final = "\N{PLUS-MINUS SIGN}"

@@ -9,9 +9,8 @@ from typing import Final
 import polars as pl
 
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURED, CellResult, Shape
+from workflow.report.cells import MEASURED, CellResult, Shape, detail_title
 from workflow.report.digits import NONE
-from workflow.report.labels import detail_title
 from workflow.report.table import Column, Value, text
 from workflow.run.record.replicas import NOT_COMPARED
 

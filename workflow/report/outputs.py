@@ -72,8 +72,7 @@ def _files_of(table: Table) -> Iterator[tuple[str, str]]:
 
 def plots_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Name and text of every file of plots/."""
-    from workflow.report.rendering import to_json, to_svg
-    from workflow.report.run_plots import PLOTS
+    from workflow.report.plots import PLOTS, to_json, to_svg
 
     for name in PLOT_NAMES:
         spec = PLOTS[name](analysis)

@@ -4,25 +4,536 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import polars as pl
 
 from base.logs import printable
-from base.units import counted
+from base.units import and_more, counted, some
 from workflow.report.analysis import Analysis
+from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
+from workflow.report.derive import Comparison
+from workflow.report.digits import NONE, joined, percent, significant, with_error
 from workflow.report.formats import CSP, html_table
-from workflow.report.groups import failures, warnings
-from workflow.report.head import findings, hardware, lead, tiles
+from workflow.report.keys import counted_shape, not_compared, sentence, shares
+from workflow.report.leads import cell_place, links
+from workflow.report.plots import inline, line_label
 from workflow.report.provenance import Block, provenance
-from workflow.report.rendering import inline
 from workflow.report.reproduce import reproduction
-from workflow.report.runs import runs_table
 from workflow.report.style import STYLE
-from workflow.report.table import Table
-from workflow.report.tables import TABLES
+from workflow.report.table import Column, Table, Value, explained, text
+from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
+from workflow.run.record.columns import MISSING, UNREADABLE
+
+# What the page says once of many runs: the same failure, the same warning. Each row leads to its runs.
+
+
+MOST_NAMES: Final = 6
+MOST_WARNINGS: Final = 100
+RunKey = tuple[str, str]
+"""Label of the source, run."""
+_BUSY: Final = re.compile(r"(?P<node>[^:\s]+): (?P<words>[^()]*?)(?: \((?P<programs>[^()]*)\))?", re.DOTALL)
+_NUMBER: Final = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-]*\w)")
+"""A number that is a word of its own: not one in the name of a node or a file."""
+_VARYING: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """A table with a row per group, and for each run the names of the places that lead to it."""
+
+    table: Table
+    places: Mapping[RunKey, tuple[str, ...]]
+
+
+def failures(analysis: Analysis) -> Groups:
+    """The runs without a measurement, those that failed alike in one row. Alike: but for numbers, and the names of run and host."""
+    rows = analysis.frame.filter(~MEASURED).with_columns(END.alias("end_word")).sort(pl.col("status") == MISSING, maintain_order=True)
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows.iter_rows(named=True):
+        end = row["failed_signal"] or row["failed_exit_code"]
+        texts = (_without_names(row, reason_of(row) or ""), _without_names(row, last_lines(row)))
+        alike.setdefault((row["end_word"], end, *texts), []).append(row)
+    heads = {
+        "end": "End",
+        "reason": "Reason",
+        "last_lines": "Last lines",
+        "ranks": "Rank",
+        "hosts": "Host",
+        "exit": "Exit",
+        "which": "Which",
+    }
+    sentences = ("reason", "last_lines", "hosts", "which")
+    columns = [Column(key=key, title=title, number=False, wrap=key in sentences) for key, title in heads.items()]
+    values = []
+    for (end_word, end, *_), group in alike.items():
+        ranks, hosts = (_some(row[name] for row in group) for name in ("failed_rank", "failed_host"))
+        words = (end_word, short(reason_of(group[0])), short(last_lines(group[0])), ranks, short(hosts), end)
+        values.append((text(len(group)), *map(text, words), _which(group)))
+    return _groups(
+        "failure",
+        list(alike.values()),
+        Table(
+            name="failures",
+            title="Runs without a measurement",
+            caption="Runs that failed alike, but for numbers and the names of runs and hosts, stand in one row, with the words of the "
+            f"first. {RUN_AGAIN}",
+            columns=(Column(key="runs", title="Runs"), *columns),
+            rows=tuple(values),
+            empty="Every run of the study was measured.",
+        ),
+    )
+
+
+def warnings(analysis: Analysis) -> Groups:
+    """What the runs themselves found odd, each kind of thing once: but for numbers, and the names of nodes and of others' programs."""
+    said: dict[str, tuple[list[_Said], list[Mapping[str, Any]]]] = {}
+    noted = analysis.frame.select("source", "run_id", "warnings", "busy", "hosts").filter(pl.col("warnings").is_not_null())
+    for row in noted.iter_rows(named=True):
+        for words in row["warnings"]:
+            one = _Said.of(words, set((row["hosts"] or "").split(",")), in_busy=words in (row["busy"] or ()))
+            sayings, rows = said.setdefault(_VARYING.sub("0", _NUMBER.sub("#", one.words)), ([], []))
+            sayings.append(one)
+            if not rows or rows[-1] is not row:
+                rows.append(row)
+    columns = (
+        Column(key="runs", title="Runs"),
+        Column(key="which", title="Which", number=False, wrap=True),
+        Column(key="warning", title="What they noted", number=False, wrap=True),
+    )
+    shown = list(said.values())[:MOST_WARNINGS]
+    more = f"; the first {MOST_WARNINGS} of {len(said)}" if len(said) > MOST_WARNINGS else ""
+    return _groups(
+        "warning",
+        [rows for _, rows in shown],
+        Table(
+            name="warnings",
+            title="What the runs themselves noted",
+            caption=f"Each kind of thing once, with the runs that said so; a number is the range over these runs{more}.",
+            columns=columns,
+            rows=tuple((text(len(rows)), _which(rows), text(_together(sayings))) for sayings, rows in shown),
+            empty="No run noted anything.",
+        ),
+    )
+
+
+class _Said(NamedTuple):
+    """A warning without the nodes that it begins with, and without the programs that it ends with, where it is one of a busy machine."""
+
+    words: str
+    nodes: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, words: str, hosts: Collection[str], *, in_busy: bool) -> _Said:
+        """`hosts`: of the run."""
+        found = _BUSY.fullmatch(words) if in_busy else None
+        if found is not None:
+            return cls(found["words"], (found["node"],), tuple(filter(None, (found["programs"] or "").split(", "))))
+        names, _, rest = words.partition(": ")
+        nodes = tuple(names.split(", "))
+        return cls(rest, nodes) if rest and set(nodes) <= set(hosts) else cls(words)
+
+
+def _together(sayings: Sequence[_Said]) -> str:
+    """`local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, sh of root, and 5 more)`."""
+    nodes = some(list(dict.fromkeys(node for one in sayings for node in one.nodes)), MOST_NAMES)
+    counts = Counter(program for one in sayings for program in one.programs)
+    programs = some([name for name, _ in counts.most_common()], MOST_NAMES)
+    found = [_NUMBER.findall(one.words) for one in sayings]
+    words = sayings[0].words
+    if len({len(numbers) for numbers in found}) == 1:
+        ranges = iter([_range(column) for column in zip(*found, strict=True)])
+        words = _NUMBER.sub(lambda _: next(ranges), words)
+    return f"{f'{nodes}: ' if nodes else ''}{words}{f' ({programs})' if programs else ''}"
+
+
+def _range(numbers: Sequence[str]) -> str:
+    low, high = min(numbers, key=float), max(numbers, key=float)
+    return low if float(low) == float(high) else f"{low} to {high}"
+
+
+def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Table) -> Groups:
+    places: dict[RunKey, list[str]] = {}
+    for index, rows in enumerate(groups, 1):
+        for row in rows:
+            places.setdefault((row["source"], row["run_id"]), []).append(f"{kind}-{index}")
+    nowhere = ("",) * (len(table.columns) - 1)
+    leads = tuple((f"{kind}-{index}", *nowhere) for index in range(1, len(groups) + 1))
+    return Groups(table=replace(table, leads=leads), places={run: tuple(names) for run, names in places.items()})
+
+
+def _which(rows: Sequence[Mapping[str, Any]]) -> Value:
+    return text(some([row["run_id"] for row in rows], MOST_NAMES, "\n"))
+
+
+def _some(values: Iterable[Any]) -> str:
+    """Each value once, a few of many."""
+    return some(list(dict.fromkeys(str(value) for value in values if value is not None)), MOST_NAMES)
+
+
+def _without_names(row: Mapping[str, Any], words: str) -> str:
+    for name in (row["run_id"], row["cell_id"], row["failed_host"]):
+        words = words.replace(name, "") if name else words
+    return _VARYING.sub("0", words)
+
+
+# The head of the page: what was measured, on what, how much of it, and what came out, each as the tables have it.
+
+
+MOST_KINDS: Final = 3
+NOT_WHOLE: Final = (
+    "this page shows the runs whose records are left, and nobody knows which others there were, what was asked for, or what the "
+    "baseline is."
+)
+
+
+def lead(analysis: Analysis) -> str:
+    """Cells, runs, sites, days and baseline."""
+    starts = [start for start in analysis.frame["start"].drop_nulls().to_list() if start]
+    ends = [end for end in analysis.frame["end"].drop_nulls().to_list() if end]
+    days = sorted({moment[:10] for moment in (min(starts), max(ends))}) if starts and ends else []
+    sites = list(dict.fromkeys(source.site or source.label for source in analysis.sources))
+    when = f", {' to '.join(days)}" if days else ""
+    return printable(
+        f"{counted(len(analysis.cells), 'cell')}, {counted(analysis.summary.num_runs, 'run')}, "
+        f"site{'s' * (len(sites) > 1)} {' and '.join(sites)}{when}. Baseline: {baseline_text(analysis)}."
+    )
+
+
+def hardware(analysis: Analysis) -> str:
+    """On how many machines of which kind, as the records tell."""
+    hosts = {host for hosts in analysis.frame["hosts"].drop_nulls().unique().to_list() for host in hosts.split(",")}
+    kinds = sorted({kind for text in analysis.frame["machine"].drop_nulls().unique().to_list() for kind in text.split(" + ")})
+    if not hosts or not kinds:
+        return ""
+    shown = f"{'; '.join(kinds[:MOST_KINDS])} {and_more(len(kinds), MOST_KINDS, 'kinds')}".rstrip()
+    each = "each " if len(hosts) > 1 and len(kinds) == 1 else ""
+    return printable(sentence(f"Measured on {counted(len(hosts), 'host')}: {each}{shown}", shares(analysis)))
+
+
+class Tile(NamedTuple):
+    """A number at the head of the page. `to`: the place in the page that it leads to."""
+
+    value: str
+    text: str
+    to: str
+    kind: str = ""
+
+
+def tiles(analysis: Analysis) -> list[Tile]:
+    """How many runs were measured, failed, are missing; the best speed-up."""
+    summary = analysis.summary
+    best = _best(analysis)
+    whole = summary.ok == summary.num_runs and not summary.without_study
+    found = [
+        Tile(f"{summary.ok} / {summary.num_runs}", "runs measured", "runs", "good" if whole else ""),
+        Tile(str(summary.failed_rows), "failed rows", "failures", "bad" if summary.failed_rows else ""),
+    ]
+    if summary.missing:
+        found.append(Tile(str(summary.missing), f"{'run' if summary.missing == 1 else 'runs'} not run yet", "failures"))
+    if best and best.speedup and best.efficiency:
+        what = f"{_choice(analysis)}: {_against(analysis, best)}"
+        to = cell_place(analysis, best.cell.source, best.cell.cell_id)
+        found.append(Tile(f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", what, to))
+        found.append(Tile(percent(best.efficiency.value, 0), "its efficiency", to))
+    return found
+
+
+def findings(analysis: Analysis) -> list[str]:
+    """What is not known, the best speed-up with all that speaks against it, and how many runs stand behind a cell."""
+    places = ", ".join(source.path for source in analysis.sources if not source.has_study)
+    unknown = [printable(f"study.json is missing in {places}: {NOT_WHOLE}")] if places else []
+    return [*unknown, *_found(analysis)]
+
+
+def _found(analysis: Analysis) -> list[str]:
+    best = _best(analysis)
+    if best is None or best.speedup is None or best.efficiency is None or best.partner is None:
+        return ["There is no comparison with a baseline yet: a speed-up needs a measured run of the baseline and of another cell."]
+    count = len(_measured(analysis))
+    chosen = best.speedup.among(count)
+    value, error = with_error(chosen)
+    shown, unsure = (value, f"; {error}" if error else "") if chosen.low is None else (joined((value, error)), "")
+    words = [
+        f"{line_label(analysis, best)} on {counted_shape(analysis, best.cell)}: {shown} times the throughput of "
+        f"{counted_shape(analysis, best.partner)} (efficiency {percent(best.efficiency.value)}, {best.scaling} scaling{unsure})."
+    ]
+    if count > 1:
+        wider = "; its 95 % confidence interval allows for that choice, and is wider than in the tables" if chosen.low is not None else ""
+        words.append(f"This is the largest of {count} measured speed-ups{wider}.")
+    words += _doubt(chosen)
+    if best.marks:
+        words.append(f"It carries the marks {', '.join(mark for mark in MARKS if mark in best.marks)}: see the footnotes of the table.")
+    of_cell = (pl.col("source") == best.cell.source) & (pl.col("cell_id") == best.cell.cell_id)
+    words.append(sentence(not_compared(analysis.frame.filter(of_cell))))
+    return [" ".join(filter(None, words)), *_slowed(analysis), _behind(analysis)]
+
+
+def _slowed(analysis: Analysis) -> list[str]:
+    """What the baseline carries of the best speed-up, and of those above the growth in processes: a slow one makes them too large."""
+    best = _best(analysis)
+    found, other = [], "The largest speed-up, that" if len(_measured(analysis)) > 1 else "The speed-up"
+    for one in _measured(analysis):
+        superlinear = one.efficiency is not None and one.efficiency.value > 1
+        if one.partner is None or not (one is best or superlinear):
+            continue
+        marks = _of_baseline(analysis, one)
+        if marks:
+            what = f"{percent(one.efficiency.value)} efficiency" if superlinear and one.efficiency else other
+            found.append(
+                f"{what} of {line_label(analysis, one)} on {counted_shape(analysis, one.cell)}: "
+                f"the baseline, {counted_shape(analysis, one.partner)}, is marked {', '.join(marks)}"
+            )
+    if not found:
+        return []
+    shown = "; ".join(found[:MOST_KINDS])
+    more = and_more(len(found), MOST_KINDS)
+    return [f"A baseline that was slowed down makes a speed-up too large. {f'{shown} {more}'.rstrip()}."]
+
+
+def _of_baseline(analysis: Analysis, comparison: Comparison) -> list[str]:
+    """The marks of its baseline that can have made it slow, in the order of the footnotes."""
+    marks = analysis.base_marks.get(id(comparison.partner), frozenset[str]())
+    return [mark for mark in MARKS if mark in SLOWED & marks]
+
+
+def _doubt(speedup: Estimate) -> list[str]:
+    """What the interval says against a speed-up, if it does and there is one."""
+    if speedup.low is None or speedup.high is None or speedup.low > 1:
+        return []
+    if speedup.high < 1:
+        return ["The whole interval is below 1, so this is slower than the baseline."]
+    return ["The interval includes 1, so this is no proof of a speed-up."]
+
+
+def _behind(analysis: Analysis) -> str:
+    """How many runs, jobs and sets of nodes stand behind a number: what all runs had in common is in no interval."""
+    cells = [cell for cell in analysis.cells if cell.num_measured]
+    runs, jobs, nodes = (
+        _span(numbers) for numbers in zip(*((cell.num_measured, cell.num_allocations, cell.num_node_sets) for cell in cells), strict=True)
+    )
+    several = [cell for cell in cells if cell.num_measured > 1]
+    same = [cell for cell in several if cell.num_node_sets == 1]
+    where = "every cell" if len(same) == len(several) else f"{len(same):,} of the {len(several):,} cells"
+    of = (
+        ""
+        if len(several) == len(cells)
+        else " that has several measured runs"
+        if len(same) == len(several)
+        else " that have several measured runs"
+    )
+    doubt = f" In {where}{of} all runs were on the same nodes: these intervals say nothing about other nodes." if same else ""
+    stand = ", ".join((_counted(runs, "measured run"), f"from {_counted(jobs, 'allocation')}", f"on {_counted(nodes, 'set')} of nodes"))
+    return f"Behind a cell {'stands' if runs == '1' else 'stand'} {stand}.{doubt}"
+
+
+def _counted(span: str, noun: str) -> str:
+    return f"{span} {noun}" if span == "1" else f"{span} {noun}s"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """`3`, or `1 to 3`."""
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _against(analysis: Analysis, comparison: Comparison) -> str:
+    """`8 GPUs against 1 GPU`."""
+    partner = counted_shape(analysis, comparison.partner) if comparison.partner else "nothing"
+    return f"{counted_shape(analysis, comparison.cell)} against {partner}"
+
+
+def _choice(analysis: Analysis) -> str:
+    count = len(_measured(analysis))
+    return f"best of {count:,} speed-ups" if count > 1 else "speed-up"
+
+
+def _measured(analysis: Analysis) -> list[Comparison]:
+    """All measured speed-ups that the table and the plots show. A cell with the same partner on a weak and a strong line is one of them."""
+    shown = [one for line in analysis.lines.values() for one in line if one.speedup and not one.is_baseline]
+    return list({(id(one.cell), id(one.partner)): one for one in reversed(shown)}.values())[::-1]
+
+
+def _best(analysis: Analysis) -> Comparison | None:
+    """The largest measured speed-up; its marks are shown beside it. Its own interval says too much: it was chosen by its value."""
+    return max(_measured(analysis), key=lambda comparison: comparison.speedup.value if comparison.speedup else 0.0, default=None)
+
+
+# The table of all runs in the page: each with its cell in words, its nodes, its marks, and its record, events and logs.
+#
+# It can be read as it is; page.js sorts and filters it. A number elsewhere leads to the name of a place (`cell-...`, `failure-1`), which a
+# row lists in `data-in`, and the first such row carries as an id: so the same link goes to the first of the rows without the script.
+
+
+MOST_DRAWN: Final = 500
+MOST_HOSTS: Final = 64
+RATE: Final = "Rate"
+"""Stands for a column of each unit that the study's programs count."""
+HEADS: Final = {
+    "Run": "",
+    "Files": "plain",
+    "Cell": "",
+    "Processes": "number",
+    "End": "",
+    RATE: "number",
+    "Step p50 [ms]": "number",
+    "Run [s]": "number",
+    "Marks": "",
+    "Nodes": "",
+    "Began": "",
+}
+"""Title of a column -> how it is sorted; `plain`: it is not."""
+TOOLS: Final = (
+    '<div class="tools" id="runs-tools" role="search" aria-label="Runs" hidden><label>Filter '
+    '<input type="search" id="runs-filter" placeholder="words: lenet, batch 8, 1 node, oom" autocomplete="off" spellcheck="false"></label> '
+    "<output></output> <button type=button hidden>Show all</button></div>\n"
+)
+"""Shown by the script, since nothing else makes it work."""
+_WANTED: Final = (
+    *(
+        "source",
+        "run_id",
+        "cell_id",
+        "record",
+        "attempt",
+        "unit",
+        "rate_per_s",
+        "step_p50_s",
+        "run_s",
+        "start",
+        "hosts",
+        "framework_version",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsTable:
+    """Markup, and the names of the places in it."""
+
+    markup: str
+    places: frozenset[str]
+
+
+def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, ...]]], page_dir: Path | None) -> RunsTable:
+    """Every run of the study. `groups`: other places that lead to runs; `page_dir`: where the page will lie."""
+    several = len(analysis.sources) > 1
+    rates = [f"{unit.capitalize()}/s" for unit in analysis.units]
+    heads = {name: kind for title, kind in HEADS.items() for name in (rates if title == RATE else [title])} | (
+        {"Source": ""} if several else {}
+    )
+    link = links(analysis, page_dir)
+    cells = {(cell.source, cell.cell_id): (_in_words(analysis, cell), cell.num_processes) for cell in analysis.cells}
+    met: set[str] = set()
+    rows = []
+    for row in _rows(analysis):
+        marks = [mark for mark in RUN_MARKS if row[mark]]
+        places = _places(analysis, row, marks, groups)
+        words, processes = cells.get((row["source"], row["cell_id"]), ("", None))
+        values = (
+            _name(row, link),
+            _files(row, link),
+            html.escape(words),
+            NONE if processes is None else str(processes),
+            html.escape(row["end_word"]),
+            *[significant(row["rate_per_s"] if row["measured"] and row["unit"] == unit else None) for unit in analysis.units],
+            significant(1000 * row["step_p50_s"] if row["measured"] and row["step_p50_s"] is not None else None),
+            significant(row["run_s"]),
+            ", ".join(marks),
+            _hosts(row["hosts"]),
+            _text((row["start"] or "")[:19].replace("T", " ")),
+            *([_text(row["source"])] if several else []),
+        )
+        anchors = "".join(f'<span id="{html.escape(place)}"></span>' for place in places if place not in met)
+        met.update(places)
+        tags = [f'<th scope="row">{anchors}{values[0]}</th>', *(f"<td>{value}</td>" for value in values[1:])]
+        rows.append(f'<tr data-in="{html.escape(" ".join(places))}">{"".join(tags)}</tr>')
+    titles = "".join(f'<th scope="col"{f" data-sort={kind}" if kind else ""}>{html.escape(title)}</th>' for title, kind in heads.items())
+    markup = (
+        f'{TOOLS}<div class="scroll tall" role="region" tabindex="0" aria-label="All runs">'
+        '<table id="all-runs">\n<caption>All runs</caption>\n'
+        f"<thead><tr>{titles}</tr></thead>\n<tbody>\n" + "\n".join(rows[:MOST_DRAWN]) + f"\n</tbody></table></div>\n{_folded(rows)}"
+        f'<p><button type="button" id="runs-more" hidden></button></p>\n{_legend(met, analysis.reasons)}'
+    )
+    return RunsTable(markup=markup, places=frozenset(met))
+
+
+def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    frame = analysis.frame
+    wanted = [pl.col(name) for name in _WANTED if name in frame.columns]
+    return frame.select(*wanted, END.alias("end_word"), pl.col("status"), MEASURED.alias("measured"), *marks_as_columns()).iter_rows(
+        named=True
+    )
+
+
+def _in_words(analysis: Analysis, cell: Any) -> str:
+    """`lenet, batch 32, 2 nodes x 1`."""
+    nodes, per_node = cell.keys["nodes"], cell.keys["gpus_per_node"]
+    shape = f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {per_node}"
+    return printable(", ".join([*series_words(cell, analysis.cell_names), f"batch {cell.keys['batch_size']}", shape]))
+
+
+def _places(
+    analysis: Analysis, row: Mapping[str, Any], marks: Sequence[str], groups: Sequence[Mapping[RunKey, tuple[str, ...]]]
+) -> list[str]:
+    own = [] if row["cell_id"] is None else [cell_place(analysis, row["source"], row["cell_id"])]
+    other = [place for group in groups for place in group.get((row["source"], row["run_id"]), ())]
+    return [*own, *other, *(f"mark-{mark}" for mark in marks)]
+
+
+def _name(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:
+    """The run, which leads to its record where there is one."""
+    if row["record"] is None:
+        return _text(row["run_id"])
+    return f'<a href="{link(row["source"], ("runs", row["record"]))}">{_text(row["run_id"])}</a>'
+
+
+def _files(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:
+    """Record, events and logs of the attempt that counts. A rank that never started told no event."""
+    if row["record"] is None:
+        return ""
+    found: dict[str, tuple[str, ...]] = {"record": ("runs", row["record"])}
+    if row["status"] != UNREADABLE and row["attempt"]:
+        attempt = ("runs", row["run_id"], "attempts", str(row["attempt"]))
+        if row["framework_version"] is not None:
+            found["events"] = (*attempt, "events-0.jsonl")
+        found["logs"] = (*attempt, "logs", "")
+        found["all"] = (*attempt, "")
+    return " ".join(f'<a href="{link(row["source"], names)}">{word}</a>' for word, names in found.items())
+
+
+def _hosts(hosts: str | None) -> str:
+    names = [name for name in (hosts or "").split(",") if name]
+    return _text(f"{', '.join(names[:MOST_HOSTS])} {and_more(len(names), MOST_HOSTS)}".rstrip())
+
+
+def _text(value: str) -> str:
+    return html.escape(printable(value))
+
+
+def _folded(rows: Sequence[str]) -> str:
+    """The rows that are not drawn before they are asked for: a browser takes a minute to lay out 20,000, and a second to read them."""
+    if len(rows) <= MOST_DRAWN:
+        return ""
+    note = f"{MOST_DRAWN} of {len(rows):,} runs are shown; where scripts run, the others are folded here, and else in records.parquet."
+    rest = "\n".join(rows[MOST_DRAWN:])
+    return f'<p class="note">{note}</p><template id="runs-folded"><table><tbody>\n{rest}\n</tbody></table></template>\n'
+
+
+def _legend(met: set[str], reasons: Mapping[str, str]) -> str:
+    notes = [
+        f'<li><a href="#mark-{mark}">{mark}</a>: {html.escape(explained(mark, reasons))}</li>' for mark in MARKS if f"mark-{mark}" in met
+    ]
+    return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""
+
 
 TEMPLATE: Final = Path(__file__).with_name("page.html")
 SCRIPT: Final = Path(__file__).with_name("page.js").read_text("utf-8")

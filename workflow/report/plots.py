@@ -2,18 +2,126 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
+
+from base.errors import RecordError
+from base.jsonfile import read_content
 from base.logs import printable
 from workflow.report.analysis import Analysis
+from workflow.report.cells import MEASURED, CellResult, Estimate, batch_text, series_words
 from workflow.report.derive import Comparison, Line
-from workflow.report.labels import batch_text, series_words
-from workflow.report.rendering import HEIGHT, SEPARATOR, WIDTH, finished, label_lines, nothing, titled, wrapped_labels
-from workflow.report.statistics import Estimate
-from workflow.report.style import IDEAL, SERIES
+from workflow.report.style import GRID, IDEAL, INK, MUTED, SERIES, STEPS
+from workflow.run.record.columns import SHOWN_STEPS
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import read_record
+
+# Charts -> SVG and Vega-Lite JSON, one look for all, without a browser and without the network.
+
+
+FONT: Final = "Arial, Helvetica, 'Liberation Sans', sans-serif"
+WIDTH: Final = 430
+HEIGHT: Final = 300
+SEPARATOR: Final = " \N{MIDDLE DOT} "
+"""Between the parts of a label."""
+LABEL_WIDTH: Final = 48
+_ID: Final = re.compile(r'\bid="([^"]*)"')
+_ID_USE: Final = re.compile(r'(\bid="|url\(#)([^")]*)')
+_BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
+
+_TITLE: Final = {"anchor": "start", "fontSize": 15, "color": INK, "offset": 12}
+_SUBTITLE: Final = {"subtitleFontSize": 11.5, "subtitleColor": MUTED, "subtitlePadding": 5}
+_AXIS_COLOURS: Final = {"labelColor": MUTED, "titleColor": INK, "gridColor": GRID, "domainColor": MUTED, "tickColor": MUTED}
+_AXIS_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8, "labelPadding": 4}
+_LEGEND_TEXT: Final = {"labelFontSize": 11.5, "titleFontSize": 11.5, "titleFontWeight": "normal", "labelLimit": 0}
+_HEADER: Final = {"labelColor": INK, "labelFontSize": 12.5, "labelFontWeight": "bold", "labelAnchor": "start", "title": None}
+CONFIG: Final[dict[str, Any]] = {
+    "font": FONT,
+    "background": "white",
+    "padding": {"left": 22, "right": 14, "top": 12, "bottom": 12},
+    "view": {"stroke": None},
+    "title": {**_TITLE, **_SUBTITLE},
+    "axis": {**_AXIS_COLOURS, **_AXIS_TEXT, "domain": False, "ticks": False},
+    # viewers without Arial draw wider letters than were measured: room between columns keeps them apart
+    "legend": {"labelColor": INK, "titleColor": MUTED, **_LEGEND_TEXT, "symbolSize": 70, "columnPadding": 30},
+    "header": _HEADER,
+    "range": {"category": list(SERIES)},
+}
+
+
+def to_svg(spec: dict[str, Any], name: str) -> str:
+    """The chart as an SVG of its own, on white. Nothing is loaded from anywhere: an address in the data is text.
+
+    Ids are counted through the life of the process: here they get the chart's `name`, so that the same chart is the same bytes, and
+    several charts can stand in one page.
+    """
+    import vl_convert
+
+    svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
+    found = dict.fromkeys(_ID.findall(svg))
+    names = {old: f"{name}-{index}" for index, old in enumerate(found)}
+    return _ID_USE.sub(lambda match: match[1] + names.get(match[2], match[2]), svg)
+
+
+def to_json(spec: dict[str, Any]) -> str:
+    """The chart's Vega-Lite specification with its data."""
+    return json.dumps(spec, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def inline(svg: str, title: str) -> str:
+    """The SVG as part of a page: no background of its own, so that the page's colours apply; named for people who do not see it."""
+    escaped = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    body = _BACKGROUND.sub("", svg, count=1)
+    return body.replace("<svg ", f'<svg role="img" aria-label="{escaped}" ', 1)
+
+
+def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
+    """What makes an axis or a legend show its labels in lines of at most LABEL_WIDTH characters: nothing of them is cut off. Labels are
+    text in the expression, whatever a study calls itself."""
+    lines = {label: label_lines(label) for label in labels}
+    if all(len(those) == 1 for those in lines.values()):
+        return {"labelLimit": 0}
+    known, shown = (json.dumps(list(values)) for values in (lines.keys(), lines.values()))
+    return {"labelLimit": 0, "labelExpr": f"{shown}[indexof({known}, datum.label)]"}
+
+
+def label_lines(label: str) -> list[str]:
+    """A label as lines: broken between its parts, and a part that is longer than a line inside of it."""
+    lines = [""]
+    for part in label.split(SEPARATOR):
+        joined = SEPARATOR.join(filter(None, (lines[-1], part)))
+        if len(joined) <= LABEL_WIDTH:
+            lines[-1] = joined
+        else:
+            lines += [part[start : start + LABEL_WIDTH] for start in range(0, len(part), LABEL_WIDTH)]
+    return [line for line in lines if line] or [""]
+
+
+def titled(text: str, subtitle: str | Sequence[str] = "") -> dict[str, Any]:
+    """Title parameters; the subtitle says how to read the chart."""
+    return {"text": text, **({"subtitle": subtitle} if subtitle else {})}
+
+
+def finished(chart: Any) -> dict[str, Any]:
+    """The chart as a plain value, with the look of all charts."""
+    spec: dict[str, Any] = chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).to_dict(validate=False)
+    return {**spec, "config": CONFIG}
+
+
+def nothing(text: str, reason: str) -> dict[str, Any]:
+    """A chart that says why it shows nothing: its file exists all the same."""
+    import altair as alt
+
+    note = alt.Chart(alt.InlineData(values=[{}])).mark_text(color=MUTED, fontSize=13).encode(text=alt.value(reason))
+    return finished(note.properties(width=WIDTH, height=80, title=alt.TitleParams(text)))
+
 
 MOST_IN_ONE: Final = 6
 MOST_LINES: Final = 60
@@ -242,3 +350,190 @@ def _panels(layers: Any, values: list[dict[str, Any]], title: dict[str, Any]) ->
     small = layers.properties(width=WIDTH // 2, height=HEIGHT * 2 // 3)
     faceted = small.facet(facet=alt.Facet("panel:N", sort=panels, title=None), columns=PANEL_COLUMNS, data=data)
     return finished(faceted.resolve_scale(y="independent").resolve_axis(x="independent").properties(title=parameters))
+
+
+# Plots of what happened inside the runs: where a run's time goes, the steps' times, the loss.
+
+
+MOST_BARS: Final = 40
+MOST_CURVES: Final = len(SERIES)
+BAR: Final = 21
+LINE: Final = 14
+
+
+def budget(analysis: Analysis) -> dict[str, Any]:
+    """The steps of a run, stacked, one bar per cell."""
+    import altair as alt
+
+    cells = _labelled(analysis)
+    values = [
+        {"cell": label, "step": step, "order": order, "seconds": seconds}
+        for label, comparison in cells[:MOST_BARS]
+        for order, step in enumerate(SHOWN_STEPS)
+        if (seconds := comparison.cell.means[f"{step}_s"])
+    ]
+    if not values:
+        return nothing("Where the time of a run goes", NOTHING)
+    order = [label for label, _ in cells[:MOST_BARS]]
+    colour = alt.Color(
+        "step:N",
+        scale=alt.Scale(domain=list(SHOWN_STEPS), range=[STEPS[step] for step in SHOWN_STEPS]),
+        legend=alt.Legend(title=None, orient="bottom", columns=6),
+    )
+    bars = alt.Chart(alt.InlineData(values=values)).mark_bar(height=BAR - 7).encode(
+        y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))),
+        x=alt.X("seconds:Q", title="seconds, mean over runs"),
+        color=colour,
+        order="order:Q",
+    )  # fmt: skip
+    title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(cells)))
+    return finished(bars.properties(width=WIDTH, height=alt.Step(_bar(order)), title=alt.TitleParams(**title)))
+
+
+def step_time(analysis: Analysis) -> dict[str, Any]:
+    """How even the steps are: per cell the fastest step, the median, p95 and p99, and each run's own median."""
+    import altair as alt
+
+    cells = _labelled(analysis)[:MOST_BARS]
+    if not cells:
+        return nothing("Step time", NOTHING)
+    order = [label for label, _ in cells]
+    spread = [_spread(label, comparison.cell) for label, comparison in cells]
+    labels = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in cells}
+    ok = analysis.frame.filter(MEASURED)
+    medians = [
+        {"cell": labels[source, cell_id], "run": 1000 * seconds}
+        for source, cell_id, seconds in ok.select("source", "cell_id", "step_p50_s").iter_rows()
+        if (source, cell_id) in labels
+    ]
+    medians_ms = [1000 * comparison.cell.step_s.value for _, comparison in cells if comparison.cell.step_s]
+    ends = [*medians_ms, *(entry[name] for entry in spread for name in ("min", "p99") if entry[name])]
+    wide = max(medians_ms) > 8 * min(medians_ms)
+    x_axis = log_scale(ends) if wide else {"scale": alt.Scale(zero=True), "axis": _short_numbers()}
+    base = alt.Chart(alt.InlineData(values=spread)).encode(
+        y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order)))
+    )
+    layers = [
+        base.mark_rule(color=MUTED, strokeWidth=1.2).encode(x=alt.X("min:Q", title="step, ms", **x_axis), x2="p99:Q"),
+        base.mark_bar(height=7, color=SERIES[0], opacity=0.55).encode(x=alt.X("p50:Q"), x2="p95:Q"),
+        base.mark_tick(color=SERIES[0], thickness=3, size=15).encode(x=alt.X("p50:Q")),
+        alt.Chart(alt.InlineData(values=medians))
+        .mark_point(color=SERIES[1], size=26, strokeWidth=1.5)
+        .encode(x=alt.X("run:Q"), y=alt.Y("cell:N", sort=order)),
+    ]
+    subtitle = [
+        "slowest process of each step: tick median, bar to p95, line from fastest to p99;",
+        "circles: the medians of the single runs",
+    ]
+    return finished(
+        alt.layer(*layers).properties(width=WIDTH, height=alt.Step(_bar(order)), title=alt.TitleParams(**titled("Step time", subtitle)))
+    )
+
+
+def loss(analysis: Analysis) -> dict[str, Any]:
+    """Training loss over samples, or tokens, seen, one run per cell; read from the records, where alone the curves are. Where cells count
+    different things it is over steps."""
+    import altair as alt
+
+    trained = [(label, comparison) for label, comparison in _labelled(analysis) if comparison.cell.keys["mode"] == "train"]
+    cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
+    roots = {source.label: Path(source.path, "runs") for source in analysis.sources}
+    first = analysis.frame.filter(MEASURED).unique(["source", "cell_id"], keep="first", maintain_order=True)
+    values = []
+    for source, cell_id, record, each in first.select("source", "cell_id", "record", _of_a_step(analysis)).iter_rows():
+        if (source, cell_id) in cells:
+            values += [
+                {"run": cells[source, cell_id], "seen": (step + 1) * each, "loss": value} for step, value in _losses(roots[source] / record)
+            ]
+    if not values:
+        return nothing("Training loss", "no run recorded its loss")
+    order = [label for label in cells.values() if any(value["run"] == label for value in values)]
+    colour = alt.Color(
+        "run:N",
+        sort=order,
+        scale=alt.Scale(domain=order),
+        legend=alt.Legend(title=None, orient="bottom", columns=legend_columns(order), **wrapped_labels(order)),
+    )
+    seen = f"{analysis.units[0]} seen" if len(analysis.units) == 1 else "steps"
+    x_axis = alt.X("seen:Q", title=seen, axis=_short_numbers())
+    lowest, highest = (choose(value["loss"] for value in values) for choose in (min, max))
+    wide = lowest > 0 and highest > 50 * lowest
+    y_axis = alt.Y("loss:Q", title="loss", **(log_scale([lowest, highest]) if wide else {"scale": alt.Scale(zero=False)}))
+    lines = alt.Chart(alt.InlineData(values=values)).mark_line(strokeWidth=1.8, opacity=0.9).encode(x=x_axis, y=y_axis, color=colour)
+    total = len(trained)
+    note = f"mean over processes; first run of {f'{len(order)} of the {total} cells' if total > len(order) else 'each cell'}"
+    return finished(lines.properties(width=WIDTH, height=HEIGHT, title=alt.TitleParams(**titled("Training loss", note))))
+
+
+PLOTS: Final[dict[str, Callable[[Analysis], dict[str, Any]]]] = {
+    "overview": overview,
+    "throughput": throughput,
+    "efficiency": efficiency,
+    "budget": budget,
+    "step_time": step_time,
+    "loss": loss,
+}
+
+
+def _of_a_step(analysis: Analysis) -> pl.Expr:
+    """What a step of a row adds to the loss plot's axis: samples, tokens in the mean over the window, or itself."""
+    if len(analysis.units) > 1:
+        return pl.lit(1)
+    return pl.col("global_batch_size") if analysis.units == ("samples",) else pl.col("tokens") / pl.col("num_measured_steps")
+
+
+def _bar(labels: Sequence[str]) -> int:
+    """Points from one row to the next, so that labels of several lines do not meet."""
+    return BAR + LINE * (max(len(label_lines(label)) for label in labels) - 1)
+
+
+def _short_numbers() -> Any:
+    import altair as alt
+
+    return alt.Axis(format="~s", tickCount=6, labelExpr="datum.value == 0 ? '0' : datum.label")
+
+
+def _labelled(analysis: Analysis) -> list[tuple[str, Comparison]]:
+    """(label, comparison) of the cells with a number. `lenet · 32 each · 2×1` names nodes and processes per node."""
+    found = []
+    for comparison in analysis.primary:
+        if comparison.cell.num_measured:
+            keys = comparison.cell.keys
+            found.append(
+                (f"{line_label(analysis, comparison)}{SEPARATOR}{keys['nodes']}\N{MULTIPLICATION SIGN}{keys['gpus_per_node']}", comparison)
+            )
+    return found
+
+
+def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparison]]:
+    """At most MOST_CURVES: of every line the smallest, then the largest cell, then the others."""
+    lines: dict[Any, list[tuple[str, Comparison]]] = {}
+    for label, comparison in cells:
+        lines.setdefault(comparison.line, []).append((label, comparison))
+    ranked = []
+    for line in lines.values():
+        line.sort(key=lambda entry: entry[1].cell.num_processes)
+        ranked += [(rank, entry) for rank, entry in enumerate([line[0], *line[:0:-1]])]
+    chosen = {label for _, (label, _) in sorted(ranked, key=lambda pair: pair[0])[:MOST_CURVES]}
+    return [entry for entry in cells if entry[0] in chosen]
+
+
+def _losses(path: Path) -> Sequence[tuple[int, float]]:
+    """None where the record went, or was changed, since it was collected: one curve less."""
+    try:
+        training = read_record(read_content(path)).training
+    except (RecordError, NotBelieved):
+        return ()
+    return (training.losses or ()) if training is not None else ()
+
+
+def _spread(label: str, cell: CellResult) -> dict[str, Any]:
+    """Milliseconds; what was not measured is null and not drawn."""
+    p50, p95 = cell.step_s, cell.p95_s
+    seconds = {"min": cell.means["step_min_s"], "p99": cell.means["step_p99_s"]}
+    seconds |= {"p50": p50.value if p50 else None, "p95": p95.value if p95 else None}
+    return {"cell": label, **{name: None if value is None else 1000 * value for name, value in seconds.items()}}
+
+
+def _of_many(text: str, total: int) -> str:
+    return f"{text}; the first {MOST_BARS} of {total} cells" if total > MOST_BARS else text

@@ -4,22 +4,132 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
+
+from base.errors import SlipwayError, StorageError
+from base.limited import call_limited
 from base.logs import masked, printable
+from base.units import counted, some
 from base.untrusted import open_file
+from containers.program_folder import look_at
 from workflow.report.analysis import Analysis
 from workflow.report.provenance import Block
-from workflow.report.reproduce_programs import programs_block
-from workflow.report.sources import Source
+from workflow.report.sources import Source, StudyFile, read_study
 from workflow.report.tables import interval_text
-from workflow.study.paths import STUDY_SOURCE
+from workflow.report.verified import Verified
+from workflow.report.watched import SILENCE_S
+from workflow.study.paths import STUDY_SOURCE, kept_program
 from workflow.study.site import KEYS_OF_FILE, Site
 
-MAX_BYTES: Final = 1 << 20
+# The files of the study's own programs as they are kept beside its results: whether they are what the records name.
+
+
+DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def verify_programs(results: Path, digests: Iterable[str], until: float | None = None) -> Verified:
+    """Read what is kept of each digest. `until`: by the monotonic clock; then none is begun. None is waited for longer than SILENCE_S."""
+    total = Verified()
+    for digest in sorted(set(digests)):
+        if total.left_programs or (until is not None and time.monotonic() >= until):
+            total.left_programs += 1
+            continue
+        place = kept_program(results, digest)
+        try:
+            problem = call_limited(f"the files of a program in {place}", why_not_kept, str(place), digest, timeout_s=SILENCE_S)
+        except StorageError as error:
+            total.left_programs += 1
+            problem = str(error)
+        if problem is not None:
+            total.findings.append(f"{place}: {problem}")
+    return total
+
+
+def program_digests(record: Mapping[str, Any]) -> Iterator[str]:
+    """That of the folder of the record's own program, where it has one; what is no digest is nobody's path."""
+    digest = (record["provenance"] or {}).get("program_digest")
+    if isinstance(digest, str) and DIGEST.fullmatch(digest):
+        yield digest
+
+
+def why_not_kept(place: str, digest: str) -> str | None:
+    """What speaks against it that the files in `place` are those of `digest`; None: nothing."""
+    path = Path(place)
+    if path.is_symlink() or path.parent.is_symlink():
+        return "a link, and nobody of ours made one"
+    if not path.is_dir():
+        return "it is missing: the files that the program had in runs with this digest (an earlier version kept none)"
+    try:
+        found = look_at(path, executed=False).digest
+    except StorageError:
+        raise
+    except SlipwayError as error:
+        return str(error)
+    return None if found == digest else f"its files are not those that ran: their digest is {found[:12]} now"
+
+
+# How to get the files of the study's own programs back, as they were when the runs were made: they are kept beside the results.
+
+
+SHORT = 12
+KEPT = (
+    "The files of the study's own programs as they were in the runs are kept beside the results; `slipway verify` compares them with the "
+    "digests in the records. "
+)
+
+
+def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
+    """The programs of a source, and the commands that put their folders where its study file looks for them; None where it has none."""
+    ran = _ran(analysis, source)
+    study = read_study(source.place) if ran else None
+    if not ran or study is None:
+        return None
+    words, code = [KEPT], []
+    for name, digests in sorted(ran.items()):
+        digest, runs = digests.most_common(1)[0]
+        folder, kept = _folder(study, name), kept_program(Path(source.path), digest)
+        if len(digests) > 1:
+            others = some([f"{other[:SHORT]} ({counted(number, 'run')})" for other, number in digests.most_common()[1:]], 3)
+            words.append(f"{name} had several states: {digest[:SHORT]} ({counted(runs, 'run')}, here), {others}. ")
+        if not kept_program(source.place, digest).is_dir():
+            words.append(f"That of {name} is not there: {kept}. ")
+        elif folder is None:
+            words.append(f"Let `folder` of the program {name} in the study file be {kept}. ")
+        else:
+            target = shlex.quote(folder)
+            code.append(f"mkdir -p {target} && cp -R {shlex.quote(str(kept))}/. {target} && chmod -R u+w {target}")
+    return Block(title=printable(f"The programs{of}"), text=printable("".join(words).strip()), code=printable("\n".join(code)))
+
+
+def _ran(analysis: Analysis, source: Source) -> dict[str, Counter[str]]:
+    """Program -> digests of its folder, with the number of runs that had each."""
+    rows = analysis.frame.filter((pl.col("source") == source.label) & pl.col("program_digest").is_not_null())
+    found: dict[str, Counter[str]] = {}
+    for name, digest in rows.select("framework", "program_digest").iter_rows():
+        if DIGEST.fullmatch(digest):
+            found.setdefault(str(name), Counter())[digest] += 1
+    return found
+
+
+def _folder(study: StudyFile, name: str) -> str | None:
+    """The program's folder, relative to the study file; None where it does not lie beside that, so that nothing may be written there."""
+    folders = [cell["program"].get("folder") for cell in study.cells.values() if cell.get("framework") == name and cell.get("program")]
+    if not folders or not isinstance(folders[0], str) or study.file_path is None:
+        return None
+    relative = os.path.relpath(folders[0], Path(study.file_path).parent)
+    return None if relative == "." or relative.startswith("..") else relative
+
+
+MAX_PROGRAM_BYTES: Final = 1 << 20
 END: Final = "END_OF_FILE"
 STORAGE: Final = ".slipway/storage"
 LOCAL: Final = ("name", "storage", "cache", "device")
@@ -69,10 +179,10 @@ def study_text(source: Source) -> str | None:
     there: a page made of another's results must not show what a link of theirs leads to."""
     try:
         with os.fdopen(open_file(source.place / STUDY_SOURCE), "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(MAX_PROGRAM_BYTES + 1)
     except OSError:
         return None
-    return content.decode(errors="surrogateescape") if len(content) <= MAX_BYTES else None
+    return content.decode(errors="surrogateescape") if len(content) <= MAX_PROGRAM_BYTES else None
 
 
 def _checkout(analysis: Analysis) -> Block:

@@ -15,11 +15,9 @@ import polars as pl
 
 from base.errors import RecordError
 from base.jsonfile import read_json
-from workflow.study.baseline_keys import NOT_SERIES
 from workflow.study.cell import SIZES, WORDS, Cell, unit_of
-from workflow.study.origin import last_version
-from workflow.study.publishing import claims_in
-from workflow.study.resolved import SCHEMA
+from workflow.study.publishing import SCHEMA, claims_in, last_version
+from workflow.study.series import NOT_SERIES
 
 
 @dataclass(frozen=True, kw_only=True)

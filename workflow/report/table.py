@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from base.logs import printable
-from workflow.report.lint import MARKS
+from workflow.report.cells import MARKS
 
 LETTERS: Final = "abcdefghijklmnoprstuvwxyzABDEGHIJKLMNPRTUVW"  # no q, C, F: Unicode has no raised ones
 _RAISED: Final = str.maketrans(LETTERS, "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴾᴿᵀᵁⱽᵂ")

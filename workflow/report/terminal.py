@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from base.foreign import printable
+from base.sanitize import printable
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
 from workflow.report.cells import CellResult

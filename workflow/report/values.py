@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workflow.report.analysis import Analysis
-from workflow.report.lint import MARKS
+from workflow.report.cells import MARKS
 from workflow.report.table import Table
 from workflow.report.tables import baseline_text, speedup
 

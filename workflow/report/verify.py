@@ -2,28 +2,396 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
+import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
+
 from base.errors import DatasetError, RecordError
-from base.jsonfile import read_content
+from base.jsonfile import canonical_json, read_content, read_json
 from base.limited import call_limited
 from base.names import is_name
 from base.seal import seal_state
+from base.units import counted, some
+from containers.engines import ENGINES, in_container
 from data_prep.hashing import hash_file
-from workflow.report.kept_programs import program_digests, verify_programs
-from workflow.report.recompute import differences
-from workflow.report.sources import check_directory
-from workflow.report.study_runs import CELL_FILE, StudyRuns, differences_from_cell_file, differences_from_study, read_study_runs
+from workflow.report.analysis import Analysis, analyse
+from workflow.report.cells import BUDGET_MISMATCH
+from workflow.report.collect import Collection, collect, read_records
+from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FILE, TABLE_FILES
+from workflow.report.outputs import plots_of, tables_of
+from workflow.report.page import page
+from workflow.report.reproduce import MAX_PROGRAM_BYTES, program_digests, verify_programs
+from workflow.report.sources import Source, StudyFile, check_directory, read_study
 from workflow.report.verified import Verified
 from workflow.report.watched import SILENCE_S, Told, each_run
 from workflow.run.record.attempts import ASIDE, MAX_BYTES, attempt_directories, names
+from workflow.run.record.busy import busy, others_seen
+from workflow.run.record.columns import BESIDE
+from workflow.run.record.continuation import joined
+from workflow.run.record.events import RankEvents, read_events
+from workflow.run.record.machine_load import loads
 from workflow.run.record.model import NotBelieved
+from workflow.run.record.ok_check import other_device
+from workflow.run.record.outcome import Ending
+from workflow.run.record.plausibility import clock_warnings
 from workflow.run.record.reading import read_value, record_of
+from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.run_record import MAX_WARNINGS, measured, network_warnings, window_warnings
+from workflow.run.record.size import is_long, was_shortened
+from workflow.run.record.steps_asked import StepsAsked, most_steps, steps_asked
+from workflow.run.record.window_seen import seen_warnings
+from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
+from workflow.study.programs import identity
+from workflow.study.publishing import last_version
+
+# Compare what a record says of itself with what else is known: its marks, warnings, provenance, times and hosts. Pure, of one record.
+#
+# A mark that was removed from a record is not a number that differs, and a table would show the number without it.
+
+
+LEAST_S: Final = 0.001
+CLOCK_S: Final = 1.0
+WALL_S: Final = 60.0
+"""What a time service may set a wall clock by within a run."""
+MOST_HOSTS: Final = 6
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
+
+
+def rechecked(
+    record: Mapping[str, Any], events: Mapping[int, RankEvents], own: Mapping[str, Any], found: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a sentence for each thing that does not follow from the rest. `own`: what run_record.measured makes of this attempt's `events`;
+    `found`: with what the attempt before it had measured."""
+    yield from _times(record, events)
+    yield from of_hosts(record, events)
+    yield from _busy(record)
+    yield from _warnings(record, own, found)
+    yield from _window(record, own)
+    yield from _sum(record)
+    if record["oversubscribed"] is False and (why := _crowded(record)):
+        yield f"oversubscribed is false, and {why}"
+    yield from of_its_programs(record, own["provenance"])
+
+
+def of_its_programs(record: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[str]:
+    """Where its provenance is not what its programs `told`; a record that was too large goes without what is long."""
+    shortened = any(was_shortened(warning) for warning in record["warnings"])
+    for key, value in sorted(told.items()):
+        if shortened and key not in record["provenance"] and is_long(value):
+            continue
+        if record["provenance"].get(key) != value:
+            yield f"provenance.{key} is {_shown(record['provenance'].get(key))}, and its events tell {_shown(value)}"
+
+
+def _times(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> Iterator[str]:
+    """Compare the wall time of the record with its duration, and with the moments at which the ranks of the head node started and stopped.
+    Clocks of different nodes are never compared, and a clock that was set in between says nothing."""
+    start, end = (datetime.fromisoformat(record["time"][key]) for key in ("start", "end"))
+    lasted_s, slack_s = (end - start).total_seconds(), max(BUDGET_MISMATCH * record["run_s"], CLOCK_S)
+    waited_s = record["steps_s"].get(BESIDE) or 0.0  # for this machine, after the start; in a queue before it
+    if not -slack_s <= lasted_s - record["run_s"] <= waited_s + slack_s:
+        yield f"run_s is {record['run_s']}, and from time.start to time.end it is {lasted_s:.3f} s"
+    for rank, entry in events.items():
+        moments = [event for event in (entry.start, entry.stop) if event is not None and event.get("time") is not None]
+        if rank >= record["cell"]["gpus_per_node"] or not moments or _was_set(moments):
+            continue
+        if moments[0]["time"] < start.timestamp() - WALL_S or moments[-1]["time"] > end.timestamp() + WALL_S:
+            ran = " to ".join(datetime.fromtimestamp(event["time"], UTC).isoformat(timespec="seconds") for event in moments)
+            yield f"its time is {start.isoformat()} to {end.isoformat()}, and rank {rank} ran from {ran} (or its node's clock was set)"
+            return
+
+
+def of_hosts(record: Mapping[str, Any], events: Mapping[int, RankEvents]) -> Iterator[str]:
+    """Compare the hosts of the record with those that its ranks name. A container, or a program of the user, may name them freely."""
+    if record["cell"].get("program") is not None or record["engine"] not in ENGINES or in_container(record["engine"]):
+        return
+    hosts = {_short(node["hostname"]) for node in record["nodes"]}
+    named = {_short(entry.start["hostname"]) for entry in events.values() if entry.start and entry.start.get("hostname")}
+    if others := named - hosts:
+        yield f"its nodes are {some(sorted(hosts), MOST_HOSTS)}, and its programs ran on {some(sorted(others), MOST_HOSTS)}"
+
+
+def _was_set(moments: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if the wall clock and the monotonic clock of a rank did not go on by the same time."""
+    offsets = [event["time"] - event["monotonic_ns"] / 1e9 for event in moments if event.get("monotonic_ns") is not None]
+    return len(offsets) == 2 and abs(offsets[1] - offsets[0]) > CLOCK_S
+
+
+def _short(hostname: str) -> str:
+    """Return the name without its domain, which one of two programs may add."""
+    return hostname.partition(".")[0].lower()
+
+
+def _busy(record: Mapping[str, Any]) -> Iterator[str]:
+    """Older versions word a reason otherwise: where they do, the nodes are compared that have any."""
+    if "busy" not in record:
+        return
+    told, again = record["busy"] or [], busy(record["nodes"])
+    alike = [_NUMBER.sub("0", one) for one in told] == [_NUMBER.sub("0", one) for one in again]
+    if (alike and told != again) or _nodes_of(told) != _nodes_of(again):
+        yield f"busy says {_sentences(told)}, and the load of its nodes gives {_sentences(again)}"
+    if left := [one for one in told if one not in record["warnings"]]:
+        yield f"its warnings are without {_sentences(left)}, which busy says"
+    if others_seen(record["nodes"]) and record["exclusive"]:
+        yield "exclusive is true, and others were seen at work on its nodes while it measured"
+
+
+def _warnings(record: Mapping[str, Any], own: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """What must stand in it; of the others only the supervisor knew."""
+    if len(record["warnings"]) >= MAX_WARNINGS:
+        return
+    resumed = record["resumed_from"]
+    must = [
+        *network_warnings(record["preflight"]),
+        *window_warnings(Ending(status=record["status"]), record["cell"], found, None if resumed is None else resumed["step"]),
+        *clock_warnings(own, record["steps_s"]["train"], record["cell"]["mode"]),
+        *(seen_warnings(record.get("window_seen")) if record["status"] == "ok" else []),
+        *(one for one in own["warnings"] if one != NOT_COMPARED),  # of no version before that compared ranks
+    ]
+    if left := [one for one in must if one not in record["warnings"]]:
+        yield f"its warnings are without {_sentences(left)}, which its events give (an older version may not have seen that)"
+
+
+def _window(record: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """What the node program saw stands in the record alone; beside it must stand what the rank tells."""
+    told = {rank: window_s for rank, _, _, window_s in own["windows_told"]}
+    if record["status"] != "ok" or "window_seen" not in record or not told:
+        return
+    seen = record["window_seen"]
+    if seen is None:
+        yield "window_seen is nothing, and its events tell of a window"
+    elif "assumed" not in (record["performance"] or {}) and record.get("steps_source") == "log":
+        return  # of a version that took the window of output to be as long as its steps
+    elif seen["rank"] not in told or not math.isclose(seen["window_s"], told[seen["rank"]], rel_tol=1e-9):
+        again = _shown(told.get(seen["rank"]))
+        yield f"window_seen.window_s is {_shown(seen['window_s'])}, and the events of rank {seen['rank']} give {again}"
+
+
+def _sum(record: Mapping[str, Any]) -> Iterator[str]:
+    total = sum(seconds or 0.0 for step, seconds in record["steps_s"].items() if step not in ("login", BESIDE))
+    if abs(total - record["run_s"]) > max(BUDGET_MISMATCH * record["run_s"], LEAST_S):
+        yield f"run_s is {record['run_s']}, and the steps stage to release add up to {total:.6f}"
+
+
+def _crowded(record: Mapping[str, Any]) -> str:
+    """In words, what shared cores; of GPUs' processes the cores are no measure."""
+    owners: dict[tuple[str, int], set[str]] = defaultdict(set)
+    processes = record["cell"]["gpus_per_node"]
+    for node in record["nodes"]:
+        for core in node.get("cores") or ():
+            owners[node["hostname"], core].add(node["name"])
+        if record["device"] == "cpu" and node.get("cores") and processes > len(node["cores"]):
+            return f"{processes} processes of {node['name']} had {len(node['cores'])} cores"
+    shared = [names for names in owners.values() if len(names) > 1]
+    return f"{' and '.join(sorted(shared[0])[:2])} had cores in common" if shared else ""
+
+
+def _nodes_of(sentences: Sequence[str]) -> set[str]:
+    return {sentence.partition(":")[0] for sentence in sentences}
+
+
+def _sentences(values: Sequence[str]) -> str:
+    return f"{'; '.join(map(repr, values[:2]))[:400]}{f' and {len(values) - 2} more' if len(values) > 2 else ''}" if values else "nothing"
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else repr(value)[:80]
+
+
+# Whether the numbers of a record are those that its events give: computed again from the pushed files, and compared.
+
+
+RELATIVE: Final = 1e-9  # another version may add in another order
+PARTS: Final = ("performance", "training")
+OF_ANOTHER_RULE: Final = frozenset(
+    {"window_s", "rate_to_median_ratio", "uneven_cause", "rank_skew_p95_ratio", "straggler_rank"}
+    | {f"{unit}_per_s{each}" for unit in ("samples", "tokens") for each in ("", "_per_gpu")}
+)
+"""What a record of an earlier version has by other rules, and nobody can compare."""
+WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
+"""What a record may have by an earlier rule, which took the last step of the window into account, without a sign of that."""
+
+
+def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, told: Told) -> Iterator[str]:
+    """One sentence for each number of the record that the events in `attempt` do not give, and one where they speak against its `ok`.
+    `earlier`: the record of the attempt that this one went on from. `told` hears what is read. Raises KeyError, TypeError where the record
+    is none."""
+    cell = record["cell"]
+    world = cell["nodes"] * cell["gpus_per_node"]
+    asked = _asked(record)
+    events = read_events(attempt, world, told, most_steps(cell, asked))
+    told(None)
+    seen = loads(attempt, events, cell, told)
+    told(None)
+    model = _model(attempt, cell)
+    told(None)
+    found = measured(events, world, cell["global_batch_size"], cell["mode"], model, asked)
+    if record["status"] == "ok" and (wrong := found["contradiction"] or other_device(events, record["device"])) is not None:
+        yield f"it says ok, and is an error by the rules of this version: {wrong}"
+    for index, node in enumerate(record["nodes"]):
+        if node.get("load") is not None:
+            yield from _unequal(f"nodes[{index}].load", node["load"], seen.get(index))
+    own = found
+    if record["resumed_from"] is not None and earlier is not None:
+        found = joined(found, {**earlier, "step": record["resumed_from"]["step"]})
+    yield from rechecked(record, events, own, found)
+    for part in PARTS:
+        said, again = record[part], found[part]
+        if part == "performance" and said is not None and again is not None:
+            left_out = WITH_LAST_STEP | (OF_ANOTHER_RULE if _of_another_rule(record, said) else frozenset())
+            again = {key: again[key] for key in said.keys() & again.keys() - left_out}
+            said = {key: said[key] for key in again}
+        yield from _unequal(part, said, again)
+
+
+def _of_another_rule(record: Mapping[str, Any], performance: Mapping[str, Any]) -> bool:
+    """Return whether the rate was made by an earlier rule: of the median step, or of seconds that lines of output told."""
+    return performance.get("samples") is None or ("assumed" not in performance and record.get("steps_source") == "log")
+
+
+def _model(attempt: Path, cell: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Name and parameter count of the network that was asked for, which the attempt's cell.json has."""
+    path = attempt / "cell.json"
+    document = read_json(path) if path.exists() else None
+    parameters = document.get("model_parameters") if isinstance(document, dict) else None
+    return (cell["model"], parameters) if isinstance(parameters, int) else None
+
+
+def _asked(record: Mapping[str, Any]) -> StepsAsked | None:
+    """None for epochs: of how many samples the dataset's training split was is not in a record."""
+    cell, resumed = record["cell"], record["resumed_from"]
+    return None if cell["epochs"] is not None else steps_asked(cell, 0, 0 if resumed is None else resumed["step"])
+
+
+def _unequal(path: str, told: Any, again: Any) -> Iterator[str]:
+    if isinstance(told, dict) and isinstance(again, dict):
+        for key in sorted(told.keys() & again.keys()):
+            yield from _unequal(f"{path}.{key}", told[key], again[key])
+    elif isinstance(told, list) and isinstance(again, list):
+        if any(_differ(one, other) for one, other in zip(told, again, strict=False)) or len(told) != len(again):
+            yield f"{path} is not what its events give"
+    elif _differ(told, again):
+        yield f"{path} is {_brief(told)}, and its events give {_brief(again)}"
+
+
+def _differ(told: Any, again: Any) -> bool:
+    if isinstance(told, list | tuple) and isinstance(again, list | tuple):
+        return len(told) != len(again) or any(_differ(one, other) for one, other in zip(told, again, strict=True))
+    if isinstance(told, int | float) and isinstance(again, int | float):
+        return not math.isclose(told, again, rel_tol=RELATIVE, abs_tol=1e-12)
+    return bool(told != again)
+
+
+def _brief(value: Any) -> str:
+    return "an object" if isinstance(value, dict) else "nothing" if value is None else str(value)[:60]
+
+
+# The cells and runs of study.json, compared with what lies on storage: the study file, and the cell of each record. For `verify`.
+
+
+CELL_FILE: Final = "cell.json"
+MOST_KEYS: Final = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRuns:
+    """The study's name, its cells by id, and of each run the cell and its number of repeat; nothing where there is no study.json."""
+
+    study: str | None = None
+    cells: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    runs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
+    """What study.json says, and what is to be said of it and of the study file beside it."""
+    try:
+        study = read_study(results)
+    except RecordError as error:
+        return StudyRuns(), [str(error)]
+    if study is None:
+        return StudyRuns(), [
+            f"{results / STUDY_FILE}: it is missing, so nobody knows which cells and runs were asked for, and which of these are gone; put "
+            "it back, or let `slipway run STUDY` write it anew, before any tables are made"
+        ]
+    findings = []
+    if (found := file_changed(results, study)) is not None:
+        findings.append(f"{results / STUDY_SOURCE}: {found}")
+    if not _is_as_written(results / STUDY_FILE):
+        findings.append(f"{results / STUDY_FILE}: it was changed: its content is not that of the last line of its history")
+    return StudyRuns(study=study.study, cells=study.cells, runs=study.runs), findings
+
+
+def _is_as_written(path: Path) -> bool:
+    """Whether the content, limits and site too, has the digest in the last line of its history, where that is told."""
+    content = dict(read_json(path))
+    digest = last_version(content.pop("history", None)).get("sha256")
+    return digest is None or hashlib.sha256(canonical_json(content)).hexdigest() == digest
+
+
+def file_changed(results: Path, study: StudyFile) -> str | None:
+    """Why the study file in `results` is not the one of the last run, if so; None too where an older version left no digest of it."""
+    if study.file_sha256 is None:
+        return None
+    try:
+        content = read_content(results / STUDY_SOURCE, max_bytes=MAX_PROGRAM_BYTES)
+    except RecordError:
+        return "it is missing, or cannot be read: nobody can see what was typed"
+    there = hashlib.sha256(content).hexdigest()
+    if there == study.file_sha256:
+        return None
+    return f"it was changed since it ran (its sha256 is {there[:12]}, that of the last run's file {study.file_sha256[:12]})"
+
+
+def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Iterator[str]:
+    """Where the record says otherwise than the study's own cell of its run: tables believe no such record. A key that one of the two does
+    not know was not asked then."""
+    run = asked.runs.get(record["run_id"])
+    if run is None:
+        return
+    if record.get("study") not in (None, asked.study):
+        yield f"it is of the study {record['study']!r}, and study.json is that of {asked.study!r}"
+    if keys := _differing(_identifying(record["cell"]), _identifying(asked.cells[run[0]])):
+        yield f"its cell differs from the study's cell of the same run: {keys}"
+
+
+def differences_from_cell_file(record: Mapping[str, Any], attempt: Path) -> Iterator[str]:
+    """Where the record says otherwise than cell.json beside it, which the program was given. Device and threads in it are those that the
+    allocation has decided."""
+    path = attempt / CELL_FILE
+    if not path.exists():  # of an older version
+        return
+    found = read_json(path)
+    if not isinstance(found, dict):
+        yield f"{CELL_FILE} beside it holds no cell"
+        return
+    own = {
+        **record["cell"],
+        **{key: record[key] for key in ("run_id", "repeat", "attempt", "device")},
+        "threads": record["threads_per_rank"],
+    }
+    if keys := _differing(own, found):
+        yield f"{CELL_FILE} beside it, which the program was given, says otherwise: {keys}"
+
+
+def _identifying(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A cell without the image, interpreter and places of its program, which may change between its runs: the record has each run's own."""
+    program = cell.get("program")
+    return {**cell, "program": identity(program)} if isinstance(program, Mapping) else cell
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    return some([key for key in sorted(one.keys() & other.keys()) if one[key] != other[key]], MOST_KEYS)
+
 
 MOST_RESULTS: Final = 10_000
 RECORD: Final = "record.json"
@@ -186,3 +554,119 @@ def _problem(told: Told, path: Path, sizes: tuple[int, Any], digest: Any) -> str
     except (OSError, DatasetError) as error:
         return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
     return None if found.blake3 == digest else "its bytes are not those that were pushed (blake3 differs)"
+
+
+# Whether what was made of the records (records.parquet, tables, plots, the page) is what the records give now.
+
+
+AGAIN = "`slipway tables` makes it anew"
+MOST_GONE = 6
+PAGE_AGAIN = "`slipway report` makes it anew"
+
+
+def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
+    """One finding for every file in `out` that is not what the records give, or is missing beside others; nothing where there are none.
+    `directories`: where the records lie by now; else where they lay when the tables were made."""
+    path = out / RECORDS_FILE
+    made = [name for name in (*TABLE_FILES, *PLOT_FILES, PAGE_FILE) if (out / name).exists()]
+    if not path.exists():
+        gone = [f"{out / made[0]}: not verified, since {path} is missing, which says what it was made of; {AGAIN}"] if made else []
+        return Verified(findings=gone)
+    try:
+        there = read_records(path)
+        now = collect(_directories(out, there, directories))
+    except RecordError as error:
+        return Verified(findings=[str(error)])
+    if traces := list(_last_traces(path, there, now)):
+        return Verified(findings=traces)
+    if different := _rows_that_differ(there, now):
+        return Verified(findings=[f"{path}: {different}; it is older than the records, or was changed; {AGAIN}"])
+    analysis = analyse(now)
+    told = tuple(replace(was, lies=by_now.path) for was, by_now in zip(there.sources, now.sources, strict=True))
+    findings = [
+        *(_output_files(tables_of(analysis), out, AGAIN) if set(TABLE_FILES) & set(made) else []),
+        *(_output_files(plots_of(analysis), out, PAGE_AGAIN) if set(PLOT_FILES) & set(made) else []),
+        *(
+            _page(analyse(replace(now, sources=told)), out, None if _is_beside(out) else out) if PAGE_FILE in made else []
+        ),  # it tells where it was made, and shows what lies in the copy
+    ]
+    if PAGE_FILE not in made and set(PLOT_FILES) <= set(made):
+        findings.append(f"{out / PAGE_FILE}: it is missing, and the plots that it shows are there; {PAGE_AGAIN}")
+    return Verified(outputs=1 + len(made), findings=findings)
+
+
+def _is_beside(out: Path) -> bool:
+    """Whether tables and records are in one directory."""
+    return (out / "runs").is_dir() or (out / STUDY_FILE).exists()
+
+
+def _directories(out: Path, there: Collection, directories: Sequence[Path]) -> list[Path]:
+    """Where the records lie. Those of one study are the ones beside the file: the directory may have been moved or copied since, and what
+    then lies where it was made says nothing about it."""
+    if len(there.sources) == 1 and _is_beside(out):
+        return [out]
+    if len(there.sources) == len(directories):
+        return list(directories)
+    return [Path(source.path) for source in there.sources]
+
+
+def _last_traces(path: Path, there: Collection, now: Collection) -> Iterator[str]:
+    """What the records that were collected know, and nothing else does any more: to make tables anew would end that."""
+    if all(source.has_study for source in there.sources) and not all(source.has_study for source in now.sources):
+        runs = counted(there.frame["run_id"].n_unique(), "run")
+        yield f"{path}: not compared, since study.json is missing: this is the last that tells of its {runs}, so keep it until that is back"
+    keys = ["source", "run_id"]
+    had = there.frame.filter(pl.col("record").is_not_null())
+    have = now.frame.filter(pl.col("record").is_not_null() | (pl.col("num_attempts") > 0))
+    gone = had.join(have, on=keys, how="anti", nulls_equal=True)
+    if not gone.is_empty():
+        shown = some([f"{run} ({end})" for run, end in gone.select("run_id", "status").iter_rows()], MOST_GONE)
+        yield (
+            f"{path}: it has {counted(len(gone), 'run')} of which nothing is there any more: {shown}; this is the last that tells of them: "
+            "keep a copy before any tables are made anew"
+        )
+
+
+def _without_paths(collection: Collection) -> list[Source]:
+    return [replace(source, path="", file_sha256=None) for source in collection.sources]
+
+
+def _output_files(files: Iterable[tuple[str, str]], out: Path, again: str) -> Iterator[str]:
+    for name, content in files:
+        if problem := _output_problem(out / name, content.encode(), ", or with other fonts" if name.endswith(".svg") else ""):
+            yield f"{out / name}: {problem}; {again}"
+
+
+def _page(analysis: Analysis, out: Path, page_dir: Path | None) -> Iterator[str]:
+    """The page shows the plots that lie beside it: those are compared by themselves."""
+    file = out / PAGE_FILE
+    try:
+        svgs = {name: read_content(out / "plots" / f"{name}.svg").decode() for name in PLOT_NAMES}
+    except (RecordError, UnicodeDecodeError) as error:
+        yield f"{file}: not verified, since a plot that it shows is not there: {error}; {PAGE_AGAIN}"
+        return
+    if problem := _output_problem(file, page(analysis, svgs, page_dir).encode()):
+        yield f"{file}: {problem}; {PAGE_AGAIN}"
+
+
+def _output_problem(path: Path, expected: bytes, else_: str = "") -> str | None:
+    """Why it does not hold `expected`, if so."""
+    if not path.exists():
+        return "it is missing"
+    try:
+        same = read_content(path, max_bytes=len(expected)) == expected
+    except RecordError:
+        same = False
+    return None if same else f"not what the records give; it was changed, or made by another version, or of another study file{else_}"
+
+
+def _rows_that_differ(there: Collection, now: Collection) -> str | None:
+    if there.frame.schema != now.frame.schema:
+        return "it has other columns than this version makes"
+    if there.frame.equals(now.frame) and _without_paths(there) == _without_paths(now):
+        return None
+    keys = ["source", "run_id"]
+    marked = [frame.select(*keys, frame.hash_rows(seed=1).alias("hash")) for frame in (there.frame, now.frame)]
+    joined = marked[0].join(marked[1], on=keys, how="full", coalesce=True, nulls_equal=True)
+    odd = joined.filter(pl.col("hash").ne_missing(pl.col("hash_right")))["run_id"].to_list()
+    return f"{counted(len(odd), 'row')} not as they say, such as {odd[0]}" if odd else "its study or order is another"

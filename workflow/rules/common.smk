@@ -10,10 +10,10 @@ from base.errors import SlipwayError
 from base.logs import private_umask
 from cluster.processes import age_s
 from workflow.commands.ending import Ending
-from workflow.commands.told_study import tell_site
+from workflow.commands.chosen_study import tell_site
 from workflow.run.record.login import planned
-from workflow.run.storage.asked_result import SUFFIX as ASKED_SUFFIX
-from workflow.dag.loading import load_graph
+from workflow.run.storage.results import SUFFIX as ASKED_SUFFIX
+from workflow.dag.refusals import load_graph
 from workflow.dag.execution import mode_of
 
 # The graph of a large study is millions of small objects that live to the end: looking for garbage among them is a quarter of
@@ -52,7 +52,7 @@ atexit.register(
 DATASETS = GRAPH.datasets_dir
 RESULTS = GRAPH.results_dir
 # Commands are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is gone.
-PY = f"exec {shlex.quote(sys.executable)} -P -m"  # -P: see base.rooms
+PY = f"exec {shlex.quote(sys.executable)} -P -m"  # -P: see base.packages
 BUILD = f"{PY} data_prep.build{GRAPH.group_option}"
 BUILD_DIR = f"--build-dir {shlex.quote(DATASETS)}/.build/{{wildcards.dataset}}"
 RUN = f"{PY} workflow.run.supervisor --results {shlex.quote(RESULTS)}{GRAPH.images_option}"

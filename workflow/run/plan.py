@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from base.errors import UnsupportedRequest
+from base.jsonfile import canonical_json
 from cluster.types import Allocation, AllocationRequest, Node
-from containers.labels import Owner
+from containers.labels import Owner, labels_of
 from containers.models.layers import without_dropout
-from containers.renderings import MPI_SIDECARS, SidecarEnds
-from containers.step_lines import Events, StepLines
-from workflow.study.cell import Cell, Run
+from containers.placeholders import CELL_PLACES, PORT, STEPS_PLACE, ports_in
+from containers.renderings import MPI_SIDECARS, PORT_PER_RANK, RankPlace, SidecarEnds, host_port, rendered, rendered_for_sidecars
+from containers.spec import ContainerSpec, Paths, ProcessSpec
+from containers.step_lines import Events, LogEvents, StepLines, events_of
+from workflow.study.cell import Cell, Run, plain_text
 from workflow.study.site import Site, device_of
 
 if TYPE_CHECKING:
     from containers.models import Model
+
 
 TAG: Final = "SLIPWAY_ATTEMPT"
 """Environment variable of every process of an attempt: its value, the attempt's tag, finds what a killed node program left."""
@@ -213,3 +219,384 @@ def node_ranks(cell: Cell, index: int) -> tuple[int, ...]:
     """The ranks of node `index`: as many as its processes, in order of the nodes."""
     each = cell.gpus_per_node
     return tuple(range(index * each, (index + 1) * each))
+
+
+# How a program that writes no events is started: below an adapter, which writes them for it. Pure.
+
+
+ADAPTER: Final = ("{python}", "{lib}/slipway_log.py")
+
+
+def below_adapter(framework: Framework, mode: str) -> Framework:
+    """With the command of the adapter before its own; as it is where it writes events itself. Python shall not keep back what it prints. In
+    `infer` ranks do not wait for each other, and one tells nothing of the others."""
+    if framework.events == "program":
+        return framework
+    lines = framework.lines
+    told: dict[str, Any] = {"none": True}
+    if lines is not None:
+        told = {"step": lines.step, "every": lines.every, "ranks": "all" if mode == "infer" else lines.ranks}
+    variables = {"PYTHONUNBUFFERED": "1", **dict(framework.variables), "SLIPWAY_EVENTS": canonical_json(told).decode()}
+    return replace(framework, command=(*ADAPTER, *framework.command), variables=tuple(variables.items()))
+
+
+# What the launcher mpirun starts beside the ranks: mpirun on the head, and on each node who starts its orted. Pure.
+#
+# The programs, and why there is no ssh: containers/lib/slipway_mpi.py.
+
+
+LAUNCHER: Final = "mpirun"
+MPI_PORT: Final = "mpi"
+"""On each node: where its orted is asked for."""
+_SCRIPT: Final = ("{python}", "{lib}/slipway_mpi.py")
+_RANK: Final = ("sh", "-c", 'exec "$0" "$SLIPWAY_LIB/slipway_mpi.py" rank', "{python}")
+"""These words of mpirun are those of the head, and a node may have its cache elsewhere: SLIPWAY_LIB is that of its orted."""
+HOLD: Final = (*_SCRIPT, "hold")
+"""Before the command of a rank."""
+
+
+def mpi_sidecars(nodes: int, each: int) -> tuple[Sidecar, ...]:
+    """In the words of framework.yaml; both end with the ranks."""
+    hosts = ",".join(f"slipway-node-{index}:{each}" for index in range(nodes))
+    started = (LAUNCHER, "--bind-to", "none", "--map-by", "slot", "-H", hosts, *_RANK)
+    return (
+        Sidecar(name="orted", where="each", command=(*_SCRIPT, "node"), ends="with-ranks"),
+        Sidecar(name=LAUNCHER, where="head", command=(*_SCRIPT, "mpirun", *started), ends="with-ranks"),
+    )
+
+
+def mpi_variables(
+    framework: Framework, places: Sequence[tuple[str, int]], interface: str | None, secret: str, *, crowded: bool
+) -> dict[str, str]:
+    """Of these sidecars. What Open MPI reads may be set by the program (`env`) in another way. `places`: address and port of each node;
+    `crowded`: whether a node has fewer cores than ranks, which must not wait by spinning then."""
+    wanted = {
+        "OMPI_MCA_plm": "rsh",
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_orte_leave_session_attached": "1",
+        "OMPI_MCA_if_base_do_not_resolve": "1",
+        "OMPI_MCA_btl": "tcp,self",
+        **({"OMPI_MCA_mpi_yield_when_idle": "1"} if crowded else {}),
+        **_network(places[0][0], interface),
+    }
+    taken = dict(framework.variables)
+    free = {name: value for name, value in wanted.items() if name not in taken}
+    return {**free, "SLIPWAY_MPI_NODES": " ".join(map(host_port, places)), "SLIPWAY_MPI_KEY": secret}
+
+
+def _network(head: str, interface: str | None) -> dict[str, str]:
+    """Where orteds and ranks talk. By itself Open MPI leaves the loopback out, which is all that nodes of one machine may have."""
+    name = "lo" if interface is None and ipaddress.ip_address(head).is_loopback else interface
+    return {} if name is None else {"OMPI_MCA_oob_tcp_if_include": name, "OMPI_MCA_btl_tcp_if_include": name}
+
+
+# Which ports a run needs on each of its nodes, by name: each node reserves its own before any process is told of them. Pure.
+
+
+MASTER: Final = "master"
+"""On the head: MASTER_PORT."""
+
+Reserved = Sequence[Sequence[int]]
+"""For each node its ports, in the order of `port_names`."""
+
+
+def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:
+    """Of node `index`; the master's is the first of the head."""
+    master = (MASTER,) if index == 0 else ()
+    mpi = (MPI_PORT,) if framework.launcher == LAUNCHER else ()
+    of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(PORT_PER_RANK) else ()
+    return master + mpi + of_ranks + (_of_head(framework) if index == 0 else ())
+
+
+def _of_head(framework: Framework) -> tuple[str, ...]:
+    """Those that words of commands ask for."""
+    commands = (framework.command, *(sidecar.command for sidecar in framework.sidecars))
+    return tuple(f"{PORT}{name}" for name in ports_in(word for command in commands for word in command))
+
+
+def rank_port(rank: int) -> str:
+    """The name of the port that a rank listens on."""
+    return f"rank-{rank}"
+
+
+def ports_by_name(framework: Framework, cell: Cell, reserved: Reserved) -> list[dict[str, int]]:
+    """Of each node."""
+    return [dict(zip(port_names(framework, cell, index), ports, strict=True)) for index, ports in enumerate(reserved)]
+
+
+# All that runs on one node, by the launcher of its framework: processes, their environment, the container around them. Pure.
+
+
+TORCHRUN: Final = "torchrun"
+THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What is started, where, and the ports of all nodes by name."""
+
+    asked: Workload
+    allocation: Allocation
+    index: int
+    ports: list[dict[str, int]]
+
+    @property
+    def master(self) -> tuple[str, int]:
+        """MASTER_ADDR and MASTER_PORT."""
+        return self.allocation.head.address, self.ports[0][MASTER]
+
+
+def container_spec(asked: Workload, allocation: Allocation, index: int, paths: Paths, reserved: Reserved) -> ContainerSpec:
+    """All that runs on node `index`. `reserved`: the ports of all nodes."""
+    node = allocation.nodes[index]
+    asked = replace(asked, framework=below_adapter(asked.framework, asked.cell.mode))
+    cell, framework = asked.cell, asked.framework
+    start = Start(asked=asked, allocation=allocation, index=index, ports=ports_by_name(framework, cell, reserved))
+    master = start.master
+    processes = _sidecars(start) + _PROCESSES[framework.launcher](start)
+    env = {
+        TAG: asked.owner.tag,
+        "SLIPWAY_NODE_RANK": str(index),
+        "SLIPWAY_NUM_NODES": str(len(allocation.nodes)),
+        "SLIPWAY_GPUS_PER_NODE": str(cell.gpus_per_node),
+        "SLIPWAY_MASTER_ADDR": master[0],
+        "SLIPWAY_MASTER_PORT": str(master[1]),
+        **{name: str(threads_per_rank(cell, node)) for name in THREAD_VARIABLES},
+        **_interface(node),
+        **_own_variables(asked),
+    }
+    if allocation.device == "cuda":
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    return ContainerSpec(
+        name=f"{asked.owner.tag}-n{index}",
+        image=framework.image,
+        python=framework.python or "python3",
+        bare_python=framework.bare_python,
+        mounts=framework.mounts,
+        network=framework.network,
+        words=(*(_words_of(cell) if framework.own else ()), *_network_words(start)),
+        processes=processes,
+        paths=paths,
+        device=allocation.device,
+        gpus=node.gpus,
+        cores=node.cores,
+        env=tuple(sorted(env.items())),
+        labels=labels_of(allocation, node.name, asked.owner),
+        image_id=asked.image_id,
+        resumed=asked.resumed,
+        has_parameters=cell.parameters_file is not None and not asked.resumed,
+        deadline=asked.ends_at,
+    )
+
+
+def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
+    """What placeholders in the command of a program stand for, as the cell says it."""
+    args = {f"args.{name}": plain_text(value) for name, value in (cell.args or {}).items()}
+    steps = {} if cell.steps is None else {STEPS_PLACE: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
+    return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **steps, **args}.items())
+
+
+def _network_words(start: Start) -> tuple[tuple[str, str], ...]:
+    """What {head}, {address} and {port.NAME} stand for."""
+    head, node = start.allocation.head.address, start.allocation.nodes[start.index].address
+    ports = ((name, str(port)) for name, port in start.ports[0].items() if name.startswith(PORT))
+    return (("head", head), ("address", node), *ports)
+
+
+def _own_variables(asked: Workload) -> dict[str, str]:
+    """What a program of the study gets: its own variables, and SLIPWAY_ARG_<NAME> for each argument."""
+    args = {f"SLIPWAY_ARG_{name.upper()}": plain_text(value) for name, value in (asked.cell.args or {}).items()}
+    return {**dict(asked.framework.variables), **args}
+
+
+def _interface(node: Node) -> dict[str, str]:
+    """Without `=`, NCCL would take eth0 for the beginning of a name: eth01 too."""
+    if node.interface is None:
+        return {}
+    return {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": f"={node.interface}"}
+
+
+def _rank_env(start: Start, rank: int) -> tuple[tuple[str, str], ...]:
+    place, master = _place(start, rank), start.master
+    return (
+        ("RANK", str(rank)),
+        ("LOCAL_RANK", str(place.local_rank)),
+        ("WORLD_SIZE", str(place.world_size)),
+        ("LOCAL_WORLD_SIZE", str(place.local_size)),
+        ("NODE_RANK", str(start.index)),
+        ("MASTER_ADDR", master[0]),
+        ("MASTER_PORT", str(master[1])),
+        *rendered(start.asked.framework.env, place).items(),
+    )
+
+
+def _place(start: Start, rank: int) -> RankPlace:
+    """Of a rank of this node, for its variables."""
+    asked, allocation, index, ports = start.asked, start.allocation, start.index, start.ports
+    each, node = asked.cell.gpus_per_node, allocation.nodes[index]
+    has_ports = bool(set(asked.framework.env) & set(PORT_PER_RANK))
+    ranks = [(host, name) for host in range(len(allocation.nodes)) for name in map(rank_port, node_ranks(asked.cell, host))]
+    return RankPlace(
+        rank=rank,
+        local_rank=rank - index * each,
+        local_size=each,
+        node_rank=index,
+        nodes=len(allocation.nodes),
+        address=node.address,
+        interface=node.interface,
+        device=allocation.device,
+        master=start.master,
+        endpoints=tuple((allocation.nodes[host].address, ports[host][name]) for host, name in ranks) if has_ports else (),
+        servers=_servers(asked.framework, len(allocation.nodes)),
+    )
+
+
+def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
+    """Those of this node; they stand before the ranks, and are started before them."""
+    framework, place = start.asked.framework, _place(start, start.index * start.asked.cell.gpus_per_node)
+    of_mpi = mpi_sidecars(place.nodes, place.local_size) if framework.launcher == LAUNCHER else ()
+    mpi = _mpi_variables(start) if of_mpi else {}
+    env = {"MASTER_ADDR": place.master[0], "MASTER_PORT": str(place.master[1]), **rendered_for_sidecars(framework.env, place)}
+    return tuple(
+        ProcessSpec(
+            name=f"sidecar-{one.name}-{start.index}",
+            ranks=(),
+            sidecar=one.name,
+            command=one.command,
+            env=tuple({**env, "SLIPWAY_SIDECAR": one.name, **dict(one.env), **(mpi if one in of_mpi else {})}.items()),
+            may_end=one.ends == "with-ranks",
+        )
+        for one in (*framework.sidecars, *of_mpi)
+        if one.where == "each" or start.index == 0
+    )
+
+
+def _mpi_variables(start: Start) -> dict[str, str]:
+    nodes, cell = start.allocation.nodes, start.asked.cell
+    places = [(node.address, ports[MPI_PORT]) for node, ports in zip(nodes, start.ports, strict=True)]
+    crowded = any(node.cores and len(node.cores) < cell.gpus_per_node for node in nodes)
+    return mpi_variables(start.asked.framework, places, start.allocation.head.interface, start.asked.secret, crowded=crowded)
+
+
+def _servers(framework: Framework, nodes: int) -> int:
+    """Parameter servers among the sidecars, on all nodes."""
+    serving = [one for one in framework.sidecars if ("DMLC_ROLE", "server") in one.env]
+    return sum(nodes if one.where == "each" else 1 for one in serving)
+
+
+def _single(start: Start) -> tuple[ProcessSpec, ...]:
+    """One process on the head; where the cell asks for more, it works for all of them, by the sidecars of the nodes or by itself."""
+    if start.index > 0:
+        return ()
+    drives = (("SLIPWAY_DRIVES_ALL", "1"),) if start.asked.cell.world_size > 1 else ()
+    return (ProcessSpec(name="rank-0", ranks=(0,), command=start.asked.framework.command, env=(*_rank_env(start, 0), *drives)),)
+
+
+def _ranks(start: Start) -> tuple[ProcessSpec, ...]:
+    return tuple(
+        ProcessSpec(name=f"rank-{rank}", ranks=(rank,), command=start.asked.framework.command, env=_rank_env(start, rank))
+        for rank in node_ranks(start.asked.cell, start.index)
+    )
+
+
+def _mpirun(start: Start) -> tuple[ProcessSpec, ...]:
+    """As `ranks`; each waits for its place in MPI before it becomes the program."""
+    return tuple(replace(process, command=(*HOLD, *process.command)) for process in _ranks(start))
+
+
+def _torchrun(start: Start) -> tuple[ProcessSpec, ...]:
+    """One torchrun per node, found by number, without a vote: the address is known. The id keeps workers of an earlier start out; the local
+    address is given because torchrun asks the resolver otherwise, which may not know it."""
+    asked, allocation, index = start.asked, start.allocation, start.index
+    command, master = asked.framework.command, start.master
+    is_script = command[0] == "{python}" and len(command) > 1 and not command[1].startswith("-")
+    program = command[1:] if is_script else ("--no-python", *command)
+    ranks = node_ranks(asked.cell, index)
+    options = (
+        f"--nnodes={len(allocation.nodes)}",
+        f"--node-rank={index}",
+        f"--nproc-per-node={len(ranks)}",
+        f"--rdzv-id={asked.owner.tag}-{allocation.restart_count}",
+        f"--master-addr={master[0]}",
+        f"--master-port={master[1]}",
+        f"--local-addr={allocation.nodes[index].address}",
+    )
+    name = f"rank-{ranks[0]}-{ranks[-1]}" if len(ranks) > 1 else f"rank-{ranks[0]}"
+    argv = ("{python}", "-m", "torch.distributed.run", *options, *program)
+    return (ProcessSpec(name=name, ranks=ranks, command=argv, env=(), launcher=TORCHRUN),)
+
+
+_PROCESSES: Final = {"single": _single, "ranks": _ranks, TORCHRUN: _torchrun, LAUNCHER: _mpirun}
+
+
+# What a run needs to know of a framework's folder: its image, interpreter, command and environment, as plain values.
+
+
+def describe_framework(cell: Cell, device: str) -> Framework:
+    """What of framework.yaml a start needs, or of the study's own program. A name with a slash is the folder itself."""
+    from containers.frameworks import check_supports, load_framework
+    from containers.frameworks.environment import own_python
+    from containers.frameworks.spec import read_framework
+
+    if cell.program is not None:
+        return of_program(cell.program)
+    name = cell.framework
+    spec = read_framework(Path(name, "framework.yaml")) if "/" in name else load_framework(name)
+    check_supports(spec, {**cell.to_json(), "device": device})
+    events, lines = events_of(spec.events)
+    if events == "log" and cell.steps is None:
+        raise UnsupportedRequest(
+            f"framework {spec.name!r} writes no events, and its steps are counted by lines: steps are needed, not epochs"
+        )
+    return Framework(
+        name=spec.name,
+        folder=str(spec.folder),
+        image=spec.image,
+        python=spec.python,
+        launcher=spec.launcher,
+        env=spec.env,
+        sidecars=tuple(_sidecar(asdict(sidecar)) for sidecar in spec.sidecars),
+        command=spec.command,
+        events=events,
+        lines=lines,
+        checkpoint=spec.checkpoint,
+        bare_python=own_python(spec, cell.strategy, cell.backend),
+    )
+
+
+def of_program(program: Mapping[str, Any]) -> Framework:
+    """What a start needs of a program of a study. Its folder has no digest yet: see `taken_along`."""
+    said = program.get("events", "program")
+    events, lines = events_of(said if isinstance(said, str) else LogEvents(log=StepLines(**said["log"])))
+    return Framework(
+        name=program["name"],
+        own=True,
+        folder=program.get("folder") or "",
+        image=program.get("image"),
+        python=program["python"],
+        bare_python=program["python"] if program["python"].startswith("/") else None,
+        launcher=program["launcher"],
+        command=tuple(program["command"]),
+        env=tuple(program.get("env_from", ())),
+        sidecars=tuple(map(_sidecar, program.get("sidecars", ()))),
+        variables=tuple(sorted(program["env"].items())),
+        mounts=tuple((mount["source"], mount["target"], mount["writable"]) for mount in program["mounts"]),
+        network=program.get("network", "host"),
+        checkpoint=program["checkpoint"],
+        events=events,
+        lines=lines,
+        packages=tuple(program.get("packages", ())),
+    )
+
+
+def _sidecar(words: Mapping[str, Any]) -> Sidecar:
+    """`words`: its keys, as framework.yaml and the study have them."""
+    env = tuple((name, str(value)) for name, value in sorted(words["env"].items()))
+    return Sidecar(name=words["name"], where=words["where"], command=tuple(words["command"]), env=env, ends=words["ends"])
+
+
+def taken_along(framework: Framework) -> Framework:
+    """With the digest of the folder as it is now. Reads all of it. Raises ConfigError, StorageError."""
+    from containers.program_folder import look_at
+
+    return replace(framework, digest=look_at(Path(framework.folder)).digest) if framework.own and framework.folder else framework

@@ -10,8 +10,8 @@ from pathlib import Path
 from base.publish import remove_tree
 from cluster.schedulers import SCHEDULERS, holder_alive
 from cluster.schedulers.jobs import Jobs
-from workflow.session.asked import TOKEN, Asked, State, all_sessions, read_asked, read_state
 from workflow.session.limits import GONE_S
+from workflow.session.request import TOKEN, Asked, State, all_sessions, read_asked, read_state
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workflow.run.node.workdir import of_run
-from workflow.session.asked import OUTPUT
+from workflow.session.request import OUTPUT
 
 RANK_LOG: Final = "own/logs/rank-0.log"
 PIECE: Final = 1 << 20

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from containers.engines import in_container
-from workflow.session.asked import Asked
+from workflow.session.request import Asked
 from workflow.study.cell import Cell
 from workflow.study.site import Site
 

@@ -14,13 +14,13 @@ from base.errors import ConfigError, StorageError
 from base.jsonfile import json_text, publish_json
 from base.publish import publish, publish_new
 from base.units import format_duration
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from cluster.schedulers import get_scheduler, jobs_of
 from cluster.schedulers.jobs import BatchJob, JobSize
 from containers.engines import in_container
 from workflow.run.storage.prepared import plain
-from workflow.session.asked import ASKED, IMAGES, LOG, STATE, TOKEN, Asked, State, session_dir
 from workflow.session.plan import session_cell, supervisor_argv
+from workflow.session.request import ASKED, IMAGES, LOG, STATE, TOKEN, Asked, State, session_dir
 from workflow.study.site import Site
 
 TOKEN_BYTES: Final = 24

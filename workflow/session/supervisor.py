@@ -29,33 +29,38 @@ from base.removing import remove_leftover
 from base.units import format_duration
 from base.userpath import expanded_path
 from cluster import processes
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from cluster.runtime import runtime_directory
 from cluster.schedulers import get_scheduler
 from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
-from containers.engines.container import SHOWN
-from workflow.run.link import orders, said
-from workflow.run.link.calls import Call
-from workflow.run.link.event_loop import Loop
+from containers.engines.container_client import SHOWN
+from workflow.run.link import commands, reports
+from workflow.run.link.event_loop import Call, Loop
 from workflow.run.plan import allocation_request
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import description
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
-from workflow.run.supervisor.job import Job
-from workflow.run.supervisor.limits import CONTAINERS_STOP_S, NODES_LEAVE_S, NODES_STOP_S, RELEASE_S, STORAGE_CALL_S
-from workflow.run.supervisor.node_locks import NodeLocks
+from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.run_scope import RunEnded, RunScope
+from workflow.run.supervisor.run_scope import (
+    CONTAINERS_STOP_S,
+    NODES_LEAVE_S,
+    NODES_STOP_S,
+    RELEASE_S,
+    STORAGE_CALL_S,
+    RunEnded,
+    RunScope,
+    TimeLimit,
+)
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.time_limit import TimeLimit
-from workflow.session.asked import IMAGES, PUSHED, STOP, TOKEN, Asked, Kind, State, read_asked, write_state
 from workflow.session.limits import ANSWER_S, LOOK_S, OUTPUT_S, PAGE_S, PUSH_AGAIN_S, READY_LOOK_S, START_S, STATE_S, WARN_S
 from workflow.session.output import bring_output
 from workflow.session.page import LIMIT_S, ask
 from workflow.session.plan import session_cell, site_of, sockets
+from workflow.session.request import IMAGES, PUSHED, STOP, TOKEN, Asked, Kind, State, read_asked, write_state
 
 logger = logging.getLogger(__name__)
 
@@ -377,26 +382,28 @@ class Session:
         attempt, prepared = self._attempt, self._prepared
         if attempt is None or prepared is None:
             return None, None
-        self._order(attempt, orders.Stop(), said.Stopped, CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else NODES_STOP_S)
+        self._order(
+            attempt, commands.Stop(), reports.Stopped, CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else NODES_STOP_S
+        )
         pushed = problem = None
         if prepared.asked.push and attempt.started:
             pushed, problem = self._push(attempt)
         if prepared.asked.kind == "run" and attempt.started:
             self._bring_rest_of_output(attempt)
-        self._order(attempt, orders.Release(), said.Released, RELEASE_S)
+        self._order(attempt, commands.Release(), reports.Released, RELEASE_S)
         attempt.nodes.end(NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
         if ending.rank_end is not None and ending.rank_end.last_lines:
             logger.error("last lines:\n%s", ending.rank_end.last_lines)
         return pushed, problem
 
-    def _order(self, attempt: RunningAttempt, order: orders.Order, answer: type[said.Message], limit_s: float) -> None:
+    def _order(self, attempt: RunningAttempt, order: commands.Order, answer: type[reports.Message], limit_s: float) -> None:
         attempt.nodes.forget(answer)
         attempt.nodes.tell(order)
         self._scope.loop.until(lambda: all(node.has_said(answer) for node in attempt.nodes.present()), limit_s)
 
     def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
         """Tried until the job's time is over."""
-        self._order(attempt, orders.Collect(), said.Collected, RELEASE_S)
+        self._order(attempt, commands.Collect(), reports.Collected, RELEASE_S)
         end = max(attempt.limit.deadline, time.monotonic() + PUSH_AGAIN_S)
         while True:
             problem = self._push_once(attempt, max(PUSH_AGAIN_S, end - time.monotonic()))
@@ -408,20 +415,20 @@ class Session:
             logger.warning("push: %s; tried again in %.0f s", problem, PUSH_AGAIN_S)
             self._scope.loop.until(lambda: False, PUSH_AGAIN_S)
 
-    def _pending(self, problem: str, node: NodeHandle) -> orders.Pending:
+    def _pending(self, problem: str, node: NodeHandle) -> commands.Pending:
         """What a node notes of the files that it keeps, for `slipway reap --push`."""
         name = PUSHED if node.index == 0 else f"{PUSHED}.node-{node.index}"
-        return orders.Pending(target=str(Path(self._directory, name)), reason=problem, record=None, ended=None)
+        return commands.Pending(target=str(Path(self._directory, name)), reason=problem, record=None, ended=None)
 
     def _push_once(self, attempt: RunningAttempt, limit_s: float) -> str | SlipwayError:
         loop, nodes, part = self._scope.loop, attempt.nodes, None
         try:
             part = str(Call(loop, "push", make_part, self._directory, timeout_s=STORAGE_CALL_S).wait())
-            nodes.forget(said.Pushed, said.Failed)
-            nodes.tell(orders.Push(part=part, limit_s=limit_s))
+            nodes.forget(reports.Pushed, reports.Failed)
+            nodes.tell(commands.Push(part=part, limit_s=limit_s))
             loop.until(lambda: all(_answered(node) for node in nodes.present()), limit_s)
-            failed = [message.message for node in nodes.present() if (message := node.last(said.Failed)) is not None]
-            if failed or not all(node.has_said(said.Pushed) for node in nodes.present()):
+            failed = [message.message for node in nodes.present() if (message := node.last(reports.Failed)) is not None]
+            if failed or not all(node.has_said(reports.Pushed) for node in nodes.present()):
                 raise PushError(failed[0] if failed else "a node did not answer in time")
             return str(Call(loop, "push", finish_push, part, self._directory, timeout_s=STORAGE_CALL_S).wait())
         except SlipwayError as error:
@@ -432,7 +439,7 @@ class Session:
 
 
 def _answered(node: NodeHandle) -> bool:
-    return node.lost or node.has_said(said.Pushed, said.Failed)
+    return node.lost or node.has_said(reports.Pushed, reports.Failed)
 
 
 def remove_token(directory: str) -> None:

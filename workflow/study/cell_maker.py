@@ -14,8 +14,7 @@ from data_prep.spec import OF_ONE_SIZE, DatasetSpec
 from workflow.study.cell import OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
 from workflow.study.datasets import spec_identity
 from workflow.study.explain import Fault
-from workflow.study.layers import MERGED, Layers, place_of
-from workflow.study.matrix import Candidate
+from workflow.study.matrix import MERGED, Candidate, Layers, place_of
 from workflow.study.model import CellKeys, defaults
 from workflow.study.programs import Supports
 from workflow.study.programs import identity as program_identity

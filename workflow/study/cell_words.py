@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from base.units import counted
-from workflow.study.baseline_keys import flat, tells_nothing
 from workflow.study.cell import WORDS, Cell, Run
+from workflow.study.series import flat, tells_nothing
 from workflow.study.site import Site, device_of
 
 _SAID: Final = ("cell_id", "model", "batch_size", "global_batch_size", "nodes", "gpus_per_node", "dataset_spec")

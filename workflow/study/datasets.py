@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from base.apart import call_apart
+from base.worker import call_apart
 from data_prep.spec import DatasetSpec
-from workflow.study.origin import STORAGE_S, known_datasets
+from workflow.study.publishing import STORAGE_S, known_datasets
 
 
 def identities(datasets: Mapping[str, DatasetSpec], results_dir: Path, folder: Path) -> dict[str, DatasetSpec]:

@@ -21,8 +21,7 @@ from base.logs import printable
 from base.names import choices
 from base.units import and_more
 from base.userpath import absolute_path
-from workflow.study.loader import Document
-from workflow.study.places import Place, dotted, kind_of
+from workflow.study.loader import Document, Place, dotted, kind_of
 
 MAX_SHOWN: Final = 20
 
@@ -50,7 +49,7 @@ def validation_error(document: Document, error: ValidationError, model: type[Bas
     return fault_error(document, _without_contradictions(faults))
 
 
-def some(names: Iterable[str]) -> str:
+def first_names(names: Iterable[str]) -> str:
     """The first eight, and how many more there are."""
     return units.some(list(names), 8)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from base.apart import call_apart
 from base.errors import ConfigError
-from base.foreign import quoted, whole
 from base.jsonfile import read_json
+from base.sanitize import quoted, whole
 from base.untrusted import open_plain
 from base.userpath import absolute_path
+from base.worker import call_apart
 from containers.spec import PARAMETERS
 from workflow.study.cell import ParametersFile
 from workflow.study.paths import attempts_dir, record_path, results_dir

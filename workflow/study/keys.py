@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from base.names import is_name
 from base.units import meant_duration, parse_duration
-from workflow.study.places import kind_of
+from workflow.study.loader import kind_of
 
 T = TypeVar("T")
 ABSENT: Any = None  # the default of keys without one: `null` in the file is an error for them

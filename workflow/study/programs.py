@@ -10,14 +10,16 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from base.errors import SlipwayError
+from base.errors import ConfigError, SlipwayError
 from base.names import choices
+from base.units import some
 from base.userpath import absolute_path
 from containers.frameworks import FRAMEWORKS
 from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
@@ -26,9 +28,9 @@ from containers.program_folder import check
 from containers.renderings import FOR_SIDECARS, MPI_SIDECARS, VARIABLES, Launcher, Rendering, SidecarEnds
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
 from workflow.study.cell import PROGRAM_PLACES
-from workflow.study.explain import Fault
+from workflow.study.explain import Fault, fault_error
 from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Several, TextLine, wrong
-from workflow.study.places import Place, kind_of
+from workflow.study.loader import Document, Place, kind_of, read_document
 
 ARGUMENT: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 ARGUMENT_RULE: Final = "lower-case letters, digits and '_', first a letter, at most 40"
@@ -411,3 +413,123 @@ def _folder_fault(text: str, folder: Path) -> str | None:
     except SlipwayError as error:
         return f"which cannot be taken along: {error}"
     return None
+
+
+# `framework.yaml` in the folder of a program of the study: keys that then need not stand in the study file.
+
+
+FILE: Final = "framework.yaml"
+OF_OURS: Final = ("name", "python_version", "containers_only", "own_order", "missing", "facts")
+"""Keys of the frameworks that Slipway brings along, which tell how they are installed, and what is known of them."""
+
+
+def with_program_files(document: Document) -> Document:
+    """The study with the keys of the files in the folders of its programs. Raises ConfigError: a file that cannot be read, a key that
+    stands in both, or that is none of a program."""
+    programs = document.value.get("programs")
+    found = dict(_files(programs, Path(os.path.abspath(document.path)).parent)) if isinstance(programs, dict) else {}
+    for name, file in found.items():
+        document = _merged(document, name, _with_renderings(file))
+    return document
+
+
+def _files(programs: Mapping[str, Any], study_folder: Path) -> Iterator[tuple[str, Document]]:
+    """A folder that is none is somebody else's matter."""
+    for name, program in programs.items():
+        folder = program.get("folder") if isinstance(program, dict) else None
+        if not isinstance(folder, str) or not folder:
+            continue
+        try:
+            path = absolute_path(folder, study_folder) / FILE
+        except ValueError:
+            continue
+        if os.path.lexists(path):
+            yield name, read_document(path, "program")
+
+
+def _with_renderings(file: Document) -> Document:
+    """With `env_from` instead of a list as `env`, which is what a framework.yaml of Slipway's own calls it."""
+    if not isinstance(file.value.get("env"), list):
+        return file
+    if "env_from" in file.value:
+        raise ConfigError(f"{file.where(('env',))}: env: found a list, which is env_from, and env_from beside it; valid: one of the two")
+    lines = {("env_from", *place[1:]) if place[:1] == ("env",) else place: line for place, line in file.lines.items()}
+    value = {"env_from" if key == "env" else key: inner for key, inner in file.value.items()}
+    return replace(file, value=value, lines=lines)
+
+
+def _merged(document: Document, name: str, file: Document) -> Document:
+    place: Place = ("programs", name)
+    own = document.value["programs"][name]
+    also = {key: f"{document.where((*place, key))}: programs.{name}.{key}" for key in own}
+    faults = [Fault(place=(key,), message=words) for key in file.value if (words := _wrong_key(key, also.get(key)))]
+    if faults:
+        raise fault_error(file, faults)
+    programs = {**document.value["programs"], name: {**own, **file.value}}
+    return replace(
+        document,
+        value={**document.value, "programs": programs},
+        lines=document.lines | {(*place, *inner): line for inner, line in file.lines.items()},
+        files=document.files | {(*place, key): file.path for key in file.value},
+    )
+
+
+def _wrong_key(key: str, also: str | None) -> str | None:
+    if key == "folder":
+        return "this file lies in the folder; valid: folder in the study file"
+    if key in OF_OURS:
+        return f"this is a key of Slipway's own frameworks, which it installs and tells of; a program of a study has no {key}: leave it out"
+    return f"found here and in {also}; valid: one of the two" if also else None
+
+
+# What is worth a look in the programs of a study, and no error: words that only a shell would fill in, arguments that no command
+# uses, a batch that nobody gives them.
+
+
+SHELL_VARIABLE: Final = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][^}]*\}|\()")
+"""What a shell would replace."""
+SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish"})
+BATCH: Final = frozenset({"batch_size", "global_batch_size"})
+MOST: Final = 4
+
+
+def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """One line for each program and thing. `arguments`: program and names of its arguments, of each cell that has one."""
+    given: dict[str, set[str]] = {}
+    for name, names in arguments:
+        given.setdefault(name, set()).update(names)
+    read = {found for name in given for command in _commands(programs[name]) for word in command for found in names_in(word)}
+    notes = []
+    for name in sorted(given):
+        program = programs[name]
+        used = {found for command in _commands(program) for word in command for found in names_in(word)}
+        lines = program.events.log.step if isinstance(program.events, LogEvents) and program.unit == "samples" else None
+        if lines is not None and not reports(lines, "samples") and not used & BATCH:
+            notes.append(
+                f"program {name}: its output reports no samples, and no word of its command uses {{batch_size}}: the rate takes batch_size "
+                "of the study, whatever the program does; write {batch_size} into its command, or the group samples into its expression"
+            )
+        shell_words = [
+            word for command in _commands(programs[name]) if not _is_shell(command) for word in command if SHELL_VARIABLE.search(word)
+        ]
+        if shell_words:
+            notes.append(
+                f"program {name}: no shell reads its command, so that {some([*map(repr, shell_words)], MOST)} is given to it as it stands; "
+                "write the value, {args.NAME}, or a command that begins with sh, -c"
+            )
+        unread = sorted(f"args.{argument}" for argument in given[name] if f"args.{argument}" not in read)
+        if unread:
+            one = unread[0].removeprefix("args.")
+            notes.append(
+                f"program {name}: no word of its command uses {some(unread, MOST)}; that is right if the program itself asks for it, as "
+                f"SLIPWAY_ARG_{one.upper()} or run.args"
+            )
+    return notes
+
+
+def _commands(program: Program) -> list[tuple[str, ...]]:
+    return [program.command, *(sidecar.command for sidecar in program.sidecars)]
+
+
+def _is_shell(command: Sequence[Any]) -> bool:
+    return PurePath(command[0]).name in SHELLS

@@ -9,23 +9,292 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import os
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired, TypedDict
 
-from base.errors import RecordError
+from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, json_line, read_content, read_json
 from base.publish import publish, publish_new
+from base.sanitize import text
 from base.storage_clock import now_at
-from workflow.study.origin import kept_of, origin_of, refuse_other_file
+from base.typed import FromOne, Like, Name, read_as
+from base.worker import call_apart
+from workflow.study.cell import Cell, Run, RunLimits, datasets_of
+from workflow.study.next_command import command
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
-from workflow.study.resolved import parse_resolved, read_resolved, resolved_study, text_of
+from workflow.study.site import Site
 
 if TYPE_CHECKING:
     from workflow.study.study import Study  # half of the time of the interpreter that publishes
+
+
+# Where `slipway remote` puts a study: each version of a study file has a directory named by its content, which never changes, so that a
+# running job keeps what it began with; and all versions of one file are the same file to those who ask whose the results are. Pure.
+
+
+PLACE: Final = "studies"
+DIGITS: Final = 32
+VERSION: Final = re.compile(rf"(?P<of>.*/{PLACE}/[^/]+-[0-9a-f]{{12}})/[0-9a-f]{{{DIGITS}}}/(?P<file>[^/]+)", re.DOTALL)
+
+
+def place_of(storage: Path, source: str, digest: str) -> Path:
+    """The directory of one version. `source`: NAME-<12 hex digits>, which stands for the file on the laptop; `digest`: DIGITS of them."""
+    return storage / PLACE / source / digest
+
+
+def are_versions(one: str, other: str) -> bool:
+    """Whether two paths are of versions of one file that was brought."""
+    first, second = VERSION.fullmatch(one), VERSION.fullmatch(other)
+    return first is not None and second is not None and first.groups() == second.groups()
+
+
+# Whose the results of a study are: of the file that ran last. Another file of the same name is refused, since one would write into the
+# other's results; the same file elsewhere, as in a moved project, or in one that was copied with its storage, is not another one.
+
+
+SHORT: Final = 12
+MAX_PATH: Final = 4096
+"""What the kernel takes; a longer path stands only in a study.json that was edited."""
+KEPT_KEYS: Final = ("path", "file_sha256", "cells_sha256", "sources", "storage")
+"""What a line of the history holds of the file."""
+STORAGE_S: Final = 300.0
+"""For all records of a study, or one file: network storage may hang, and the caller would with it."""
+
+
+def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, Any]:
+    """KEPT: path and digest of the file, the digest of the cells that it asks for, the build directories of the datasets whose path is
+    relative to it, and the storage; `adopt`: whether to take over what is another's, and the `commands` that do; `runs`: whether a run
+    starts, which makes the file the owner."""
+    verbs = ("run",) if study.site.scheduler == "local" else ("run", "submit")
+    cells = sorted(cell.cell_id for cell in study.cells)
+    relative = {cell.dataset for cell in study.cells if cell.dataset_spec != study.datasets[cell.dataset].to_json()}
+    return {
+        "path": str(study.path.absolute()),
+        "file_sha256": hashlib.sha256(study.text.encode()).hexdigest(),
+        "cells_sha256": hashlib.sha256(canonical_json(cells)).hexdigest(),
+        "sources": " ".join(sorted(study.build_dir(name).name for name in relative)),
+        "storage": str(study.site.storage),
+        "adopt": adopt,
+        "runs": runs,
+        "commands": " or ".join(f"`{command(study, verb, '--adopt')}`" for verb in verbs),
+    }
+
+
+def kept_of(mine: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """KEPT of a line that is to come: of our file when a run starts, else of the owner, who is nobody where nothing has run."""
+    of = mine if mine["runs"] or is_same_file(last.get("path"), mine["path"]) else last
+    return {key: of[key] for key in KEPT_KEYS if key in of}
+
+
+def is_same_file(one: object, other: str) -> bool:
+    """Also by another way: through `..`, a link, or a second mount of the same storage; or brought by `slipway remote` in another version.
+    What is gone is told by where its path leads."""
+    if not isinstance(one, str) or len(one) > MAX_PATH:
+        return False
+    if are_versions(one, other):
+        return True
+    try:
+        return one == other or Path(one).samefile(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
+    except ValueError:  # of a path that no file can have, in a study.json that was edited
+        return False
+
+
+def last_version(history: Any) -> Mapping[str, Any]:
+    """The last line of the history in a study.json, which may have been edited; nothing where there is none."""
+    last = history[-1] if isinstance(history, list) and history else None
+    return last if isinstance(last, dict) else {}
+
+
+def known_datasets(results_dir: str) -> tuple[list[Any], list[str]]:
+    """The specifications of datasets in the cells of study.json, each once, and the folders that the study file has been in; nothing where
+    no study.json can be read. In a child with a time limit."""
+    try:
+        value = read_json(Path(results_dir, STUDY_FILE))
+    except RecordError:
+        return [], []
+    lists = [value.get(key) if isinstance(value, dict) else None for key in ("cells", "history")]
+    cells, history = ([one for one in found if isinstance(one, dict)] if isinstance(found, list) else [] for found in lists)
+    specs = {str(cell["dataset_spec"]): cell["dataset_spec"] for cell in cells if "dataset_spec" in cell}
+    files = {str(line["path"]) for line in history if "path" in line}
+    return list(specs.values()), sorted({str(Path(file).parent) for file in files})
+
+
+def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[str, Any]) -> None:
+    """Raise ConfigError when the `last` that ran is another file, and asks for other cells, or for other data under the same relative path;
+    an earlier version says of no file. A file whose results are on other storage was copied to become ours. One that cannot be found was
+    moved, or is on the disk of another host: it is ours if its text or its cells are the same, as at the first start after a move."""
+    if mine["adopt"] or last.get("path") is None or is_same_file(last["path"], mine["path"]):
+        return
+    if not is_same_file(last.get("storage"), mine["storage"]):
+        return
+    same_cells = last.get("cells_sha256") == mine["cells_sha256"]
+    is_gone = _is_gone(last["path"])
+    if (is_gone and last.get("file_sha256") == mine["file_sha256"]) or (same_cells and (is_gone or _same_sources(mine, last))):
+        return
+    raise ConfigError(
+        f"the study {results_dir.name!r} of {mine['path']} (sha256 {mine['file_sha256'][:SHORT]}) would write into the results of another "
+        f"file: {results_dir} are those of {text(last['path'], 300)} (sha256 {text(last.get('file_sha256'))[:SHORT]}, since "
+        f"{text(last.get('time'), 40)}{'; this machine does not find it' if is_gone else ''}), which "
+        f"asks for other cells, or for other data. Give one of the two another name (study: ...), or let the results be this file's from "
+        f"now on: {mine['commands']}, or `--config adopt=yes` of snakemake; records stay, and tables show the cells of the file that ran "
+        "last"
+    )
+
+
+def _same_sources(mine: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+    return bool(last.get("sources", "") == mine["sources"])
+
+
+def _is_gone(path: object) -> bool:
+    try:
+        return isinstance(path, str) and not os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):  # it may be there, for others; or no file can have that path
+        return False
+
+
+def refuse_foreign_results(study: Study) -> list[str]:
+    """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs. Return the
+    notes of refuse_unless_owner()."""
+    mine = origin_of(study, adopt=False)
+    notes = call_apart(f"study.json of {study.name}", refuse_unless_owner, str(study.results_dir), mine, timeout_s=STORAGE_S)
+    return [f"{note}: `{study.command('dataset', 'build', '--study', str(study.path))}`" for note in notes]
+
+
+def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> list[str]:
+    """The same of what study.json says now; nothing where there is none, or none that can be read: who writes it looks closer. Return a
+    note where the next start takes the results over from another file, and a relative path of a dataset leads to another folder."""
+    path = Path(results_dir, STUDY_FILE)
+    try:
+        found = read_json(path) if path.exists() else {}
+    except RecordError:
+        return []
+    found = found if isinstance(found, dict) else {}
+    site = found.get("site")
+    storage = site.get("storage") if isinstance(site, dict) else None
+    last = {"storage": storage, **last_version(found.get("history"))}
+    refuse_other_file(path.parent, mine, last)
+    if last.get("path") is None or is_same_file(last["path"], mine["path"]) or _same_sources(mine, last):
+        return []
+    return [
+        f"the next start takes over the results of {text(last['path'], 300)}, for which a relative dataset path led to another folder: "
+        "finished runs stay as they are; whether the files here are the same is known once the dataset is built here"
+    ]
+
+
+# study.json: the resolved study beside its results. Supervisor and tables read it; neither needs YAML or pydantic for that.
+
+
+SCHEMA: Final = "slipway.study/1"
+
+
+class _Version(TypedDict):
+    sha256: str
+    time: str
+    path: NotRequired[str]
+    file_sha256: NotRequired[str]
+    cells_sha256: NotRequired[str]
+    sources: NotRequired[str]
+    storage: NotRequired[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEntry:
+    """A run of the study, as study.json lists it."""
+
+    run_id: Name
+    cell_id: Name
+    repeat: FromOne
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedStudy:
+    """study.json, as it is read."""
+
+    study: Name
+    baseline: Mapping[str, Any]
+    limits: RunLimits
+    site: Site
+    cells: tuple[Cell, ...]
+    repeats: FromOne
+    runs: tuple[RunEntry, ...]
+    history: tuple[Annotated[dict[str, Any], Like(_Version)], ...]
+    datasets: Mapping[str, Name] = field(default_factory=dict)
+    """The name of the directory in which each dataset is built; an earlier version left them out."""
+
+    def __post_init__(self) -> None:
+        cells = {cell.cell_id for cell in self.cells}
+        for number, run in enumerate(self.runs):
+            if run.cell_id not in cells:
+                raise ValueError(f"runs[{number}].cell_id: {run.cell_id!r} is none of its cells")
+
+
+_LISTS: Final = ("cells", "runs", "history")
+
+
+def resolved_study(study: Study) -> dict[str, Any]:
+    """The content of study.json, without its history."""
+    return {
+        "schema": SCHEMA,
+        "study": study.name,
+        "baseline": dict(study.baseline),
+        "limits": {"walltime_s": study.limits.walltime_s, "gpu_hours": study.limits.gpu_hours, "init_s": study.limits.init_s},
+        "site": study.site.to_json(),
+        "datasets": {name: study.build_dir(name).name for name in datasets_of(study.cells)},
+        "cells": [cell.to_json() for cell in study.cells],
+        "repeats": study.repeats,
+        "runs": [{"run_id": run.run_id, "cell_id": run.cell.cell_id, "repeat": run.repeat} for run in study.runs],
+    }
+
+
+def read_resolved(results_dir: Path) -> ResolvedStudy:
+    """study.json of a study's results. Raises RecordError when it is missing, torn or of another schema."""
+    path = results_dir / STUDY_FILE
+    return parse_resolved(read_json(path), path)
+
+
+def parse_resolved(value: Any, path: Path) -> ResolvedStudy:
+    """`value`, which came from `path`, where it is the content of a study.json. Raises RecordError."""
+    found = value.get("schema") if isinstance(value, dict) else None
+    if found != SCHEMA:
+        raise RecordError(f"{path}: schema: found {text(found, 80)}, this version of Slipway reads {SCHEMA!r}")
+    return read_as(ResolvedStudy, value, path, advice="it was edited, or is of another version of Slipway: `slipway run` writes it anew")
+
+
+def find_run(study: ResolvedStudy, run_id: str) -> Run:
+    """The run of that name. Raises RecordError when the current study has none."""
+    for entry in study.runs:
+        if entry.run_id == run_id:
+            return Run(cell=next(cell for cell in study.cells if cell.cell_id == entry.cell_id), repeat=entry.repeat)
+    raise RecordError(f"the study {study.study!r} has no run {run_id!r}; `slipway status` lists its runs")
+
+
+def text_of(value: Mapping[str, Any]) -> bytes:
+    """One cell, run and history entry a line: readable with grep, and fast to write (an indented dump takes ten times as long)."""
+    parts = []
+    for key in sorted(value):
+        entries = value[key]
+        if key in _LISTS:
+            lines = ",\n".join(f"  {_line(entry)}" for entry in entries)
+            parts.append(f" {json.dumps(key)}: [\n{lines}\n ]" if lines else f" {json.dumps(key)}: []")
+        else:
+            parts.append(f" {json.dumps(key)}: {_line(entries)}")
+    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
 
 CLAIM: Final = ".study-{number}.json"
 NAME: Final = re.compile(r"\.study-([1-9][0-9]*)\.json")

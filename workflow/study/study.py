@@ -19,24 +19,20 @@ from base.units import counted
 from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths
-from workflow.study.baseline import baseline_of
 from workflow.study.cell import NO_DATASET, Cell, ParametersFile, Run, RunLimits
 from workflow.study.cell_maker import CellMaker, size_faults
 from workflow.study.datasets import identities
-from workflow.study.explain import Fault, fault_error, some, validation_error
+from workflow.study.explain import Fault, fault_error, first_names, validation_error
 from workflow.study.given_parameters import find_parameters
 from workflow.study.hints import HINTS
-from workflow.study.layers import layer_faults, layers_of
 from workflow.study.loader import Document, read_document
-from workflow.study.matrix import excluded
+from workflow.study.matrix import excluded, layer_faults, layers_of
 from workflow.study.model import StudyFile
 from workflow.study.notify import Notify
-from workflow.study.program_files import with_program_files
-from workflow.study.program_notes import program_notes
-from workflow.study.programs import program_faults
+from workflow.study.programs import program_faults, program_notes, with_program_files
+from workflow.study.series import baseline_of
 from workflow.study.site import Site
-from workflow.study.site_beside import site_beside
-from workflow.study.site_file import chosen_site, load_site
+from workflow.study.site_file import chosen_site, load_site, site_beside
 from workflow.study.walltime import check_walltime
 
 MAX_RUNS: Final = 1_000_000
@@ -116,7 +112,7 @@ class Study:
         if len(found) == 1:
             return known[found[0]]
         if found:
-            raise ConfigError(f"{kind} {wanted!r}: the names of {len(found)} {kind}s begin so: {some(found)}")
+            raise ConfigError(f"{kind} {wanted!r}: the names of {len(found)} {kind}s begin so: {first_names(found)}")
         raise ConfigError(f"study {self.name!r} has no {kind} {wanted!r}; {_near(wanted, list(known))}")
 
 
@@ -272,4 +268,4 @@ def _saves(cell: Cell) -> bool:
 
 
 def _near(word: str, valid: Sequence[str]) -> str:
-    return choices(word, valid) if len(valid) <= 8 else f"valid: {some(valid)} (`slipway plan` lists them)"
+    return choices(word, valid) if len(valid) <= 8 else f"valid: {first_names(valid)} (`slipway plan` lists them)"

@@ -15,21 +15,19 @@ from base.errors import AllocationError
 from cluster.addresses import resolve
 from cluster.detection import scheduler_of
 from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.granted import claimed, read_grant
-from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, planned_allocation
+from cluster.schedulers.job_nodes import claimed, device_of, launch_each, names_for, of_sets, planned_allocation, read_grant
 from cluster.schedulers.job_nodes import node_cache as node_cache
 from cluster.schedulers.job_nodes import off_node as off_node
 from cluster.schedulers.job_nodes import run_locks as run_locks
 from cluster.schedulers.jobs import SUBMISSION, Jobs
 from cluster.schedulers.lsf import doctor, jobs
-from cluster.schedulers.lsf.environ import JOB_ID, NODE, end_of_job, hosts_of_job, passed_on, restart_count
-from cluster.schedulers.lsf.fate import describe_holder as describe_holder
-from cluster.schedulers.lsf.fate import ended_by as ended_by
-from cluster.schedulers.lsf.fate import holder_alive as holder_alive
-from cluster.schedulers.lsf.fate import holders_alive as holders_alive
-from cluster.schedulers.lsf.fate import job_facts as job_facts
-from cluster.schedulers.lsf.fate import requeue as requeue
-from cluster.schedulers.lsf.launcher import launch_argv
+from cluster.schedulers.lsf.job_end import JOB_ID, NODE, end_of_job, hosts_of_job, launch_argv, passed_on, restart_count
+from cluster.schedulers.lsf.job_end import describe_holder as describe_holder
+from cluster.schedulers.lsf.job_end import ended_by as ended_by
+from cluster.schedulers.lsf.job_end import holder_alive as holder_alive
+from cluster.schedulers.lsf.job_end import holders_alive as holders_alive
+from cluster.schedulers.lsf.job_end import job_facts as job_facts
+from cluster.schedulers.lsf.job_end import requeue as requeue
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "lsf"

@@ -2,21 +2,254 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Final
 
-from cluster.schedulers.asking import ask
-from cluster.schedulers.limits import ANSWER_S
-from cluster.schedulers.lsf import environ as job_environ
-from cluster.schedulers.lsf.batch_script import batch_script, bsub_options
-from cluster.schedulers.lsf.batch_script import owned_by_us as owned_by_us
-from cluster.schedulers.lsf.query import LSF
-from cluster.schedulers.lsf.queue import jobs_named as jobs_named
-from cluster.schedulers.lsf.queue import known_jobs as known_jobs
-from cluster.schedulers.lsf.queue import our_jobs as our_jobs
-from cluster.schedulers.lsf.submit import inherited as inherited
-from cluster.schedulers.lsf.submit import never_starts as never_starts
-from cluster.schedulers.lsf.submit import refusal_of as refusal_of
-from cluster.schedulers.lsf.submit import submit as submit
+from base.command import CommandResult, describe
+from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
+from base.names import choices
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, SHARD, BatchJob, JobSize, QueuedJob, parse_work, script_lines, work_words
+from cluster.schedulers.lsf import job_end as job_environ
+from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
+from cluster.schedulers.lsf.job_end import SECONDS, STARTED, STARTS
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SUBMIT_S, ask, carried, in_english, last_words, one_try
+from cluster.schedulers.submission import Words, by_name, submit_once
+
+# The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
+#
+# Its log is written by the script itself: LSF would keep it on the first node until the job ends, and put a report around it. In that log
+# the
+# script counts its starts, which LSF tells no job. At the run limit LSF sends USR2 to all processes: they ignore it, but for the
+# supervisor.
+
+
+LONGEST_NAME: Final = 500
+"""Characters of a job's name: OpenLava cuts it at 511."""
+_OWNED: Final = {
+    "-n": "number of slots",
+    "-J": "name of the job",
+    "-Jd": "name of the job",
+    "-W": "walltime",
+    "-q": "queue",
+    "-P": "account",
+    "-o": "output",
+    "-oo": "output",
+    "-e": "output",
+    "-eo": "output",
+    "-cwd": "directory",
+    "-r": "restart",
+    "-rn": "restart",
+    "-x": "exclusive use of nodes (the key share_nodes)",
+    "-gpu": "GPUs",
+    "-K": "waiting (slipway submit --wait)",
+    "-I": "batch job",
+    "-Is": "batch job",
+    "-Ip": "batch job",
+    "-Zs": "script",
+    "-env": "environment",
+}
+
+
+def bsub_options(job: BatchJob) -> tuple[str, ...]:
+    """The options of bsub, one per line of the script, the site's directives last and as they are. Raises ConfigError."""
+    size = job.size
+    if size.qos is not None:
+        raise ConfigError(
+            f"qos: {size.qos!r} in the site file: LSF has none; for a service class `directives: ['-sla NAME']`, else its queues"
+        )
+    slots = slots_per_node(size)
+    name = job.name if job.work is None else f"{job.name} {work_words(job.work)}"
+    if len(name) > LONGEST_NAME:
+        raise ConfigError(f"the job's name for LSF has {len(name)} characters, at most {LONGEST_NAME} go: shorten the name of the study")
+    options = [
+        ("-J", name),
+        ("-n", str(size.nodes * slots)),
+        ("-R", resources(job, slots)),
+        ("-gpu", f"num={size.gpus}/host:mode=shared:j_exclusive=yes" if size.gpus else None),
+        ("-W", str(size.minutes)),
+        ("-q", size.queue),
+        ("-P", size.account),
+        ("-cwd", job.directory),
+        ("-o", "/dev/null"),
+    ]
+    said = [f"{option} {_quoted(option, value)}" for option, value in options if value is not None]
+    alone = ["-x"] if size.whole_nodes and not _is_shard(job) else []
+    return (*said, *alone, "-r", *(_one_line("directives", line) for line in size.directives))
+
+
+def resources(job: BatchJob, slots: int) -> str:
+    """The resource requirement: so many slots of each node, which of them, and memory in LSF's unit, MB where the site has no other."""
+    size = job.size
+    chosen = [*([size.constraint] if size.constraint else []), *(f"hname!='{name}'" for name in size.exclude)]
+    parts = [f"select[{' && '.join(chosen)}]"] if chosen else []
+    parts += [f"rusage[mem={size.memory_mb}]"] if size.memory_mb else []
+    return " ".join([*parts, f"span[ptile={slots}]"])
+
+
+def batch_script(job: BatchJob) -> str:
+    """The script; it ends in `exec`, so that signals reach the program."""
+    place = '"$LSB_JOBID"'.join(shlex.quote(part) if part else "" for part in job.output.split(JOB_ID_PLACEHOLDER))
+    lines = [
+        "#!/bin/bash",
+        *(f"#BSUB {option}" for option in bsub_options(job)),
+        "",
+        f"log={place}",
+        f'export {STARTS}=$(grep -c "^slipway: job $LSB_JOBID starts" "$log" 2>/dev/null)',
+        'exec >>"$log" 2>&1',
+        'echo "slipway: job $LSB_JOBID starts on ${LSB_MCPU_HOSTS:-its nodes}"',
+        f"export {STARTED}=$(date +%s) {SECONDS}={job.size.minutes * 60}",
+        "trap '' USR2",
+        *script_lines(job),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def owned_by_us(directive: str) -> str | None:
+    """What a directive of the site sets although Slipway does; None if nothing."""
+    words = directive.split()
+    if "-R" in words and re.search(r"span\[", directive):
+        return "number of slots per node"
+    return next((_OWNED[word] for word in words if word in _OWNED), None)
+
+
+def slots_per_node(size: JobSize) -> int:
+    """One for each core that a run has of a node."""
+    return size.cores or 1
+
+
+def _is_shard(job: BatchJob) -> bool:
+    return job.work is not None and job.work.rule == SHARD
+
+
+def _quoted(what: str, value: str) -> str:
+    """For a line of the script, which bsub splits as a shell does. Raises ConfigError."""
+    _one_line(what, value)
+    if re.fullmatch(r"[\w@%+=:,./-]+", value, re.ASCII):
+        return value
+    if set(value) & set('"\\`$'):
+        raise ConfigError(f'{what}: {value!r} holds one of the characters " \\ ` $, which no line for LSF can carry')
+    return f'"{value}"'
+
+
+def _one_line(what: str, value: str) -> str:
+    if set(value) & set("\n\r\0"):
+        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
+    return value
+
+
+# Our jobs in LSF's queues: a list, and one question for what the list does not say of those that are ours by their names.
+
+
+OURS: Final = "slipway-"
+ENDED_TOO: Final = "-a"
+
+
+def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
+    """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    listed = listed_jobs(patience_s, timeout_s)
+    details = job_details([job.job_id for job in listed if job.name.startswith(OURS)], patience_s, timeout_s)
+    return joined(listed, details)
+
+
+def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
+    """Ours of exactly that name, in any stage that bjobs still shows, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    return tuple(job for job in joined(listed_jobs(patience_s, ANSWER_S, ENDED_TOO), {}) if job.name == name)
+
+
+def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
+    """Those of them that LSF still knows: for an hour after their end where the site says nothing else (CLEAN_PERIOD). Raises
+    SchedulerSilent, SchedulerOutputError."""
+    listed = listed_jobs(patience_s, ANSWER_S, ENDED_TOO, *job_ids) if job_ids else ()
+    return joined(listed, job_details([job.job_id for job in listed if job.stage == "over"], patience_s))
+
+
+def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[QueuedJob, ...]:
+    """Pure: jobs of the list with what else is known of them."""
+    return tuple(_queued(job, details.get(job.job_id)) for job in listed)
+
+
+def _queued(job: Listed, details: Details | None) -> QueuedJob:
+    name, _, words = job.name.partition(" ")
+    work, known = parse_work(words), details or Details()
+    return QueuedJob(
+        job_id=job.job_id,
+        stage=job.stage,
+        state=job.words,
+        why=why_waiting(job, known) if job.stage == "waits" else "",
+        hold="held" if job.state == HELD else "",
+        advice=f"`bresume {job.job_id}` lets it go" if job.state == HELD else "",
+        ended_by=None if details is None else ended_by_of(job.state, details),
+        submitted=known.submitted or job.submitted,
+        expected=known.started or job.started,
+        name=name,
+        nodes=job.hosts,
+        directory=job.directory,
+        **({} if work is None else asdict(work)),
+    )
+
+
+# Hand a job to LSF once, however bsub is answered: see cluster/schedulers/submission.py.
+
+
+CLUSTER: Final = ("LSF_ENVDIR", "LSF_SERVERDIR", "LSF_BINDIR", "LSF_LIBDIR", "XLSF_UIDDIR", "EGO_TOP", "EGO_CONFDIR")
+"""What the commands need to find their cluster."""
+NOT_CARRIED: Final = ("SLURM_", "SBATCH_", "LSB_")
+
+
+def submit(job: BatchJob, patience_s: float) -> str:
+    """The id that `job` has got. Its name is found in the queue where bsub did not say it. Raises SubmitError."""
+    script = batch_script(job)
+    words = Words(command="bsub", server="LSF's mbatchd", look="bjobs", end="bkill", job=f"bsub -J {job.name}")
+    attempt = partial(one_try, LSF, ("bsub",), SUBMIT_S, script, SubmitError, submitting(os.environ))
+    return submit_once(attempt, by_name(jobs_named, job.name), parse_job_id, patience_s, words)
+
+
+def submitting(environ: Mapping[str, str]) -> dict[str, str]:
+    """Pure: of our environment what a job inherits, and what bsub needs."""
+    taken = {name: value for name, value in carried(environ).items() if not name.startswith(NOT_CARRIED)}
+    return in_english({**taken, **{name: environ[name] for name in CLUSTER if name in environ}})
+
+
+def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG001 - bsub takes all of them
+    """Pure: none that would have to be named: bsub takes the whole environment along."""
+    return ()
+
+
+def parse_job_id(result: CommandResult) -> str:
+    """Pure: of `Job <7> is submitted to queue <q>.` Raises SubmitError for a refusal, and for an answer without an id."""
+    if result.returncode:
+        raise SubmitError(f"LSF refused the job: {last_words(LSF, result)}\n{describe(result)}")
+    match = re.search(r"^Job <(\d+)> is submitted", result.stdout, re.MULTILINE)
+    if match is None:
+        raise SubmitUnsure(f"bsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+    return match[1]
+
+
+def refusal_of(job: BatchJob) -> str | None:
+    """What LSF would refuse of `job` without submitting it. bsub has no trial: only the queue can be looked at."""
+    try:
+        return never_starts(job.size)
+    except SchedulerSilent:
+        return None
+
+
+def never_starts(size: JobSize) -> str | None:
+    """Why such a job never starts here: its queue is none. All else bsub refuses by itself. Raises SchedulerSilent."""
+    if size.queue is None:
+        return None
+    try:
+        queues = parse_queues(ask(LSF, ("bqueues", "-w"), 0.0, QUICK_ANSWER_S))
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError:
+        return None
+    return None if size.queue in queues else f"queue: {size.queue!r} is none of this cluster; {choices(size.queue, queues)}"
+
 
 TITLE = "LSF"
 SERVER = "LSF's mbatchd"

@@ -10,29 +10,27 @@ import dataclasses
 from collections.abc import Mapping
 
 from base.errors import AllocationError
-from base.foreign import digits
+from base.sanitize import digits
 from cluster.addresses import resolve
 from cluster.detection import scheduler_of
-from cluster.gpus.claims import names_in
+from cluster.gpus.decision import names_in
 from cluster.pbs_tasks.launcher import launcher_argv
 from cluster.pbs_tasks.remote import NODE_NAME
 from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.granted import read_grant
-from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, planned_allocation
+from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, planned_allocation, read_grant
 from cluster.schedulers.job_nodes import node_cache as node_cache
 from cluster.schedulers.job_nodes import off_node as off_node
 from cluster.schedulers.job_nodes import run_locks as run_locks
 from cluster.schedulers.jobs import SUBMISSION, Jobs
 from cluster.schedulers.pbs import doctor, jobs
-from cluster.schedulers.pbs.environ import JOB_ID, node_names, start_word
-from cluster.schedulers.pbs.fate import ended_by as ended_by
-from cluster.schedulers.pbs.fate import job_facts as job_facts
-from cluster.schedulers.pbs.fate import requeue as requeue
-from cluster.schedulers.pbs.fate import restart_count
-from cluster.schedulers.pbs.holders import describe_holder as describe_holder
-from cluster.schedulers.pbs.holders import holder_alive as holder_alive
-from cluster.schedulers.pbs.holders import holders_alive as holders_alive
-from cluster.schedulers.pbs.query import pbs_version
+from cluster.schedulers.pbs.answers import pbs_version
+from cluster.schedulers.pbs.job_end import JOB_ID, node_names, restart_count, start_word
+from cluster.schedulers.pbs.job_end import describe_holder as describe_holder
+from cluster.schedulers.pbs.job_end import ended_by as ended_by
+from cluster.schedulers.pbs.job_end import holder_alive as holder_alive
+from cluster.schedulers.pbs.job_end import holders_alive as holders_alive
+from cluster.schedulers.pbs.job_end import job_facts as job_facts
+from cluster.schedulers.pbs.job_end import requeue as requeue
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "pbs"

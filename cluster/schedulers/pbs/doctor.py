@@ -13,18 +13,15 @@ from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent, 
 from base.finding import Finding
 from base.names import choices
 from base.units import format_duration
-from cluster.doctor.asked import Asked
-from cluster.pbs_tasks.commands import command
-from cluster.pbs_tasks.launcher import launcher_argv
-from cluster.schedulers.asking import ask
+from cluster.doctor.checks import Asked
+from cluster.pbs_tasks.launcher import command, launcher_argv
 from cluster.schedulers.doctor import Value, mib
 from cluster.schedulers.jobs import JobSize
-from cluster.schedulers.limits import DOCTOR_PATIENCE_S, QUICK_ANSWER_S
-from cluster.schedulers.limits import STEP_S as STEP_S
-from cluster.schedulers.pbs.acceptance import NODES, QUEUES, UNUSABLE, Entries, nodes_problem, parse_entries, queue_problem
-from cluster.schedulers.pbs.answers import parse_clock, parse_size, whole
-from cluster.schedulers.pbs.environ import node_names as names_of_job
-from cluster.schedulers.pbs.query import PBS, pbs_version
+from cluster.schedulers.pbs.answers import PBS, parse_clock, parse_size, pbs_version, whole
+from cluster.schedulers.pbs.job_end import node_names as names_of_job
+from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries, nodes_problem, parse_entries, queue_problem
+from cluster.schedulers.queries import DOCTOR_PATIENCE_S, QUICK_ANSWER_S, ask
+from cluster.schedulers.queries import STEP_S as STEP_S
 
 SUBJECT: Final = "scheduler"
 LAUNCHER: Final = "launcher"
@@ -152,7 +149,7 @@ def run_step(job_id: str, nodes: Sequence[str], argv: Sequence[str], timeout_s: 
 
 def try_step(job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """A program on each node: findings, and the nodes that answered."""
-    from base.rooms import rooms_environ
+    from base.packages import rooms_environ
 
     found, good = [], []
     start = time.monotonic()

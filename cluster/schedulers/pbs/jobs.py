@@ -2,23 +2,388 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Final
 
-from base.errors import AllocationError, SchedulerOutputError
-from cluster.schedulers.asking import asked, complains_only_of, refusal_words
-from cluster.schedulers.limits import ANSWER_S
-from cluster.schedulers.pbs.acceptance import never_starts as never_starts
-from cluster.schedulers.pbs.acceptance import refusal_of as refusal_of
-from cluster.schedulers.pbs.batch_script import batch_script, qsub_options
-from cluster.schedulers.pbs.batch_script import inherited as inherited
-from cluster.schedulers.pbs.batch_script import owned_by_us as owned_by_us
-from cluster.schedulers.pbs.environ import JOB_ID, node_names
-from cluster.schedulers.pbs.fate import end_of
-from cluster.schedulers.pbs.query import GONE, PBS, job_info
-from cluster.schedulers.pbs.queue import jobs_named as jobs_named
-from cluster.schedulers.pbs.queue import known_jobs as known_jobs
-from cluster.schedulers.pbs.queue import our_jobs as our_jobs
-from cluster.schedulers.pbs.submit import submit as submit
+from base.account import account_name
+from base.command import CommandResult, describe
+from base.errors import AllocationError, ConfigError, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
+from base.names import choices
+from base.units import counted, format_duration
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, parse_work, script_lines, work_words
+from cluster.schedulers.pbs.answers import (
+    GONE,
+    PBS,
+    WORK,
+    JobInfo,
+    advice_of,
+    blocks,
+    ended_by,
+    hold_of,
+    job_info,
+    parse_clock,
+    parse_jobs,
+    parse_size,
+    plain_reason,
+    stage_of,
+    whole,
+    word_of,
+)
+from cluster.schedulers.pbs.job_end import JOB_ID, end_of, node_names
+from cluster.schedulers.queries import (
+    ANSWER_S,
+    QUICK_ANSWER_S,
+    SUBMIT_S,
+    ask,
+    asked,
+    carried,
+    complains_only_of,
+    last_words,
+    one_try,
+    refusal_words,
+)
+from cluster.schedulers.submission import Words, by_name, submit_once
+
+# Whether PBS would ever run a job, asked before it is submitted: it takes jobs that no node can hold, and lets them wait for ever.
+
+
+Entries = Mapping[str, Mapping[str, Any]]
+QUEUES = ("qstat", "-Q", "-f", "-F", "json")
+NODES = ("pbsnodes", "-a", "-F", "json")
+UNUSABLE: Final = ("down", "offline", "state-unknown", "unresolvable")
+"""Of the state of a node that takes no jobs."""
+
+
+def parse_entries(answer: str) -> dict[str, Mapping[str, Any]]:
+    """Pure: queues or nodes by name, of QUEUES or NODES; one that cannot be read is left out."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, block in blocks(answer):
+        try:
+            value = json.loads(block, strict=False)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found[name] = value
+    return found
+
+
+def queue_problem(queues: Entries, size: JobSize) -> str | None:
+    """Pure: why the queue of such a job never starts it, and what to change."""
+    name = size.queue
+    if name is None or not queues:
+        return None
+    if name not in queues:
+        return f"queue {name!r} of the site file is no queue of this cluster; {choices(name, queues)}"
+    most = _resources(queues[name], "resources_max")
+    longest = parse_clock(str(most.get("walltime", "")))
+    if longest is not None and size.minutes * 60 > longest:
+        return (
+            f"a job of {format_duration(size.minutes * 60)} never starts: queue {name} allows {format_duration(longest)} "
+            f"(resources_max.walltime); `walltime: {int(longest)}s` or less in the site file, a shorter `limits: {{walltime: ...}}` in the "
+            f"study, or another queue"
+        )
+    allowed = whole(most.get("nodect"))
+    if allowed is not None and size.nodes > allowed:
+        return f"a job of {counted(size.nodes, 'node')} never starts: queue {name} allows {allowed} (resources_max.nodect); fewer nodes"
+    return None
+
+
+def others(nodes: Entries, size: JobSize) -> tuple[str, ...]:
+    """Pure: as many nodes as the job wants, without those that it is to leave out, free ones first; none where there are too few."""
+    fitting = {
+        name: node
+        for name, node in nodes.items()
+        if name not in size.exclude and _is_up(node) and nodes_problem({name: node}, replace(size, nodes=1)) is None
+    }
+    names = sorted(fitting, key=lambda name: fitting[name].get("state") != "free")  # in the server's order otherwise
+    return tuple(names[: size.nodes]) if len(names) >= size.nodes else ()
+
+
+def _is_up(node: Mapping[str, Any]) -> bool:
+    return not any(word in str(node.get("state", "")) for word in UNUSABLE)
+
+
+def instead_of_failed(size: JobSize) -> tuple[str, ...]:
+    """The same of this cluster; none where nothing is to be left out, or the server does not say."""
+    if not size.exclude:
+        return ()
+    try:
+        return others(parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
+    except SchedulerOutputError:
+        return ()
+
+
+def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
+    """Pure: the same of the machines: how many could ever give what each node of the job asks, those that are down now too."""
+    if not nodes:
+        return None
+    hosts: dict[str, dict[str, int]] = {}
+    for name, node in nodes.items():
+        has = _resources(node, "resources_available")
+        host = hosts.setdefault(str(has.get("host", name)), {"ncpus": 0, "ngpus": 0, "mem": 0})
+        host["ncpus"] += whole(has.get("ncpus")) or 0
+        host["ngpus"] += whole(has.get("ngpus")) or 0
+        host["mem"] += parse_size(str(has.get("mem", ""))) or 0
+    asked = {"ncpus": size.cores or 0, "ngpus": size.gpus or 0, "mem": (size.memory_mb or 0) << 20}
+    fitting = sum(all(host[key] >= number for key, number in asked.items()) for host in hosts.values())
+    if fitting >= size.nodes:
+        return None
+    each = [f"{number} {what}" for what, number in (("cores", asked["ncpus"]), ("GPUs", asked["ngpus"])) if number]
+    each += [f"{size.memory_mb} MB"] if size.memory_mb else []
+    what = f" with {', '.join(each)} each" if each else ""
+    return (
+        f"a job of {counted(size.nodes, 'node')}{what} never starts: {fitting} of the {len(hosts)} nodes of this cluster have that "
+        f"(`pbsnodes -aSj`); fewer nodes in the study, or other sizes in the site file"
+    )
+
+
+def never_starts(size: JobSize) -> str | None:
+    """The same of this cluster; None where no PBS is here, or it does not say. Raises SchedulerSilent."""
+    try:
+        return queue_problem(parse_entries(ask(PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size) or nodes_problem(
+            parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size
+        )
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError:
+        return None
+
+
+def refusal_of(job: BatchJob) -> str | None:  # noqa: ARG001 - the same for all
+    """PBS has no way to ask that without submitting."""
+    return None
+
+
+def _resources(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = entry.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+# The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
+#
+# Its log is written by the script itself: PBS would keep it on the first node until the job ends, and its paths cannot hold the job's id.
+# The
+# variables of the submitting shell stand in the script, which only we and PBS can read: those of `qsub -v` are shown to everybody by
+# `qstat -f`, and OpenPBS changes quotes and backslashes in them.
+
+
+OWNED: Final = {
+    "nodes": r"select\b|nodes\b|nodect\b|ncpus\b|mpiprocs\b|ngpus\b|mem\b|place\b",
+    "walltime": r"walltime\b",
+}
+"""Resources that are set from the study, from another key of the site file, or by us."""
+OWNED_OPTIONS: Final = {
+    "name": "-N",
+    "queue": "-q",
+    "account": "-A",
+    "output": "-o|-e|-j|-k|-R",
+    "environment": "-v|-V|-S",
+    "array": "-J",
+    "rerun": "-r",
+    "directive": "-C|-z|-I|-X",
+}
+NOT_CARRIED: Final = re.compile(r"PBS_|SLURM_|SBATCH_|TMPDIR$")
+"""PBS sets its own in each job."""
+
+
+def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
+    """The options of qsub, one per line of the script, the site's directives last and as they are. `hosts`: the nodes that it is to get, as
+    PBS cannot be told which ones it is not to get. Raises ConfigError."""
+    size = job.size
+    if size.qos is not None:
+        raise ConfigError(f"qos: {size.qos!r} in the site file: PBS has none; use its queues, or `directives`")
+    chunk = [
+        ("ncpus", size.cores),
+        ("mem", f"{size.memory_mb}mb" if size.memory_mb else None),
+        ("ngpus", size.gpus),
+        ("mpiprocs", 1),
+    ]
+    each = [*(f"{name}={value}" for name, value in chunk if value is not None), *_words(size.constraint)]
+    _one_word("constraint", ":".join(each))
+    select = "+".join(":".join(["1", f"host={host}", *each]) for host in hosts) or ":".join([str(size.nodes), *each])
+    said = [
+        ("-N", job.name),
+        ("-l", f"select={select}"),
+        ("-l", f"place=scatter{':exclhost' if size.whole_nodes else ''}"),
+        ("-l", f"walltime={clock(size.minutes)}"),
+        ("-q", size.queue),
+        ("-A", size.account),
+        ("-S", "/bin/bash"),
+        ("-r", "y"),
+        ("-j", "oe"),
+        ("-o", "/dev/null"),
+        ("-v", None if job.work is None else f"{WORK}={work_words(job.work)}"),
+        ("-v", ",".join(job.export) if job.export else None),
+    ]
+    if job.work is not None and job.export:
+        raise ConfigError("a job for one run is submitted by Slipway alone")
+    options = [f"{option} {shlex.quote(_one_line(option, value))}" for option, value in said if value is not None]
+    return (*options, *(_one_line("directives", line) for line in size.directives))
+
+
+def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts: Sequence[str] = ()) -> str:
+    """The script. `environ`: of the submitting process, where the job inherits what `carried` lets through; `hosts`: see qsub_options."""
+    directory, _, name = job.output.rpartition("/")
+    log = "".join(
+        f'"$PBS_JOBID"{shlex.quote(part)}' if place else shlex.quote(part) for place, part in enumerate(name.split(JOB_ID_PLACEHOLDER))
+    )
+    lines = [
+        "#!/bin/bash",
+        *(f"#PBS {option}" for option in qsub_options(job, hosts)),
+        "",
+        f"exec >>{shlex.quote(f'{directory}/')}{log} 2>&1",
+        *(f"export {name}={shlex.quote(value)}" for name, value in sorted(taken_along(environ or {}).items())),
+        *script_lines(job),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def taken_along(environ: Mapping[str, str]) -> dict[str, str]:
+    """Pure: of `environ`, what a job inherits. Functions come from the login shell that PBS starts for a job."""
+    return {name: value for name, value in carried(environ).items() if name.isidentifier() and not NOT_CARRIED.match(name)}
+
+
+def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Pure: the same as names for `qsub -v`, for a script that is submitted by hand: those whose values OpenPBS leaves as they are."""
+    return tuple(sorted(name for name, value in taken_along(environ).items() if not set(value) & set("\"'\\,\n")))
+
+
+def owned_by_us(directive: str) -> str | None:
+    """What of OWNED a directive sets; None if nothing."""
+    for what, pattern in OWNED.items():
+        if re.search(rf"(^|\s)-l\s*(\S*,)?({pattern})", directive):
+            return what
+    return next((what for what, options in OWNED_OPTIONS.items() if re.search(rf"(^|\s)({options})", directive)), None)
+
+
+def clock(minutes: int) -> str:
+    """`26:03:00`: PBS knows no days."""
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+
+
+def _words(constraint: str | None) -> list[str]:
+    return [constraint] if constraint else []
+
+
+def _one_word(what: str, value: str) -> str:
+    if re.search(r"[\s+]", value):
+        raise ConfigError(
+            f"{what}: {value!r} of `qsub -l select` holds a space or a plus; valid: resources of one chunk, such as `gpu_model=a100`"
+        )
+    return value
+
+
+def _one_line(what: str, value: str) -> str:
+    if set(value) & set("\n\r\0"):
+        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
+    return value
+
+
+# Our jobs in PBS's queue: one question for all, and which study and which run each job belongs to.
+#
+# A job for one run or shard says so in the variable SLIPWAY_WORK, with which it was submitted. A job of `slipway submit` says it by its
+# name.
+
+
+ALL: Final = ("qstat", "-f", "-F", "json")
+"""All that are not over, of everybody: with names of jobs, OpenPBS shows the first only; 100 jobs take 0.4 s."""
+FEW: Final = 16
+"""So many jobs are asked for one by one, 0.1 s each: the jobs of everybody may be thousands."""
+
+
+def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
+    """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    give_up = time.monotonic() + patience_s
+    ids = ask(PBS, ("qselect", "-u", account_name()), patience_s, timeout_s).split()
+    left = max(0.0, give_up - time.monotonic())
+    if len(ids) > FEW:
+        found = queued_jobs(parse_jobs(ask(PBS, ALL, left, timeout_s)), account_name())
+    else:
+        found = known_jobs(ids, left, timeout_s, history=False)
+    return tuple(job for job in found if job.stage != "over")
+
+
+def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
+    """Ours of exactly that name, in any stage that the server still knows, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    answer = ask(PBS, ("qselect", "-x", "-u", account_name(), "-N", name), patience_s)
+    return tuple(job for job in known_jobs(answer.split(), patience_s) if job.name == name)
+
+
+def known_jobs(job_ids: Sequence[str], patience_s: float, timeout_s: float = ANSWER_S, *, history: bool = True) -> tuple[QueuedJob, ...]:
+    """Those of them that the server knows, in any state. One question each, of 0.1 s: OpenPBS shows only the first of several in JSON, and
+    all that are over, of everybody, may be two weeks' jobs. They are few: those that have left the queue. Raises SchedulerSilent,
+    SchedulerOutputError."""
+    give_up = time.monotonic() + patience_s
+    found = []
+    for job_id in job_ids:
+        left = max(0.0, give_up - time.monotonic())
+        job = job_info(job_id, left, timeout_s, history=history)
+        if job is not None:
+            found.append(job)
+    return queued_jobs(found, account_name())
+
+
+def queued_jobs(jobs: Iterable[JobInfo], owner: str) -> tuple[QueuedJob, ...]:
+    """Pure: those of `owner`, oldest first."""
+    ours = (queued_job(job) for job in jobs if job.owner == owner)
+    return tuple(sorted(ours, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
+
+
+def queued_job(job: JobInfo) -> QueuedJob:
+    """Pure: what it tells of itself, in words."""
+    stage = stage_of(job.state)
+    work, end = parse_work(job.work), ended_by(job) if stage == "over" else None
+    return QueuedJob(
+        job_id=job.job_id,
+        stage=stage,
+        state=word_of(job.state),
+        why=plain_reason(job) if stage == "waits" else "",
+        hold=hold_of(job),
+        advice=advice_of(job),
+        ended_by=end,
+        restarts=job.restarts,
+        submitted=job.submitted,
+        expected=job.started,
+        name=job.name,
+        nodes=",".join(job.hosts),
+        directory=job.directory,
+        lost=job.hosts[0] if end == "not_started" and job.hosts else "",
+        **({} if work is None else asdict(work)),
+    )
+
+
+# Hand a job to PBS once, however qsub is answered: see cluster/schedulers/submission.py.
+
+
+ROOT: Final = "Bad UID for job execution"
+
+
+def submit(job: BatchJob, patience_s: float) -> str:
+    """The id that `job` has got. Its name is found in the queue where qsub did not say it. Raises SubmitError."""
+    script = batch_script(job, os.environ if job.export is None else None, instead_of_failed(job.size))
+    words = Words(command="qsub", server="the server of PBS", look="qstat -u $USER", end="qdel", job=f"qsub -N {job.name}")
+    attempt = partial(one_try, PBS, ("qsub",), SUBMIT_S, script, SubmitError)
+    return submit_once(attempt, by_name(jobs_named, job.name), parse_job_id, patience_s, words)
+
+
+def parse_job_id(result: CommandResult) -> str:
+    """Pure: of qsub. Raises SubmitError for a refusal, and for an answer without an id."""
+    if result.returncode:
+        if ROOT in result.stderr:
+            raise SubmitError("PBS takes no jobs of root (or of a user that its nodes do not know): submit as an ordinary user")
+        raise SubmitError(f"PBS refused the job: {last_words(PBS, result)}\n{refusal_words(PBS, result)}")
+    match = re.search(r"^([0-9]+(\[\])?(\.\S+)?)$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
+    if match is None:
+        raise SubmitUnsure(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+    return match[1]
+
 
 TITLE = "PBS"
 SERVER = "the server of PBS"

@@ -9,20 +9,15 @@ from base.command import CommandResult
 from base.errors import SchedulerOutputError, SchedulerSilent
 from base.finding import Finding
 from base.names import choices
-from cluster.doctor.asked import Asked
-from cluster.schedulers import doctor_launcher
-from cluster.schedulers.asking import ask
-from cluster.schedulers.doctor import Value
-from cluster.schedulers.doctor_launcher import NodeLauncher, is_configured
+from cluster.doctor.checks import Asked
+from cluster.schedulers import doctor
+from cluster.schedulers.doctor import NodeLauncher, Value, is_configured
 from cluster.schedulers.jobs import JobSize
-from cluster.schedulers.limits import QUICK_ANSWER_S
-from cluster.schedulers.limits import STEP_S as STEP_S
-from cluster.schedulers.sge.answers import parse_hosts, parse_settings
-from cluster.schedulers.sge.environ import hosts_of_job, passed_on
-from cluster.schedulers.sge.launcher import launch_argv
-from cluster.schedulers.sge.limits import SHORT_NOTICE_S
-from cluster.schedulers.sge.query import SGE
-from cluster.schedulers.sge.submit import environment_problem
+from cluster.schedulers.queries import QUICK_ANSWER_S, ask
+from cluster.schedulers.queries import STEP_S as STEP_S
+from cluster.schedulers.sge.answers import SGE, parse_hosts, parse_settings
+from cluster.schedulers.sge.job_end import SHORT_NOTICE_S, hosts_of_job, launch_argv, passed_on
+from cluster.schedulers.sge.jobs import environment_problem
 
 SUBJECT: Final = "scheduler"
 SILENT: Final = "sge_qmaster does not answer"
@@ -108,17 +103,17 @@ def is_silent(found: Sequence[Finding]) -> bool:
 
 def check_launcher() -> tuple[Finding, ...]:
     """Whether qrsh is here."""
-    return doctor_launcher.check_launcher(LAUNCHER)
+    return doctor.check_launcher(LAUNCHER)
 
 
 def try_step(job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:  # noqa: ARG001 - the environment names it
     """One program on each of these nodes of our job, one after the other."""
-    return doctor_launcher.try_step(LAUNCHER, nodes)
+    return doctor.try_step(LAUNCHER, nodes)
 
 
 def run_step(job_id: str, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, more: Mapping[str, str]) -> CommandResult:  # noqa: ARG001
     """On one node after the other; the environment names the job. Raises SlipwayError."""
-    return doctor_launcher.run_step(LAUNCHER, nodes, argv, timeout_s, more)
+    return doctor.run_step(LAUNCHER, nodes, argv, timeout_s, more)
 
 
 def node_names(queue: str | None, most: int) -> tuple[str, ...]:  # noqa: ARG001 - hosts of all queues

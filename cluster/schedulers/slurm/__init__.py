@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.errors import AllocationError
-from base.foreign import digits
+from base.sanitize import digits
 from cluster.addresses import resolve
 from cluster.detection import scheduler_of
 from cluster.schedulers.doctor import Doctor
@@ -20,19 +20,27 @@ from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_
 from cluster.schedulers.job_nodes import node_cache as node_cache
 from cluster.schedulers.job_nodes import run_locks as run_locks
 from cluster.schedulers.jobs import SUBMISSION, Jobs
-from cluster.schedulers.limits import SHORT_PATIENCE_S
+from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.schedulers.slurm import doctor, jobs
-from cluster.schedulers.slurm.environ import JOB_ID, NODE_LIST, RESTART_COUNT, job_environ
-from cluster.schedulers.slurm.fate import ended_by as ended_by
-from cluster.schedulers.slurm.fate import job_facts as job_facts
-from cluster.schedulers.slurm.fate import requeue as requeue
-from cluster.schedulers.slurm.granted import read_grant
-from cluster.schedulers.slurm.holders import describe_holder as describe_holder
-from cluster.schedulers.slurm.holders import holder_alive as holder_alive
-from cluster.schedulers.slurm.holders import holders_alive as holders_alive
-from cluster.schedulers.slurm.hostlist import expand, expand_counts
-from cluster.schedulers.slurm.query import SILENCE, job_info, node_addresses, slurm_version
-from cluster.schedulers.slurm.steps import srun_argv, srun_environment
+from cluster.schedulers.slurm.answers import (
+    JOB_ID,
+    NODE_LIST,
+    RESTART_COUNT,
+    SILENCE,
+    expand,
+    expand_counts,
+    job_environ,
+    job_info,
+    node_addresses,
+    slurm_version,
+)
+from cluster.schedulers.slurm.job_end import describe_holder as describe_holder
+from cluster.schedulers.slurm.job_end import ended_by as ended_by
+from cluster.schedulers.slurm.job_end import holder_alive as holder_alive
+from cluster.schedulers.slurm.job_end import holders_alive as holders_alive
+from cluster.schedulers.slurm.job_end import job_facts as job_facts
+from cluster.schedulers.slurm.job_end import read_grant, srun_argv, srun_environment
+from cluster.schedulers.slurm.job_end import requeue as requeue
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "slurm"

@@ -2,23 +2,343 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Final
 
-from base.errors import SchedulerOutputError, SchedulerSilent
-from base.foreign import digits
-from cluster.schedulers.asking import ask
-from cluster.schedulers.carried import carried_names
-from cluster.schedulers.slurm.acceptance import never_starts as never_starts
-from cluster.schedulers.slurm.acceptance import refusal_of as refusal_of
-from cluster.schedulers.slurm.batch_script import batch_script, sbatch_options
-from cluster.schedulers.slurm.directives import owned_by_us as owned_by_us
-from cluster.schedulers.slurm.environ import JOB_ID
-from cluster.schedulers.slurm.limits import SHORT_ANSWER_S
-from cluster.schedulers.slurm.query import SLURM, UNKNOWN_JOB, job_info
-from cluster.schedulers.slurm.queue import jobs_named as jobs_named
-from cluster.schedulers.slurm.queue import known_jobs as known_jobs
-from cluster.schedulers.slurm.queue import our_jobs as our_jobs
-from cluster.schedulers.slurm.submit import submit as submit
+from base.command import CommandResult, describe, run
+from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
+from base.names import choices
+from base.sanitize import digits, text
+from base.units import counted, format_duration
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, parse_work, script_lines, work_words
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SUBMIT_S, ask, carried, carried_names, last_words, one_try, silence_of
+from cluster.schedulers.slurm.answers import (
+    ENDED_BY,
+    JOB_ID,
+    NEVER,
+    NOT_STARTED,
+    OVER,
+    SHORT_ANSWER_S,
+    SHOW,
+    SLURM,
+    UNKNOWN_JOB,
+    WAITS,
+    Partition,
+    advice_of,
+    default_partition,
+    hold_of,
+    job_info,
+    longest_s,
+    parse_node_reasons,
+    parse_partitions,
+    plain_reason,
+    slurm_environment,
+    state_word,
+    time_of,
+    whole_number,
+)
+from cluster.schedulers.submission import Words, by_name, submit_once
+
+# What a site's directives may not say to sbatch, and the comment that they may. Pure.
+
+
+OWNED: Final = {
+    "nodes": r"--nodes\b|-N\b",
+    "tasks": r"--ntasks(-per-gpu)?(=|\s|$)|-n\b",
+    "cores": r"--cpus-per-(task|gpu)\b|-c\b",
+    "walltime": r"--time(=|\s|$)|-t\b",
+    "memory": r"--mem(-per-cpu)?(=|\s|$)",
+    "GPUs": r"--gres\b|--gpus(=|\s|$)|-G\b",
+    "queue": r"--partition\b|-p\b",
+    "account": r"--account\b|-A\b",
+    "qos": r"--qos\b|-q\b",
+    "constraint": r"--constraint\b|-C\b",
+    "name": r"--job-name\b|-J\b",
+    "output": r"--(output|error|open-mode|parsable|wrap)\b|-[oe]\b",
+    "environment": r"--export(=|\s|$)",
+    "working directory": r"--(chdir|workdir)\b|-D\b",
+    "cluster": r"--clusters?\b|-M\b",
+    "array": r"--array\b|-a\b",
+}
+"""Options of sbatch that are set from the study, from another key of the site file, or by us."""
+COMMENT_WIDTH: Final = 400
+"""How many characters of a comment squeue is asked for: our words must be among them."""
+SHORTEST: Final = "--com"
+"""sbatch takes the beginning of an option's name for the whole."""
+
+
+def owned_by_us(directive: str) -> str | None:
+    """What of OWNED a directive sets; None if nothing."""
+    return next((what for what, pattern in OWNED.items() if re.search(rf"(^|\s)({pattern})", directive)), None)
+
+
+def split_comment(directives: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the comment that directives set, which some sites read to let docker into a job, and the directives without it. Of several
+    comments sbatch keeps the last one only, and the jobs of a study are found by ours. sbatch splits a line as a shell does."""
+    comments, rest = [], []
+    for line in directives:
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # sbatch refuses a quote without an end
+            words = []
+        options, kept = iter(words), []
+        for word in options:
+            name, has_value, value = word.partition("=")
+            if len(name) >= len(SHORTEST) and "--comment".startswith(name):
+                comments.append(value if has_value else next(options, ""))
+            else:
+                kept.append(word)
+        rest.append(line if len(kept) == len(words) else shlex.join(kept))
+    return " ".join(filter(None, comments)), tuple(line for line in rest if line)
+
+
+# The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
+
+
+def sbatch_options(job: BatchJob) -> tuple[str, ...]:
+    """The options of sbatch, one per line of the script, the site's directives last and as they are, but for their comment: ours follows
+    it, or precedes one that is too long. Raises ConfigError."""
+    size = job.size
+    comment, directives = split_comment(size.directives)
+    if job.work is not None:
+        words = [comment, work_words(job.work)]
+        comment = " ".join(words if len(" ".join(words)) <= COMMENT_WIDTH else reversed(words)).strip()
+    options = [
+        ("job-name", job.name),
+        ("nodes", size.nodes),
+        ("ntasks-per-node", 1),
+        ("cpus-per-task", size.cores),
+        ("mem", f"{size.memory_mb}M" if size.memory_mb else size.memory_mb),
+        ("gres", None if size.gpus is None else f"gpu:{size.gpus}"),
+        ("time", clock(size.minutes)),
+        ("partition", size.queue),
+        ("account", size.account),
+        ("qos", size.qos),
+        ("constraint", size.constraint),
+        ("exclude", ",".join(size.exclude) or None),
+        ("output", job.output.replace("%", "%%").replace(JOB_ID_PLACEHOLDER, "%j")),
+        ("open-mode", "append"),
+        ("comment", comment or None),
+        ("export", "ALL" if job.export is None else ",".join(job.export)),
+    ]
+    flags = (["--exclusive"] if size.whole_nodes else []) + ["--requeue"]
+    said = [f"--{name}={shlex.quote(_one_line(name, str(value)))}" for name, value in options if value is not None]
+    return (*said, *flags, *(_one_line("directives", line) for line in directives))
+
+
+def batch_script(job: BatchJob) -> str:
+    """The script."""
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in sbatch_options(job)), "", *script_lines(job)]
+    return "\n".join(lines) + "\n"
+
+
+def clock(minutes: int) -> str:
+    """`1-02:03:00`."""
+    days, rest = divmod(minutes, 1440)
+    return f"{f'{days}-' if days else ''}{rest // 60:02d}:{rest % 60:02d}:00"
+
+
+def _one_line(what: str, value: str) -> str:
+    if set(value) & set("\n\r\0"):
+        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
+    return value
+
+
+# Whether Slurm would ever run a job, asked before it is submitted: what its partition allows, and what sbatch says of it.
+#
+# Many clusters take a job that no partition can hold, and let it wait for ever (EnforcePartLimits=NO): so the partition is looked at too. A
+# controller that is silent refuses nothing.
+
+
+FOR_GOOD: Final = ("nvalid", "not permitted", "not allowed", "does not exist")
+"""In what sbatch says of a job that no waiting helps: `Invalid account`, `invalid partition specified`, `User's group not permitted`. What
+holds for now only, such as nodes that are down or limits that are used up, leaves a real job in the queue."""
+
+
+def partition_problem(partitions: Mapping[str, Partition], queue: str | None, nodes: int, minutes: int) -> str | None:
+    """Pure: why a job of so many nodes and minutes never starts there, and what to change; None if it may."""
+    name = queue or default_partition(partitions)
+    if not partitions or name is None:
+        return None
+    if name not in partitions:
+        return f"queue {name!r} of the site file is no partition of this cluster; {choices(name, partitions)}"
+    line = partitions[name]
+    limits = [(limit, key) for key in ("TotalNodes", "MaxNodes") if (limit := whole_number(line.get(key, ""))) is not None]
+    most, why = min(limits, default=(nodes, ""))
+    if nodes > most:
+        said = f"partition {name} has {most}" if why == "TotalNodes" else f"partition {name} allows {most} (MaxNodes)"
+        return f"a job of {counted(nodes, 'node')} never starts: {said}; fewer nodes, or another queue in the site file"
+    longest = longest_s(line)
+    if longest is not None and minutes * 60 > longest:
+        return (
+            f"a job of {format_duration(minutes * 60)} never starts: partition {name} allows {format_duration(longest)} (MaxTime); "
+            f"`walltime: {int(longest)}s` or less in the site file, a shorter `limits: {{walltime: ...}}` in the study, or another queue"
+        )
+    return None
+
+
+def never_starts(size: JobSize) -> str | None:
+    """The same of this cluster; None where no Slurm is here, or it does not say. Raises SchedulerSilent."""
+    try:
+        return partition_problem(parse_partitions(ask(SLURM, SHOW, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError:
+        return None
+
+
+def refusal_of(job: BatchJob) -> str | None:
+    """What sbatch would refuse of `job`, in Slurm's words, without submitting it; None if nothing, or nobody answers."""
+    try:
+        env = carried(slurm_environment(os.environ))
+        result = run(("sbatch", "--test-only"), timeout_s=QUICK_ANSWER_S, env=env, stdin=batch_script(job))
+    except (SlipwayError, subprocess.SubprocessError):
+        return None
+    if result.returncode == 0 or silence_of(SLURM, result) or not any(words in result.stderr for words in FOR_GOOD):
+        return None
+    return last_words(SLURM, result)
+
+
+# Our jobs in Slurm's queue: one question, the one parser of its answer, and which study and which run each job belongs to.
+#
+# A job for one run or shard says so in its comment (`work_words`). A job of `slipway submit` says it by its name.
+
+
+COLUMNS: Final = (
+    ("job_id", "JobID", 20),
+    ("state", "State", 24),
+    ("reason", "Reason", 64),
+    ("restarts", "RestartCnt", 12),
+    ("submitted", "SubmitTime", 24),
+    ("expected", "StartTime", 24),
+    ("name", "Name", 160),
+    ("comment", "Comment", COMMENT_WIDTH),
+    ("nodes", "NodeList", 120),
+    ("directory", "WorkDir", 1024),
+)
+"""Of squeue, with widths. What is cut is a list of many nodes, which is only shown, or foreign."""
+QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
+_JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
+"""With the number in an array, or in a job of several parts."""
+
+
+def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
+    """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    return parse_queue(ask(SLURM, (*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))
+
+
+def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
+    """Ours of exactly that name, in any state that squeue still shows, oldest first. Raises SchedulerSilent; SchedulerOutputError where a
+    line cannot be read, since it may be the job that is looked for, which would be submitted twice."""
+    answer = ask(SLURM, (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--name={name}"), patience_s, ANSWER_S)
+    jobs = parse_queue(answer)
+    if len(jobs) < sum(bool(line.strip()) for line in answer.splitlines()):
+        raise SchedulerOutputError(f"a line of squeue cannot be read: {text(answer, 400)}")
+    return tuple(job for job in jobs if job.name == name)
+
+
+def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
+    """Those of them that slurmctld knows, in any state, by one question. Raises SchedulerSilent, SchedulerOutputError."""
+    question = (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--jobs={','.join(job_ids)}")
+    try:
+        found = parse_queue(ask(SLURM, question, patience_s, ANSWER_S))
+        return tuple(replace(job, ended_by="not_started") if was_not_started(job, patience_s) else job for job in found)
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError as error:
+        if any(words in str(error) for words in UNKNOWN_JOB):  # all of them: of some, squeue says the others
+            return ()
+        raise
+
+
+def was_not_started(job: QueuedJob, patience_s: float) -> bool:
+    """Return True if Slurm itself has cancelled a job because a node could not start it. Slurm does so where it may not put the job back
+    into the queue (`--no-requeue`), and then only the node shows the difference to a job that a person has cancelled."""
+    if job.ended_by != "cancelled" or not job.nodes:
+        return False
+    try:
+        answer = ask(SLURM, ("scontrol", "-o", "show", "node", job.nodes), patience_s, ANSWER_S)
+    except SchedulerOutputError:  # also of a list of nodes that squeue has cut
+        return False
+    return any(reason.startswith(NOT_STARTED) for reason in parse_node_reasons(answer))
+
+
+def parse_queue(answer: str) -> tuple[QueuedJob, ...]:
+    """Pure: the answer to QUESTION. A line that cannot be read is of nobody we know."""
+    found = []
+    for line in answer.splitlines():
+        words, start = {}, 0
+        for key, _, width in COLUMNS:
+            word = line[start : start + width].strip()
+            words[key] = "" if word in NEVER else word
+            start += width
+        restarts = digits(words.pop("restarts") or "0")
+        if _JOB_ID.fullmatch(words["job_id"]) and restarts is not None:
+            found.append(queued_job(**words, restarts=restarts))
+    return tuple(sorted(found, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
+
+
+def queued_job(*, job_id: str, state: str, reason: str = "", comment: str = "", restarts: int = 0, **words: str) -> QueuedJob:
+    """Pure: of Slurm's words. A time that is none is not known."""
+    word = state_word(state)
+    stage = stage_of(word)
+    work = parse_work(comment)
+    return QueuedJob(
+        job_id=job_id,
+        stage=stage,
+        state=word.lower(),
+        why=plain_reason(reason, job_id) if stage == "waits" else "",
+        hold=hold_of(reason) if stage == "waits" else "",
+        advice=advice_of(reason, job_id) if stage == "waits" else "",
+        ended_by=ENDED_BY.get(word) if stage == "over" else None,
+        restarts=restarts,
+        submitted=time_of(words.get("submitted", "")),
+        expected=time_of(words.get("expected", "")),
+        **({} if work is None else asdict(work)),
+        **{key: words.get(key, "") for key in ("name", "nodes", "directory")},
+    )
+
+
+def stage_of(state: str) -> Stage:
+    """Pure: of one of Slurm's words for the state of a job."""
+    if state in WAITS:
+        return "waits"
+    return "over" if state in OVER else "ends" if state == "COMPLETING" else "runs"
+
+
+# Hand a job to Slurm once, however sbatch is answered: see cluster/schedulers/submission.py.
+
+
+SBATCH: Final = ("sbatch", "--parsable")
+
+
+def submit(job: BatchJob, patience_s: float) -> str:
+    """The id that `job` has got. Its name is found in the queue where sbatch did not say it. Raises SubmitError."""
+    script = batch_script(job)
+    words = Words(command="sbatch", server="slurmctld", look="squeue --me", end="scancel", job=f"--job-name={job.name}")
+    return submit_once(partial(sbatch, script), by_name(jobs_named, job.name), parse_job_id, patience_s, words)
+
+
+def sbatch(script: str) -> tuple[CommandResult | None, str]:
+    """One try. The job inherits what `carried` lets through of our environment. Raises SubmitError."""
+    return one_try(SLURM, SBATCH, SUBMIT_S, script, SubmitError, carried(os.environ))
+
+
+def parse_job_id(result: CommandResult) -> str:
+    """Pure: of `sbatch --parsable`. Raises SubmitError for a refusal, and for an answer without an id."""
+    if result.returncode:
+        raise SubmitError(f"Slurm refused the job: {last_words(SLURM, result)}\n{describe(result)}")
+    match = re.search(r"^(\d+)(;\S*)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
+    if match is None:
+        raise SubmitUnsure(f"sbatch ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+    return match[1]
+
 
 TITLE = "Slurm"
 SERVER = "Slurm's controller"

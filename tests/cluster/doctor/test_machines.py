@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from base.finding import Finding, alike, by_subject, merged, worst
-from cluster.doctor import gpus, interfaces, names, process_limits
-from cluster.doctor.interfaces import Interface
+from cluster.doctor import checks
+from cluster.doctor.checks import Interface
 from containers import doctor as engines
 from containers.doctor import Engine
 from tests.containers.test_needs import EQUIPPED
@@ -50,15 +50,15 @@ def test_many_nodes_that_are_alike_take_one_line() -> None:
     ],
 )
 def test_limits(changed: dict[str, tuple[int | None, int | None]], infiniband: bool, level: str, words: str) -> None:
-    findings = process_limits.judge_limits(PLENTY | changed, infiniband)
+    findings = checks.judge_limits(PLENTY | changed, infiniband)
     assert (worst(findings), words in findings[0].text) == (level, True)
 
 
 def test_shared_memory() -> None:
-    assert worst(process_limits.judge_shared_memory(None, 0)) == "error"
-    assert worst(process_limits.judge_shared_memory(64 << 20, 64 << 20)) == "warning"
-    assert worst(process_limits.judge_shared_memory(64 << 30, 1 << 20)) == "warning"
-    assert worst(process_limits.judge_shared_memory(64 << 30, 60 << 30)) == "ok"
+    assert worst(checks.judge_shared_memory(None, 0)) == "error"
+    assert worst(checks.judge_shared_memory(64 << 20, 64 << 20)) == "warning"
+    assert worst(checks.judge_shared_memory(64 << 30, 1 << 20)) == "warning"
+    assert worst(checks.judge_shared_memory(64 << 30, 60 << 30)) == "ok"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_shared_memory() -> None:
     ],
 )
 def test_the_own_name(addresses: tuple[str, ...], alone: bool, level: str) -> None:
-    findings = names.judge_own_name("node", addresses, alone)
+    findings = checks.judge_own_name("node", addresses, alone)
     assert worst(findings) == level
     if addresses[:1] == ("127.0.1.1",) and level == "warning":
         assert "127.0.1.1 trap" in findings[0].text
@@ -83,12 +83,12 @@ def test_the_own_name(addresses: tuple[str, ...], alone: bool, level: str) -> No
 
 def test_names_of_nodes_both_ways() -> None:
     forward = {"n1": ("10.0.0.1",), "n2": ("10.0.0.2",)}
-    assert worst(names.judge_nodes(forward, {"10.0.0.1": "n1.cluster", "10.0.0.2": "N2"})) == "ok"
-    assert "n2 -> 10.0.0.2 -> host77" in names.judge_nodes(forward, {"10.0.0.1": "n1", "10.0.0.2": "host77"})[0].text
-    assert "n2 of 2 nodes do not resolve" in names.judge_nodes({"n1": ("10.0.0.1",), "n2": ()}, {"10.0.0.1": "n1"})[0].text
+    assert worst(checks.judge_nodes(forward, {"10.0.0.1": "n1.cluster", "10.0.0.2": "N2"})) == "ok"
+    assert "n2 -> 10.0.0.2 -> host77" in checks.judge_nodes(forward, {"10.0.0.1": "n1", "10.0.0.2": "host77"})[0].text
+    assert "n2 of 2 nodes do not resolve" in checks.judge_nodes({"n1": ("10.0.0.1",), "n2": ()}, {"10.0.0.1": "n1"})[0].text
     same = {"n1": ("10.0.0.1",), "n2": ("10.0.0.1",)}
-    assert worst(names.judge_nodes(same, {"10.0.0.1": "n1"})) == "warning"
-    assert names.judge_nodes({}, {}) == ()
+    assert worst(checks.judge_nodes(same, {"10.0.0.1": "n1"})) == "warning"
+    assert checks.judge_nodes({}, {}) == ()
 
 
 ETH = Interface(name="eth0", address="10.0.0.1", mtu=1500, speed_mbit=1000)
@@ -97,11 +97,11 @@ IB = Interface(name="ib0", address="10.2.0.1", mtu=4092, speed_mbit=100_000, inf
 
 
 def test_the_interface_to_use() -> None:
-    assert interfaces.recommended((ETH, FAST, IB), None) is IB
-    assert interfaces.recommended((ETH, FAST), "10.0.0.1") is FAST
+    assert checks.recommended((ETH, FAST, IB), None) is IB
+    assert checks.recommended((ETH, FAST), "10.0.0.1") is FAST
     other = Interface(name="eth9", address="10.9.0.1", mtu=1500, speed_mbit=1000)
-    assert interfaces.recommended((ETH, other), "10.9.0.1") is other
-    assert interfaces.recommended((), None) is None
+    assert checks.recommended((ETH, other), "10.9.0.1") is other
+    assert checks.recommended((), None) is None
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_interface_to_use() -> None:
     ],
 )
 def test_interfaces(found: tuple[Interface, ...], chosen: str | None, on_node: bool, level: str, words: str) -> None:
-    findings = interfaces.judge_interfaces(found, chosen, None, on_node)
+    findings = checks.judge_interfaces(found, chosen, None, on_node)
     assert worst(findings) == level
     assert any(words in finding.text for finding in findings), findings
 
@@ -129,13 +129,13 @@ def test_the_interfaces_of_a_machine(tmp_path: Path) -> None:
         directory.mkdir()
         (directory / "type").write_text(f"{kind}\n")
         (directory / "operstate").write_text(f"{state}\n")
-    assert interfaces.read_interfaces(tmp_path) == ()
-    assert all(one.address for one in interfaces.read_interfaces())
+    assert checks.read_interfaces(tmp_path) == ()
+    assert all(one.address for one in checks.read_interfaces())
 
 
 def test_ports() -> None:
-    assert worst(interfaces.judge_ports((32768, 60999), (61001, 65500))) == "ok"
-    assert worst(interfaces.judge_ports((1024, 65535), (61001, 65500))) == "note"
+    assert worst(checks.judge_ports((32768, 60999), (61001, 65500))) == "ok"
+    assert worst(checks.judge_ports((1024, 65535), (61001, 65500))) == "note"
 
 
 SMI = """\
@@ -157,16 +157,16 @@ NVIDIA A100-SXM4-80GB, 550.54.15, {mig}, {persistence}, {used}
 )
 def test_gpus(values: dict[str, str], device: str, level: str, words: str) -> None:
     text = SMI.format(**({"mig": "Disabled", "persistence": "Enabled", "used": "4"} | values))
-    findings = gpus.judge(gpus.parse(text), device, 2, True)
+    findings = checks.judge(checks.parse(text), device, 2, True)
     assert worst(findings) == level
     assert any(words in finding.text for finding in findings), findings
 
 
 def test_no_gpus() -> None:
-    assert worst(gpus.judge((), "cuda", 8, on_node=False)) == "ok"
-    assert worst(gpus.judge((), "cpu", 8, on_node=True)) == "ok"
-    assert worst(gpus.judge((), "cuda", 8, on_node=True)) == "error"
-    assert worst(gpus.judge(gpus.parse(SMI.format(mig="Disabled", persistence="Enabled", used="4")), "cuda", 8, True)) == "note"
+    assert worst(checks.judge((), "cuda", 8, on_node=False)) == "ok"
+    assert worst(checks.judge((), "cpu", 8, on_node=True)) == "ok"
+    assert worst(checks.judge((), "cuda", 8, on_node=True)) == "error"
+    assert worst(checks.judge(checks.parse(SMI.format(mig="Disabled", persistence="Enabled", used="4")), "cuda", 8, True)) == "note"
 
 
 @pytest.mark.parametrize(

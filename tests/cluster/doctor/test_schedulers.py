@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.doctor.schedulers import find_scheduler
+from cluster.doctor.checks import find_scheduler
 
 
 def test_of_several_that_are_installed_the_sites_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

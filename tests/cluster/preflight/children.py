@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import msgspec
 
-from base.challenge import new_token
-from cluster.preflight.schedule import exchange_bytes, exchange_s
+from base.handshake import new_token
+from cluster.preflight.rates import exchange_bytes, exchange_s
 from cluster.types import Allocation, Node
-from workflow.run.link import orders
+from workflow.run.link import commands
 from workflow.run.link.event_loop import Loop
 from workflow.run.supervisor.nodes import Nodes
-from workflow.run.supervisor.preflight import A, Preflight
 from workflow.run.supervisor.run_scope import RunScope
+from workflow.run.supervisor.running_attempt import A, Preflight
 
 ROOT = Path(__file__).parents[3]
 ARGV = [sys.executable, "-P", "-m", "cluster.preflight"]
@@ -102,10 +102,10 @@ class Direct(Preflight):
         self._children = children
         self.asked = 0
 
-    def _tell(self, own: Sequence[orders.Listen | orders.Reach | orders.Measure | None]) -> None:
+    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure | None]) -> None:
         for index, order in enumerate(own):
             if order is not None:
-                token = {"token": self._children.tokens[index]} if isinstance(order, orders.Listen) else {}
+                token = {"token": self._children.tokens[index]} if isinstance(order, commands.Listen) else {}
                 self._children.send(index, **msgspec.to_builtins(order), **token)
         self.asked += 1
 

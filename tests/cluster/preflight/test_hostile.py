@@ -10,9 +10,8 @@ import struct
 
 import pytest
 
-from base.challenge import new_challenge
-from base.handshake import Handshake, NoProof
-from cluster.preflight.wire import Wire, receive
+from base.handshake import Handshake, NoProof, new_challenge
+from cluster.preflight.probes import Wire, receive
 from tests.hostile import changed_bytes
 
 pytestmark = pytest.mark.slow

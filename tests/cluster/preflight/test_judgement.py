@@ -8,12 +8,28 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from cluster.preflight import judgement
+from cluster.preflight import rates as judgement
 from cluster.preflight import rates as rates_module
-from cluster.preflight.judgement import SUSPECT_S, judge_all_reduce, unreachable, verdict
-from cluster.preflight.rates import EXCESS_S, best_of, judge_rates, summary
-from cluster.preflight.results import Place, Reach, Sample
-from cluster.preflight.schedule import MIB, MOST_ROUNDS, chunk_lanes, exchange_bytes, exchange_s, partner, rounds
+from cluster.preflight.rates import (
+    EXCESS_S,
+    MIB,
+    MOST_ROUNDS,
+    SUSPECT_S,
+    Place,
+    Reach,
+    Sample,
+    best_of,
+    chunk_lanes,
+    exchange_bytes,
+    exchange_s,
+    judge_all_reduce,
+    judge_rates,
+    network_verdict,
+    partner,
+    rounds,
+    summary,
+    unreachable,
+)
 
 Pair = tuple[int, int]
 
@@ -201,20 +217,20 @@ def test_an_all_reduce_that_ends_once_is_good_and_a_damaged_one_never() -> None:
 def test_it_is_measured_again_until_it_is_clear() -> None:
     good, late = ring(None, None, None, None), ring(None, "it did not end within 3 s", None, None)
     slow, fast, other = rates(4, slow_with(2)), rates(4, slow_with()), rates(4, slow_with(1))
-    assert verdict(places(4), [fast], [good]) == ([], True)
-    findings, clear = verdict(places(4), [slow], [good])
+    assert network_verdict(places(4), [fast], [good]) == ([], True)
+    findings, clear = network_verdict(places(4), [slow], [good])
     assert findings
     assert not clear
-    assert verdict(places(4), [slow, fast], [good]) == ([], True)
-    findings, clear = verdict(places(4), [slow, slow], [good])
+    assert network_verdict(places(4), [slow, fast], [good]) == ([], True)
+    findings, clear = network_verdict(places(4), [slow, slow], [good])
     assert ([finding.nodes for finding in findings], clear) == ([(2,)], True)
-    assert verdict(places(4), [slow, slow], [late])[1] is False
-    assert verdict(places(4), [slow, slow], [late, good])[1] is True
-    findings, clear = verdict(places(4), [slow, other], [good])
+    assert network_verdict(places(4), [slow, slow], [late])[1] is False
+    assert network_verdict(places(4), [slow, slow], [late, good])[1] is True
+    findings, clear = network_verdict(places(4), [slow, other], [good])
     assert ([finding.nodes for finding in findings], clear) == ([(1, 2), (2, 1)], False)
     dead = {**fast, (0, 1): Sample(0, 0.5)}
-    assert [verdict(places(4), [dead] * count, [good])[1] for count in (1, 2, 3)] == [False, False, True]
-    assert verdict(places(4), [dead] * 3, [good])[0][0].fatal
+    assert [network_verdict(places(4), [dead] * count, [good])[1] for count in (1, 2, 3)] == [False, False, True]
+    assert network_verdict(places(4), [dead] * 3, [good])[0][0].fatal
 
 
 # -- the schedule

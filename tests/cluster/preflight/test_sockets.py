@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cluster.preflight.results import Sample
+from cluster.preflight.rates import Sample
 from tests.cluster.preflight.children import Children
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from base.handshake import NoProof
-from cluster.preflight.wire import Wire, receive
+from cluster.preflight.probes import Wire, receive
 from tests.few_files import STRANGERS, few_files
 
 TOKEN = b"t" * 32

@@ -9,11 +9,11 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, SubmitError
-from cluster.schedulers.asking import Server, ask, complains_only_of, last_words, one_try, refusal_words, silence_of
-from cluster.schedulers.lsf.query import LSF
-from cluster.schedulers.pbs.query import PBS
-from cluster.schedulers.sge.query import SGE
-from cluster.schedulers.slurm.query import SLURM
+from cluster.schedulers.lsf.answers import LSF
+from cluster.schedulers.pbs.answers import PBS
+from cluster.schedulers.queries import Server, ask, complains_only_of, last_words, one_try, refusal_words, silence_of
+from cluster.schedulers.sge.answers import SGE
+from cluster.schedulers.slurm.answers import SLURM
 
 SILENT = {
     "lsf": (LSF, "mbatchd", "batch daemon not responding ... still trying"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
-from cluster.schedulers.fate import each_job_alive, holders_alive, requeue
-from cluster.schedulers.slurm.query import SLURM
+from cluster.schedulers.job_end import each_job_alive, holders_alive, requeue
+from cluster.schedulers.slurm.answers import SLURM
 from cluster.types import Allocation, Holder, Node
 
 ELSEWHERE = Holder(scheduler="x", job_id="7", restart_count=1, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")

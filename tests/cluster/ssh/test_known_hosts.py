@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from base.errors import RemoteError
-from cluster.ssh.known_hosts import is_about, parse_known
-from cluster.ssh.settings import by_name, parse_settings
+from cluster.ssh.by_paramiko import is_about, parse_known
+from cluster.ssh.openssh import by_name, parse_settings
 
 SAID = """user anna
 hostname login.example.org

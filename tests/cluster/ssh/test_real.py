@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from base.errors import LineCut, RemoteError
-from cluster.ssh import Transport, copying, run, transport_to
+from cluster.ssh import Transport, openssh, run, transport_to
 from cluster.ssh.openssh import OpenSsh
 from tests.cluster.ssh.sshd import Host, Laptop, at_a_terminal, current_code, factor, keygen, make_laptop, missing, server
 from tests.minicluster.waiting import wait_until
@@ -89,11 +89,11 @@ def test_files_go_and_come(line: Transport, machines: tuple[Laptop, Host, Host],
     (tree / "run").write_text("#!/bin/sh\n")
     (tree / "run").chmod(0o755)
     target.parent.mkdir()
-    copying.put(line, tree, str(target))
+    openssh.put(line, tree, str(target))
     assert (target / "x" / "big file").read_bytes() == content
     assert os.access(target / "run", os.X_OK)
     os.mkfifo(target / "pipe")
-    copying.get(line, str(target), {"x/big file": len(content), "run": 10, "pipe": 0}, back)
+    openssh.get(line, str(target), {"x/big file": len(content), "run": 10, "pipe": 0}, back)
     assert not (back / "pipe").exists()
     assert (back / "x" / "big file").read_bytes() == content
     assert (back / "run").read_text() == "#!/bin/sh\n"

@@ -6,7 +6,7 @@ import pytest
 
 from base.errors import ConfigError
 from cluster.ssh import transport_to
-from cluster.ssh.refusals import advice_on, is_lost, needs_person
+from cluster.ssh.openssh import advice_on, is_lost, needs_person
 
 UNKNOWN = "No ED25519 host key is known for 10.0.0.2 and you have requested strict checking.\nHost key verification failed."
 CHANGED = "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nOffending ED25519 key in /home/anna/.ssh/known_hosts:1\n"

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cluster.ssh.words import MAX_LINE, PLAIN, After, remote_line
+from cluster.ssh.openssh import MAX_LINE, PLAIN, After, remote_line
 
 HOSTILE = (
     "a b",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cluster.processes import TICKS_PER_S, ProcessState
-from cluster.watching.family import kin_of, own_seconds, used_since
+from cluster.watching.readers import kin_of, own_seconds, used_since
 
 PARENTS = {1: 0, 2: 0, 10: 1, 11: 10, 12: 11, 13: 12, 20: 1, 21: 20, 30: 2, 40: 1, 41: 40}
 """init, kthreadd; a shell 10, Snakemake 11, supervisor 12, its node program 13; another's shell 20 and program 21; a kernel thread 30; a

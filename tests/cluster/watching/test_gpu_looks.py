@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.gpus.foreign import App
-from cluster.watching.gpus import MOST_FAILURES, Gpus, parse_looks, query, with_others
-from cluster.watching.readers import Processors
+from cluster.gpus.listing import App
+from cluster.watching.readers import MOST_FAILURES, Gpus, Processors, parse_looks, query, with_others
 from tests.cluster.smi import answer, install
 from workflow.run.record.busy import busy
 from workflow.run.record.machine_load import load_of

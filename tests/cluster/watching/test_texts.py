@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from cluster.processes import TICKS_PER_S
-from cluster.watching.readers import Clocks, Processors, kernel_seen, read_memory, read_pressure
-from cluster.watching.texts import PAGE_BYTES, parse_counts, parse_cpu, parse_pressure
+from cluster.watching.readers import (
+    PAGE_BYTES,
+    Clocks,
+    Processors,
+    kernel_seen,
+    parse_counts,
+    parse_cpu,
+    parse_pressure,
+    read_memory,
+    read_pressure,
+)
 
 CAPTURED = Path(__file__).parents[2] / "captured" / "proc"
 

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.processes import state_of
 from cluster.watching.readers import kernel_seen
-from workflow.run.node.watch_child import Watcher, pid_here, watching_argv, who_i_am
+from workflow.run.node.child import Watcher, pid_here, watching_argv, who_i_am
 from workflow.run.record.machine_load import load_of
 from workflow.run.record.watcher_file import parse_watched
 
@@ -62,7 +62,7 @@ def test_one_that_cannot_be_started_is_no_error() -> None:
 
 def test_a_watcher_ends_with_the_process_that_started_it() -> None:
     code = (
-        "import sys, time; from workflow.run.node.watch_child import Watcher, watching_argv\n"
+        "import sys, time; from workflow.run.node.child import Watcher, watching_argv\n"
         "w = Watcher([watching_argv(sys.executable, [0], '', [])])\nprint(w._children[0].pid, flush=True); sys.stdin.readline()"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -24,10 +24,9 @@ from containers.renderings import RankPlace, rendered, rendered_for_sidecars
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.environments import interpreter
-from workflow.run.mpi import HOLD, mpi_sidecars, mpi_variables
-from workflow.run.mpi import LAUNCHER as MPI
 from workflow.run.node.workdir import copy_library
-from workflow.run.plan import Framework
+from workflow.run.plan import HOLD, Framework, mpi_sidecars, mpi_variables
+from workflow.run.plan import LAUNCHER as MPI
 
 TIMEOUT_S = 240
 SPECS: Mapping[str, Mapping[str, Any]] = {

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from containers.models import build
-from data_prep.push.listing import list_files
+from data_prep.push.copy import list_files
 from tests.containers.frameworks.conftest import make_cell
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from base.errors import LeaseError, StagingError
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from data_prep.cache.entries import ls, rm
 from data_prep.cache.eviction import evict, sweep
 from data_prep.cache.holder import as_user, describe, is_alive, this_process

@@ -13,12 +13,8 @@ import pytest
 
 from base.finding import worst
 from base.limited import call_limited
-from data_prep.doctor import cache, judging, storage, trial
-from data_prep.doctor.cache import CachePlace
-from data_prep.doctor.judging import Room
-from data_prep.doctor.mounts import Mount, mount_of, parse_mountinfo
-from data_prep.doctor.places import local_places, shared_places
-from data_prep.doctor.trial import Trial
+from data_prep.doctor import trial
+from data_prep.doctor.trial import CachePlace, Mount, Room, Trial, local_places, mount_of, parse_mountinfo, shared_places
 from tests.data_prep.staging.disks import tmpfs
 
 MOUNTINFO = r"""
@@ -67,15 +63,15 @@ def test_which_file_system_a_path_lies_on(path: str, source: str, kind: str) -> 
 
 def test_storage_by_its_mount() -> None:
     old = next(mount for mount in MOUNTS if mount.source == "filer:/export/home")
-    nfs = list(storage.judge_mount(old, False, False))
+    nfs = list(trial.judge_storage_mount(old, False, False))
     assert worst(nfs) == "ok"
     assert "up to 120 s" in nfs[1].text
-    assert "noac" in list(storage.judge_mount(on("/home"), False, False))[1].text
-    assert worst(storage.judge_mount(on("/local"), False, False)) == "note"
-    assert worst(storage.judge_mount(on("/local"), False, True)) == "ok"
-    assert worst(storage.judge_mount(on("/local"), True, False)) == "ok"
-    assert worst(storage.judge_mount(on("/dev/shm"), False, True)) == "error"
-    assert worst(storage.judge_mount(None, False, False)) == "note"
+    assert "noac" in list(trial.judge_storage_mount(on("/home"), False, False))[1].text
+    assert worst(trial.judge_storage_mount(on("/local"), False, False)) == "note"
+    assert worst(trial.judge_storage_mount(on("/local"), False, True)) == "ok"
+    assert worst(trial.judge_storage_mount(on("/local"), True, False)) == "ok"
+    assert worst(trial.judge_storage_mount(on("/dev/shm"), False, True)) == "error"
+    assert worst(trial.judge_storage_mount(None, False, False)) == "note"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +86,7 @@ def test_storage_by_its_mount() -> None:
     ],
 )
 def test_a_cache_must_be_local(path: str, alone: bool, level: str) -> None:
-    assert worst(cache.judge_mount(replace(place(path), alone=alone))) == level
+    assert worst(trial.judge_cache_mount(replace(place(path), alone=alone))) == level
 
 
 @pytest.mark.parametrize(
@@ -107,23 +103,23 @@ def test_a_cache_must_be_local(path: str, alone: bool, level: str) -> None:
     ],
 )
 def test_a_cache_must_survive_the_job(path: str, more: dict[str, object], words: str | None) -> None:
-    found = list(cache.judge_survival(place(path, **more)))
+    found = list(trial.judge_survival(place(path, **more)))
     assert [words in finding.text for finding in found] == ([True] if words else [])
-    assert worst(cache.judge_survival(replace(place(path, **more), alone=True))) == "ok"
+    assert worst(trial.judge_survival(replace(place(path, **more), alone=True))) == "ok"
 
 
 def test_a_cache_in_storage_is_no_cache() -> None:
-    assert worst(cache.check_cache_path(Path("/nfs/slipway/cache"), Path("/nfs/slipway"), False)) == "error"
-    assert worst(cache.check_cache_path(Path("/tmp/slipway"), Path("/nfs/slipway"), True)) == "warning"
-    assert worst(cache.check_cache_path(Path("/local/slipway"), Path("/nfs/slipway"), True)) == "ok"
+    assert worst(trial.check_cache_path(Path("/nfs/slipway/cache"), Path("/nfs/slipway"), False)) == "error"
+    assert worst(trial.check_cache_path(Path("/tmp/slipway"), Path("/nfs/slipway"), True)) == "warning"
+    assert worst(trial.check_cache_path(Path("/local/slipway"), Path("/nfs/slipway"), True)) == "ok"
 
 
 def test_whose_cache_it_is() -> None:
     ours = {"datasets": (7, stat.S_IFDIR | 0o700)}
-    assert worst(cache.judge_owner(ours, 7)) == "ok"
-    assert worst(cache.judge_owner(ours, 8)) == "error"
-    assert worst(cache.judge_owner({"datasets": (7, stat.S_IFDIR | 0o777)}, 7)) == "error"
-    assert worst(cache.judge_owner({"datasets": (7, stat.S_IFDIR | 0o2770)}, 8)) == "ok"
+    assert worst(trial.judge_owner(ours, 7)) == "ok"
+    assert worst(trial.judge_owner(ours, 8)) == "error"
+    assert worst(trial.judge_owner({"datasets": (7, stat.S_IFDIR | 0o777)}, 7)) == "error"
+    assert worst(trial.judge_owner({"datasets": (7, stat.S_IFDIR | 0o2770)}, 8)) == "ok"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +135,7 @@ def test_whose_cache_it_is() -> None:
     ],
 )
 def test_room(room: Room, level: str) -> None:
-    assert worst(judging.judge_room("storage", room, "storage")) == level
+    assert worst(trial.judge_room("storage", room, "storage")) == level
 
 
 GOOD = Trial(
@@ -159,12 +155,12 @@ GOOD = Trial(
     ],
 )
 def test_promises(changes: dict[str, object], level: str) -> None:
-    assert worst(storage.judge_trial(replace(GOOD, **changes))) == level  # type: ignore[arg-type]
+    assert worst(trial.judge_trial(replace(GOOD, **changes))) == level  # type: ignore[arg-type]
 
 
 def test_clock_of_storage() -> None:
-    assert [worst(judging.judge_clock(replace(GOOD, skew_s=skew))) for skew in (0.3, -5.0, 600.0)] == ["ok", "note", "warning"]
-    assert "5.0 s behind" in next(judging.judge_clock(replace(GOOD, skew_s=-5.0))).text
+    assert [worst(trial.judge_clock(replace(GOOD, skew_s=skew))) for skew in (0.3, -5.0, 600.0)] == ["ok", "note", "warning"]
+    assert "5.0 s behind" in next(trial.judge_clock(replace(GOOD, skew_s=-5.0))).text
     assert trial._skew(100.5, 100.4, 100.6) == 0
     assert trial._skew(100.0, 100.4, 100.6) == 0  # whole seconds only
     assert trial._skew(103.5, 100.4, 100.5) == 3.0
@@ -172,10 +168,10 @@ def test_clock_of_storage() -> None:
 
 
 def test_shared_with_the_group(tmp_path: Path) -> None:
-    assert worst(storage.judge_group(stat.S_IFDIR | 0o755, "group", tmp_path)) == "warning"
-    assert worst(storage.judge_group(stat.S_IFDIR | 0o2770, "group", tmp_path)) == "ok"
-    assert worst(storage.judge_group(stat.S_IFDIR | 0o777, "user", tmp_path)) == "warning"
-    assert worst(storage.judge_group(stat.S_IFDIR | 0o1777, "user", tmp_path)) == "ok"
+    assert worst(trial.judge_group(stat.S_IFDIR | 0o755, "group", tmp_path)) == "warning"
+    assert worst(trial.judge_group(stat.S_IFDIR | 0o2770, "group", tmp_path)) == "ok"
+    assert worst(trial.judge_group(stat.S_IFDIR | 0o777, "user", tmp_path)) == "warning"
+    assert worst(trial.judge_group(stat.S_IFDIR | 0o1777, "user", tmp_path)) == "ok"
 
 
 def test_a_trial_leaves_nothing(tmp_path: Path) -> None:
@@ -189,16 +185,16 @@ def test_a_trial_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_storage_that_is_not_made_yet_is_not_made(tmp_path: Path) -> None:
-    findings = storage.check_storage(tmp_path / "a" / "b", "user", True, False)
+    findings = trial.check_storage(tmp_path / "a" / "b", "user", True, False)
     assert any("is not there yet" in finding.text for finding in findings)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
-    assert worst(storage.check_storage(tmp_path / "file", "user", True, False)) == "error"
+    assert worst(trial.check_storage(tmp_path / "file", "user", True, False)) == "error"
 
 
 def test_why_it_cannot_be_written(tmp_path: Path) -> None:
     for number, words in ((errno.EROFS, "read-only"), (errno.EDQUOT, "quota"), (errno.EACCES, "ls -ld"), (errno.EIO, "ask what is wrong")):
-        finding = judging.judge_refusal("storage", OSError(number, os.strerror(number)), tmp_path, on("/local"), "storage")
+        finding = trial.judge_refusal("storage", OSError(number, os.strerror(number)), tmp_path, on("/local"), "storage")
         assert finding.level == "error"
         assert words in finding.advice
 
@@ -210,7 +206,7 @@ def test_a_directory_that_is_closed_to_us(tmp_path: Path) -> None:
 
     def look() -> str:
         os.setuid(65534)  # root goes everywhere
-        found = (*storage.check_storage(closed / "a", "user", True, False), *cache.check_cache(closed / "b", None, True, False))
+        found = (*trial.check_storage(closed / "a", "user", True, False), *trial.check_cache(closed / "b", None, True, False))
         return " ".join(f"{finding.level}: {finding.text}" for finding in found)
 
     if os.geteuid() != 0:
@@ -229,7 +225,7 @@ def test_places_that_are_there(tmp_path: Path) -> None:
 def test_a_full_disk(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", 1 << 20) as small:
         (small / "big").write_bytes(b"x" * ((1 << 20) - 4096))
-        findings = storage.check_storage(small, "user", True, False)
+        findings = trial.check_storage(small, "user", True, False)
         assert worst(findings) == "error"
         assert any("No space left" in finding.text for finding in findings), findings
         assert [path.name for path in small.iterdir()] == ["big"]
@@ -239,13 +235,13 @@ def test_a_full_disk(tmp_path: Path) -> None:
 def test_a_disk_without_inodes(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "few", 1 << 24, num_inodes=2) as few:
         (few / "one").write_text("")
-        assert any("no inodes are left" in finding.text for finding in cache.check_cache(few, None, True, False))
+        assert any("no inodes are left" in finding.text for finding in trial.check_cache(few, None, True, False))
 
 
 @pytest.mark.slow
 def test_a_disk_that_is_read_only(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "ro", 1 << 20) as place:
         subprocess.run(["mount", "-o", "remount,ro", place], check=True, timeout=30)
-        findings = storage.check_storage(place / "below", "user", True, False)
+        findings = trial.check_storage(place / "below", "user", True, False)
         refused = next(finding for finding in findings if finding.level == "error")
         assert "Read-only file system" in refused.text + str(findings)

@@ -16,7 +16,7 @@ from data_prep.cache.entries import ls
 from data_prep.file_set import parse_chunk_list
 from data_prep.hashing import hash_file
 from data_prep.push import Naming, deliver_pending, keep_pending, publish_attempt, push_files
-from data_prep.push.listing import MOST_FILES, list_files
+from data_prep.push.copy import MOST_FILES, list_files
 
 
 def anywhere(_target: Path) -> None:

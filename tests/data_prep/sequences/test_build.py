@@ -16,7 +16,7 @@ from data_prep.build.dataset import build_dataset
 from data_prep.file_set import parse_file_set
 from data_prep.reader import DatasetChanged, ReaderError, Sequences, open_dataset, shards
 from data_prep.sequences.manifest import SequenceManifest, padding, read_sequence_manifest, verify_sequences
-from data_prep.sequences.text import PIECE_BYTES
+from data_prep.sequences.plan import PIECE_BYTES
 from data_prep.spec import parse_spec
 
 END = 256

@@ -40,7 +40,7 @@ from data_prep.cache.layout import open_cache, part_of
 from data_prep.push import publish_attempt, push_files
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.journal import parse_line
+from data_prep.staging.table import parse_line
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import ext4
 from tests.data_prep.staging.two_nodes import stage_on_two

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.reader import die_with_parent
-from workflow.run.supervisor.transfer import pick_readers
+from workflow.run.supervisor.staging import pick_readers
 
 TOKEN = bytes(range(32))
 LIMIT_S = 60.0

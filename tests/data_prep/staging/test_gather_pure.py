@@ -22,16 +22,10 @@ from data_prep.file_set import FileSet
 from data_prep.limits import PEER_HANG_S as HANG_S
 from data_prep.staging import stage
 from data_prep.staging.__main__ import may_open_many
-from data_prep.staging.connection import Connection
-from data_prep.staging.copy import CopyOptions
-from data_prep.staging.exchange import Exchange
-from data_prep.staging.gather import Gather
-from data_prep.staging.part import Part
-from data_prep.staging.peer_group import Others, PeerGroup
-from data_prep.staging.quota import Quota
-from data_prep.staging.source import open_dataset
+from data_prep.staging.copy import CopyOptions, open_dataset
+from data_prep.staging.exchange import Connection, Exchange, Others, PeerGroup
+from data_prep.staging.stage import Gather, GroupStaging, Part, Quota
 from data_prep.staging.table import ChunkTable
-from data_prep.staging.together import GroupStaging
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.test_stage import QUICK, Stopped, stop_after
 from tests.few_files import few_files
@@ -212,7 +206,7 @@ def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pyte
     def none_left(*_: object) -> socket.socket:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("data_prep.staging.peer_listener.socket.socket", none_left)
+    monkeypatch.setattr("data_prep.staging.exchange.socket.socket", none_left)
     alone.exchange._peers_listener.expect(1, ("127.0.0.1", 9))
     monkeypatch.undo()
     assert "Too many open files" in alone.exchange.lost[1]

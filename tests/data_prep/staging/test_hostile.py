@@ -15,10 +15,8 @@ import pytest
 
 from base.handshake import ANSWER_BYTES, GREETING_BYTES, Handshake
 from data_prep.manifest import Shard, parse_manifest
-from data_prep.staging.exchange import Exchange
-from data_prep.staging.peer_group import Others, PeerGroup
+from data_prep.staging.exchange import BEAT, CHUNK, HAVE, KINDS, MISS, WANT, Exchange, Others, PeerGroup, frame, have_frames
 from data_prep.staging.table import ChunkTable
-from data_prep.staging.wire import BEAT, CHUNK, HAVE, KINDS, MISS, WANT, frame, have_frames
 from tests.data_prep.reader.small import random_dataset
 from tests.hostile import changed_bytes
 

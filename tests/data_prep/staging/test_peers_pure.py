@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.staging.connection import Connection, Piece
-from data_prep.staging.shares import NOBODY, owners_of
-from data_prep.staging.swarm import Swarm
+from data_prep.staging.exchange import Connection, PeerError, Piece, frame, have_frames, have_text, parse_have, parse_have_text
+from data_prep.staging.swarm import NOBODY, Swarm, owners_of
 from data_prep.staging.table import pack, unpack
-from data_prep.staging.wire import PeerError, frame, have_frames, have_text, parse_have, parse_have_text
-from workflow.run.supervisor.transfer import pick_readers
+from workflow.run.supervisor.staging import pick_readers
 
 
 @given(st.lists(st.booleans(), max_size=70))

@@ -11,7 +11,7 @@ import pytest
 
 from base.errors import DigestMismatch, NotEnoughSpace, StagingError
 from base.seal import publish_sealed, read_sealed
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from data_prep.cache.entries import ls
 from data_prep.cache.holder import as_user, this_process
 from data_prep.cache.layout import open_cache
@@ -19,7 +19,7 @@ from data_prep.cache.lease import release
 from data_prep.cache.stored import check_entry
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.staging.recheck import Entry, recheck
+from data_prep.staging.stage import Entry, recheck
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import idle_process
 

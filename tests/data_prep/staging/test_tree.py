@@ -13,7 +13,7 @@ from base.errors import DigestMismatch, StagingError, StorageError
 from data_prep.cache.entries import ls
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions
-from data_prep.tree.verify import verify_tree
+from data_prep.tree.plan import verify_tree
 from tests.data_prep.staging.test_stage import Stopped, stop_after
 from tests.data_prep.staging.two_nodes import stage_on_two
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant

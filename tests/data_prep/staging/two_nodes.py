@@ -15,8 +15,8 @@ from typing import Any
 
 from base.errors import SlipwayError
 from data_prep.staging import StagedFiles, StageOptions, stage
-from data_prep.staging.peer_group import PeerGroup
-from data_prep.staging.together import GroupStaging
+from data_prep.staging.exchange import PeerGroup
+from data_prep.staging.stage import GroupStaging
 
 Flip = tuple[int, int, int]
 """Direction (0: what node 0 says), byte, bit."""

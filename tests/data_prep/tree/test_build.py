@@ -19,12 +19,8 @@ from base.errors import DatasetError, DigestMismatch
 from data_prep.build.dataset import build_dataset, build_dir_of
 from data_prep.build.dataset_file import read_dataset_file
 from data_prep.spec import spec12
-from data_prep.tree.finish import finish_tree
-from data_prep.tree.hashing import hash_part
-from data_prep.tree.listing import list_tree
 from data_prep.tree.manifest import read_place, read_tree_manifest
-from data_prep.tree.plan import changed_since, plan_tree, read_left_out, read_tree_plan
-from data_prep.tree.verify import verify_tree
+from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_left_out, read_tree_plan, verify_tree
 from tests.data_prep.tree.corpus import SIZES, build, contents, plant, spec_of
 
 ROOT = Path(__file__).parents[3]

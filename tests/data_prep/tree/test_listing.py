@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import DatasetError
-from data_prep.tree.listing import list_tree
+from data_prep.tree.plan import list_tree
 from tests.data_prep.tree.corpus import SIZES, plant
 
 

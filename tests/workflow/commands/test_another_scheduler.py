@@ -11,13 +11,12 @@ from cluster.schedulers import SCHEDULERS
 from cluster.schedulers.jobs import RUN, QueuedJob, mark_of
 from tests.cluster import fake_pbs, fake_pbs_jobs
 from tests.workflow.commands.conftest import House
-from workflow.commands.accepted import refuse_jobs
-from workflow.commands.run_words import Words
-from workflow.commands.snakemake_words import child_argv, profile_name
+from workflow.commands.plan import refuse_jobs
+from workflow.commands.run import Words, child_argv, profile_name
 from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
-from workflow.dag.loading import load_graph
 from workflow.dag.queue_view import cancelled_words
+from workflow.dag.refusals import load_graph
 from workflow.doctor.checks import checks
 from workflow.doctor.surroundings import Surroundings, try_inside
 

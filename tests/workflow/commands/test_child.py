@@ -14,8 +14,8 @@ from base.errors import StorageError
 from cluster.limits import SAME_INTERRUPT_S
 from tests.base.test_frozen import still_frozen
 from tests.data_prep.staging.disks import ext4
-from workflow.commands.child import Child
-from workflow.commands.watching.shown import Lines
+from workflow.commands.run import Child
+from workflow.commands.watching.live_table import Lines
 
 pytestmark = pytest.mark.processes
 

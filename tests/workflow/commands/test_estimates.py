@@ -9,9 +9,7 @@ import pytest
 
 from base.errors import ConfigError
 from tests.workflow.commands.conftest import House
-from workflow.dag.cost import refuse_over_budget
-from workflow.dag.estimate import estimate_of
-from workflow.dag.past_runs import Past, past_runs
+from workflow.dag.requirements import Past, estimate_of, past_runs, refuse_over_budget
 from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 

@@ -14,8 +14,8 @@ from containers.models import MODELS
 from data_prep.spec import SourceKind
 from tests.workflow.commands.conftest import FOREIGN
 from workflow.commands import main
+from workflow.commands.chosen_study import whole_commands
 from workflow.commands.init import text_of
-from workflow.commands.told_study import whole_commands
 from workflow.study.site_file import read_site
 from workflow.study.study import load_study
 

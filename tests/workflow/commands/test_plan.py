@@ -16,9 +16,8 @@ from containers.program_folder import look_at
 from tests.workflow.commands.conftest import House
 from tests.workflow.report.builder import make_record
 from tests.workflow.study.studies import changed, write
-from workflow.commands.study_plan import parse_gpu_memory
-from workflow.dag.cost import hours_on, refuse_over_budget
-from workflow.dag.requirements import dataset_needs
+from workflow.commands.plan import parse_gpu_memory
+from workflow.dag.requirements import dataset_needs, hours_on, refuse_over_budget
 from workflow.study.publishing import publish_resolved
 from workflow.study.series import series_of
 

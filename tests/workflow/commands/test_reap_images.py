@@ -11,11 +11,11 @@ import pytest
 from base.jsonfile import publish_json, read_json
 from containers.images.archiving import archive
 from containers.images.loading import load
-from containers.images.locks import locked
+from containers.images.marks import locked
 from containers.images.pinning import pin
 from tests.data_prep.staging.disks import immutable
 from tests.workflow.commands.conftest import House
-from workflow.run.node.work_locks import hold
+from workflow.run.node.workdir import hold
 
 DAY_S = 86400.0
 

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from base.errors import SlipwayError
-from cluster.schedulers.slurm.environ import JOB_ID
-from data_prep.doctor.mounts import Mount
+from cluster.schedulers.slurm.answers import JOB_ID
+from data_prep.doctor.trial import Mount
 from tests.data_prep.staging.disks import tmpfs
 from tests.nobody import as_nobody
 from tests.workflow.commands.conftest import House
-from workflow.dag.loading import load_graph
-from workflow.dag.storage_place import why_unusable
+from workflow.dag.refusals import load_graph, why_unusable
 
 pytestmark = pytest.mark.processes
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from base.errors import LeaseError, RecordError
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from tests.workflow.commands.conftest import House
-from workflow.commands.run_end import end
+from workflow.commands.run import end
 from workflow.dag.graph import Graph
 from workflow.run.storage.lease import new_lease
 from workflow.study.paths import run_dir

@@ -11,10 +11,19 @@ from base.errors import ConfigError, StorageError, error_of_exit
 from cluster.installation import PROFILES, SNAKEFILE
 from tests.workflow.commands.conftest import House
 from workflow.commands import main
-from workflow.commands.run import local_nodes
-from workflow.commands.run_end import WrongUsage, usage_words
-from workflow.commands.run_words import Words, sort_words
-from workflow.commands.snakemake_words import child_argv, failed_rules, is_usage, profile_name, profile_path, what_it_said
+from workflow.commands.run import (
+    Words,
+    WrongUsage,
+    child_argv,
+    failed_rules,
+    is_usage,
+    local_nodes,
+    profile_name,
+    profile_path,
+    sort_words,
+    usage_words,
+    what_it_said,
+)
 from workflow.study.site import local_site
 
 NONE: dict[str, str | None] = {}

@@ -12,7 +12,7 @@ import yaml
 from tests.containers.frameworks.environments import interpreter
 from tests.workflow.commands.conftest import House
 from tests.workflow.test_examples import SITE, slipway
-from workflow.commands.short_runs import plan_short_runs
+from workflow.commands.check_frameworks import plan_short_runs
 from workflow.study.study import load_study
 
 AXES = {"batch_size": [32], "nodes": [1, 2], "framework": ["jax", "pytorch"]}

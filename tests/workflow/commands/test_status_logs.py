@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from base.errors import StorageError
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from cluster.schedulers.jobs import mark_of
-from cluster.schedulers.slurm.queue import COLUMNS
+from cluster.schedulers.slurm.jobs import COLUMNS
 from tests.workflow.commands.conftest import House
 from workflow.commands import status
-from workflow.commands.watching.state import run_states
+from workflow.commands.watching.watch import run_states
 from workflow.dag.image_file import images_file
 from workflow.run.record.replicas import NOT_COMPARED
 from workflow.run.storage.lease import new_lease

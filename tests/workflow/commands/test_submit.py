@@ -15,13 +15,13 @@ from typing import Any, cast
 import pytest
 
 from base.errors import SubmitError, SubmitUnsure
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
-from cluster.schedulers.slurm.queue import COLUMNS
+from cluster.schedulers.slurm.jobs import COLUMNS
 from tests.workflow.commands.conftest import House, Said
 from workflow.commands import main
-from workflow.commands.accepted import refuse_jobs
-from workflow.commands.submit_once import submit_once
+from workflow.commands.plan import refuse_jobs
+from workflow.commands.submit import submit_once
 from workflow.run.storage.lease import acquire, new_lease
 
 pytestmark = pytest.mark.processes

@@ -15,8 +15,7 @@ from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
 from workflow.commands import main
 from workflow.report.files import TABLE_NAMES
-from workflow.study.publishing import publish_resolved
-from workflow.study.resolved import read_resolved
+from workflow.study.publishing import publish_resolved, read_resolved
 
 pytestmark = pytest.mark.processes
 

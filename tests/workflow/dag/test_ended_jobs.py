@@ -11,12 +11,12 @@ import pytest
 from base.errors import SchedulerSilent
 from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.schedulers.pbs.answers import JobInfo
-from cluster.schedulers.pbs.queue import queued_job as of_pbs
+from cluster.schedulers.pbs.jobs import queued_job as of_pbs
 from cluster.schedulers.sge.answers import Listed
-from cluster.schedulers.sge.queue import joined
-from cluster.schedulers.slurm.queue import queued_job as of_slurm
-from workflow.dag.ended_jobs import EndedJobs, is_back, is_settled
+from cluster.schedulers.sge.jobs import joined
+from cluster.schedulers.slurm.jobs import queued_job as of_slurm
 from workflow.dag.queue_view import QueueView
+from workflow.dag.watched_jobs import EndedJobs, is_back, is_settled
 
 NAME = "slipway-a-r1.0"
 

@@ -14,13 +14,13 @@ import pytest
 
 from base.errors import ConfigError, ContainerError, StorageError
 from base.seal import sealed_text
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import advice_lines, closing_lines
 from workflow.dag.graph import Graph
 from workflow.dag.image_file import keep_images
-from workflow.dag.loading import load_graph
+from workflow.dag.refusals import load_graph
 from workflow.run.storage.lease import new_lease
 from workflow.study.cell_words import train_words, words_of
 from workflow.study.next_command import command, retry_command

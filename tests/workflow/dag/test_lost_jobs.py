@@ -10,8 +10,8 @@ import pytest
 from base.errors import SchedulerOutputError
 from cluster.schedulers.jobs import QueuedJob
 from tests.cluster import fake_pbs_jobs
-from workflow.dag.lost_jobs import LOST_S, LostJobs
 from workflow.dag.queue_view import QueueView
+from workflow.dag.watched_jobs import LOST_S, LostJobs
 
 LOST = QueuedJob(job_id="7", stage="runs", state="running (r)", nodes="n1", lost="n1")
 WELL = QueuedJob(job_id="8", stage="runs", state="running (r)", nodes="n2")

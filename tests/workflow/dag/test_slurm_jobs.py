@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError
-from base.rooms import ROOMS
+from base.packages import ROOMS
 from cluster.schedulers.jobs import JobSize
-from cluster.schedulers.slurm.batch_script import batch_script
+from cluster.schedulers.slurm.jobs import batch_script
 from tests.workflow.study.studies import changed, write
 from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
-from workflow.dag.graph import Graph
-from workflow.dag.job_resources import shard_threads
-from workflow.dag.job_size import job_minutes, refuse_owned_directives
-from workflow.dag.loading import load_graph
-from workflow.dag.run_job import resources_of, size_of
+from workflow.dag.graph import Graph, shard_threads
+from workflow.dag.refusals import load_graph
 from workflow.dag.submission import Width, minutes_for, num_rounds, plan_submission
+from workflow.dag.watched_jobs import job_minutes, refuse_owned_directives, resources_of, size_of
 from workflow.study.spread import node_sets
 
 pytestmark = pytest.mark.processes

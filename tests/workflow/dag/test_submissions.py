@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from cluster.schedulers.jobs import Work
-from cluster.schedulers.slurm.queue import COLUMNS
-from workflow.dag.run_job import exit_file
+from cluster.schedulers.slurm.jobs import COLUMNS
 from workflow.dag.submissions import FRESH_S, Submissions, remove_old
-from workflow.dag.submitted import Submitted
+from workflow.dag.watched_jobs import Submitted, exit_file
 
 
 @pytest.mark.processes

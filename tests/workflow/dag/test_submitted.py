@@ -8,7 +8,7 @@ import pytest
 
 from cluster.schedulers.jobs import QueuedJob, Work
 from workflow.dag.queue_view import QueueView
-from workflow.dag.submitted import Submitted, end_words, is_over, step
+from workflow.dag.watched_jobs import Submitted, end_words, is_over, step
 
 JOB = Submitted(
     job_id="7", name="slipway-a-r1.0badcafe", work=Work(mark="slipway=a-1", rule="r", wildcards="a-r1"), directory="/r", asked=10.0

@@ -11,7 +11,7 @@ import pytest
 from tests.workflow.study.studies import changed, write
 from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
-from workflow.dag.loading import load_graph
+from workflow.dag.refusals import load_graph
 from workflow.study.publishing import publish_resolved
 
 pytestmark = pytest.mark.processes

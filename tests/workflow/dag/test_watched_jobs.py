@@ -11,12 +11,10 @@ import pytest
 
 from base.errors import SchedulerSilent
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
-from cluster.schedulers.slurm.queue import queued_job
-from workflow.dag import failed_jobs
+from cluster.schedulers.slurm.jobs import queued_job
+from workflow.dag import watched_jobs
 from workflow.dag.queue_view import QueueView
-from workflow.dag.run_job import exit_file
-from workflow.dag.submitted import Submitted
-from workflow.dag.watched_jobs import WatchedJobs
+from workflow.dag.watched_jobs import Submitted, WatchedJobs, exit_file
 
 MARK = "slipway=a-00000000"
 WORK = Work(mark=MARK, rule=RUN, wildcards="a-r1")
@@ -117,7 +115,7 @@ def test_a_job_of_another_snakemake_that_could_not_be_started_is_left_to_that_on
     for _ in range(3):
         one.watched.look()
     assert (one.cluster.cancelled, one.ended, len(one.said)) == ([], [], 1)
-    monkeypatch.setattr(failed_jobs, "THEIRS_S", 0.0)
+    monkeypatch.setattr(watched_jobs, "THEIRS_S", 0.0)
     for _ in range(2):
         one.watched.look()
     assert (one.cluster.cancelled, len(one.ended)) == (["7"], 1), "nobody else is there"

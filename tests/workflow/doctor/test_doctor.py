@@ -18,20 +18,19 @@ import pytest
 
 from base.command import CommandResult
 from base.finding import Finding, worst
-from base.rooms import ROOMS
+from base.packages import ROOMS
 from cluster.schedulers.doctor import Value
-from cluster.schedulers.slurm.doctor import check_slurm
-from cluster.schedulers.slurm.doctor.proposals import choose_partition, from_partitions
-from cluster.schedulers.slurm.partitions import parse_nodes
+from cluster.schedulers.slurm.answers import parse_nodes
+from cluster.schedulers.slurm.doctor import check_slurm, choose_partition, from_partitions
 from tests.workflow.commands.conftest import FOREIGN
 from workflow.commands import main
-from workflow.doctor import node, nodes, software, surroundings
-from workflow.doctor.candidates import why_scheduler
+from workflow.doctor import checks as software
+from workflow.doctor import node, nodes, surroundings
 from workflow.doctor.checks import checks
 from workflow.doctor.guard import Check, guarded
-from workflow.doctor.pieces import to_lines
+from workflow.doctor.node import to_lines
 from workflow.doctor.surroundings import Surroundings
-from workflow.doctor.write_site import site_text, target_of
+from workflow.doctor.write_site import site_text, target_of, why_scheduler
 from workflow.study.site_file import load_site, read_site
 
 

@@ -14,8 +14,8 @@ from tests.workflow.report.builder import make_cell, make_record
 from workflow.export import mlflow, wandb
 from workflow.export.runs import exported_runs
 from workflow.export.words import LONGEST, parameters, results, tags
+from workflow.report.cells import marks_of_runs
 from workflow.report.collect import collect
-from workflow.report.lint import marks_of_runs
 
 
 def test_a_cell_is_told_in_words_and_a_result_in_numbers() -> None:

@@ -19,7 +19,7 @@ from blake3 import blake3
 from base.errors import ConfigError, RecordError, RemoteError, SlipwayError
 from base.lock import LockFile
 from base.typed import read_as
-from cluster.ssh import Sink, copying
+from cluster.ssh import Sink, openssh
 from workflow.commands.remote import _study_verb
 from workflow.remote import fetching
 from workflow.remote.asking import Far, Have, Placed, ResultFile, Results, find_slipway
@@ -221,7 +221,7 @@ def test_no_answer_unpacks_to_more_than_was_listed(tmp_path: Path, kind: str) ->
     whole = packed(("report.html", bytes(100_000)))
     compressed = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
     answer = sparse("report.html", 100_000) if kind == "sparse" else compressed.get(kind, bytes)(whole)
-    copying.get(Line(answer), "/far", {"report.html": len(CONTENT)}, tmp_path)
+    openssh.get(Line(answer), "/far", {"report.html": len(CONTENT)}, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

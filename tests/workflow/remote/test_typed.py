@@ -11,7 +11,7 @@ from base.errors import ConfigError
 from workflow.commands.main import run
 from workflow.remote.relaying import Relay
 from workflow.remote.typed import sort_session, sort_typed
-from workflow.study.brought import are_versions, place_of
+from workflow.study.publishing import are_versions, place_of
 
 
 def test_the_study_is_found_among_the_options_of_the_cluster() -> None:

@@ -13,9 +13,8 @@ from typing import Any
 
 from base.seal import SINCE, sealed_text
 from workflow.report.analysis import Analysis, analyse
-from workflow.report.cells import CellResult
+from workflow.report.cells import CellResult, LogSample
 from workflow.report.collect import collect
-from workflow.report.statistics import LogSample
 
 DATASET: dict[str, Any] = {
     "source": "sklearn-digits",

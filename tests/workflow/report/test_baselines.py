@@ -17,7 +17,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.formats import to_csv
 from workflow.report.plots import efficiency, throughput
 from workflow.report.tables import TABLES, baseline_text
-from workflow.study.baseline_keys import flat, in_words, is_named
+from workflow.study.series import flat, in_words, is_named
 from workflow.study.study import load_study
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from containers.frameworks import FRAMEWORKS, load_framework
 from tests.workflow.report.builder import collected, failed, make_cell, make_record
 from workflow.report.formats import to_csv
-from workflow.report.framework_facts import facts_table
 from workflow.report.table import Table
-from workflow.report.tables import TABLES
+from workflow.report.tables import TABLES, facts_table
 
 
 def shown(table: Table) -> list[list[str]]:

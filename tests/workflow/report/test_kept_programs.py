@@ -14,9 +14,8 @@ from containers.program_folder import copy, look_at
 from tests.workflow.report.builder import make_cell, make_record, write_records, write_study
 from workflow.report.analysis import analyse
 from workflow.report.collect import collect
-from workflow.report.kept_programs import program_digests, why_not_kept
 from workflow.report.provenance import Block
-from workflow.report.reproduce import reproduction
+from workflow.report.reproduce import program_digests, reproduction, why_not_kept
 from workflow.report.verify import verify_runs
 
 

@@ -15,7 +15,7 @@ from tests.workflow.report.builder import collected, failed, make_record, scalin
 from workflow.report.__main__ import main
 from workflow.report.files import PLOT_FILES, PLOT_NAMES, TABLE_FILES, TABLE_NAMES, TABLE_SUFFIXES
 from workflow.report.formats import FORMATS
-from workflow.report.run_plots import PLOTS
+from workflow.report.plots import PLOTS
 from workflow.report.tables import TABLES
 from workflow.report.terminal import BRACKETS, print_speedup
 

@@ -27,9 +27,7 @@ from tests.workflow.report.test_tables import HOSTILE, hostile
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.digits import joined, with_error
-from workflow.report.groups import warnings
-from workflow.report.head import findings
-from workflow.report.page import SCRIPT, json_in_script, page
+from workflow.report.page import SCRIPT, findings, json_in_script, page, warnings
 from workflow.report.table import Table
 from workflow.report.tables import TABLES
 from workflow.run.record.replicas import NOT_COMPARED

@@ -11,9 +11,19 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.workflow.report.builder import collected, failed, make_cell, plausible_records, scaling_cells
-from workflow.report.plots import MOST_LINES, log_scale, overview, throughput
-from workflow.report.rendering import SEPARATOR, inline, to_json, to_svg
-from workflow.report.run_plots import MOST_BARS, MOST_CURVES, PLOTS
+from workflow.report.plots import (
+    MOST_BARS,
+    MOST_CURVES,
+    MOST_LINES,
+    PLOTS,
+    SEPARATOR,
+    inline,
+    log_scale,
+    overview,
+    throughput,
+    to_json,
+    to_svg,
+)
 
 pytestmark = pytest.mark.slow  # rendering: every plot is drawn for real
 

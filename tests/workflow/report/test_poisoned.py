@@ -20,7 +20,7 @@ from workflow.report.collect import write_records as write_parquet
 from workflow.report.formats import FORMATS
 from workflow.report.outputs import write_all
 from workflow.report.page import page
-from workflow.report.run_plots import PLOTS
+from workflow.report.plots import PLOTS
 from workflow.report.tables import all_tables
 from workflow.run.record.columns import FIELDS
 from workflow.run.record.model import NotBelieved, validate_record

@@ -24,8 +24,7 @@ from tests.workflow.report.builder import (
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.outputs import write_page
-from workflow.report.page import page
-from workflow.report.runs import MOST_DRAWN, runs_table
+from workflow.report.page import MOST_DRAWN, page, runs_table
 
 NASTY = ("a b", "x#y", "50%41", "q?z=1&w", "it's", 'say"hi"', "javascript:alert(1)", "<b>", "größe", "日本")
 

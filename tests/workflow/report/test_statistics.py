@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.workflow.report.builder import log_sample
-from workflow.report.statistics import Estimate, LogSample, geometric_mean, quantile, ratio
+from workflow.report.cells import Estimate, LogSample, geometric_mean, quantile, ratio
 
 TRIALS = 2000
 

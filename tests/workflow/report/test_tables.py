@@ -15,10 +15,9 @@ from rich.console import Console
 
 from tests.workflow.report.builder import CPU, collected, drift_of, failed, make_cell, make_record, plausible_records, scaling_cells
 from workflow.report.analysis import Analysis
+from workflow.report.cells import MARKS, Estimate
 from workflow.report.digits import joined, significant, with_error
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
-from workflow.report.lint import MARKS
-from workflow.report.statistics import Estimate
 from workflow.report.table import Column, Table, Value, raised, text
 from workflow.report.tables import TABLES, all_tables
 from workflow.report.terminal import print_speedup

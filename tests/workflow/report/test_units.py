@@ -14,8 +14,7 @@ from tests.workflow.report.test_tables import cells_of
 from workflow.report.analysis import Analysis
 from workflow.report.formats import to_csv, to_markdown
 from workflow.report.page import page
-from workflow.report.plots import efficiency, throughput
-from workflow.report.run_plots import loss
+from workflow.report.plots import efficiency, loss, throughput
 from workflow.report.tables import TABLES
 
 TOKENS = {"unit": "tokens"}

@@ -20,10 +20,8 @@ from workflow.commands.main import run
 from workflow.report.collect import collect
 from workflow.report.files import PLOT_NAMES
 from workflow.report.outputs import read_plots, write_all, write_collected, write_tables
-from workflow.report.recompute import differences
 from workflow.report.verified import Verified, summary
-from workflow.report.verify import verify_runs
-from workflow.report.verify_outputs import verify_outputs
+from workflow.report.verify import differences, verify_outputs, verify_runs
 from workflow.report.watched import Told, each_run
 from workflow.run.record.events import read_events
 from workflow.run.record.performance import thinned

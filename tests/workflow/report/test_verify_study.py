@@ -19,10 +19,7 @@ from tests.workflow.report.test_verify import CELL, RUN, attempt, publish
 from workflow.commands.main import run
 from workflow.report.outputs import write_all, write_collected, write_tables
 from workflow.report.page import page
-from workflow.report.recheck import of_hosts, of_its_programs
-from workflow.report.study_runs import StudyRuns, differences_from_study
-from workflow.report.verify import verify_runs
-from workflow.report.verify_outputs import verify_outputs
+from workflow.report.verify import StudyRuns, differences_from_study, of_hosts, of_its_programs, verify_outputs, verify_runs
 from workflow.run.record.events import RankEvents
 from workflow.run.record.size import fitting
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from cluster.schedulers import SCHEDULERS, Scheduler, local
 from cluster.types import Allocation, AllocationRequest
-from workflow.run.supervisor.limits import AttemptLimits
+from workflow.run.supervisor.run_scope import AttemptLimits
 from workflow.run.supervisor.supervisor import main
 
 NAME: Final = "ending"

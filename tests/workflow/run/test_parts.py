@@ -18,15 +18,13 @@ import pytest
 
 from base.errors import NodeLost
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.beats import Beats
-from workflow.run.node.rank_log import RankLog
-from workflow.run.node.rendezvous import FIRST_PORT, LAST_PORT, Reservation, first_port, ports
+from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, Beats, RankLog, Reservation, first_port, ports
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
-from workflow.run.supervisor import node_locks
-from workflow.run.supervisor.node_locks import NodeLocks
-from workflow.run.supervisor.provenance import parse_git_status, slipway_provenance
+from workflow.run.supervisor import job
+from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.run_scope import RunScope
+from workflow.run.supervisor.running_attempt import parse_git_status, slipway_provenance
 
 
 class Time:
@@ -286,7 +284,7 @@ def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_who_waits_tells_it_when_another_run_has_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_locks, "HOLDER_AGAIN_S", 0.0)
+    monkeypatch.setattr(job, "HOLDER_AGAIN_S", 0.0)
     path = tmp_path / "measuring.lock"
     scope = RunScope(Loop())
     first, last = NodeLocks(scope, [path], 1), NodeLocks(scope, [path], 1)

@@ -20,10 +20,8 @@ from containers.spec import Paths
 from data_prep.spec import parse_spec, spec12
 from tests.workflow.run.cells import document, made_site
 from workflow.run import plan
-from workflow.run.container import container_spec
-from workflow.run.framework import describe_framework
-from workflow.run.node.stage_child import check_argv, stage_argv
-from workflow.run.ports import port_names
+from workflow.run.node.preparation import check_argv, stage_argv
+from workflow.run.plan import container_spec, describe_framework, port_names
 from workflow.run.storage.description import build_name, describe_model
 from workflow.study.cell import Cell, Run
 
@@ -266,7 +264,7 @@ def test_the_network_is_that_of_the_dataset_s_images() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node", "base.apart_child"])
+@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node", "base.worker_main"])
 def test_what_every_run_starts_starts_light(module: str) -> None:
     heavy = {"pydantic", "yaml", "numpy", "typer", "rich", "blake3", "lmdb", "torch", "polars", "pyarrow", "altair", "scipy", "jinja2"}
     code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"

@@ -20,7 +20,7 @@ from base.units import format_duration, format_size
 from tests.workflow.run.test_runs import checked
 from tests.workflow.run.world import World
 from workflow.report.verify import verify_runs
-from workflow.run.node.delivery import deliver
+from workflow.run.node.workdir import deliver
 
 pytestmark = pytest.mark.slow
 STEP_S = 0.01

@@ -21,7 +21,7 @@ from data_prep.push import deliver_pending
 from tests.cluster import smi
 from tests.workflow.run.reading import held_up
 from tests.workflow.run.world import World
-from workflow.run.node.delivery import check_target, deliver
+from workflow.run.node.workdir import check_target, deliver
 from workflow.run.record.model import validate_record
 
 pytestmark = pytest.mark.slow
@@ -690,7 +690,7 @@ def test_who_is_told_to_end_while_storage_refuses_leaves_the_result_on_the_node(
 
 def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_delivered(world: World) -> None:
     from tests.data_prep.staging.disks import tmpfs
-    from workflow.run.node.work_locks import sweep
+    from workflow.run.node.workdir import sweep
 
     world.shorter["push_s"] = 0.5
     run_id = world.cell(last="fill")

@@ -20,8 +20,8 @@ from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.data_prep.reader.small import image_dataset
 from tests.workflow.run import supervised
-from workflow.run.storage.asked_result import parse_asked
 from workflow.run.storage.description import build_name
+from workflow.run.storage.results import parse_asked
 from workflow.study.cell import Cell
 
 ROOT = Path(__file__).parents[3]

@@ -15,16 +15,16 @@ from base.errors import ConfigError, StorageError
 from base.jsonfile import publish_json
 from cluster.schedulers.jobs import is_of_study
 from cluster.types import Holder
-from containers.engines.container import SHOWN
+from containers.engines.container_client import SHOWN
 from tests.nobody import NOBODY
-from workflow.run.framework import describe_framework
+from workflow.run.plan import describe_framework
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import plain
 from workflow.session import start
-from workflow.session.asked import Asked, State, all_sessions, read_asked, read_state, session_dir, write_state
 from workflow.session.attach import NO_SESSION, converse
 from workflow.session.listing import is_gone
 from workflow.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
+from workflow.session.request import Asked, State, all_sessions, read_asked, read_state, session_dir, write_state
 from workflow.session.supervisor import program_code, told_ending
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Cache, Site

@@ -16,8 +16,8 @@ from tests.workflow.session.test_plan import ASKED, SITE
 from workflow.commands.main import run
 from workflow.commands.session import Queue, by_ssh_alone, enter
 from workflow.session import start
-from workflow.session.asked import STATE, State, sessions_dir, write_state
 from workflow.session.listing import Seen
+from workflow.session.request import STATE, State, sessions_dir, write_state
 
 pytestmark = pytest.mark.processes
 

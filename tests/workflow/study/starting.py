@@ -7,9 +7,7 @@ import json
 import sys
 
 from base.errors import ConfigError
-from workflow.study.origin import origin_of
-from workflow.study.publishing import publish_content
-from workflow.study.resolved import resolved_study
+from workflow.study.publishing import origin_of, publish_content, resolved_study
 from workflow.study.study import load_study
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ from data_prep.manifest import manifest_digest
 from tests.workflow.study.studies import changed, write
 from workflow.commands import main
 from workflow.dag.graph import Graph
-from workflow.dag.loading import load_graph
-from workflow.study.publishing import publish_resolved
-from workflow.study.resolved import read_resolved, resolved_study
+from workflow.dag.refusals import load_graph
+from workflow.study.publishing import publish_resolved, read_resolved, resolved_study
 from workflow.study.study import Study, load_study
 
 ROOT = Path(__file__).parents[3]

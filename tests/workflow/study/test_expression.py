@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError
-from workflow.study.expression import compile_expression
+from workflow.study.matrix import compile_expression
 
 CELL: Mapping[str, Any] = {"model": "lenet", "batch_size": 32, "nodes": 2, "save_parameters": True, "epochs": None}
 NAMES = tuple(CELL)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from base.errors import ConfigError
 from tests.workflow.study.studies import SMALL
-from workflow.study.expression import compile_expression
 from workflow.study.loader import parse_document
+from workflow.study.matrix import compile_expression
 from workflow.study.model import CellKeys, StudyFile
 from workflow.study.site_file import read_site
 from workflow.study.study import load_study

@@ -17,7 +17,7 @@ from containers.frameworks import load_framework
 from tests.containers.frameworks.environments import why_not
 from tests.workflow.report.builder import cell_result
 from tests.workflow.study.studies import changed, load, write
-from workflow.report.labels import series_words, varying
+from workflow.report.cells import series_words, varying
 from workflow.study.cell import Cell
 from workflow.study.cell_words import beside_ids
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from workflow.study.loader import MAX_BYTES, parse_document, read_document
-from workflow.study.places import dotted, kind_of
+from workflow.study.loader import MAX_BYTES, dotted, kind_of, parse_document, read_document
 
 FILE = Path("some/study.yaml")
 

@@ -12,7 +12,7 @@ from base.errors import ConfigError
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.models import of_tokens
 from tests.workflow.study.studies import changed, load
-from workflow.run.framework import describe_framework
+from workflow.run.plan import describe_framework
 from workflow.study.cell import Cell
 from workflow.study.model import CellKeys
 from workflow.study.study import Study

@@ -20,11 +20,9 @@ from tests.workflow.study.studies import changed, write
 from workflow.commands import main
 from workflow.commands.results import refresh
 from workflow.dag.graph import Graph
-from workflow.dag.loading import load_graph
+from workflow.dag.refusals import load_graph
 from workflow.study import publishing
-from workflow.study.origin import is_same_file
-from workflow.study.publishing import publish_resolved
-from workflow.study.resolved import read_resolved
+from workflow.study.publishing import is_same_file, publish_resolved, read_resolved
 from workflow.study.study import load_study
 
 pytestmark = pytest.mark.processes

@@ -14,8 +14,7 @@ import pytest
 from base.errors import RecordError
 from tests.workflow.study.studies import changed, load
 from workflow.study.cell import RunLimits
-from workflow.study.publishing import publish_resolved
-from workflow.study.resolved import find_run, read_resolved, resolved_study
+from workflow.study.publishing import find_run, publish_resolved, read_resolved, resolved_study
 from workflow.study.study import Study, load_study
 
 
@@ -127,6 +126,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_the_supervisor_needs_neither_yaml_nor_pydantic() -> None:
-    code = "import sys, workflow.study.resolved, workflow.study.site, workflow.study.paths; print(*{'yaml', 'pydantic'} & set(sys.modules))"
+    code = (
+        "import sys, workflow.study.publishing, workflow.study.site, workflow.study.paths; print(*{'yaml', 'pydantic'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
     assert done.stdout.strip() == ""

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, RecordError
-from base.rooms import ROOMS
+from base.packages import ROOMS
 from cluster.detection import scheduler_of
 from workflow.study import site_file
 from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
-from workflow.study.site_beside import site_beside
-from workflow.study.site_file import load_site, read_site
+from workflow.study.site_file import load_site, read_site, site_beside
 
 FULL = """
 storage: ../shared

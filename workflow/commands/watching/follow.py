@@ -10,12 +10,11 @@ from pathlib import Path
 from base.errors import Cancelled, Preempted, RecordError, SchedulerOutputError
 from base.units import counted
 from cluster.schedulers.jobs import Jobs, QueuedJob
-from workflow.commands.watching import show
-from workflow.commands.watching.refresher import Refresher
-from workflow.commands.watching.shown import DRAW_S, Shown, shown
+from workflow.commands.watching import output
+from workflow.commands.watching.live_table import DRAW_S, Refresher, Shown, shown
 from workflow.commands.watching.watch import Watch
-from workflow.dag.lost_jobs import LostJobs
 from workflow.dag.queue_view import AskedQueue, asked_queue
+from workflow.dag.watched_jobs import LostJobs
 from workflow.study.next_command import command
 from workflow.study.paths import record_path
 from workflow.study.study import Study
@@ -32,18 +31,18 @@ def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str], print
         with shown() as view:
             last = _watch(Watch(study=study, asked=asked, queue=queue, submission=job.name), jobs, job, queue, view)
     except KeyboardInterrupt:
-        show.line(f"job {job.job_id} goes on; `{jobs.cancel_words((job.job_id,))}` ends it")
+        output.line(f"job {job.job_id} goes on; `{jobs.cancel_words((job.job_id,))}` ends it")
         raise
     finally:
         queue.stop()
-    show.line(f"job {job.job_id} has ended ({_state(last)}); {_runs_words(study)}")
+    output.line(f"job {job.job_id} has ended ({_state(last)}); {_runs_words(study)}")
     print_ending()
     _end(study, job, last)
 
 
 def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Shown) -> QueuedJob | None:
     """What the scheduler said of the job last, when it is over; None if it has forgotten it."""
-    refresher, lost = Refresher(watch.look), LostJobs(jobs, show.line)
+    refresher, lost = Refresher(watch.look), LostJobs(jobs, output.line)
     asked: float | None = None
     info: QueuedJob | None = None
     while True:

@@ -10,27 +10,185 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from base.errors import SchedulerOutputError, SchedulerSilent
 from base.units import counted
-from cluster.schedulers import holder_alive, jobs_of
-from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, mark_of
-from workflow.commands.watching.state import RunState, run_states, state_of
-from workflow.commands.watching.study_state import Active, Ended, StudyState
+from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
+from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
+from cluster.types import Holder
+from workflow.commands.watching.live_table import Active, Ended, StudyState
 from workflow.dag.image_file import images_file
 from workflow.dag.queue_view import Queue, QueueView
+from workflow.run.record.attempts import Found, find_record
+from workflow.run.record.busy import together
 from workflow.run.record.log_tail import SHORT_BYTES, messages
+from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.progress_line import seconds_left
-from workflow.run.record.waiting import PUSH
-from workflow.run.storage.asked_result import parse_asked
+from workflow.run.record.reading import record_of
+from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.waiting import PUSH, waiting_reason
+from workflow.run.record.waiting import STATUS as WAITING
+from workflow.run.storage.results import parse_asked
+from workflow.study import paths
 from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import words_of
 from workflow.study.next_command import completed
 from workflow.study.paths import REFUSED as BESIDE
 from workflow.study.study import Study
+
+# Where each run of a study stands, from the files on storage: records, leases, attempts. Reads only.
+
+
+STATES: Final = ("done", "failed", "prevented", "running", "queued", "missing")
+Alive = Callable[[Holder], bool | None]
+MAX_REASON: Final = 2000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunState:
+    """`state` is one of STATES; `status` the record's own word. Done and failed have a published record, which is what snakemake sees.
+    Queued: a job for it is in the scheduler's queue, or has begun and said nothing yet."""
+
+    run: Run
+    state: str
+    status: str | None = None
+    reason: str | None = None
+    attempt: int | None = None
+    log: str | None = None
+    checkpoint_step: int | None = None
+    """Where the next attempt goes on."""
+    engine: str | None = None
+    """Of its record."""
+    dataset: str | None = None
+    """The digest of the dataset, of its record."""
+
+    @property
+    def to_run(self) -> bool:
+        """Whether `snakemake` would run it now."""
+        return self.state not in ("done", "failed")
+
+
+def run_states(study: Study, alive: Alive = holder_alive) -> tuple[RunState, ...]:
+    """The state of every run, in the study's order; `alive` says whether the holder of a lease lives. Two listings for those never started,
+    a few small reads for each of the others. A run that was refused at its start has a log and nothing else."""
+    logs = {parse_asked(name.removesuffix(".log"))[0] for name in _names(study.results_dir / "logs")}
+    started = _names(study.results_dir / "runs") | logs
+    results = study.results_dir
+    return tuple(state_of(results, run, alive) if run.run_id in started else RunState(run=run, state="missing") for run in study.runs)
+
+
+def counts(states: Iterable[RunState]) -> dict[str, int]:
+    """How many runs are in each state, all states named."""
+    found = Counter(state.state for state in states)
+    return {state: found[state] for state in STATES}
+
+
+def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
+    """The state of one run."""
+    run_dir = paths.run_dir(results, run.run_id)
+    holder = _holder(run_dir, alive)
+    if holder is not None:
+        return RunState(run=run, state="running", reason=holder, log=_supervisor_log(results, run.run_id))
+    published = (run_dir / "record.json").exists()
+    found = find_record(str(run_dir.parent), run.run_id)
+    record, problem = _believed(found, run, results.name)
+    if published and record is None:
+        where = run_dir.parent / str(found.path)
+        return RunState(run=run, state="failed", status="unreadable", reason=_short(f"{where}: {problem}"), log=str(run_dir))
+    if record is None:
+        log = _supervisor_log(results, run.run_id)
+        reason = _why_missing(log) if log or _names(run_dir) else None
+        waits = None if reason is None else waiting_reason(reason)
+        if waits is not None:
+            return RunState(run=run, state="prevented", status=WAITING, reason=waits, log=log)
+        return RunState(run=run, state="missing", reason=_short(reason), log=log)
+    return _from_record(run, record, run_dir, published)
+
+
+def _believed(found: Found, run: Run, study: str) -> tuple[RunRecord | None, str]:
+    """The record, or why it is not believed."""
+    try:
+        return (None if found.content is None else record_of(found.content, run.run_id, study=study)), "it is gone"
+    except NotBelieved as error:
+        return None, str(error)
+
+
+def _from_record(run: Run, record: RunRecord, run_dir: Path, published: bool) -> RunState:
+    status, attempt = record.status, record.attempt
+    reason = record.status_reason or "; ".join(filter(None, [*_warnings(record), _went_on(record), *together(record.busy or ())]))
+    state = "prevented" if record.kind != "result" else "done" if status == "ok" else "failed"
+    if state != "prevented" and not published:
+        state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
+    return RunState(
+        run=run,
+        state=state,
+        status=status,
+        reason=_short(reason),
+        attempt=attempt,
+        log=str(run_dir / "attempts" / str(attempt) / "logs"),
+        checkpoint_step=None if record.checkpoint is None else record.checkpoint.step,
+        engine=record.engine,
+        dataset=None if record.dataset is None else record.dataset.digest,
+    )
+
+
+def _warnings(record: RunRecord) -> list[str]:
+    """Return the warnings that make the numbers doubtful: all but those of a busy machine and of ranks that nobody compared."""
+    return [one for one in record.warnings or () if one != NOT_COMPARED and one not in (record.busy or ())]
+
+
+def _went_on(record: RunRecord) -> str | None:
+    """Of a run that was cut off and went on from a checkpoint."""
+    earlier = record.resumed_from
+    return None if earlier is None else f"went on from attempt {earlier.attempt} at step {earlier.step}"
+
+
+def _holder(run_dir: Path, says: Alive) -> str | None:
+    """Who runs it now, in words; None when nobody does. A holder of whom we cannot know counts as alive, as for a supervisor."""
+    from workflow.run.storage.holders import holder_words, lease_of
+
+    lease = lease_of(run_dir)
+    alive = None if lease is None else says(lease.holder)
+    return None if lease is None or alive is False else holder_words(lease, alive)
+
+
+def _why_missing(log: str | None) -> str:
+    """Of a run that was started: why it could not begin, else the last that is known of it."""
+    said = [] if log is None else messages(_last_told(Path(log)))
+    errors = [message for level, message in said if level == "ERROR"]
+    if errors:
+        return errors[-1]
+    return "started, and left no record" + (f"; its log ends with: {said[-1][1]}" if said else "")
+
+
+def _last_told(log: Path) -> Path:
+    """`log`, or the newer file beside it where a supervisor was refused the run: nobody has it now, so that is why."""
+    refused = log.with_suffix(paths.REFUSED)
+    return refused if refused.is_file() and refused.stat().st_mtime >= log.stat().st_mtime else log
+
+
+def _supervisor_log(results: Path, run_id: str) -> str | None:
+    path = paths.supervisor_log(results, run_id)
+    return None if path is None else str(path)
+
+
+def _short(reason: object) -> str | None:
+    if not reason:
+        return None
+    text = str(reason).splitlines()[0] if str(reason).splitlines() else ""
+    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 3] + "..."
+
+
+def _names(directory: Path) -> set[str]:
+    try:
+        return set(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+
 
 REFUSED: Final = ("push failed: ", "publish failed: ")
 STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for", *REFUSED)
@@ -299,3 +457,79 @@ def _key(state: RunState) -> object:
 
 def _reason(state: RunState) -> str | None:
     return state.reason if state.status in (None, "ok") or state.reason is None else f"{state.status}: {state.reason}"
+
+
+# Which runs of a study wait in the scheduler's queue, asked once: for commands that look at a study from outside.
+
+
+ASKED_S: Final = 4.0
+"""For the queue, and as long for all holders: people wait for the command."""
+UNKNOWN: Final = "whether runs wait in its queue, and whether those that run still live, is not known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """`silence`: why it is not all that is to know, "" where it is; `silent`: the scheduler is here, and does not answer."""
+
+    states: tuple[RunState, ...]
+    silence: str = ""
+    silent: bool = False
+
+
+def standing(study: Study) -> Standing:
+    """Where the runs of a study stand, by storage and by the scheduler; within seconds, also where that is silent."""
+    name = study.site.scheduler
+    offered = jobs_of(name)
+    if offered is None:
+        return Standing(states=run_states(study))
+    try:
+        jobs = offered.our_jobs(0.0, ASKED_S)
+    except SchedulerSilent:
+        silence = f"{offered.SERVER} does not answer: {UNKNOWN} now"
+        return Standing(states=run_states(study, _elsewhere(name)), silence=silence, silent=True)
+    except SchedulerOutputError:
+        return Standing(states=run_states(study, _elsewhere(name)), silence=f"{offered.TITLE} cannot be asked from here: {UNKNOWN}")
+    answers = _Answers(get_scheduler(name), jobs)
+    return Standing(states=with_queue(run_states(study, answers.alive), study, jobs, time.time()))
+
+
+def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJob], now: float) -> tuple[RunState, ...]:
+    """Pure: runs that have neither a result nor a holder, and a job of their own or one for the whole study, are queued."""
+    own = {parse_asked(name)[0]: job for name, job in jobs_of_rule(jobs, mark_of(study.name, str(study.results_dir)), RUN).items()}
+    whole = next(iter(jobs_of_submissions(jobs, study.name)), None)
+    found = []
+    for state in states:
+        job = own.get(state.run.run_id)
+        if state.state not in ("missing", "prevented") or (job is None and whole is None):
+            found.append(state)
+            continue
+        words = job_words(job, now) if job is not None else _of_whole(whole, now) if whole is not None else ""
+        found.append(replace(state, state="queued", status=None, reason=words))
+    return tuple(found)
+
+
+def _of_whole(job: QueuedJob, now: float) -> str:
+    words = job_words(job, now)
+    return words if job.waits else f"{words}; the run has not begun in it"
+
+
+def _elsewhere(silent: str) -> Callable[[Holder], bool | None]:
+    """Whether holders live, of other schedulers than the one that is silent."""
+    return lambda holder: None if holder.scheduler == silent else holder_alive(holder)
+
+
+class _Answers:
+    """Whether holders live: of jobs of ours the queue has told it already, others are asked for, one question each, all within a limit."""
+
+    def __init__(self, scheduler: Scheduler, jobs: Sequence[QueuedJob]) -> None:
+        self._scheduler = scheduler
+        self._living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
+        self._give_up = time.monotonic() + ASKED_S
+
+    def alive(self, holder: Holder) -> bool | None:
+        if holder.scheduler != self._scheduler.NAME:
+            return holder_alive(holder)
+        if (holder.job_id, holder.restart_count) in self._living:
+            return True
+        left = self._give_up - time.monotonic()
+        return self._scheduler.holders_alive((holder,), left)[0] if left > 0 else None

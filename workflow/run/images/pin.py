@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 def references(site: Site, cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
     """Framework -> (reference, interpreter) of these cells: the site's own image, or the one in framework.yaml."""
-    from workflow.run.framework import describe_framework
+    from workflow.run.plan import describe_framework
 
     found = {}
     for cell in cells:
@@ -76,7 +76,7 @@ def load_argv(
 
 def pin_study(results: Path, output: Path, credentials: Path | None = None) -> None:
     """Write FILE. `credentials`: by default those of the site. Raises SlipwayError."""
-    from workflow.study.resolved import read_resolved
+    from workflow.study.publishing import read_resolved
 
     study = read_resolved(results)
     private_umask(study.site.shared == "group")

@@ -14,36 +14,36 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from base.foreign import text
-from workflow.run.link import orders, said
+from base.sanitize import text
+from workflow.run.link import commands, reports
 from workflow.run.link.protocol import ProtocolError
 
 MOST_WORDS: Final = 400
-SAID: Final = {str(kind.__struct_config__.tag): kind for kind in get_args(said.Said)}
-ORDERS: Final = {str(kind.__struct_config__.tag): kind for kind in get_args(orders.Order)}
+SAID: Final = {str(kind.__struct_config__.tag): kind for kind in get_args(reports.Said)}
+ORDERS: Final = {str(kind.__struct_config__.tag): kind for kind in get_args(commands.Order)}
 """Name -> type."""
 
 
-def name_of(message: said.Message | orders.Message) -> str:
+def name_of(message: reports.Message | commands.Message) -> str:
     """As it is called on the wire and in sentences."""
     return str(message.__struct_config__.tag)
 
 
-def encode(message: said.Message | orders.Message) -> dict[str, Any]:
+def encode(message: reports.Message | commands.Message) -> dict[str, Any]:
     """As JSON can carry it."""
     plain: dict[str, Any] = msgspec.to_builtins(message)
     return plain
 
 
-def decode_said(message: Mapping[str, Any]) -> said.Said:
+def decode_said(message: Mapping[str, Any]) -> reports.Said:
     """What a node program has said. Raises ProtocolError, which names message and field."""
-    found: said.Said = _decode(SAID, "say", message)
+    found: reports.Said = _decode(SAID, "say", message)
     return found
 
 
-def decode_order(message: Mapping[str, Any]) -> orders.Order:
+def decode_order(message: Mapping[str, Any]) -> commands.Order:
     """What a supervisor has ordered. Raises ProtocolError, which names message and field."""
-    found: orders.Order = _decode(ORDERS, "do", message)
+    found: commands.Order = _decode(ORDERS, "do", message)
     return found
 
 

@@ -17,16 +17,16 @@ from typing import Any, Final, get_args
 
 from msgspec import Meta, Struct
 
+from base.packages import ROOMS
 from base.publish import publish
-from base.rooms import ROOMS
-from workflow.run.link import fields, orders, said
+from workflow.run.link import commands, reports
 from workflow.run.link.messages import ORDERS, SAID
 
 PAGE: Final = ROOMS / "docs" / "messages.md"
 WIDTH: Final = 140
 INTRODUCTION: Final = """\
 A supervisor and the node programs that it has started talk over an authenticated connection (`workflow/run/link/protocol.py`). Each message
-is one frozen value of a type in `workflow/run/link/said.py` or `orders.py`. Its type and its ranges are checked when it comes, in
+is one frozen value of a type in `workflow/run/link/reports.py` or `orders.py`. Its type and its ranges are checked when it comes, in
 `messages.py` alone: what is not a message of these, lacks a field, has another one or a value out of range ends the connection with a
 sentence that names message and field. Whether it fits the moment is for the module that acts on it.
 This page is made from those modules by `make schemas`.
@@ -53,12 +53,12 @@ def page() -> str:
                 textwrap.fill(" ".join(INTRODUCTION.split("\n\n")[0].split()), WIDTH, break_on_hyphens=False),
                 textwrap.fill(" ".join(INTRODUCTION.split("\n\n")[1].split()), WIDTH, break_on_hyphens=False),
                 "## Node program to supervisor",
-                *_sections(said, list(SAID.values())),
+                *_sections(reports, list(SAID.values())),
                 "## Supervisor to node program",
-                *_sections(orders, list(ORDERS.values())),
+                *_sections(commands, list(ORDERS.values())),
                 "## Values in messages",
-                *_sections(said, _values(said, said.Message)),
-                *_sections(orders, _values(orders, orders.Message)),
+                *_sections(reports, _values(reports, reports.Message)),
+                *_sections(commands, _values(commands, commands.Message)),
                 _elsewhere(),
                 "## Kinds of fields",
                 "\n".join(_kinds()),
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str], path: Path = PAGE) -> int:
 
 def _values(module: ModuleType, message: type[Struct]) -> list[type[Struct]]:
     """The types of what stands in messages, in the order in which they are written."""
-    found = [kind for kind in vars(module).values() if inspect.isclass(kind) and issubclass(kind, fields.Value)]
+    found = [kind for kind in vars(module).values() if inspect.isclass(kind) and issubclass(kind, reports.Value)]
     return [kind for kind in found if kind.__module__ == module.__name__ and not issubclass(kind, message)]
 
 
@@ -130,13 +130,13 @@ def _type(annotation: ast.expr) -> str:
 
 
 def _limit(value: ast.expr) -> str:
-    return str(getattr(said, value.id)) if isinstance(value, ast.Name) else ast.unparse(value)
+    return str(getattr(reports, value.id)) if isinstance(value, ast.Name) else ast.unparse(value)
 
 
 def _elsewhere() -> str:
     """Types of other rooms."""
     places: dict[str, list[str]] = {}
-    for module in (said, orders):
+    for module in (reports, commands):
         for name, kind in sorted(vars(module).items()):
             of_ours = inspect.isclass(kind) and kind.__module__.partition(".")[0] in ("cluster", "workflow")
             if of_ours and not kind.__module__.startswith("workflow.run.link"):
@@ -146,7 +146,7 @@ def _elsewhere() -> str:
 
 
 def _kinds() -> Iterator[str]:
-    for name, kind in vars(fields).items():
+    for name, kind in vars(reports).items():
         metas = [meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, Meta)]
         if metas:
             yield _wrapped(f"* `{name}`: {WORDS[get_args(kind)[0]]} {' '.join(_limits(metas[0]))}", "  ")

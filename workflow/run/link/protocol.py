@@ -9,6 +9,7 @@ The proof is base/handshake.py, in words of fixed length; no line is read before
 from __future__ import annotations
 
 import json
+import logging
 import math
 import random
 import socket
@@ -16,9 +17,40 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from base.handshake import GREETING_BYTES, HELLO, WELCOME_BYTES, Handshake, NoProof
+from base.handshake import (
+    ANSWER_BYTES,
+    GREETING_BYTES,
+    HELLO,
+    REST_S,
+    WELCOME_BYTES,
+    Handshake,
+    NoProof,
+    NoRoom,
+    Refusals,
+    Strangers,
+    listen,
+    newcomers,
+)
 from base.jsonfile import json_ascii
-from workflow.run.link.limits import CONNECT_FIRST_PAUSE_S, CONNECT_LONGEST_PAUSE_S, CONNECT_TRY_S, NODE_CONNECT_S
+from workflow.run.link.event_loop import Loop
+
+# Time limits of the link between supervisor and node programs, and those that both sides keep.
+
+
+HANDSHAKE_S: Final = 3.0
+"""How long who connects may take to prove that it knows the run's token: strangers must not keep the listener busy."""
+NODE_CONNECT_S: Final = 60.0
+"""How long after its launch a node program may take until it is ready: it tries to connect for as long as the supervisor waits for it."""
+CONNECT_TRY_S: Final = 10.0
+"""How long one try to connect may take: one that is not answered must not use up all of NODE_CONNECT_S."""
+CONNECT_FIRST_PAUSE_S: Final = 0.05
+"""The pause after the first try to connect; each one after it is twice as long."""
+CONNECT_LONGEST_PAUSE_S: Final = 2.0
+"""The longest pause between two tries to connect: a listener that is there is found soon."""
+CANCELLED_PUSH_S: Final = 10.0
+"""How long a push may still take when the run is told to end: schedulers kill what is left some 30 s after that, and what is kept on the
+nodes has to be noted before."""
+
 
 MAX_LINE: Final = 65536
 MAX_MESSAGE: Final = 64 << 20
@@ -209,3 +241,191 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
             raise LinkClosed("the connection was closed")
         data += found
     return data
+
+
+# A link in an event loop: messages come as calls, what cannot be sent at once waits, the end is told once. Both sides use it.
+
+
+class Channel:
+    """`on_messages(messages)` for what has come, in order; `on_closed(why)` when the other side is gone or talks nonsense."""
+
+    def __init__(
+        self, loop: Loop, link: Link, on_messages: Callable[[list[dict[str, Any]]], None], on_closed: Callable[[str], None]
+    ) -> None:
+        self._loop, self._link, self._on_messages, self._on_closed = loop, link, on_messages, on_closed
+        self._open = True
+        loop.watch(link, self._readable)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send it, or as much as goes and the rest later; nothing once the channel is closed."""
+        if not self._open:
+            return
+        try:
+            self._link.send(message)
+        except LinkClosed as error:
+            self._end(str(error))
+            return
+        if self._link.unsent:
+            self._loop.watch(self._link, self._readable, self._writable)
+
+    def _writable(self) -> None:
+        try:
+            self._link.flush()
+        except LinkClosed as error:
+            self._end(str(error))
+            return
+        if not self._link.unsent:
+            self._loop.watch(self._link, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            messages = self._link.receive()
+        except (LinkClosed, ProtocolError) as error:
+            self._end(str(error))
+            return
+        if messages:
+            self._on_messages(messages)
+
+    def _end(self, why: str) -> None:
+        if self._open:
+            self.close()
+            self._on_closed(why)
+
+    def close(self) -> None:
+        """Hang up; `on_closed` is not called."""
+        if self._open:
+            self._open = False
+            self._loop.unwatch(self._link)
+            self._link.close()
+
+
+# The supervisor's listener for node programs: who connects has a few seconds to prove that it knows the run's token.
+
+
+logger = logging.getLogger(__name__)
+
+
+class _Stranger:
+    """A connection that has not proved anything yet."""
+
+    def __init__(self, connection: socket.socket, token: bytes) -> None:
+        self.connection = connection
+        self.handshake = Handshake(token, USE, SUPERVISOR)
+        self.answer = b""
+
+
+class Listener:
+    """Listens on `address` while anybody is expected. `expects(index)` says whether that node, below `most`, may come in now;
+    `admit(index, link)` gets its link."""
+
+    def __init__(  # noqa: PLR0913 - the last one is for tests
+        self,
+        loop: Loop,
+        address: str,
+        token: bytes,
+        expects: Callable[[int], bool],
+        admit: Callable[[int, Link], None],
+        most: int,
+        handshake_s: float = HANDSHAKE_S,
+    ) -> None:
+        self._loop, self._token, self._expects, self._admit, self._most = loop, token, expects, admit, most
+        self._handshake_s = handshake_s
+        self._strangers: Strangers[_Stranger] = Strangers()
+        self._refusals = Refusals(logger)
+        self._open, self._looks = True, False
+        self._listener = listen(address, most)
+        host, port = self._listener.getsockname()[:2]
+        self.address = (str(host), int(port))
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._open:
+            self._loop.watch(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            found = newcomers(self._listener)
+        except NoRoom as error:
+            self._refusals.note(str(error))
+            self._loop.unwatch(self._listener)
+            self._loop.after(REST_S, self._listen)
+            return
+        for connection, host in found:
+            self._greet(connection, host)
+
+    def _greet(self, connection: socket.socket, host: str) -> None:
+        if not self._open:  # one before this one was the last that was expected
+            connection.close()
+            return
+        connection.setblocking(False)
+        stranger = _Stranger(connection, self._token)
+        self._strangers.add(stranger, host)
+        self._look_later()
+        self._loop.watch(connection, lambda: self._answered(stranger))
+        try:
+            connection.send(stranger.handshake.greeting())  # it fits into any socket's buffer
+        except OSError as error:
+            self._dismiss(stranger, error.strerror or "the connection broke")
+        oldest = self._strangers.surplus()
+        if oldest is not None:
+            self._answered(oldest)  # his answer may be here, and not read yet
+            self._dismiss(oldest, "too many wait, and it was the oldest")
+
+    def _answered(self, stranger: _Stranger) -> None:
+        """Whatever comes here is a stranger's, and so is every error of it."""
+        try:
+            found = stranger.connection.recv(ANSWER_BYTES - len(stranger.answer))
+            if not found:
+                raise LinkClosed("the connection was closed")
+            stranger.answer += found
+            if len(stranger.answer) < ANSWER_BYTES:
+                return
+            index, _, welcome = stranger.handshake.check_answer(stranger.answer)
+            if not self._expects(index):
+                raise ProtocolError(f"node {index} is not expected")
+            stranger.connection.send(welcome)
+            link = Link(stranger.connection)
+        except BlockingIOError:
+            return
+        except (NoProof, ProtocolError, LinkClosed, OSError) as error:
+            self._dismiss(stranger, str(error))
+            return
+        self._forget(stranger)
+        self._admit(index, link)
+        if not any(self._expects(index) for index in range(self._most)):
+            self.close()
+
+    def _look_later(self) -> None:
+        """As long as there are strangers."""
+        if self._strangers and not self._looks:
+            self._looks = True
+            self._loop.after(self._handshake_s / 4, self._look)
+
+    def _look(self) -> None:
+        """Dismiss who takes too long."""
+        self._looks = False
+        for stranger in self._strangers.overdue(self._handshake_s):
+            self._dismiss(stranger, "it took too long")
+        self._look_later()
+
+    def _dismiss(self, stranger: _Stranger, why: str) -> None:
+        if stranger in self._strangers:
+            self._refusals.note(why)
+            self._forget(stranger)
+            stranger.connection.close()
+
+    def _forget(self, stranger: _Stranger) -> None:
+        self._strangers.remove(stranger)
+        self._loop.unwatch(stranger.connection)
+
+    def close(self) -> None:
+        """Nobody comes in any more."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.unwatch(self._listener)
+        self._listener.close()
+        for stranger in self._strangers:
+            self._forget(stranger)
+            stranger.connection.close()
+        self._refusals.tell()

@@ -12,32 +12,25 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from base.challenge import derived
 from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
+from base.handshake import derived
 from base.logs import private_umask
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from containers.engines import get_engine
 from containers.labels import Owner
 from containers.spec import STOP
-from workflow.run.container import container_spec
-from workflow.run.link import orders, said
-from workflow.run.link.calls import Call
-from workflow.run.link.event_loop import Loop
-from workflow.run.link.fields import Value
-from workflow.run.link.limits import CANCELLED_PUSH_S
-from workflow.run.node.child import Child
+from workflow.run.link import commands, reports
+from workflow.run.link.event_loop import Call, Loop
+from workflow.run.link.protocol import CANCELLED_PUSH_S
+from workflow.run.link.reports import Value
+from workflow.run.node.child import SUPERVISOR, Child, Watcher, pid_here, watching_argv
 from workflow.run.node.limits import RANK_LOOK_EVERY_S
-from workflow.run.node.node_setup import for_this_node
-from workflow.run.node.preparation import Preparation, Say
-from workflow.run.node.ranks import Ranks
-from workflow.run.node.rendezvous import Reservation
-from workflow.run.node.shutdown import Shutdown
-from workflow.run.node.watch_child import SUPERVISOR, Watcher, pid_here, watching_argv
+from workflow.run.node.preparation import Preparation, Say, for_this_node
+from workflow.run.node.ranks import Ranks, Reservation, Shutdown
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
-from workflow.run.plan import TAG, Workload, node_ranks
-from workflow.run.ports import port_names
+from workflow.run.plan import TAG, Workload, container_spec, node_ranks, port_names
 from workflow.run.record.outcome import RankEnd, RankState
-from workflow.run.storage.node_files import names_on_storage, push_node_files
+from workflow.run.storage.attempt import names_on_storage, push_node_files
 
 if TYPE_CHECKING:
     from data_prep.push import Naming
@@ -54,7 +47,7 @@ class ProbesFailed(Value, tag_field="say", tag="failed", frozen=True, kw_only=Tr
     problem: str
 
 
-ProbesSay = said.ProbesListen | said.Reached | said.Measured | ProbesFailed
+ProbesSay = reports.ProbesListen | reports.Reached | reports.Measured | ProbesFailed
 
 
 class NodeWork:
@@ -78,18 +71,18 @@ class NodeWork:
     def fail(self, during: str, error: str, message: str) -> None:
         """Tell the supervisor that something it asked for cannot be done."""
         logger.error("%s: %s", during, message)
-        self.say(said.Failed(during=during, error=error, message=message))
+        self.say(reports.Failed(during=during, error=error, message=message))
 
     # -- before the ranks
 
-    def do_preflight(self, order: orders.Listen | orders.Reach | orders.Measure | None) -> None:
+    def do_preflight(self, order: commands.Listen | commands.Reach | commands.Measure | None) -> None:
         """Have a child carry out an order of the preflight; None: it is over."""
         if order is None:
             self._end_preflight()
             return
         if self.preflight is None:
             self.preflight = Child(self.loop, PROBES, ProbesSay, self._probed, self._probes_ended)
-        secret = {"token": derived(self.token, "preflight").hex()} if isinstance(order, orders.Listen) else {}
+        secret = {"token": derived(self.token, "preflight").hex()} if isinstance(order, commands.Listen) else {}
         self.preflight.tell(**msgspec.to_builtins(order), **secret)
 
     def _probed(self, answer: ProbesSay) -> None:
@@ -99,7 +92,7 @@ class NodeWork:
             self._end_preflight()
             self.fail("preflight", "NodeLost", answer.problem)
         else:
-            self.say(said.PreflightAnswered(answer=answer))
+            self.say(reports.PreflightAnswered(answer=answer))
 
     def _probes_ended(self, _well: bool, how: str) -> None:
         if self.preflight is not None:
@@ -110,7 +103,7 @@ class NodeWork:
             self.preflight.hang_up()
             self.preflight = None
 
-    def do_plan(self, order: orders.Plan) -> None:
+    def do_plan(self, order: commands.Plan) -> None:
         """Take the plan of this attempt; from here on we run on our own cores only."""
         plan, nodes = with_own_cache(order, os.environ), order.allocation.nodes
         if self.index >= len(nodes):
@@ -140,11 +133,11 @@ class NodeWork:
         plan = self.preparation.plan
         count = 0 if plan.ranks is None else len(port_names(plan.ranks.framework, plan.ranks.cell, self.index))
         self.reservation = Reservation(self.preparation.node.address, plan.tag, count)
-        self.say(said.Reserved(ports=self.reservation.ports))
+        self.say(reports.Reserved(ports=self.reservation.ports))
 
     # -- the ranks
 
-    def do_start(self, order: orders.Start) -> None:
+    def do_start(self, order: commands.Start) -> None:
         """Start the ranks of this node."""
         needs = self.preparation
         started = None if needs is None else needs.plan.ranks
@@ -171,7 +164,7 @@ class NodeWork:
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
-        self.say(said.Started())
+        self.say(reports.Started())
         self.loop.every(min(RANK_LOOK_EVERY_S, started.beat_s / 4), self._tick)
         self._look()
 
@@ -179,7 +172,7 @@ class NodeWork:
         ranks = f"rank{'s' * (len(end.ranks) > 1)} {', '.join(map(str, end.ranks))}"
         logger.debug("%s ended with %s", ranks if end.sidecar is None else f"sidecar {end.sidecar}", end.exit_code)
         self._say_gpus()
-        self.say(said.Exited(end=end, now=time.time()))
+        self.say(reports.Exited(end=end, now=time.time()))
         if self.watcher is not None and self.ranks is not None and not self.ranks.rank_runs():
             self.watcher.finish()
         if self.shutdown is not None:
@@ -199,7 +192,7 @@ class NodeWork:
         seen = self.ranks.gpus_seen() if self.ranks is not None and not self._said_gpus else None
         if seen is not None:
             self._said_gpus = True
-            self.say(said.GpusSeen(seen=seen))
+            self.say(reports.GpusSeen(seen=seen))
 
     def _tick(self) -> None:
         """Watch the ranks' events, and show that we live."""
@@ -217,7 +210,7 @@ class NodeWork:
             return
         if self.ranks.is_overdue(now, asked.beat_s, asked.init_s):
             self._said_overdue = True
-            self.say(said.Overdue(ranks=self._rank_states()))
+            self.say(reports.Overdue(ranks=self._rank_states()))
 
     def _look(self) -> None:
         """Look at the events alone, often while that tells how long the measured window is."""
@@ -245,11 +238,11 @@ class NodeWork:
         step = self.least_step()
         if step is not None and self.preparation is not None:
             (self.preparation.directory.resume / STOP).touch()
-        self.say(said.Saving(step=step))
+        self.say(reports.Saving(step=step))
 
     def do_report_ranks(self) -> None:
         """Tell how the ranks are."""
-        self.say(said.RankReport(ranks=self._rank_states()))
+        self.say(reports.RankReport(ranks=self._rank_states()))
 
     def least_step(self) -> int | None:
         """The step that all ranks here have reached."""
@@ -277,7 +270,7 @@ class NodeWork:
 
     def do_stop(self) -> None:
         """End all that runs here."""
-        self.stop(lambda clean: self.say(said.Stopped(clean=clean)))
+        self.stop(lambda clean: self.say(reports.Stopped(clean=clean)))
 
     def stop(self, then: Callable[[bool], None]) -> None:
         """Stop the ranks, and all that this program started; `then(clean)` within 10 s, later only where an engine's daemon is slow."""
@@ -321,39 +314,39 @@ class NodeWork:
             for stranger in strangers:
                 logger.error("not ours: %s", stranger)
             directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
-        self.say(said.Collected(strangers=tuple(strangers[:MOST_NAMED]), changed_program=tuple(changed[:MOST_NAMED])))
+        self.say(reports.Collected(strangers=tuple(strangers[:MOST_NAMED]), changed_program=tuple(changed[:MOST_NAMED])))
 
-    def do_push(self, order: orders.Push) -> None:
+    def do_push(self, order: commands.Push) -> None:
         """Copy what is to be pushed into the directory `part` on storage."""
         needs = self.preparation
         if needs is None or needs.plan.ranks is None or not needs.directory.exists():
-            self.say(said.Pushed(files=()))
+            self.say(reports.Pushed(files=()))
             return
         places, names = (str(needs.directory.out), str(needs.directory.own), order.part), self._naming(needs.plan.ranks)
         self.pushing = Call(self.loop, "push", push_node_files, places, names, len(needs.allocation.nodes), timeout_s=order.limit_s)
         self.pushing.then(self._pushed)
 
-    def _naming(self, ranks: orders.RanksPlan) -> Naming:
+    def _naming(self, ranks: commands.RanksPlan) -> Naming:
         return names_on_storage(node_ranks(ranks.cell, self.index), self.index)
 
     def _pushed(self, call: Call) -> None:
         self.pushing = None
         try:
-            self.say(said.Pushed(files=msgspec.convert(call.result(), tuple[said.PushedFile, ...])))
+            self.say(reports.Pushed(files=msgspec.convert(call.result(), tuple[reports.PushedFile, ...])))
         except SlipwayError as error:
             self.fail("push", type(error).__name__, str(error))
 
     def do_release(self) -> None:
         """Drop the lease of the dataset."""
         self.release()
-        self.say(said.Released())
+        self.say(reports.Released())
 
     def release(self) -> None:
         """See Preparation.release."""
         if self.preparation is not None:
             self.preparation.release()
 
-    def end(self, pending: orders.Pending | None) -> None:
+    def end(self, pending: commands.Pending | None) -> None:
         """Remove the work directory, or keep it with the note `pending` where its result could not be pushed."""
         needs = self.preparation
         if needs is None or not needs.directory.exists():

@@ -2,42 +2,461 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 import os
+import re
+import shutil
+import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, ClassVar, Final, Protocol, assert_never
 
 import msgspec
+from msgspec.structs import asdict
 
-from base.challenge import derived
-from base.errors import DigestMismatch, SlipwayError, StagingError
+from base.command import run
+from base.errors import DigestMismatch, SlipwayError, StagingError, TrainingFailed
+from base.handshake import derived
 from base.refusals import DISK_FULL
-from cluster.holding import holder_of
-from cluster.types import ForeignUse, GpuFault
-from containers.engines import in_container
-from containers.spec import CHECKPOINT, PARAMETERS
-from workflow.run.link import orders, said
-from workflow.run.link.calls import Call
-from workflow.run.link.event_loop import Loop
-from workflow.run.link.fields import What
-from workflow.run.node.child import Problem, Worker
-from workflow.run.node.delivery import deliver_run
-from workflow.run.node.image_child import ImageChild, Loaded
-from workflow.run.node.limits import COPIES_REMOVAL_S, DELIVERY_STALL_S, LOOK_S, NODE_PREPARATION_S
-from workflow.run.node.node_setup import gpus_to_look_at, image_argv, prepare_node
-from workflow.run.node.stage_child import PeerGroup, check_argv, group_argv, stage_argv, stage_child
-from workflow.run.node.startable import is_looked_at, refuse_what_is_missing
-from workflow.run.node.work_locks import PENDING
-from workflow.run.node.workdir import WorkDirectory, of_run, room_bytes
-from workflow.run.storage.checkpoint import fetch_file
+from base.units import format_duration
+from cluster import processes
+from cluster.holder import holder_of
+from cluster.types import Allocation, ForeignUse, GpuFault
+from containers.engines import STORES, in_container
+from containers.placeholders import fill, names_in
+from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
+from workflow.run.link import commands, reports
+from workflow.run.link.commands import Plan
+from workflow.run.link.event_loop import Call, Loop
+from workflow.run.link.reports import Count, Listening, Loading, Port, Progress, Seconds, StagedCopy, Value, Waiting, What
+from workflow.run.node.child import Problem, Worker, WorkLine, say_how_far
+from workflow.run.node.limits import (
+    COPIES_REMOVAL_S,
+    DELIVERY_STALL_S,
+    IMAGE_LOAD_S,
+    IMAGE_PROGRESS_EVERY_S,
+    LEFTOVERS_END_S,
+    LOOK_S,
+    NODE_PREPARATION_S,
+    PACKAGES_ASKED_S,
+)
+from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run, room_bytes
+from workflow.run.plan import TAG, Framework
+from workflow.run.storage.attempt import fetch_file
+
+# `python -m containers.images load` as a child of the node program: the archive where it asks for one, its answer or its error, and its
+# end in any case.
+
+
+class Loaded(Value, frozen=True, kw_only=True):
+    """The image as it is on this node: its id, what the engine is given to start it, and how long the load took."""
+
+    image_id: str
+    start: str
+    seconds: Seconds
+
+
+class LoadLine(WorkLine, frozen=True, kw_only=True):
+    """A line of `python -m containers.images load`."""
+
+    failure: ClassVar[Problem] = ("ContainerError", "the load of the image")
+    wants: Count | None = None
+    """The bytes of the archive that it needs here."""
+    image_id: str | None = None
+    start: str | None = None
+    seconds: Seconds | None = None
+    error: Problem | None = None
+
+    def answer(self) -> tuple[Loaded | None, Problem | None]:
+        """See child.Answer."""
+        if self.image_id is None or self.start is None or self.seconds is None:
+            return None, self.error
+        return Loaded(image_id=self.image_id, start=self.start, seconds=self.seconds), None
+
+
+class ImageChild(Worker[Loaded]):
+    """A running load. `say` is called in the loop, `wants()` where the archive is needed. What the engine has got when this is killed, it
+    drops by itself."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        argv: tuple[str, ...],
+        say: Callable[[Loading | Progress | Waiting], None],
+        wants: Callable[[], None],
+        then: Callable[[Loaded | None, Problem | None], None],
+        limit_s: float = IMAGE_LOAD_S,
+    ) -> None:
+        self._say, self._wants, self._limit_s = say, wants, limit_s
+        self._since = self._limited_from = time.monotonic()
+        self._asks = False
+        """Whether it waits for the archive."""
+        super().__init__(loop, argv, LoadLine, self._hear, then)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self.loop.after(min(IMAGE_PROGRESS_EVERY_S, self._limit_s), self._look)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if not self.is_open:
+            return
+        if now - self._limited_from >= self._limit_s and not self._asks:
+            self.give_up(("ContainerError", f"the image was not here after {format_duration(self._limit_s)}; its load was ended"))
+            return
+        self._look_later()
+        if not self._asks:
+            self._say(Loading(seconds=now - self._since))
+
+    def bring(self, archive: str) -> None:
+        """A checked copy of the archive is here."""
+        self._asks, self._limited_from = False, time.monotonic()
+        self.tell(archive=archive)
+
+    def _hear(self, line: LoadLine) -> None:
+        say_how_far(self._say, "image", line)
+        if line.wants is not None:
+            self._asks = True
+            self._wants()
+
+
+# End the processes that earlier attempts of a run have left on this node: schedulers start a job again while its old processes live.
+
 
 logger = logging.getLogger(__name__)
 
-StageEnd = Callable[[said.StagedCopy | None, Problem | None], None]
-Say = Callable[[said.Said], None]
+_TAG: Final = re.compile(r"(?P<run>.+)-a(?P<attempt>\d+)-(?P<where>[0-9a-f]{16})[0-9a-f]{8}")
+
+
+def is_older(tag: str, other: str) -> bool:
+    """Pure: whether `other` is the tag of an earlier attempt of the run that `tag` is of."""
+    ours, theirs = _TAG.fullmatch(tag), _TAG.fullmatch(other)
+    if ours is None or theirs is None or (ours["run"], ours["where"]) != (theirs["run"], theirs["where"]):
+        return False
+    return int(theirs["attempt"]) < int(ours["attempt"])
+
+
+def end_older_attempts(tag: str) -> None:
+    """Kill what is left here of attempts before that of `tag`, which holds the run's lease, and wait for the end of it."""
+    left = [pid for pid in processes.tagged(TAG, lambda other: is_older(tag, other)) if processes.of_this_node(pid)]
+    if not left:
+        return
+    processes.send(left, signal.SIGKILL)
+    gone = processes.wait_for_ends(left, LEFTOVERS_END_S)
+    logger.warning("killed %d processes of an earlier attempt of this run%s", len(left), "" if gone else "; some have not ended yet")
+
+
+# Whether this node has what a program of the study needs to be started: its mounts, and without a container its interpreter and command.
+#
+# What is missing now is missing in the next attempt too: so it is said before any rank starts, as the program's own failure.
+
+
+PACKAGES: Final = """
+import importlib.util, sys
+try:
+    from importlib.metadata import PackageNotFoundError, version
+except ImportError:  # before Python 3.8
+    version = None
+lacks = []
+for word in sys.argv[1:]:
+    name, _, wanted = word.partition("==")
+    try:
+        found = version(name) if wanted and version else ""
+    except PackageNotFoundError:
+        lacks.append(word)
+        continue
+    if found and found != wanted and found.partition("+")[0] != wanted:
+        lacks.append("%s (found %s)" % (word, found))
+    elif not wanted:
+        try:
+            there = importlib.util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            there = False
+        if not there:
+            lacks.append(word)
+print(", ".join(lacks))
+"""
+"""What of its words the interpreter has not, and which version it has instead; for Python 3.6 and newer."""
+
+
+def refuse_what_is_missing(framework: Framework, contained: bool) -> None:
+    """In a child, before anything is staged: mounts may lie on a storage that hangs. Raises TrainingFailed."""
+    problem = what_is_missing(framework, os.environ, contained=contained)
+    if problem is not None:
+        raise TrainingFailed(problem)
+
+
+def what_is_missing(framework: Framework, environ: Mapping[str, str], *, contained: bool) -> str | None:
+    """What this node lacks, and what to do, as far as it is known before the program's files are copied; None: nothing."""
+    problem = why_not_startable(framework, None, None, environ, contained=contained)
+    if problem is not None or contained:
+        return problem
+    return why_no_mpirun(framework.name, framework.launcher, environ) or why_packages_differ(framework)
+
+
+def why_no_mpirun(name: str, launcher: str, environ: Mapping[str, str]) -> str | None:
+    """Why ranks cannot be started by Open MPI; None: they can, or are started in another way."""
+    path = environ.get("PATH", os.defpath)
+    if launcher != "mpirun" or shutil.which("mpirun", path=path) is not None:
+        return None
+    return f"{name!r} is started by mpirun, which is not on the PATH ({path}): install Open MPI 4 on all nodes (Debian: openmpi-bin)"
+
+
+def is_looked_at(framework: Framework) -> bool:
+    """Pure: whether anything is asked of the node before staging."""
+    return framework.own or bool(framework.mounts)
+
+
+def why_not_startable(
+    framework: Framework, folder: Path | None, out: Path | None, environ: Mapping[str, str], *, contained: bool
+) -> str | None:
+    """What is missing, and what to do; None: nothing that can be seen from here. `folder`, `out`: the copy of its folder, and where it
+    works; None: they are not made yet, and what lies there is not looked at. `environ`: of this process. Of an image (`contained`) only a
+    container can tell what it holds; the program's own files are known here."""
+    for source, target, _ in framework.mounts:
+        if not Path(source).exists():
+            what = (
+                f"a mount of the program {framework.name!r} or of the site" if contained else f"a mount of the program {framework.name!r}"
+            )
+            return f"{source}, {what} ({target}), is not there: make it on all nodes, or take it out of `mounts`"
+    if not framework.own:
+        return None
+    own = framework.python if (framework.python or "").startswith("/") and not contained else None
+    if own is not None and (why := _why_not_executable(own)) is not None:
+        return f"{own}, the `python` of the program {framework.name!r}, {why}: it must be on all nodes"
+    places = {} if folder is None else {"folder": str(folder), "out": str(out)}
+    values = {"python": own or sys.executable, **places}
+    commands = [("command", framework.command, ()), *((f"sidecar {one.name}", one.command, one.env) for one in framework.sidecars)]
+    for what, command, env in commands:
+        if contained and not command[0].startswith("{folder}/"):
+            continue
+        word, path = fill(command[0], values), {**environ, **dict(framework.variables), **dict(env)}.get("PATH", os.defpath)
+        if out is None and "/" in word and not word.startswith("/"):
+            continue
+        if not names_in(word) and (why := _why_not_found(word, out or Path(), path)) is not None:
+            return f"{command[0]!r}, the {what} of the program {framework.name!r}, {why}"
+    return None
+
+
+def why_packages_differ(framework: Framework) -> str | None:
+    """What the interpreter of a program of the study lacks of its packages, and of torch where torchrun starts it. The interpreter is asked
+    in a process of its own, and imports none of them."""
+    python = framework.bare_python or sys.executable
+    packages = (*framework.packages, *(("torch",) if framework.own and framework.launcher == "torchrun" else ()))
+    if not packages:
+        return None
+    try:
+        asked = run([python, "-c", PACKAGES, *packages], timeout_s=PACKAGES_ASKED_S)
+    except SlipwayError as error:
+        return f"{python} cannot be asked for the packages that the program {framework.name!r} needs: {error}"
+    said = asked.stdout.strip() if asked.returncode == 0 else f"it ended with {asked.returncode}: {asked.stderr[-500:]}"
+    if not said:
+        return None
+    return f"{python} lacks packages that the program {framework.name!r} needs: {said}; install them on all nodes, or name another `python`"
+
+
+def _why_not_found(word: str, out: Path, path: str) -> str | None:
+    if "/" not in word:
+        return None if shutil.which(word, path=path) else f"is not on the PATH ({path}): install it on all nodes, or give its path"
+    why = _why_not_executable(str(out / word))
+    return None if why is None else f"{why}: give a path that is there on all nodes, or {{folder}}/... of a file in its folder"
+
+
+def _why_not_executable(path: str) -> str | None:
+    if not Path(path).is_file():
+        return "is no file" if os.path.lexists(path) else "is not there"
+    return None if os.access(path, os.X_OK) else "may not be executed (chmod +x)"
+
+
+# What is done on a node before its ranks start: old containers are removed, the engine is asked what it can do, and
+# other users of the GPUs are looked for.
+
+
+LOCAL: Final = "local"
+
+
+def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
+    """Pure: on this machine as a cluster those of the node; elsewhere the node program has looked at them when it read its grant."""
+    return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
+
+
+def prepare_node(
+    engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
+) -> dict[str, Any]:
+    """In a child: the program and what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler
+    and id; `granted`: the node's GPUs; `gpus`: those to look at for others. {"program_files": of bring_program, "removed": lines,
+    "parent": (cgroup or None, why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError where the
+    engine does not answer, before the ranks are waited for, TrainingFailed where the program of the study lacks something here, and what
+    `bring_program` does."""
+    removed: list[str] = []
+    parent: tuple[str | None, str] = (None, "no container")
+    cdi: tuple[bool, str] = (False, "no container")
+    here = WorkDirectory(Path(directory[0]), directory[1])
+    files: dict[str, str] = {}
+    if framework.own or in_container(engine):
+        files = here.bring_program(framework.folder, framework.digest, own=framework.own)
+    if is_looked_at(framework):
+        problem = why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
+        if problem is not None:
+            raise TrainingFailed(problem)
+    if in_container(engine):
+        here.bring_library()
+        removed = remove_leftovers(engine, Path(directory[0]), directory[1])
+        from containers.engines.docker import find_cdi, find_parent
+
+        found = find_parent(engine, *job)
+        parent = (found.path, found.reason)
+        cdi = find_cdi(engine, granted)
+    foreign: list[tuple[str, str]] = []
+    if gpus:
+        from cluster.gpus.listing import query_foreign_use
+
+        foreign = [(use.uuid, use.text) for use in query_foreign_use(gpus)]
+    from cluster.gpus import listing
+
+    faults = [(fault.uuid, fault.text) for fault in listing.query_gpu_faults(granted)]
+    return {"program_files": files, "removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign, "faults": faults}
+
+
+def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
+    """Take away containers whose job is gone; what was done about them, in lines. Raises ContainerError."""
+    from containers.reaping import engines_here, reap_here
+
+    if engine not in STORES and engine not in engines_here():
+        return []
+    return [
+        f"{'removed' if decision.remove else 'left'} the container {decision.container.name}: {decision.reason}"
+        for decision in reap_here(engine, [cache], partial(is_older, tag))
+        if decision.remove or decision.stuck
+    ]
+
+
+def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
+    """Pure: what brings the pinned image here; None where there is none, so that what the engine has under its name is started."""
+    if plan.ranks is None or plan.ranks.image is None:
+        return None
+    image = plan.ranks.image
+    from workflow.run.images.pin import load_argv
+
+    return load_argv(python, image.archive, plan.ranks.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
+
+
+def for_this_node(
+    engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None, cdi: bool = False
+) -> ContainerSpec:
+    """Add the user, the limits, the devices and the network namespace of this node, which a container has to be told. `granted`: memory, as
+    the scheduler says."""
+    if not in_container(engine):
+        return spec
+    from containers.node_facts import facts_here, with_facts
+
+    env = (*spec.env, *([("SLIPWAY_NODE_NETWORK", str(Path("/proc/self/ns/net").readlink()))] if spec.network == "none" else []))
+    return dataclasses.replace(with_facts(spec, facts_here(granted)), env=env, cgroup_parent=cgroup_parent, cdi=cdi)
+
+
+# `python -m data_prep.staging` as a child of the node program: the command, its lines, its answer.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerGroup:
+    """The node's place among those that stage the same files at once, and where it listens for them. `token` proves it."""
+
+    index: int
+    nodes: int
+    address: str
+    token: bytes
+
+
+def stage_argv(
+    python: str, source: str, cache: str, holder: dict[str, Any] | None, max_bytes: int | None, bytes_per_s: float | None
+) -> tuple[str, ...]:
+    """Pure: the command that brings the dataset `source`, or with --single a file, into `cache`. `bytes_per_s`: for all readers of storage
+    together."""
+    argv = [python, "-P", "-m", "data_prep.staging", "--source", source, "--cache", cache]
+    if holder is not None:
+        argv += ["--holder", json.dumps(holder, sort_keys=True)]
+    if max_bytes is not None:
+        argv += ["--max-bytes", str(max_bytes)]
+    if bytes_per_s is not None:
+        argv += ["--bytes-per-s", f"{bytes_per_s:g}"]
+    return tuple(argv)
+
+
+def check_argv(check_s: float | None) -> tuple[str, ...]:
+    """Pure: what to add where the site says how long a dataset that is in the cache may be hashed."""
+    return () if check_s is None else ("--check-s", f"{check_s:g}")
+
+
+def group_argv(group: bool) -> tuple[str, ...]:
+    """Pure: what to add where the site says `shared: group`."""
+    return ("--group",) if group else ()
+
+
+def peer_group_argv(peer_group: PeerGroup | None) -> tuple[str, ...]:
+    """Pure: what to add for a node that is not alone."""
+    return () if peer_group is None else ("--peer-group", f"{peer_group.index}/{peer_group.nodes}", "--address", peer_group.address)
+
+
+class Failure(Value, frozen=True, kw_only=True, rename={"name": "class"}):
+    """Why nothing is staged."""
+
+    name: str
+    message: str
+
+
+class Address(Value, frozen=True, kw_only=True):
+    """Where the stager listens for those of the other nodes, and which chunks it has: see data_prep/staging/exchange.py."""
+
+    address: str
+    port: Port
+    have: str
+
+
+class StageLine(WorkLine, frozen=True, kw_only=True):
+    """A line of `python -m data_prep.staging`."""
+
+    failure: ClassVar[Problem] = ("StagingError", "the staging process")
+    listening: Address | None = None
+    result: StagedCopy | None = None
+    error: Failure | None = None
+
+    def answer(self) -> tuple[StagedCopy | None, Problem | None]:
+        """See child.Answer."""
+        return self.result, None if self.error is None else (self.error.name, self.error.message)
+
+
+def stage_child(
+    loop: Loop,
+    what: What,
+    argv: tuple[str, ...],
+    say: Callable[[Progress | Listening | Waiting], None],
+    then: Callable[[StagedCopy | None, Problem | None], None],
+    peer_group: PeerGroup | None = None,
+) -> Worker[StagedCopy]:
+    """A running staging process of `what`, with the other nodes of its `peer_group` or alone (None). In a group it goes on passing chunks
+    to others after its result. A copy that is killed is resumed by the next stager."""
+
+    def told(line: StageLine) -> None:
+        say_how_far(say, what, line)
+        if line.listening is not None:
+            say(Listening(what=what, **asdict(line.listening)))
+
+    child = Worker(loop, (*argv, *peer_group_argv(peer_group)), StageLine, told, then, at_once=peer_group is not None)
+    if peer_group is not None:
+        child.feed(peer_group.token.hex().encode())
+    return child
+
+
+logger = logging.getLogger(__name__)
+
+StageEnd = Callable[[reports.StagedCopy | None, Problem | None], None]
+Say = Callable[[reports.Said], None]
 """Tells the supervisor something."""
 
 
@@ -50,12 +469,12 @@ class Fail(Protocol):
 class Preparation:
     """For one attempt, after its `plan`; Staged is said once all is here that does not depend on the other nodes."""
 
-    def __init__(self, loop: Loop, index: int, plan: orders.Plan, token: bytes, say: Say, fail: Fail) -> None:
+    def __init__(self, loop: Loop, index: int, plan: commands.Plan, token: bytes, say: Say, fail: Fail) -> None:
         self.loop, self.index, self.plan, self.token, self.say, self.fail = loop, index, plan, token, say, fail
         self.allocation = plan.allocation
         self.node = plan.allocation.nodes[index]
         self.directory = WorkDirectory(Path(plan.cache), plan.tag)
-        self.staged: said.StagedCopy | None = None
+        self.staged: reports.StagedCopy | None = None
         self.image: Loaded | None = None
         """The pinned image as it is here: image_id, start."""
         self.cgroup_parent: str | None = None
@@ -70,11 +489,11 @@ class Preparation:
         """Whether the checkpoint of an earlier attempt is here."""
         self._holder: dict[str, Any] | None = None
         """Of the leases of what is staged, from the moment in which a stager may write one."""
-        self._archive: said.StagedCopy | None = None
+        self._archive: reports.StagedCopy | None = None
         """The image's archive in the cache, where the engine did not have the image."""
         self._passing: list[str] = []
         """What lies in the cache only until all nodes have it: the archive, and checkpoints."""
-        self._staging: dict[What, Worker[said.StagedCopy]] = {}
+        self._staging: dict[What, Worker[reports.StagedCopy]] = {}
         self._loading: ImageChild | None = None
         self._calls: list[Call] = []
 
@@ -99,7 +518,7 @@ class Preparation:
     def _look(self, *, delivered: bool) -> None:
         ranks = self.plan.ranks
         if ranks is None or not is_looked_at(ranks.framework):
-            self.say(said.LookedAt(delivered=delivered))
+            self.say(reports.LookedAt(delivered=delivered))
             return
         arguments, then = (ranks.framework, in_container(ranks.engine)), partial(self._looked, delivered)
         self._call("look for what the program needs", refuse_what_is_missing, *arguments, timeout_s=LOOK_S, then=then)
@@ -110,7 +529,7 @@ class Preparation:
         except SlipwayError as error:
             self.fail("look", type(error).__name__, str(error))
         else:
-            self.say(said.LookedAt(delivered=delivered))
+            self.say(reports.LookedAt(delivered=delivered))
 
     def stage(self) -> None:
         """Bring the dataset here, where there is one, under a lease that names this process. Raises StagingError."""
@@ -138,23 +557,23 @@ class Preparation:
             peer_group = PeerGroup(index=self.index, nodes=nodes, address=address, token=derived(self.token, "chunks"))
         self._staging[what] = stage_child(self.loop, what, argv, self.say, then, peer_group)
 
-    def obey(self, order: orders.OfPreparation) -> None:
+    def obey(self, order: commands.OfPreparation) -> None:
         """One of the supervisor's orders. Raises SlipwayError or OSError when it cannot be done."""
         match order:
-            case orders.Stage():
+            case commands.Stage():
                 self.stage()
-            case orders.MeetPeers():
+            case commands.MeetPeers():
                 self.meet(order)
-            case orders.AllStaged():
+            case commands.AllStaged():
                 self.staged_all()
-            case orders.Fetch():
+            case commands.Fetch():
                 self.fetch(order)
-            case orders.Forget():
+            case commands.Forget():
                 self.forget()
             case _:
                 assert_never(order)
 
-    def meet(self, order: orders.MeetPeers) -> None:
+    def meet(self, order: commands.MeetPeers) -> None:
         """Who else stages the same files, and who reads them from storage."""
         if order.what in self._staging:
             self._staging[order.what].tell(peers=msgspec.to_builtins(order.others))
@@ -164,7 +583,7 @@ class Preparation:
         for child in self._staging.values():
             child.tell(staged_all=True)
         if not self._passing or self._holder is None:
-            self.say(said.StagingEnded())
+            self.say(reports.StagingEnded())
             return
         from data_prep.cache.entries import remove_unused
 
@@ -176,9 +595,9 @@ class Preparation:
             call.result()
         except SlipwayError as error:
             logger.warning("%s: it stays in the cache until its room is needed: %s", ", ".join(self._passing), error)
-        self.say(said.StagingEnded())
+        self.say(reports.StagingEnded())
 
-    def stage_ended(self, result: said.StagedCopy | None, error: Problem | None) -> None:
+    def stage_ended(self, result: reports.StagedCopy | None, error: Problem | None) -> None:
         """The dataset is here, or will not be."""
         if result is None:
             assert error is not None
@@ -235,7 +654,7 @@ class Preparation:
         if argv is None:
             self._say_staged()
             return
-        self.say(said.DatasetIsHere())
+        self.say(reports.DatasetIsHere())
         try:
             self._loading = ImageChild(self.loop, argv, self.say, self._bring_archive, self._loaded)
         except OSError as problem:
@@ -250,7 +669,7 @@ class Preparation:
         except OSError as problem:
             self._archive_ended(None, ("StagingError", f"{sys.executable} cannot be started: {problem.strerror}"))
 
-    def _archive_ended(self, result: said.StagedCopy | None, error: Problem | None) -> None:
+    def _archive_ended(self, result: reports.StagedCopy | None, error: Problem | None) -> None:
         """The archive is here, or will not be."""
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
@@ -278,17 +697,17 @@ class Preparation:
         image = None
         if self.image is not None:
             read, sent = (0, 0) if self._archive is None else (self._archive.storage_bytes, self._archive.peer_bytes)
-            image = said.LoadedImage(image_id=self.image.image_id, seconds=self.image.seconds, storage_bytes=read, peer_bytes=sent)
-        self.say(said.Staged(dataset=self.staged, image=image, foreign=self.foreign, faults=self.faults))
+            image = reports.LoadedImage(image_id=self.image.image_id, seconds=self.image.seconds, storage_bytes=read, peer_bytes=sent)
+        self.say(reports.Staged(dataset=self.staged, image=image, foreign=self.foreign, faults=self.faults))
 
-    def fetch(self, order: orders.Fetch) -> None:
+    def fetch(self, order: commands.Fetch) -> None:
         """Bring the checkpoint of an earlier attempt here, together with the other nodes where there are some, and it has its list."""
         if order.listed and len(self.allocation.nodes) > 1:
             self._begin("checkpoint", order.source, partial(self._checkpoint_ended, order), "--single", "--bytes", str(order.bytes))
         else:
             self._copy_checkpoint(order, None)
 
-    def _checkpoint_ended(self, order: orders.Fetch, result: said.StagedCopy | None, error: Problem | None) -> None:
+    def _checkpoint_ended(self, order: commands.Fetch, result: reports.StagedCopy | None, error: Problem | None) -> None:
         """It is in the cache; where it cannot be, this node reads it from storage, which tells what is wrong with it."""
         if result is None:
             assert error is not None
@@ -297,14 +716,14 @@ class Preparation:
             self._passing.append(Path(result.root).name)
         self._copy_checkpoint(order, result)
 
-    def _copy_checkpoint(self, order: orders.Fetch, brought: said.StagedCopy | None) -> None:
+    def _copy_checkpoint(self, order: commands.Fetch, brought: reports.StagedCopy | None) -> None:
         source = order.source if brought is None else str(Path(brought.root, Path(order.source).name))
         target = self.directory.resume / (CHECKPOINT if order.what == "checkpoint" else PARAMETERS)
         arguments = (source, str(target), order.bytes, order.blake3)
         then = partial(self._fetched, order, brought)
         self._call(order.what, fetch_file, *arguments, timeout_s=order.limit_s, then=then)
 
-    def _fetched(self, order: orders.Fetch, brought: said.StagedCopy | None, call: Call) -> None:
+    def _fetched(self, order: commands.Fetch, brought: reports.StagedCopy | None, call: Call) -> None:
         read, sent = (order.bytes, 0) if brought is None else (brought.storage_bytes, brought.peer_bytes)
         problem = None
         try:
@@ -318,9 +737,9 @@ class Preparation:
                 self._copy_alone(order, Path(brought.root).name, error)
             return
         self.resumed = problem is None and order.what == "checkpoint"
-        self.say(said.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
+        self.say(reports.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
 
-    def _copy_alone(self, order: orders.Fetch, name: str, error: SlipwayError) -> None:
+    def _copy_alone(self, order: commands.Fetch, name: str, error: SlipwayError) -> None:
         """Without the copy in the cache, which may have taken the room: then this node reads storage. Others find our chunks elsewhere."""
         from data_prep.cache.entries import remove_unused
 
@@ -331,7 +750,7 @@ class Preparation:
         then = partial(self._removed_copy, order)
         self._call("remove the checkpoint's copy", remove_unused, *arguments, timeout_s=COPIES_REMOVAL_S, then=then)
 
-    def _removed_copy(self, order: orders.Fetch, call: Call) -> None:
+    def _removed_copy(self, order: commands.Fetch, call: Call) -> None:
         try:
             call.result()
         except SlipwayError as error:

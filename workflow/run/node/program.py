@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,31 +21,73 @@ from typing import Any, Final
 import msgspec
 
 from base.errors import NodeLost, SlipwayError
+from base.first_line import first_line
 from base.logs import configure, private_umask
 from cluster import machine, processes
 from cluster.detection import scheduler_of
 from cluster.schedulers import SCHEDULERS
 from cluster.types import DEVICES, Grant
-from workflow.run.link import orders, said
-from workflow.run.link.channel import Channel
+from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import decode_order, encode, name_of
-from workflow.run.link.protocol import Link, LinkClosed, ProtocolError, connect
-from workflow.run.node.leftovers import end_older_attempts
-from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S, TOKEN_S
+from workflow.run.link.protocol import Channel, Link, LinkClosed, ProtocolError, connect
+from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S, TOKEN_LOOK_EVERY_S, TOKEN_LOOK_S, TOKEN_S
 from workflow.run.node.node_work import NodeWork
-from workflow.run.node.token import listens, read_token
+from workflow.run.node.preparation import end_older_attempts
 from workflow.run.plan import TAG
+
+# The token of the run, which the supervisor hands to a node program over its standard input.
+
+
+def read_token(
+    descriptor: int, limit_s: float, is_awaited: Callable[[], bool] = lambda: True, look_every_s: float = TOKEN_LOOK_EVERY_S
+) -> bytes:
+    """The first line of `descriptor`, which somebody may hold open who never writes: a launcher that has ended, or of a job that was
+    cancelled. `is_awaited()`: whether the supervisor still takes node programs. Raises NodeLost."""
+    give_up = time.monotonic() + limit_s
+    while not select.select([descriptor], [], [], max(0.0, min(look_every_s, give_up - time.monotonic())))[0]:
+        if time.monotonic() < give_up and not is_awaited():
+            raise NodeLost(
+                "nobody has handed this node program the run's token, and its supervisor awaits none any more: another has come up in its "
+                "place, or the run has ended"
+            )
+        if time.monotonic() >= give_up:
+            break
+    try:
+        line = first_line(descriptor, max(0.0, give_up - time.monotonic()))
+    except TimeoutError as error:
+        raise NodeLost(
+            f"nobody has handed this node program the run's token within {limit_s:g} s: its launcher or its job has ended"
+        ) from error
+    try:
+        token = bytes.fromhex(line.removesuffix(b"\n").decode("ascii"))
+    except ValueError as error:
+        raise NodeLost("what this node program was handed on its standard input is no token of a run") from error
+    if not token:
+        raise NodeLost("the standard input of this node program has ended without the run's token: its launcher or its job has ended")
+    return token
+
+
+def listens(address: tuple[str, int]) -> bool:
+    """Whether somebody does there: a supervisor that has all its node programs takes no more. True where that cannot be told."""
+    try:
+        socket.create_connection(address, timeout=TOKEN_LOOK_S).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
+
 
 logger = logging.getLogger(__name__)
 
 LOG_BYTES: Final = 1 << 20
 
-_OF_ORDER: Final[Mapping[type[orders.Message], str]] = {
-    orders.Preflight: "NodeLost",
-    orders.Plan: "AllocationError",
-    orders.Reserve: "NodeLost",
-    orders.Start: "ContainerError",
+_OF_ORDER: Final[Mapping[type[commands.Message], str]] = {
+    commands.Preflight: "NodeLost",
+    commands.Plan: "AllocationError",
+    commands.Reserve: "NodeLost",
+    commands.Start: "ContainerError",
 }
 """What an error of the operating system means, by the order that met it."""
 
@@ -70,11 +114,11 @@ class NodeProgram:
         except SlipwayError as error:
             self.work.fail("come up", type(error).__name__, str(error))
         else:
-            self.say(said.Ready(facts=msgspec.convert(machine.facts(), said.Facts), grant=grant, pid=os.getpid()))
+            self.say(reports.Ready(facts=msgspec.convert(machine.facts(), reports.Facts), grant=grant, pid=os.getpid()))
         self.loop.until(lambda: self.exit_code is not None)
         return self.exit_code or 0
 
-    def say(self, message: said.Said) -> None:
+    def say(self, message: reports.Said) -> None:
         """Tell the supervisor; nothing once it is gone."""
         self.channel.send(encode(message))
 
@@ -89,7 +133,7 @@ class NodeProgram:
                 return
             self._obey(order)
 
-    def _obey(self, order: orders.Order) -> None:
+    def _obey(self, order: commands.Order) -> None:
         try:
             self._do(order)
         except SlipwayError as error:
@@ -98,50 +142,50 @@ class NodeProgram:
             place = f": {error.filename}" if error.filename else ""
             self.work.fail(name_of(order), _OF_ORDER.get(type(order), "StagingError"), f"{error.strerror or error}{place}")
 
-    def _do(self, order: orders.Order) -> None:  # noqa: C901 - a table
+    def _do(self, order: commands.Order) -> None:  # noqa: C901 - a table
         work = self.work
         match order:
-            case orders.Alive():
+            case commands.Alive():
                 pass
-            case orders.Preflight():
+            case commands.Preflight():
                 work.do_preflight(order.order)
-            case orders.Plan():
+            case commands.Plan():
                 work.do_plan(order)
-            case orders.Reserve():
+            case commands.Reserve():
                 work.do_reserve()
-            case orders.Start():
+            case commands.Start():
                 work.do_start(order)
-            case orders.Checkpoint():
+            case commands.Checkpoint():
                 work.do_checkpoint()
-            case orders.ReportRanks():
+            case commands.ReportRanks():
                 work.do_report_ranks()
-            case orders.Stop():
+            case commands.Stop():
                 work.do_stop()
-            case orders.Collect():
+            case commands.Collect():
                 work.do_collect()
-            case orders.Push():
+            case commands.Push():
                 work.do_push(order)
-            case orders.Release():
+            case commands.Release():
                 work.do_release()
-            case orders.End():
+            case commands.End():
                 work.when_stopped(lambda: self._end(order.pending))
             case _:
                 if work.preparation is not None:
                     work.preparation.obey(order)
 
-    def _end(self, pending: orders.Pending | None) -> None:
+    def _end(self, pending: commands.Pending | None) -> None:
         self.exit_code = 0
         self.work.end(pending)
 
     def _say_alive(self) -> None:
-        self.say(said.Alive(step=self.work.least_step(), tokens=self.work.tokens()))
+        self.say(reports.Alive(step=self.work.least_step(), tokens=self.work.tokens()))
         if time.monotonic() - self._heard > SUPERVISOR_SILENCE_S:
             self.channel.close()
             self._lost(f"nothing heard from it for {SUPERVISOR_SILENCE_S:g} s")
 
     def _signalled(self, number: int) -> None:
         logger.warning("got %s: ending all that runs here", signal.Signals(number).name)
-        self.say(said.Signalled(number=number))
+        self.say(reports.Signalled(number=number))
         self.work.told_to_end()
 
     def _lost(self, why: str) -> None:

@@ -2,26 +2,269 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
+import logging
 import os
+import re
 import signal
+import socket
 import time
-from collections.abc import Callable
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import IO
 
-from base.errors import SlipwayError
+from base.command import last_lines
+from base.errors import NodeLost, SlipwayError
+from base.logs import masked, printable
 from base.refusals import FULL_WORDS
+from base.untrusted import open_file
 from cluster import processes
 from cluster.machine import oom_kills
 from containers.engines import Engine, Process
 from containers.spec import EnginePlan
-from workflow.run.link.calls import Call
-from workflow.run.link.event_loop import Loop
-from workflow.run.node.beats import Beats
-from workflow.run.node.limits import CONTAINER_REMOVAL_S
-from workflow.run.node.rank_log import RankLog
+from workflow.run.link.event_loop import Call, Loop, Timer
+from workflow.run.node.limits import CONTAINER_REMOVAL_S, DESCENDANTS_END_S, RANKS_END_S, RANKS_TERM_S
+from workflow.run.node.rank_clock import Line, RankClock, StepLine, WindowWatch
+from workflow.run.record.events import MAX_LINE, Event, checked_event, not_trained, parse_line
 from workflow.run.record.outcome import FROZEN, RankEnd, RankState
 from workflow.run.record.torchrun_words import first_failed
+
+# Watch one rank by its events: in which phase it is, how fast its steps are, when it last said something.
+
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 4 << 20
+PARSE_LINES = 200
+RECENT_STEPS = 50
+STEPS_IN_LIMIT = 20
+_NOT_FINITE = re.compile(rb'"loss": *(?:NaN|-?Infinity)')
+OUTPUT = "output"
+"""The phase of a program whose events an adapter writes, from its start to its end."""
+
+
+class Beats:
+    """The events file of one rank, read as it grows. Times are those of the monotonic clock, given by the caller; `clock` tells when a
+    look was done, else it takes no time."""
+
+    def __init__(self, path: Path, now: float, clock: Callable[[], float] | None = None) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+        self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._lines: list[Line] = []
+        """Those of the look that is under way which tell of steps or of a time, as far as they are read."""
+        self._now = clock
+        self._all_before = now
+        """What has come since was written after this."""
+        self.clock = RankClock(now)
+        self.window = WindowWatch(now)
+        self.last = now
+        self.phase: str | None = None
+        self.step: int | None = None
+        self.tokens: int | None = None
+        """Of the last step."""
+        self.error: Event | None = None
+        self.checkpoint: int | None = None
+        """The step of the last checkpoint that a run can resume from."""
+        self.problem: str | None = None
+        """Why its events cannot be read."""
+        self.stopped = False
+        """Whether run_stop was seen."""
+
+    def poll(self, now: float) -> None:
+        """Take what was written since; any line is a beat."""
+        read = self._read()
+        data = read or b""
+        by = now if self._now is None else self._now()
+        self._lines = []
+        self._take_all(data, now)
+        to_the_end = read is not None and len(read) < READ_BYTES
+        steps = [
+            StepLine(line.step, line.end_ns, line.seconds) for line in self._lines if line.step is not None and line.end_ns is not None
+        ]
+        self.clock.look(now, to_the_end, steps, bool(data), by)
+        for line in self._lines:
+            self.window.take(line, self._all_before, by)
+        if to_the_end:
+            self._all_before = now
+
+    def _take_all(self, data: bytes, now: float) -> None:
+        if not data:
+            return
+        self._offset += len(data)
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest if len(rest) <= MAX_LINE else rest[: MAX_LINE + 1]  # too long for an event, whatever follows
+        if lines:
+            self.last = now
+        many = len(lines) > PARSE_LINES
+        for index, line in enumerate(lines):
+            if many and RECENT_STEPS <= index < len(lines) - RECENT_STEPS and b'"seconds"' in line and not _NOT_FINITE.search(line):
+                continue  # one of very many steps: the first and the last ones tell enough
+            event = checked_event(parse_line(line))
+            if event is not None:
+                self._take(event)
+
+    def _read(self) -> bytes | None:
+        """What has been added; nothing while there is no file. None where it cannot be read, or something is there that is none: that is
+        said once, counts as silence, and nobody knows what was written by then."""
+        try:
+            descriptor = open_file(self._path)
+            try:
+                return os.pread(descriptor, READ_BYTES, self._offset)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            if self.problem is None:
+                self.problem = f"{self._path.name} cannot be read: {error.strerror}"
+                logger.error("%s", self.problem)
+            return None
+
+    def _take(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "step":
+            seconds = event["seconds"] * max(1, event.get("steps") or 1)
+            self._seconds.append(seconds)
+            self.step = event["step"]
+            if self.error is None and not_trained(event):
+                self.error = {"event": "error", "kind": "nan", "message": f"the loss of step {self.step} is {event['loss']}"}
+            self.tokens = event.get("tokens")
+            first = self.step - max(1, event.get("steps") or 1) + 1
+            self._lines.append(Line(self.step, event.get("monotonic_ns"), seconds, event.get("measured", False), first))
+        elif kind == "phase":
+            self.phase = event["phase"]
+            self._lines.append(Line(None, event.get("monotonic_ns")))
+        elif kind == "error":
+            self.error = self.error or event
+        elif kind == "checkpoint" and event.get("resumable"):
+            self.checkpoint = event.get("step")
+        elif kind == "run_stop":
+            self.stopped = True
+
+    def limit_s(self, beat_s: float, init_s: float) -> float:
+        """How long this rank may be silent now: in train max(beat_s, 20 median steps), else `init_s`. A program that writes no events
+        does not say when it evaluates or saves: in the phase output max(init_s, 20 median lines)."""
+        if self.phase not in ("train", OUTPUT) or self.stopped:
+            return init_s
+        if not self._seconds:
+            return max(beat_s, init_s)
+        middle = sorted(self._seconds)[len(self._seconds) // 2]
+        return max(beat_s if self.phase == "train" else init_s, STEPS_IN_LIMIT * middle)
+
+    def next_look_s(self, now: float) -> float:
+        """In how many seconds its lines should be looked at again, for its window to be known as sharply as can be."""
+        return self.window.next_look_s(now, self.step is not None)
+
+    def silent_s(self, now: float) -> float:
+        """Seconds since the last line."""
+        return now - self.last
+
+
+# What a process prints, kept within bounds: the head and the tail of a flood, and its last lines for messages.
+
+
+_EPILOGUE = re.compile(r"^[EWI][0-9]{4} [0-9:.]+ [^\n]*torch/distributed/elastic/", re.MULTILINE)
+"""What torchrun adds once a rank has failed hides what the rank said of it."""
+logger = logging.getLogger(__name__)
+
+MAX_BYTES = 64 << 20
+RECENT_BYTES = 16384
+LAST_LINES = 20
+LAST_BYTES = 4000
+
+
+class RankLog:
+    """A log of at most `max_bytes`: its first half as it came; of what follows, the last quarter to half, kept in two files in turn."""
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self._path = path
+        self._head = path.open("wb", buffering=0)
+        self._head_left = max_bytes // 2
+        self._segment_bytes = max_bytes // 4
+        self._segments: list[IO[bytes]] = []
+        self._left_out = 0
+        self._recent = b""
+        self.problem: str | None = None
+        """Why nothing is written any more: a full disk must not hide what the process says of it."""
+
+    def write(self, data: bytes) -> None:
+        """Take what the process has printed."""
+        self._recent = (self._recent + data)[-RECENT_BYTES:]
+        if self.problem is None:
+            self._guarded(lambda: self._write(data))
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            logger.error("%s cannot be written on: %s", self._path, self.problem)
+
+    def _write(self, data: bytes) -> None:
+        head, tail = data[: self._head_left], data[self._head_left :]
+        if head:
+            self._head.write(head)
+            self._head_left -= len(head)
+        while tail:
+            segment = self._open_segment()
+            room = self._segment_bytes - segment.tell()
+            segment.write(tail[:room])
+            tail = tail[room:]
+
+    def _open_segment(self) -> IO[bytes]:
+        if not self._segments:
+            self._segments.append(self._tail_file(0))
+        current = self._segments[-1]
+        if current.tell() < self._segment_bytes:
+            return current
+        if len(self._segments) == 1:
+            self._segments.append(self._tail_file(1))
+        else:
+            oldest = self._segments.pop(0)
+            self._left_out += oldest.tell()
+            oldest.seek(0)
+            oldest.truncate()
+            self._segments.append(oldest)
+        return self._segments[-1]
+
+    def _tail_file(self, number: int) -> IO[bytes]:
+        path = self._path.with_name(f".{self._path.name}.tail-{number}")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        path.unlink()
+        return os.fdopen(descriptor, "w+b", buffering=0)
+
+    def recent(self) -> str:
+        """The last that was printed, as it is."""
+        return self._recent.decode(errors="replace")
+
+    def last_lines(self) -> str:
+        """The last lines, safe to show, secrets masked."""
+        said = self.recent()
+        text = printable(masked(_EPILOGUE.split(said)[0] or said))
+        return last_lines(text, LAST_LINES)[-LAST_BYTES:]
+
+    def close(self) -> None:
+        """Put head and tail together."""
+        if self.problem is None:
+            self._guarded(self._join)
+        for segment in self._segments:
+            segment.close()
+        self._segments = []
+        self._head.close()
+
+    def _join(self) -> None:
+        if self._left_out:
+            self._head.write(f"\n... {self._left_out} bytes left out here ...\n".encode())
+        for segment in self._segments:
+            segment.seek(0)
+            while chunk := segment.read(1 << 20):
+                self._head.write(chunk)
 
 
 class Watched:
@@ -258,3 +501,155 @@ class Ranks:
         if made:
             Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=CONTAINER_REMOVAL_S).then(then)
         return made
+
+
+# The addresses at which the processes of a run find each other: ports that their node has bound before anybody is told of them.
+# MASTER_PORT is on the head node, the port of a rank on its own.
+#
+# The range lies above the kernel's ephemeral ports, this machine's own range included, so no outgoing connection takes one. The port is
+# bound without SO_REUSEADDR, which keeps everybody else from binding it, and gets the option afterwards: then a server that sets it too, as
+# torch's store does, may listen there while we still hold it.
+#
+# Each attempt has ports of its own, held until the first step, and starts to look for them at a place drawn from its name, its random token
+# included: a worker that an earlier attempt left behind knocks at another port. torchrun gets the attempt and the restart count as the
+# rendezvous id besides; launcher `ranks` has no such thing, since a rank only connects to MASTER_ADDR and MASTER_PORT.
+
+
+FIRST_PORT = 61001
+LAST_PORT = 65500
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class Reservation:
+    """So many bound ports for the attempt of that name. `release()` once the ranks use them. Raises NodeLost."""
+
+    def __init__(self, address: str, attempt: str, count: int = 1) -> None:
+        candidates = ports(zlib.crc32(attempt.encode()), first_port(ephemeral_end()))
+        self._sockets: list[socket.socket] = []
+        try:
+            for _ in range(count):
+                self._sockets.append(_bind(address, candidates))
+        except NodeLost:
+            self.release()
+            raise
+        self.ports: tuple[int, ...] = tuple(holder.getsockname()[1] for holder in self._sockets)
+
+    def release(self) -> None:
+        """Let go; listeners of the run have them by now."""
+        for holder in self._sockets:
+            holder.close()
+
+
+def ephemeral_end() -> int | None:
+    """The last port that this machine gives to outgoing connections; None where it does not say."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(EPHEMERAL.read_text().split()[1])
+    return None
+
+
+def first_port(last_ephemeral: int | None) -> int:
+    """Pure: the first port of the range. A machine whose outgoing connections use it all leaves no room above them: then the usual range
+    serves, since a port that is taken is passed over, and one that is bound is not given to a connection."""
+    above = (last_ephemeral or 0) + 1
+    return above if FIRST_PORT < above <= LAST_PORT else FIRST_PORT
+
+
+def ports(start: int, first: int = FIRST_PORT) -> Sequence[int]:
+    """Pure: all ports of the range, from one that depends on `start`, so that runs side by side do not try the same ones."""
+    size = LAST_PORT - first + 1
+    return [first + (start + index) % size for index in range(size)]
+
+
+def _bind(address: str, candidates: Sequence[int]) -> socket.socket:
+    """Hold the first port that is free. Raises NodeLost."""
+    try:
+        family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+    except ValueError:
+        found = f"found {address!r}: a name may mean another machine elsewhere"
+        raise NodeLost(f"the rendezvous needs an IP address of the node, {found}") from None
+    for port in candidates:
+        holder = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            holder.bind((address, port))
+        except OSError:
+            holder.close()
+            continue
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return holder
+    tried = f"between {min(candidates)} and {LAST_PORT} on {address}"
+    raise NodeLost(f"no free port {tried} for the rendezvous; is it an address of this node?")
+
+
+# Shutdown of the ranks on a node: TERM, after 5 s KILL, then what the engine made, then all that descends from this process. It takes at
+# most 10 s if the engine answers at once.
+
+
+logger = logging.getLogger(__name__)
+
+
+class Shutdown:
+    """Ends the ranks (None: there are none), then every descendant of this process; `then(clean)` once, in the loop or at once."""
+
+    def __init__(self, loop: Loop, ranks: Ranks | None, then: Callable[[bool], None]) -> None:
+        self._ranks = ranks
+        self._then: list[Callable[[bool], None]] = [then]
+        self._timers: list[Timer] = []
+        self._closing = False
+        if ranks is None or not ranks.running():
+            self._finish()
+            return
+        self._timers = [loop.after(RANKS_TERM_S, self._kill), loop.after(RANKS_END_S, self._finish)]
+        ranks.signal(signal.SIGTERM)
+
+    def also(self, then: Callable[[bool], None]) -> None:
+        """Call this too at the end."""
+        self._then.append(then)
+
+    @property
+    def finished(self) -> bool:
+        """Whether `then` has been called."""
+        return not self._then
+
+    def _kill(self) -> None:
+        if self._ranks is not None:
+            self._ranks.signal(signal.SIGKILL)
+
+    def rank_ended(self) -> None:
+        """To be told when a process of the ranks has ended."""
+        if not self._closing and (self._ranks is None or not self._ranks.running()):
+            self._finish()
+
+    def _finish(self) -> None:
+        self._closing = True
+        for timer in self._timers:
+            timer.cancel()
+        closed = self._ranks is None or self._close(self._ranks)
+        if self._ranks is None or not self._ranks.remove(partial(self._removed, closed)):
+            self._end_descendants(closed)
+
+    def _removed(self, closed: bool, removal: Call) -> None:
+        """The engine's clients are our descendants, and had to end before those are killed."""
+        try:
+            removal.result()
+        except SlipwayError as error:
+            logger.error("%s", error)
+            self._end_descendants(False)
+        else:
+            self._end_descendants(closed)
+
+    def _end_descendants(self, removed: bool) -> None:
+        ended = processes.kill_descendants(DESCENDANTS_END_S)
+        if not ended:
+            logger.error("processes of this run are left in uninterruptible sleep")
+        clean = ended and removed
+        waiting, self._then = self._then, []
+        for then in waiting:
+            then(clean)
+
+    def _close(self, ranks: Ranks) -> bool:
+        try:
+            ranks.close()
+        except OSError as error:
+            logger.error("%s", error)
+            return False
+        return True

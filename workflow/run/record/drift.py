@@ -7,7 +7,7 @@ with 8 degrees of freedom (Student's t). Before, the dependence of neighbours is
 too small, since a too small one makes false alarms. All of it is done on the means of at most 50 blocks of steps: what changes from one
 step to the next only hides how long a slow phase lasts.
 
-Runs of a cell are put together degree by degree (workflow/report/drifting.py): what the same pattern of input does in every run then stays
+Runs of a cell are put together degree by degree (workflow/report/cells.py): what the same pattern of input does in every run then stays
 in the line and in the others alike.
 
 Batches that were read ahead before the window, and steps that the device has not computed yet, make its first steps short, and the rate

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from base.foreign import number, plain, quoted, text, whole
 from base.jsonfile import json_text
+from base.sanitize import number, plain, quoted, text, whole
 from base.untrusted import Unusable, open_file
 
 MAX_LINE: Final = 1 << 20

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from base.foreign import text
+from base.sanitize import text
 from workflow.run.record.events import RankEvents
 from workflow.run.record.rate import measured_steps, moments, windows_of
 from workflow.run.record.steps_source import telling

@@ -27,8 +27,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from base.errors import RecordError
+from base.packages import ROOMS
 from base.publish import publish
-from base.rooms import ROOMS
 from base.seal import read_sealed
 from cluster.installation import SCHEMAS
 from workflow.run.record.outcome import Status

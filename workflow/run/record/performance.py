@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from base.foreign import number
+from base.sanitize import number
 from workflow.run.record.drift import drift, early
 from workflow.run.record.events import RankEvents
 from workflow.run.record.losses import FIRST_STEPS

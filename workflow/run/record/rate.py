@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from base.foreign import number
+from base.sanitize import number
 from workflow.run.record.events import RankEvents, Step
 from workflow.run.record.quantiles import median
 from workflow.run.record.stragglers import own_work

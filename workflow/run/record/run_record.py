@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from base.foreign import text, whole
+from base.sanitize import text, whole
 from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.continuation import checkpoint_of, joined, pushed_checkpoint, resumed_from
 from workflow.run.record.events import RankEvents

@@ -14,19 +14,18 @@ from msgspec.structs import replace
 from base.logs import private_umask
 from base.removing import remove_leftover
 from cluster import processes
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from cluster.schedulers import SCHEDULERS, get_scheduler, holder_alive
 from cluster.types import Holder
 from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import resumable
 from workflow.run.record.deadline import budget_of
 from workflow.run.storage import lease as leases
+from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.description import build_of
-from workflow.run.storage.failed_nodes import nodes_to_avoid
-from workflow.run.storage.late_record import complete_delivered
 from workflow.run.storage.prepared import Done, PreparedRun, plain
-from workflow.run.storage.results import attempt_numbers, publish_newest, records, results_of
-from workflow.study.resolved import ResolvedStudy, find_run, read_resolved
+from workflow.run.storage.results import attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
+from workflow.study.publishing import ResolvedStudy, find_run, read_resolved
 from workflow.study.site import refuse_foreign_scheduler
 from workflow.study.spread import SETS, node_sets
 

@@ -3,7 +3,9 @@ for the holder of the run's lease and touch network storage: call them in a chil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,9 +13,13 @@ from base.errors import RecordError, StorageError
 from base.jsonfile import read_content
 from base.refusals import STORAGE_FAILS
 from base.seal import publish_checked, read_sealed
-from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.attempts import MAX_BYTES, names
+from workflow.run.record.log_tail import last_error
 from workflow.run.record.model import NotBelieved
+from workflow.run.record.outcome import RESULT
 from workflow.run.record.reading import record_of
+from workflow.run.record.waiting import waiting_reason
+from workflow.study.paths import supervisor_log
 
 RECORD: Final = "record.json"
 ENDED: Final = "ended.json"
@@ -95,3 +101,74 @@ def _believed(run_dir: Path, attempt: int | None = None, study: str | None = Non
     if record.result_number is None:
         return content, None
     return content, Result(number=record.result_number, attempt=record.attempt, status=record.status)
+
+
+# What is asked of a run: any result, or one that is later than the failed result that somebody saw. Pure; standard library only.
+#
+# `RUN` asks for any, `RUN.after-3` for one after its third. Both stay true once they are: a start that comes too late, or twice, finds what
+# was asked for and trains nothing.
+
+
+SUFFIX: Final = r"(\.after-[1-9]\d*)?"
+"""Of the regular expression of Snakemake's wildcard: workflow/rules/common.smk reads it."""
+_ASKED: Final = re.compile(r"(?P<run>.*-r\d+?)(\.after-(?P<after>[1-9]\d*))?")
+
+
+def asked_of(run_id: str, after: int = 0) -> str:
+    """The text for a result of `run_id` later than number `after`; 0: any."""
+    return f"{run_id}.after-{after}" if after else run_id
+
+
+def parse_asked(text: str) -> tuple[str, int]:
+    """(run id, number that the result must be later than). Text that is none of ours is a run id, which nobody will find."""
+    found = _ASKED.fullmatch(text)
+    return (found["run"], int(found["after"] or 0)) if found else (text, 0)
+
+
+# Nodes that prevented earlier attempts of a run, by the records of these: its next attempt keeps off them.
+
+
+NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,253}")
+MOST_ATTEMPTS: Final = 4
+MOST_NODES: Final = 16
+"""Where many nodes fail it is hardly they: a job that may have none of them would wait for ever."""
+FORGOTTEN_S: Final = 86_400.0
+"""After that a node was perhaps mended."""
+
+
+def nodes_to_avoid(run_dir: Path, now: float) -> tuple[str, ...]:
+    """By the scheduler's names, those of the newest attempt first. `now`: unix seconds. Reads storage. Raises StorageError."""
+    return avoided(records(run_dir, attempt_numbers(run_dir)[:MOST_ATTEMPTS]), now)
+
+
+def avoided(found: Iterable[Mapping[str, Any]], now: float) -> tuple[str, ...]:
+    """Pure. `found`: records of the run's attempts, the newest first; those before its last result do not count."""
+    return tuple(dict.fromkeys(_nodes(found, now)))[:MOST_NODES]
+
+
+def _nodes(found: Iterable[Mapping[str, Any]], now: float) -> Iterator[str]:
+    for record in found:
+        if record.get("kind") == RESULT:
+            return
+        try:
+            age_s = now - datetime.fromisoformat(record["time"]["end"]).timestamp()
+        except (KeyError, TypeError, ValueError):
+            continue
+        if age_s < FORGOTTEN_S:
+            yield from (name for name in record.get("failed_nodes") or () if isinstance(name, str) and NODE.fullmatch(name))
+
+
+# Runs whose result waits on the nodes, as their supervisors' logs tell: storage that was full took no record of them.
+
+
+def waiting_runs(results: Path | str, runs: Iterable[str]) -> dict[str, str]:
+    """Those of `runs`, which have no record, whose result waits: the reason of each. Reads the ends of their logs."""
+    logs = {parse_asked(name.removesuffix(".log"))[0] for name in names(f"{results}/logs")}
+    found = {}
+    for run_id in runs:
+        log = supervisor_log(Path(results), run_id) if run_id in logs else None
+        error = None if log is None else last_error(log)
+        reason = None if error is None else waiting_reason(error)
+        if reason is not None:
+            found[run_id] = reason
+    return found

@@ -9,20 +9,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, error_named
+from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, StorageFull, error_named
+from base.refusals import FULL_WORDS
 from base.units import format_duration, some
 from containers.engines import in_container
-from workflow.run.link import orders, said
-from workflow.run.link.calls import Call
-from workflow.run.link.event_loop import Loop
-from workflow.run.link.limits import CANCELLED_PUSH_S
+from workflow.run.link import commands, reports
+from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.messages import name_of
+from workflow.run.link.protocol import CANCELLED_PUSH_S
 from workflow.run.record.ended_note import EndedNote, ended_note
 from workflow.run.record.outcome import RESULT, Ending
 from workflow.run.record.run_record import build_record
@@ -32,9 +32,8 @@ from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepared import PreparedRun, from_plain
-from workflow.run.supervisor.again import Again
-from workflow.run.supervisor.facts import run_facts, times_of
-from workflow.run.supervisor.limits import (
+from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.run_scope import (
     COLLECT_S,
     CONTAINERS_STOP_S,
     LEAST_PUSH_S,
@@ -43,10 +42,86 @@ from workflow.run.supervisor.limits import (
     RELEASE_S,
     REQUEUE_S,
     STORAGE_CLEAN_UP_S,
+    STORAGE_FIRST_PAUSE_S,
+    STORAGE_LONGEST_PAUSE_S,
+    RunScope,
 )
-from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.running_attempt import RunningAttempt
+from workflow.run.supervisor.running_attempt import RunningAttempt, run_facts, times_of
 from workflow.study.cell import unit_of
+
+# The last steps of a run, tried again where storage does not take them: until the deadline where it is away, for a minute where it is
+# full, since time alone makes no room there. Whoever tells the run to end meanwhile ends this at once.
+#
+# The ranks have ended by then, so others may measure on this machine as soon as storage has said that it is full.
+
+
+logger = logging.getLogger(__name__)
+
+
+def is_full(error: SlipwayError) -> bool:
+    """Whether it is for want of room on storage, or of quota."""
+    return isinstance(error, StorageFull) or any(words in str(error) for words in FULL_WORDS)
+
+
+class Again:
+    """Of one run, from its push on, until the monotonic time `until`, at most `full_s` from when storage has said that it is full:
+    `let_others` is called then."""
+
+    def __init__(self, scope: RunScope, until: float, full_s: float, let_others: Callable[[], None]) -> None:
+        self._scope, self._until, self._full_s, self._let_others = scope, until, full_s, let_others
+        self._cancels = scope.cancels
+
+    @property
+    def told(self) -> bool:
+        """Whether somebody has told us to end since we began."""
+        return self._scope.cancels > self._cancels
+
+    def repeat(self, what: str, step: Callable[[float], None]) -> None:
+        """`step(seconds left)` until it succeeds or time is over. A lost lease is final, and so is a defect of ours. Raises the last
+        error."""
+        pause = STORAGE_FIRST_PAUSE_S
+        while True:
+            try:
+                step(max(1.0, self._until - time.monotonic()))
+                return
+            except (LeaseError, Defect):
+                raise
+            except SlipwayError as error:
+                if is_full(error):  # whoever measures then is disturbed by few tries; where storage is away there may be many
+                    self._let_others()
+                how = self._how_long(error)
+                left = self._until - time.monotonic()
+                if left < pause or self.told:
+                    raise
+                logger.warning("%s failed: %s; again in %.0f s, for %s more%s", what, error, pause, format_duration(left), how)
+                self._scope.loop.until(lambda: self.told, pause)
+                if self.told:
+                    raise
+            pause = min(2 * pause, STORAGE_LONGEST_PAUSE_S)
+
+    def call(self, what: str, function: Any, *arguments: Any, left_s: float) -> Any:
+        """`function` in a child that may touch storage. Raises what it raises, StorageError when it takes too long, PushError when we are
+        told to end before it has."""
+        call = Call(self._scope.loop, what, function, *arguments, timeout_s=left_s)
+        self.wait(lambda: call.finished)
+        if not call.finished:
+            call.abandon()
+            raise PushError(f"{what}: storage had not answered when this run was told to end")
+        return call.result()
+
+    def wait(self, done: Callable[[], bool], limit_s: float | None = None) -> None:
+        """Until `done()`, for a while only when we are told to end."""
+        self._scope.loop.until(lambda: done() or self.told, limit_s)
+        if not done() and self.told:
+            self._scope.loop.until(done, CANCELLED_PUSH_S)
+
+    def _how_long(self, error: SlipwayError) -> str:
+        """Shorten the time where there is no room; what that means, in words."""
+        if not is_full(error):
+            return ""
+        self._until = min(self._until, time.monotonic() + self._full_s)
+        return ": a full disk is not waited for longer, the result stays on its nodes then"
+
 
 logger = logging.getLogger(__name__)
 
@@ -100,12 +175,12 @@ class _Finish:
         if not self.limit.unheard:
             self._announce()
         self.clock.enter("result")
-        self._ask(orders.Stop(), said.Stopped, self._stop_limit_s())
+        self._ask(commands.Stop(), reports.Stopped, self._stop_limit_s())
         if self.limit.unheard:
             self._look_for_checkpoint()
             self._announce()
         self._look_at_leftovers()
-        self._ask(orders.Collect(), said.Collected, COLLECT_S)
+        self._ask(commands.Collect(), reports.Collected, COLLECT_S)
         self._look_at_owners()
         self._look_at_program()
         self._push_and_publish()
@@ -132,7 +207,7 @@ class _Finish:
         if self.attempt.checkpoint is not None:
             self.ending = self.limit.saved_at(self.attempt.checkpoint)
 
-    def _ask(self, order: orders.Stop | orders.Collect | orders.Release, answer: type[said.Message], limit_s: float) -> None:
+    def _ask(self, order: commands.Stop | commands.Collect | commands.Release, answer: type[reports.Message], limit_s: float) -> None:
         """Tell the nodes that are there, and wait for them, for as long as is reasonable."""
         self.nodes.forget(answer)
         self.nodes.tell(order)
@@ -171,8 +246,8 @@ class _Finish:
             self.attempt.warnings.append(warning)
             logger.warning("%s", warning)
 
-    def _collected(self) -> list[tuple[str, said.Collected]]:
-        return [(node.node.name, answer) for node in self.nodes.all if (answer := node.last(said.Collected)) is not None]
+    def _collected(self) -> list[tuple[str, reports.Collected]]:
+        return [(node.node.name, answer) for node in self.nodes.all if (answer := node.last(reports.Collected)) is not None]
 
     def _requeue(self) -> None:
         """Last of all, since the scheduler then ends this job: put it back into the queue, to resume from the checkpoint."""
@@ -199,7 +274,7 @@ class _Finish:
             logger.info("push: the result goes to storage")
             again.repeat("push", lambda left_s: self._push(again, left_s))
             self.clock.enter("release")
-            self._ask(orders.Release(), said.Released, RELEASE_S)
+            self._ask(commands.Release(), reports.Released, RELEASE_S)
             again.repeat("publish", lambda left_s: again.call("publish", attempts.publish_attempt, *self._publication(), left_s=left_s))
         except LeaseError as error:
             self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
@@ -238,14 +313,14 @@ class _Finish:
         self._judge_lost()
         if self.part_directory is None:
             self.part_directory = again.call("push", attempts.make_part, self.run.run_dir, self.run.attempt, left_s=left_s)
-        self.nodes.forget(said.Pushed, said.Failed)
+        self.nodes.forget(reports.Pushed, reports.Failed)
         missing = [node for node in self.nodes.present() if node.index not in self.files]
         for node in missing:
-            self.nodes.send(node, orders.Push(part=self.part_directory, limit_s=left_s))
+            self.nodes.send(node, commands.Push(part=self.part_directory, limit_s=left_s))
         again.wait(lambda: all(_answered(node) for node in missing), left_s + 5)
         problems = []
         for node in missing:
-            pushed = node.last(said.Pushed)
+            pushed = node.last(reports.Pushed)
             if pushed is not None:
                 self.files[node.index] = [asdict(file) for file in pushed.files]
             elif node.lost:
@@ -304,17 +379,17 @@ class _Finish:
         if self.part_directory is not None:
             _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.clock.enter("release")
-        self._ask(orders.Release(), said.Released, RELEASE_S)
+        self._ask(commands.Release(), reports.Released, RELEASE_S)
         if isinstance(error, Defect):
             self.found = {}  # perhaps it cannot be made of that
         record, ended = self._notes(was)
         target = Path(self.run.run_dir, "attempts", str(self.run.attempt))
         text = str(error)
 
-        def pending(node: NodeHandle) -> orders.Pending:
+        def pending(node: NodeHandle) -> commands.Pending:
             own = target if node.index == 0 else target.with_name(f"{target.name}.node-{node.index}")
             notes = (record, ended) if node.index == 0 else (None, None)
-            return orders.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
+            return commands.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
 
         self.nodes.end(NODES_LEAVE_S, pending)
 
@@ -337,16 +412,16 @@ class _Finish:
 
 def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
     """Pure: the names of those that did not say that they have ended all."""
-    return [node.node.name for node in nodes if (answer := node.last(said.Stopped)) is None or not answer.clean]
+    return [node.node.name for node in nodes if (answer := node.last(reports.Stopped)) is None or not answer.clean]
 
 
 def _answered(node: NodeHandle) -> bool:
-    failed = node.last(said.Failed)
-    return node.lost or node.has_said(said.Pushed) or (failed is not None and failed.during == "push")
+    failed = node.last(reports.Failed)
+    return node.lost or node.has_said(reports.Pushed) or (failed is not None and failed.during == "push")
 
 
 def _push_error(node: NodeHandle) -> SlipwayError:
-    failed = node.last(said.Failed)
+    failed = node.last(reports.Failed)
     if failed is None:
         return PushError(f"{node.node.name} did not end its push in time")
     return error_named(failed.error, PushError)(failed.message)

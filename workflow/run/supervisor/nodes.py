@@ -10,20 +10,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
-from base.challenge import new_token
 from base.command import last_lines
+from base.handshake import new_token
 from base.logs import masked, printable
-from base.rooms import rooms_environ
+from base.packages import rooms_environ
 from base.units import some
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
-from workflow.run.link import orders, said
-from workflow.run.link.channel import Channel
+from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.listener import Listener
 from workflow.run.link.messages import decode_said, encode
-from workflow.run.link.protocol import Link, ProtocolError
-from workflow.run.supervisor.limits import (
+from workflow.run.link.protocol import Channel, Link, Listener, ProtocolError
+from workflow.run.supervisor.run_scope import (
     HUNG_UP_S,
     LAUNCH_MUTE_PAUSE_S,
     LAUNCH_MUTE_TRIES,
@@ -37,7 +35,7 @@ from workflow.run.supervisor.limits import (
 
 logger = logging.getLogger(__name__)
 
-S = TypeVar("S", bound=said.Message)
+S = TypeVar("S", bound=reports.Message)
 ASKS_FOR_AN_END: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -54,9 +52,9 @@ class NodeHandle:
         self.launcher_told = False
         """Its launcher ended by a signal that asks for an end, and not by us: whoever sent it may mean the whole job."""
         self.heard = time.monotonic()
-        self._said: dict[type[said.Message], said.Message] = {}
+        self._said: dict[type[reports.Message], reports.Message] = {}
 
-    def note(self, message: said.Message) -> None:
+    def note(self, message: reports.Message) -> None:
         """Keep it in the place of the last one of its kind."""
         self._said[type(message)] = message
 
@@ -70,11 +68,11 @@ class NodeHandle:
         assert found is not None, f"{self.node.name} has not said {kind.__name__}"
         return found
 
-    def has_said(self, *kinds: type[said.Message]) -> bool:
+    def has_said(self, *kinds: type[reports.Message]) -> bool:
         """Whether a message of one of these kinds has come since it was last forgotten."""
         return any(kind in self._said for kind in kinds)
 
-    def forget(self, *kinds: type[said.Message]) -> None:
+    def forget(self, *kinds: type[reports.Message]) -> None:
         """What was said of these kinds."""
         for kind in kinds:
             self._said.pop(kind, None)
@@ -119,7 +117,7 @@ class Nodes:
         loop: Loop,
         allocation: Allocation,
         address: str,
-        on_message: Callable[[NodeHandle, said.Said], None],
+        on_message: Callable[[NodeHandle, reports.Said], None],
         on_lost: Callable[[NodeHandle, str], None],
         limits: AttemptLimits = USUAL,
     ) -> None:
@@ -173,22 +171,22 @@ class Nodes:
 
     # -- talking
 
-    def send(self, node: NodeHandle, order: orders.Order) -> None:
+    def send(self, node: NodeHandle, order: commands.Order) -> None:
         """Tell one node to do something; nothing if it is lost."""
         if node.channel is not None:
             node.channel.send(encode(order))
 
-    def dismiss(self, node: NodeHandle, pending: orders.Pending | None) -> None:
+    def dismiss(self, node: NodeHandle, pending: commands.Pending | None) -> None:
         """Tell one node to end; `pending`: what it is to keep."""
         node.dismissed = node.channel is not None
-        self.send(node, orders.End(pending=pending))
+        self.send(node, commands.End(pending=pending))
 
-    def tell(self, order: orders.Order) -> None:
+    def tell(self, order: commands.Order) -> None:
         """Tell all nodes."""
         for node in self.all:
             self.send(node, order)
 
-    def forget(self, *kinds: type[said.Message]) -> None:
+    def forget(self, *kinds: type[reports.Message]) -> None:
         """Forget what was said of these kinds, to ask again."""
         for node in self.all:
             node.forget(*kinds)
@@ -224,7 +222,7 @@ class Nodes:
         return tuple(node.node.name for node in found)
 
     def _say_alive(self) -> None:
-        self.tell(orders.Alive())
+        self.tell(commands.Alive())
         now = time.monotonic()
         for node in self.present():
             if now - node.heard > self._silence_s:
@@ -305,7 +303,7 @@ class Nodes:
 
     # -- ending
 
-    def end(self, limit_s: float, pending: Callable[[NodeHandle], orders.Pending] | None = None) -> None:
+    def end(self, limit_s: float, pending: Callable[[NodeHandle], commands.Pending] | None = None) -> None:
         """All node programs leave, within `limit_s`, and nobody comes in any more; `pending(node)` is what a node is to keep."""
         self.leave()
         for node in self.all:

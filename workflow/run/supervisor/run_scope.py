@@ -4,13 +4,130 @@ else."""
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from dataclasses import dataclass, replace
+from typing import Any, Final, NoReturn
 
-from workflow.run.link.calls import Call
-from workflow.run.link.event_loop import Loop
+from base.units import format_duration
+from workflow.run.link.event_loop import Call, Loop, Timer
+from workflow.run.link.protocol import HANDSHAKE_S
+from workflow.run.record.continuation import EarlierAttempt
+from workflow.run.record.deadline import SAVE_SHARE, Saved, at_deadline, budget_of, by_scheduler, too_late
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.limits import STORAGE_CALL_S, USUAL, AttemptLimits
+from workflow.run.storage.prepared import PreparedRun
+
+# Time limits of the supervisor, in the order of a run: nodes, scheduler, storage, staging, training, end.
+
+
+NODE_LOCKS_WAIT_S: Final = 30 * 86400.0
+"""How long a run waits for its machine or its nodes: other runs may take as long as they need."""
+HOLDER_AGAIN_S: Final = 5.0
+"""The pause before it is looked again which run has the machine or the nodes that this one waits for."""
+LEASE_AGAIN_S: Final = 1.0
+"""The pause before it is looked again whether another one still has the run: storage tells nobody that a lease is given back."""
+NODE_SILENCE_S: Final = 30.0
+"""After how long without a message a node is lost."""
+NODE_DOUBT_S: Final = 6.0
+"""After how long without a message a node is one that the scheduler may have meant, where it ends the job for a lost node: a node says
+something every 2 s, and a scheduler may notice before we do."""
+SUPERVISOR_ALIVE_EVERY_S: Final = 5.0
+"""How often the supervisor says that it lives: node programs end themselves when they hear nothing of it."""
+HUNG_UP_S: Final = 0.1
+"""How long a node program may take to end after its connection has ended: its exit code says more than the end of a connection."""
+LAUNCH_RETRY_S: Final = 300.0
+"""How long a launch is tried again while the scheduler is silent: a controller that is restarted takes minutes."""
+LAUNCH_PAUSE_S: Final = 5.0
+"""The pause before a launch is tried again."""
+LAUNCH_TERM_S: Final = 3.0
+"""How long before a limit launches are told to end by TERM; at the limit they are killed."""
+LAUNCH_MUTE_PAUSE_S: Final = 1.0
+"""The same, of one that has ended well without a word: its scheduler does answer."""
+LAUNCH_MUTE_TRIES: Final = 5
+"""How often such a one is started at most."""
+
+JOB_FACTS_S: Final = 90.0
+"""How long the scheduler may take to say when the job ends: a busy one answers late, and the run goes on meanwhile."""
+JOB_FACTS_AGAIN_S: Final = 60.0
+"""The pause before a scheduler that did not say when the job ends is asked again."""
+JOB_END_CAUSE_S: Final = 4.0
+"""How long the scheduler may take to say why it ends the job: the time to push what is there is short."""
+REQUEUE_S: Final = 30.0
+"""How long the scheduler may take to put the job back into the queue."""
+
+STORAGE_CALL_S: Final = 120.0
+"""How long a call of storage may take where nothing else is said: storage that is away must not hold the run for ever."""
+STORAGE_FIRST_PAUSE_S: Final = 1.0
+"""The pause before storage is asked again for the first time; each one after it is twice as long."""
+STORAGE_LONGEST_PAUSE_S: Final = 30.0
+"""The longest pause between two tries: storage that is back is found soon."""
+STORAGE_FULL_S: Final = 60.0
+"""How long storage that is full is tried again: time alone makes no room there."""
+GIT_S: Final = 10.0
+"""How long git may take to name the commit of this checkout, which may lie on slow storage."""
+
+PREFLIGHT_ANSWER_S: Final = 30.0
+"""How long the answers of a preflight may take beyond the limits that the nodes keep themselves."""
+PEERS_MEET_S: Final = 20.0
+"""How long nodes wait for each other before those that are there begin to stage."""
+STAGING_STALL_S: Final = 300.0
+"""How long staging may go on without progress on any node. Where the site limits the rate of storage, the time that its largest chunk
+takes is added."""
+SHOW_EVERY_S: Final = 5.0
+"""How often, at most, people are told how far staging is."""
+CHECKPOINT_LEAST_S: Final = 120.0
+"""How long even a small checkpoint may take to come to the nodes."""
+CHECKPOINT_ANSWER_S: Final = 5.0
+"""How long the answers to the order to fetch a checkpoint may take beyond the limit that the nodes keep themselves."""
+
+RANK_SILENCE_S: Final = 60.0
+"""How long a rank that trains may say nothing before it counts as hanging, unless its steps take long."""
+RANK_LOOKS_S: Final = 1.5
+"""How long nodes may take to say how their ranks are, before the one that hangs is named."""
+OTHER_FAILURES_S: Final = 0.5
+"""How long after the first failure others are waited for: the message that comes first is not always the cause."""
+CAUSE_SEARCH_S: Final = 10.0
+"""How long a cause is looked for while there are only consequences of one, such as `connection reset by peer`."""
+
+NODES_STOP_S: Final = 12.0
+"""How long nodes may take to end all that they started: their shutdown takes 10 s at most where the engine answers at once."""
+CONTAINERS_STOP_S: Final = 70.0
+"""The same for an engine whose daemon is slow: a container that is not removed is left to others. A run that is cancelled has no time for
+that."""
+COLLECT_S: Final = 30.0
+"""How long nodes may take to complete the directories that are to be pushed."""
+LEAST_PUSH_S: Final = 10.0
+"""How long a push may take even where the run's time is over."""
+RELEASE_S: Final = 10.0
+"""How long nodes may take to drop their leases of the dataset."""
+NODES_LEAVE_S: Final = 10.0
+"""How long node programs may take to end when they are told to, and nothing runs on their nodes any more."""
+STORAGE_CLEAN_UP_S: Final = 10.0
+"""How long storage may take to give a run back, or to remove a half-pushed attempt: the end of the run waits for that."""
+LOG_REST_S: Final = 2.0
+"""How long the copier of the log may take to write the rest of it."""
+LOG_UNDECIDED_S: Final = 20.0
+"""How long log lines are kept back until the lease is held; then they are written behind what is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptLimits:
+    """Those limits of an attempt that a test would wait for too long: it starts the supervisor with shorter ones."""
+
+    handshake_s: float = HANDSHAKE_S
+    node_silence_s: float = NODE_SILENCE_S
+    launch_pause_s: float = LAUNCH_PAUSE_S
+    rank_silence_s: float = RANK_SILENCE_S
+    storage_full_s: float = STORAGE_FULL_S
+    other_failures_s: float = OTHER_FAILURES_S
+    cause_search_s: float = CAUSE_SEARCH_S
+    push_s: float | None = None
+    """For the push; None: until the deadline of the attempt, LEAST_PUSH_S at least."""
+
+
+USUAL: Final = AttemptLimits()
+"""Outside of tests."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -70,3 +187,124 @@ class RunScope:
         finally:
             call.abandon()  # nothing, if it has finished
         return call.result()
+
+
+# When one attempt must stop: its time begins when it has its nodes; a margin before the end it asks for a checkpoint, and then it ends the
+# run.
+
+
+logger = logging.getLogger(__name__)
+
+OnSaved = Callable[[int | None, str | None], None]
+"""Told once of a checkpoint: its step, or why there is none."""
+Save = Callable[[OnSaved], str | None]
+"""Asks the ranks for a checkpoint. Why there can be none; None: it is asked for."""
+
+
+class TimeLimit:
+    """Of one attempt. `deadline`: monotonic time at which all must be over, once the attempt has begun."""
+
+    def __init__(self, scope: RunScope, run: PreparedRun) -> None:
+        self._scope = scope
+        self._budget = budget_of(run.site, run.limits)
+        self._begun: float | None = None
+        self._save: Save = lambda _on_saved: "the training had not begun"
+        self._job_end: float | None = None
+        self._timer: Timer | None = None
+        self._saving = False
+        self.unheard = False
+        """Whether the run ended since no checkpoint was told of in time: one may be there, of ranks that are slow to end."""
+        self._resumed_step: int | None = None
+        self.job_ends(run.allocation.deadline)
+        self.goes_on(next(iter(run.resumable), None))
+
+    @property
+    def deadline(self) -> float:
+        """The end of the budget or of the job, whichever comes first. The budget begins when the attempt has its nodes."""
+        assert self._begun is not None
+        end = self._begun + self._budget.left_s
+        return end if self._job_end is None else min(end, self._job_end)
+
+    @property
+    def margin_s(self) -> float:
+        """So long before the deadline the attempt is ended, for its push."""
+        return self._budget.margin_s
+
+    def job_ends(self, moment: float | None) -> None:
+        """The scheduler says when it ends the job (unix time); None: never, as far as is known. May come late, and again."""
+        self._job_end = None if moment is None else time.monotonic() + moment - time.time()
+        self._arm()
+
+    def begin(self) -> None:
+        """The attempt may begin: it has its nodes. Ends the run where the job has too little time left."""
+        self._begun = time.monotonic()
+        left = None if self._job_end is None else self._job_end - self._begun
+        if left is not None and left < min(self._budget.least_s, self._budget.left_s):
+            self._scope.fail(too_late(self._budget, left))
+        self._arm()
+
+    def goes_on(self, earlier: EarlierAttempt | None) -> None:
+        """From this checkpoint: what was used before it counts. None: from the start, and nothing counts."""
+        self._resumed_step = None if earlier is None else earlier.step
+        self._budget = replace(self._budget, used_s=0.0 if earlier is None else earlier.used_s)
+        self._arm()
+
+    def may_save(self, save: Save) -> None:
+        """The ranks are started: a checkpoint can be asked for at the end."""
+        self._save = save
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._begun is not None:
+            self._timer = self._scope.loop.after(max(0.0, self.deadline - self._budget.margin_s - time.monotonic()), self._near)
+        elif self._job_end is not None:
+            left = self._job_end - time.monotonic()
+            self._timer = self._scope.loop.after(max(0.0, left - self._budget.least_s), self._too_late)
+
+    def _too_late(self) -> None:
+        """Still waiting for its nodes, while the job comes to its end."""
+        if self._job_end is not None:
+            self._scope.end(too_late(self._budget, self._job_end - time.monotonic()))
+
+    # -- the end
+
+    def _near(self) -> None:
+        """Nothing more than the margin is left."""
+        if self._saving or self._scope.ending is not None:
+            return
+        why = self._save(self._saved)
+        if why is not None:
+            self._saved(None, why)
+            return
+        self._saving = True
+        limit = SAVE_SHARE * self._budget.margin_s
+        logger.info("%s left: a checkpoint is wanted within %s", format_duration(self._budget.margin_s), format_duration(limit))
+        self._scope.loop.after(limit, lambda: self._not_heard(f"it was not written within {format_duration(limit)}"))
+
+    def _not_heard(self, why: str) -> None:
+        self.unheard = self._scope.ending is None
+        self._saved(None, why)
+
+    def heard_saving(self, step: int | None) -> None:
+        """The head node says at which step its ranks are."""
+        if step is None and self._saving:
+            self._saved(None, "no step was done")
+
+    def _saved(self, step: int | None, why: str | None) -> None:
+        self._scope.end(self._ending(step, why))
+
+    def _ending(self, step: int | None = None, why: str | None = None) -> Ending:
+        """How the run ends now that its time is over, with a checkpoint at `step`, or without one."""
+        saved = Saved(step=step, why=why, resumed_step=self._resumed_step)
+        job_s = None if self._job_end is None or self._begun is None else self._job_end - self._begun
+        return at_deadline(self._budget, job_s, saved)
+
+    def saved_at(self, step: int) -> Ending:
+        """How the run has ended of which nothing was heard in time, when its ranks, stopped by now, have told of a checkpoint."""
+        return self._ending(step)
+
+    def ended_by(self, word: str | None, told: str) -> Ending:
+        """How the run ends that the scheduler has ended, by `word` of Scheduler.ended_by; `told`: what was seen of it."""
+        return by_scheduler(word, told, self._ending())

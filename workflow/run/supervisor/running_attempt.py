@@ -4,46 +4,467 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Any, Final, NoReturn, TypeVar, assert_never
 
-from base import errors
+import msgspec
+from msgspec.structs import asdict, replace
+
+from base import VERSION, errors
+from base.command import run
 from base.errors import SlipwayError, error_named
+from base.packages import ROOMS
 from base.units import counted
 from cluster.addresses import listening_address
-from cluster.gpus.comparing import beyond
-from containers.engines import ONLY_UNDER
-from containers.images.model import check_same
-from workflow.run.link import orders, said
-from workflow.run.link.calls import Call
-from workflow.run.node.watch_child import SUPERVISOR, who_i_am
-from workflow.run.plan import TAG, node_argv, processes_of
+from cluster.gpus.decision import beyond
+from cluster.limits import REACH_S
+from cluster.preflight.rates import (
+    Finding,
+    Place,
+    Reach,
+    Sample,
+    all_reduced,
+    best_of,
+    exchange_bytes,
+    exchange_s,
+    measure_s,
+    network_verdict,
+    summary,
+    unreachable,
+)
+from cluster.types import Allocation
+from containers.engines import ONLY_UNDER, in_container
+from containers.images.model import StudyImage, check_same
+from workflow.run.link import commands, reports
+from workflow.run.link.commands import Checkpoint, Image, Plan, RanksPlan, ReportRanks
+from workflow.run.link.event_loop import Call
+from workflow.run.link.reports import (
+    Alive,
+    Exited,
+    GpusSeen,
+    Measured,
+    Overdue,
+    PreflightAnswered,
+    ProbesListen,
+    RankReport,
+    Reached,
+    Ready,
+    Staged,
+)
+from workflow.run.node.child import SUPERVISOR, who_i_am
+from workflow.run.plan import TAG, Framework, at_site, cell_document, node_argv, processes_of, threads_per_rank
 from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt
-from workflow.run.record.first_cause import of_what_is_missing
-from workflow.run.record.outcome import Ending, Status, signal_name
+from workflow.run.record.first_cause import CHECKPOINT_EXIT, hang, of_what_is_missing, only_consequences, root_cause, verdict
+from workflow.run.record.outcome import Ending, RankEnd, Status, signal_name
 from workflow.run.record.progress_line import ProgressLine
-from workflow.run.record.step_clock import Clock
+from workflow.run.record.step_clock import Clock, run_s
 from workflow.run.record.steps_asked import StepsAsked, steps_asked
-from workflow.run.record.window_seen import WindowSeen
+from workflow.run.record.window_seen import WindowSeen, in_supervisor_s
 from workflow.run.storage import description
+from workflow.run.storage.description import Work
 from workflow.run.storage.prepare import with_results
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
-from workflow.run.supervisor.job import Job
-from workflow.run.supervisor.limits import STORAGE_CALL_S
-from workflow.run.supervisor.node_locks import NodeLocks
+from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.plan_order import node_plan
-from workflow.run.supervisor.preflight import Preflight, is_needed
-from workflow.run.supervisor.provenance import slipway_provenance
-from workflow.run.supervisor.resuming import bring_checkpoint, bring_parameters
-from workflow.run.supervisor.run_scope import RunEnded, RunScope
-from workflow.run.supervisor.staging import Staging
-from workflow.run.supervisor.time_limit import TimeLimit
-from workflow.run.supervisor.training import Training
-from workflow.study.cell import unit_of
-from workflow.study.site import storage_limit
+from workflow.run.supervisor.run_scope import GIT_S, PREFLIGHT_ANSWER_S, RANK_LOOKS_S, STORAGE_CALL_S, RunEnded, RunScope, TimeLimit
+from workflow.run.supervisor.staging import Staging, bring_checkpoint, bring_parameters
+from workflow.study.cell import Run, unit_of
+from workflow.study.site import Site, storage_limit
+
+# What a supervisor tells all its node programs of the attempt: the order Plan, except the path of each node's own cache.
+
+
+def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence_s: float) -> Plan:
+    """The same for all nodes."""
+    ranks = RanksPlan(
+        framework=at_site(work.framework, run.site),
+        cell=cell_document(Run(cell=run.cell, repeat=run.repeat), run.attempt, allocation, work.model),
+        engine=run.site.engine,
+        image=None if work.image is None else _image(work.image, run.site),
+        beat_s=rank_silence_s,
+        init_s=run.limits.init_s,
+    )
+    plan = staging_plan(run.site, allocation, run.tag, run.run_dir, None if work.dataset is None else work.dataset.path)
+    return replace(plan, run_id=run.run_id, ranks=ranks)
+
+
+def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, source: str | None) -> Plan:
+    """Without ranks: the dataset `source` alone is staged, for whom `tag` names. None: there is no dataset."""
+    return Plan(
+        allocation=allocation,
+        tag=tag,
+        run_id=tag,
+        run_dir=run_dir,
+        group=site.shared == "group",
+        source=source,
+        cache=str(site.cache.path),
+        cache_place=site.cache.place,
+        cache_max_bytes=site.cache.max_bytes,
+        cache_check_s=site.cache.check_s,
+        bytes_per_s=storage_limit(site).bytes_per_s,
+        ranks=None,
+    )
+
+
+def _image(image: StudyImage, site: Site) -> Image:
+    """Where nodes find the pinned image."""
+    credentials = None if site.registry_credentials is None else str(site.registry_credentials)
+    return Image(archive=image.archive, cache=str(site.cache.path), may_pull=site.nodes_may_pull, credentials=credentials)
+
+
+# The preflight as the supervisor sees it: before anything is staged, the nodes of the allocation test the network between them.
+#
+# A pair that cannot connect ends the run, which would hang on it; a slow node or link is told, and the run goes on. Whoever looks slow is
+# measured again, with more bytes, before it is named.
+
+
+logger = logging.getLogger(__name__)
+
+A = TypeVar("A", ProbesListen, Reached, Measured)
+
+
+def is_needed(allocation: Allocation) -> bool:
+    """Pure: whether there is a network between the nodes: they have different addresses."""
+    return len({node.address for node in allocation.nodes}) > 1
+
+
+class Preflight:
+    """Ends the run where it cannot work. `record`: for the record, as far as known."""
+
+    def __init__(self, scope: RunScope, nodes: Nodes, allocation: Allocation) -> None:
+        self._scope, self._nodes, self._allocation = scope, nodes, allocation
+        self._begun = time.monotonic()
+        self._places: list[Place] = []
+        self.findings: list[Finding] = []
+        count = len(allocation.nodes)
+        self.record: dict[str, Any] = {
+            "seconds": None,
+            "pairs": count * (count - 1),
+            "connect_ms_max": None,
+            "all_reduce_ms": None,
+            **summary({}),
+            "findings": [],
+        }
+
+    def run(self) -> None:
+        """Connect, then measure until it is clear which node is slow."""
+        self._listen()
+        self._reach()
+        attempts: list[dict[tuple[int, int], Sample]] = []
+        rings: list[list[dict[str, Any]]] = []
+        findings: list[Finding] = []
+        clear = False
+        while not clear:
+            answers = self._measure(len(attempts), ring=not any(all_reduced(ring) for ring in rings) and len(rings) < 2)
+            attempts.append(_samples(answers))
+            ring = [asdict(answer.all_reduce) for answer in answers if answer.all_reduce is not None]
+            rings += [ring] if len(ring) == len(answers) else []
+            findings, clear = network_verdict(self._places, attempts, rings)
+        self._tell([None] * len(self._places))
+        rates = best_of(attempts)
+        slowest = summary(rates)["slowest"]
+        self.record.update(
+            summary(rates),
+            slowest=isinstance(slowest, tuple) and {"from": self._name(slowest[0]), "to": self._name(slowest[1])} or None,
+            all_reduce_ms=min((1e3 * worst for ring in rings if (worst := _longest(ring)) is not None), default=None),
+        )
+        self._found(findings)
+        logger.info("network: %s", self._line())
+        self._end_if_fatal()
+
+    def _listen(self) -> None:
+        nodes = self._allocation.nodes
+        self._tell([commands.Listen(index=index, nodes=len(nodes), address=node.address) for index, node in enumerate(nodes)])
+        answers = self._answers(ProbesListen, PREFLIGHT_ANSWER_S)
+        self._places = [Place(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)]
+
+    def _reach(self) -> None:
+        order = commands.Reach(peers=tuple((place.address, place.port) for place in self._places))
+        answers = self._ask(Reached, REACH_S, order)
+        reached = {
+            (origin, target): Reach(*reach)
+            for origin, answer in enumerate(answers)
+            for target, reach in enumerate(answer.reached)
+            if reach is not None
+        }
+        times = [reach.seconds for reach in reached.values() if reach.seconds is not None]
+        self.record["connect_ms_max"] = 1e3 * max(times) if times else None
+        problem = unreachable(self._places, reached)
+        self._found([problem] if problem is not None else [])
+        self._end_if_fatal()
+
+    def _measure(self, attempt: int, ring: bool) -> list[Measured]:
+        count, again = len(self._places), attempt > 0
+        limit_s = exchange_s(count, again)
+        order = commands.Measure(attempt=attempt, ring=ring, bytes=exchange_bytes(count, again), limit_s=limit_s)
+        return self._ask(Measured, measure_s(count, limit_s), order)
+
+    # -- asking
+
+    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure | None]) -> None:
+        """Each node its own; None: that was all."""
+        self._nodes.forget(PreflightAnswered)
+        for node, order in zip(self._nodes.all, own, strict=True):
+            self._nodes.send(node, commands.Preflight(order=order))
+
+    def _ask(self, kind: type[A], limit_s: float, order: commands.Reach | commands.Measure) -> list[A]:
+        self._tell([order] * len(self._allocation.nodes))
+        return self._answers(kind, limit_s + PREFLIGHT_ANSWER_S)
+
+    def _answers(self, kind: type[A], limit_s: float) -> list[A]:
+        """One per node, of this kind and about as many nodes as there are."""
+        if not self._scope.wait(lambda: all(node.has_said(PreflightAnswered) for node in self._nodes.all), limit_s):
+            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(PreflightAnswered))
+            self._end(f"no answer from {silent} within {limit_s:.0f} s")
+        found: list[A] = []
+        for node in self._nodes.all:
+            answer = node.answer(PreflightAnswered).answer
+            if not isinstance(answer, kind) or _nodes_in(answer) not in (None, len(self._nodes.all)):
+                self._end(f"{node.node.name} gives an answer to another question than that for {kind.__name__}")
+            found.append(answer)
+        return found
+
+    # -- telling
+
+    def _name(self, index: int) -> str:
+        return self._places[index].name
+
+    def _found(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        self.record["findings"] = [finding.text for finding in findings]
+        self.record["seconds"] = time.monotonic() - self._begun
+        for finding in findings:
+            logger.warning("network: %s", finding.text)
+
+    def _end_if_fatal(self) -> None:
+        fatal = [finding.text for finding in self.findings if finding.fatal]
+        if fatal:
+            self._end("; ".join(fatal))
+
+    def _end(self, why: str) -> NoReturn:
+        self.record["seconds"] = time.monotonic() - self._begun
+        self._scope.fail(Ending(status="node_lost", reason=f"preflight: {why}"))
+
+    def _line(self) -> str:
+        record = self.record
+        rates = "" if record["rate_mbit_min"] is None else f", {record['rate_mbit_min']:,.0f} Mbit/s at least"
+        return f"{record['pairs']} pairs connect in {record['connect_ms_max']:.1f} ms at most{rates}; tested in {record['seconds']:.2f} s"
+
+
+def _nodes_in(answer: ProbesListen | Reached | Measured) -> int | None:
+    """About how many nodes it is; None: about the one that gives it."""
+    match answer:
+        case ProbesListen():
+            return None
+        case Reached():
+            return len(answer.reached)
+        case Measured():
+            return len(answer.rates)
+
+
+def _samples(answers: list[Measured]) -> dict[tuple[int, int], Sample]:
+    """(from, to) -> what came, told by the node where it came; how busy it was, by both."""
+    found = {}
+    for target, answer in enumerate(answers):
+        for origin, rate in enumerate(answer.rates):
+            if rate is not None:
+                other = answers[origin].rates[target]
+                found[origin, target] = Sample(rate[0], rate[1], rate[2] + (other[2] if other else 0.0))
+    return found
+
+
+def _longest(ring: list[dict[str, Any]]) -> float | None:
+    seconds = [answer["seconds"] for answer in ring]
+    return None if None in seconds else max(seconds)
+
+
+# Which Slipway ran: version, commit, whether the checkout was changed. One git call; run it in a child, the checkout may be on storage.
+
+
+def slipway_provenance(root: str = str(ROOMS)) -> dict[str, Any]:
+    """`slipway_version`, `git_sha`, `git_dirty`, `python`; None for what cannot be known, such as the commit of an installed package."""
+    return {"slipway_version": VERSION, "python": platform.python_version(), **_git(root)}
+
+
+def parse_git_status(text: str) -> dict[str, Any]:
+    """The output of `git status --porcelain=v2 --branch`."""
+    sha, dirty = None, False
+    for line in text.splitlines():
+        if line.startswith("# branch.oid "):
+            sha = line.split()[2]
+        elif not line.startswith("#"):
+            dirty = True
+    return {"git_sha": sha if sha and sha != "(initial)" else None, "git_dirty": dirty if sha else None}
+
+
+def _git(root: str) -> dict[str, Any]:
+    unknown = {"git_sha": None, "git_dirty": None}
+    if not Path(root, ".git").exists():
+        return unknown
+    argv = ["git", "-C", root, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+    try:
+        result = run(argv, timeout_s=GIT_S)
+    except SlipwayError:
+        return unknown
+    return parse_git_status(result.stdout) if result.returncode == 0 else unknown
+
+
+# The train step as the supervisor sees it: all ranks end well, or the first failure is found among many and named.
+
+
+logger = logging.getLogger(__name__)
+
+
+class Training:
+    """Collects how processes end. `on_end(ending)` once, at the first failure; `finished` when every rank has ended well."""
+
+    def __init__(
+        self,
+        scope: RunScope,
+        nodes: Nodes,
+        world_size: int,
+        progress: ProgressLine,
+        framework: Framework,
+        on_end: Callable[[Ending], None],
+    ) -> None:
+        self._loop, self._limits = scope.loop, scope.limits
+        self._nodes, self._progress, self._framework, self._on_end = nodes, progress, framework, on_end
+        self._left = set(range(world_size))
+        self._ends: list[RankEnd] = []
+        self._first_failure: float | None = None
+        self._overdue = False
+        self._on_saved: Callable[[int | None, str | None], None] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every rank has ended well."""
+        return not self._left and self._first_failure is None
+
+    def unwatched(self) -> list[str]:
+        """A sentence, where ranks have ended whose clocks nobody could compare with ours."""
+        told = [end.unwatched for end in self._ends if end.unwatched is not None]
+        others = f" (the same is so in {counted(len(told) - 1, 'other process', 'other processes')})" if len(told) > 1 else ""
+        return [f"{told[0]}{others}"] if told else []
+
+    def windows(self) -> list[WindowSeen]:
+        """What was seen of the window of each rank, as far as they have ended well."""
+        return [seen for end in self._ends for seen in end.windows]
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The step of the last checkpoint that processes told of, as far as they have ended."""
+        return next((end.checkpoint for end in reversed(self._ends) if end.checkpoint is not None), None)
+
+    def save(self, on_saved: Callable[[int | None, str | None], None]) -> str | None:
+        """Ask rank 0 for a checkpoint: `on_saved(step, None)` when it has ended with it, `on_saved(None, why)` when a rank fails. Why there
+        can be none; None: it is asked for."""
+        if not self._framework.checkpoint:
+            return f"framework {self._framework.name!r} writes none"
+        self._on_saved = on_saved
+        self._nodes.send(self._nodes.all[0], Checkpoint())
+        return None
+
+    def _fail(self, ending: Ending) -> None:
+        if self._on_saved is not None:
+            self._on_saved(None, ending.reason)
+        else:
+            self._on_end(ending)
+
+    def heard(self, node: NodeHandle, message: Exited | Overdue | Alive) -> None:
+        """What a node says of its ranks."""
+        match message:
+            case Exited():
+                self.rank_ended(message)
+            case Overdue():
+                self.overdue()
+            case Alive():
+                self.show(node)
+            case _:
+                assert_never(message)
+
+    def rank_ended(self, message: Exited) -> None:
+        """A node says that one of its processes has ended. A sidecar's end counts while ranks run."""
+        skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
+        windows = tuple(in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
+        end = message.end._replace(time=message.end.time + skew_s, windows=windows)
+        if end.sidecar is not None and not self._left:
+            return
+        self._ends.append(end)
+        self._left -= set(end.ranks)
+        if self._is_saved(end):
+            self._stopped_at_checkpoint(end)
+            return
+        if verdict(end) is None or self._first_failure is not None:
+            return
+        if self._on_saved is not None and 0 in end.ranks:
+            failure = root_cause([end])
+            self._on_saved(None, failure.reason if failure is not None else None)
+            return
+        self._first_failure = time.monotonic()
+        self._nodes.forget(RankReport)
+        self._nodes.tell(ReportRanks())
+        self._loop.after(self._limits.other_failures_s, self._judge)
+
+    def _is_saved(self, end: RankEnd) -> bool:
+        """Whether rank 0 has ended with a checkpoint. torchrun ends with 1 whatever its ranks end with: where it has not said with what, it
+        is one that was asked for, and rank 0 told of no error."""
+        by_torchrun = self._framework.launcher == "torchrun" and self._on_saved is not None and end.exit_code == 1 and end.failed_rank != 0
+        return end.checkpoint is not None and (by_torchrun or end.exit_code == CHECKPOINT_EXIT)
+
+    def _stopped_at_checkpoint(self, end: RankEnd) -> None:
+        if self._on_saved is not None:
+            self._on_saved(end.checkpoint, None)
+            return
+        reason = f"{end.who} stopped at a checkpoint (exit code {CHECKPOINT_EXIT}) that nobody had asked for"
+        self._on_end(Ending(status="error", reason=reason, rank_end=end))
+
+    def _judge(self) -> None:
+        """After the grace: name the cause. While all failures look like echoes, wait for a node that may have gone silently."""
+        assert self._first_failure is not None
+        waited = time.monotonic() - self._first_failure
+        silent = [node for node in self._nodes.present() if not node.has_said(RankReport)]
+        if only_consequences(self._ends) and waited < self._limits.cause_search_s and (silent or self._left):
+            self._loop.after(self._limits.other_failures_s, self._judge)
+            return
+        if only_consequences(self._ends) and silent:
+            names = ", ".join(node.node.name for node in silent)
+            reason = f"{names} did not answer within {self._limits.cause_search_s:.0f} s after other ranks lost their connections"
+            self._fail(Ending(status="node_lost", reason=reason, nodes=tuple(node.node.name for node in silent)))
+            return
+        ending = root_cause(self._ends)
+        assert ending is not None
+        self._fail(ending)
+
+    def overdue(self) -> None:
+        """A node says that a rank is silent for too long: look at all ranks, then name the one that hangs."""
+        if self._overdue or self._on_saved is not None:
+            return
+        self._overdue = True
+        self._nodes.forget(RankReport)
+        self._nodes.tell(ReportRanks())
+        self._loop.after(RANK_LOOKS_S, self._name_hanging)
+
+    def _name_hanging(self) -> None:
+        if self._first_failure is not None or self._on_saved is not None:
+            return
+        told = [message for node in self._nodes.all for message in (node.last(Overdue), node.last(RankReport)) if message is not None]
+        ranks = [rank for message in told for rank in message.ranks]
+        self._on_end(hang([rank for rank in ranks if rank.is_overdue or rank.is_frozen] or ranks))
+
+    def show(self, node: NodeHandle) -> None:
+        """A line for people now and then: the step that all ranks have reached, and the rate."""
+        alive = [message for other in self._nodes.all if (message := other.last(Alive)) is not None]
+        steps = [message.step for message in alive if message.step is not None]
+        tokens = [message.tokens for message in alive if message.tokens is not None]
+        all_tokens = sum(tokens) if len(tokens) == (1 if self._framework.launcher == "single" else len(self._nodes.all)) else None
+        line = self._progress.due(min(steps), time.monotonic(), all_tokens) if steps and node.index == 0 else None
+        if line is not None:
+            logger.info("%s", line)
+
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +475,7 @@ OF_A_DISK: Final = frozenset({"NotEnoughSpace"})
 PUSH: Final = "push"
 AT_A_NODE: Final = frozenset({"come up", "preflight", "start"})
 """What has nothing to do with storage, whatever the error is."""
-CONSEQUENCES: Final = (said.Exited, said.Overdue, said.Failed)
+CONSEQUENCES: Final = (reports.Exited, reports.Overdue, reports.Failed)
 """What a node program says when the scheduler ends it; no cause of its own."""
 
 
@@ -140,7 +561,7 @@ class RunningAttempt:
         plan = node_plan(run, self.job.allocation, work, self.scope.limits.rank_silence_s)
         self.staging.look(plan, lambda node: str(scheduler.node_cache(cache, node)))
         self.job.wait_if_ending()
-        if any(answer.delivered for node in self.nodes.all if (answer := node.last(said.LookedAt)) is not None):
+        if any(answer.delivered for node in self.nodes.all if (answer := node.last(reports.LookedAt)) is not None):
             found = self.scope.call("prepare", lambda: plain(with_results(run)), renewed=True)
             self.run = run = from_plain(found, PreparedRun)
             if run.done is not None:
@@ -169,7 +590,7 @@ class RunningAttempt:
 
     def _refuse_what_is_missing(self) -> None:
         """Before any rank starts: what a program of the study needs, and nodes do not have."""
-        told = {node.node.name: failed.message for node in self.nodes.all if (failed := node.last(said.Failed)) is not None}
+        told = {node.node.name: failed.message for node in self.nodes.all if (failed := node.last(reports.Failed)) is not None}
         if told:
             self.scope.fail(of_what_is_missing(told, len(self.nodes.all)))
 
@@ -192,8 +613,8 @@ class RunningAttempt:
         training = self._training = Training(self.scope, self.nodes, num_ranks, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
         logger.info("train: %s %s", counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")
-        ports = tuple(node.answer(said.Reserved).ports for node in self.nodes.all)
-        self.nodes.tell(orders.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
+        ports = tuple(node.answer(reports.Reserved).ports for node in self.nodes.all)
+        self.nodes.tell(commands.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)
         self.windows = training.windows()
         for warning in training.unwatched():
@@ -213,34 +634,34 @@ class RunningAttempt:
             else:
                 self.scope.end(ending)
 
-    def _heard(self, node: NodeHandle, message: said.Said) -> None:
+    def _heard(self, node: NodeHandle, message: reports.Said) -> None:
         if self.job.is_ending and isinstance(message, CONSEQUENCES):
             return
-        if isinstance(message, said.OfTraining):
+        if isinstance(message, reports.OfTraining):
             self._heard_of_ranks(node, message)
-        elif isinstance(message, said.OfStaging):
+        elif isinstance(message, reports.OfStaging):
             self.staging.heard(node, message)
-        elif isinstance(message, said.Signalled):
+        elif isinstance(message, reports.Signalled):
             if self.scope.ending is not None:
                 self.scope.cancels += 1  # what fails from here on is not tried again: there is no time
             self.job.ended(f"the node program of {node.node.name} got {signal_name(message.number)}")
-        elif isinstance(message, said.Failed):
+        elif isinstance(message, reports.Failed):
             if message.during != PUSH:
                 self._failed(node, message)
-        elif not isinstance(message, said.Awaited):
+        elif not isinstance(message, reports.Awaited):
             assert_never(message)
 
-    def _heard_of_ranks(self, node: NodeHandle, message: said.OfTraining) -> None:
-        if isinstance(message, said.Saving):
+    def _heard_of_ranks(self, node: NodeHandle, message: reports.OfTraining) -> None:
+        if isinstance(message, reports.Saving):
             self.limit.heard_saving(message.step)
-        elif isinstance(message, said.GpusSeen):
+        elif isinstance(message, reports.GpusSeen):
             problem = beyond(node.node.gpus, message.seen)
             if problem is not None:
                 self._warn(f"{node.node.name}: {problem}")
         elif self._training is not None:
             self._training.heard(node, message)
 
-    def _failed(self, node: NodeHandle, message: said.Failed) -> None:
+    def _failed(self, node: NodeHandle, message: reports.Failed) -> None:
         if message.error == errors.TrainingFailed.__name__ and message.during in ("look", "stage"):
             return  # whether the other nodes lack it too is looked at when all have answered
         at_node = message.error in OF_A_NODE or message.during in AT_A_NODE
@@ -261,5 +682,111 @@ class RunningAttempt:
 
 
 def _image_id(node: NodeHandle) -> str:
-    image = node.answer(said.Staged).image
+    image = node.answer(reports.Staged).image
     return "no image" if image is None else image.image_id
+
+
+# What the record says besides the ending and the events: who ran where, when, with what.
+
+
+STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checked_bytes", "hit", "seconds")
+
+
+def times_of(clock: Clock) -> dict[str, Any]:
+    """`start`, `end`, `run_s`, `steps_s`, as of now."""
+    steps = clock.steps_s()
+    return {
+        "start": clock.start.isoformat(timespec="milliseconds"),
+        "end": clock.end().isoformat(timespec="milliseconds"),
+        "run_s": run_s(steps),
+        "steps_s": steps,
+    }
+
+
+def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
+    """The first argument of record.build_record."""
+    run, allocation, nodes = attempt.run, attempt.job.allocation, attempt.nodes.all
+    head = _facts(nodes[0])
+    return {
+        **run.names(),
+        "study": run.study,
+        "cell": run.cell.to_json(),
+        "result_number": run.result_number,
+        "allocation": allocation.to_json(),
+        "site": run.site.name,
+        "engine": run.site.engine,
+        "nodes": [_node_record(node) for node in nodes],
+        "threads_per_rank": threads_per_rank(run.cell, allocation.head),
+        "preflight": attempt.preflight and attempt.preflight.record,
+        "earlier": None if attempt.resumed is None else attempt.resumed.to_json(),
+        "exclusive": allocation.exclusive,
+        "warnings": attempt.warnings,
+        "windows_seen": [list(seen) for seen in attempt.windows],
+        "dataset": None if work.dataset is None else {key: getattr(work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
+        "splits": None if work.dataset is None else work.dataset.splits,
+        "model_macs": None if work.model is None else work.model.macs,
+        "model_first_macs": None if work.model is None else work.model.first_macs,
+        "macs_by_length": work.macs_by_length,
+        "provenance": {
+            **_provenance(attempt.provenance),
+            **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
+            "driver_version": _driver(nodes) if allocation.device == "cuda" else None,
+            **_image_provenance(run.site, work),
+            **({"program_digest": work.framework.digest} if work.framework.own else {}),
+            **_site_provenance(run.site),
+        },
+    }
+
+
+def _facts(node: NodeHandle) -> dict[str, Any]:
+    """As the record has them; nothing where the node has not come up."""
+    ready = node.last(Ready)
+    return {} if ready is None else dict(msgspec.to_builtins(ready.facts))
+
+
+def _driver(nodes: Sequence[NodeHandle]) -> str | None:
+    """Of all nodes; several where they differ."""
+    found = {_facts(node).get("driver_version") for node in nodes}
+    return " + ".join(sorted(version for version in found if version)) or None
+
+
+def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
+    """What the containers were started from: as it was named, and what that was pinned to, where it was."""
+    if not in_container(site.engine):
+        return {}
+    if work.image is None:
+        return {"image": at_site(work.framework, site).image, "image_digest": None, "image_id": None}
+    pinned = work.image.image
+    return {"image": pinned.reference, "image_digest": pinned.digest, "image_id": pinned.image_id}
+
+
+def _site_provenance(site: Site) -> dict[str, Any]:
+    """What the site adds to all containers and processes; nothing where it adds nothing."""
+    mounts = [{"source": source, "target": target, "writable": writable} for source, target, writable in site.mounts]
+    return {**({"site_mounts": mounts} if mounts else {}), **({"site_env": dict(site.env)} if site.env else {})}
+
+
+def _node_record(node: NodeHandle) -> dict[str, Any]:
+    facts, staged, seen = _facts(node), node.last(Staged), node.last(GpusSeen)
+    models = node.node.gpu_models or (None,) * len(node.node.gpus)
+    return {
+        "name": node.node.name,
+        "hostname": facts.get("hostname", node.node.hostname),
+        "cores": list(node.node.cores),
+        "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
+        "gpus_seen": None if seen is None else list(seen.seen),
+        **{key: facts.get(key) for key in ("cpu_model", "machine_cores", "memory_bytes", "network", "driver_version")},
+        "image_s": None if staged is None or staged.image is None else staged.image.seconds,
+        "stage": None if staged is None or staged.dataset is None else {key: getattr(staged.dataset, key) for key in STAGED},
+    }
+
+
+def _provenance(call: Call) -> dict[str, Any]:
+    """Of this checkout; null where it was not known in time."""
+    unknown: dict[str, Any] = {key: None for key in ("slipway_version", "git_sha", "git_dirty", "python")}
+    if not call.finished:
+        return unknown
+    try:
+        return dict(call.result())
+    except SlipwayError:
+        return unknown

@@ -22,8 +22,8 @@ from typing import Any, Final, assert_never
 import msgspec
 from msgspec import Struct
 
-from base.challenge import new_token
 from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
+from base.handshake import new_token
 from base.jsonfile import canonical_json
 from base.logs import configure, private_umask
 from base.publish import publish
@@ -32,21 +32,20 @@ from cluster import grants, processes
 from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation
-from workflow.run.link import orders, said
+from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import PublishedDataset, build_of, describe_dataset
 from workflow.run.storage.prepared import from_plain, plain
-from workflow.run.supervisor.caller import watch_parent
-from workflow.run.supervisor.limits import NODES_STOP_S
-from workflow.run.supervisor.node_locks import NodeLocks
+from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.plan_order import staging_plan
-from workflow.run.supervisor.run_scope import RunEnded, RunScope
+from workflow.run.supervisor.run_scope import NODES_STOP_S, RunEnded, RunScope
+from workflow.run.supervisor.running_attempt import staging_plan
 from workflow.run.supervisor.staging import Staging
+from workflow.run.supervisor.supervisor import watch_parent
 from workflow.study.cell import datasets_of
-from workflow.study.resolved import read_resolved
+from workflow.study.publishing import read_resolved
 from workflow.study.site import Site, storage_limit
 
 logger = logging.getLogger(__name__)
@@ -111,8 +110,8 @@ class StageAllNodes:
             return self._found(work)
         finally:
             if self.nodes is not None:
-                self.nodes.tell(orders.Stop())
-                self.nodes.tell(orders.Release())
+                self.nodes.tell(commands.Stop())
+                self.nodes.tell(commands.Release())
                 self.nodes.end(NODES_STOP_S)
             processes.kill_descendants(2.0)
             if self.node_locks is not None:
@@ -137,7 +136,7 @@ class StageAllNodes:
         self.nodes.launch(scheduler.launches(allocation, argv), environ, () if self.node_locks is None else self.node_locks.descriptors)
         self.staging = Staging(self.scope, self.nodes)
         self.staging.wait_for_nodes()
-        ready = [node.last(said.Ready) for node in self.nodes.all]
+        ready = [node.last(reports.Ready) for node in self.nodes.all]
         found = [message.grant for message in ready if message is not None and message.grant is not None]
         if len(found) == len(ready):
             allocation = grants.complete(allocation, found, 1)[0]
@@ -148,33 +147,33 @@ class StageAllNodes:
         self.staging.run(plan, storage_limit(site).readers)
         self.staging.end()
 
-    def _heard(self, node: NodeHandle, message: said.Said) -> None:
-        if isinstance(message, said.OfStaging):
+    def _heard(self, node: NodeHandle, message: reports.Said) -> None:
+        if isinstance(message, reports.OfStaging):
             if self.staging is not None:
                 self.staging.heard(node, message)
-        elif isinstance(message, said.Signalled):
+        elif isinstance(message, reports.Signalled):
             self._cancel(f"the node program of {node.node.name} got {signal.Signals(message.number).name}")
-        elif isinstance(message, said.Failed):
+        elif isinstance(message, reports.Failed):
             logger.error("%s on %s: %s", message.during, node.node.name, message.message)
-        elif not isinstance(message, said.OfTraining | said.Awaited):
+        elif not isinstance(message, reports.OfTraining | reports.Awaited):
             assert_never(message)
 
     def _lost(self, node: NodeHandle, why: str) -> None:
         logger.error("the node program of %s is gone: %s", node.node.name, why)
-        if not node.has_said(said.Failed):
-            node.note(said.Failed(during="stage", error="NodeLost", message=why))
+        if not node.has_said(reports.Failed):
+            node.note(reports.Failed(during="stage", error="NodeLost", message=why))
 
     def _found(self, work: PreparedStaging) -> dict[str, Any]:
         """Per node what was done. Raises what stopped the first node, if no node has the dataset."""
         assert self.nodes is not None
         rows: list[dict[str, Any]] = []
         for node in self.nodes.all:
-            staged = node.last(said.Staged)
+            staged = node.last(reports.Staged)
             found = None if staged is None else staged.dataset
-            row = {"error": node.answer(said.Failed).message} if found is None else {key: getattr(found, key) for key in SAID}
+            row = {"error": node.answer(reports.Failed).message} if found is None else {key: getattr(found, key) for key in SAID}
             rows.append({"name": node.node.name, **row})
         if all("error" in row for row in rows):
-            error = error_named(self.nodes.all[0].answer(said.Failed).error)
+            error = error_named(self.nodes.all[0].answer(reports.Failed).error)
             raise error(f"staging {work.dataset.name} on {rows[0]['name']}: {rows[0]['error']}")
         seconds = time.monotonic() - self.began
         return {"dataset": msgspec.to_builtins(work.dataset), "job_id": work.allocation.job_id, "seconds": seconds, "nodes": rows}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, assert_never, get_args
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, assert_never, get_args
 
 from msgspec.structs import replace
 
-from base.errors import StagingError
+from base.errors import DigestMismatch, StagingError, StorageError
 from base.units import format_duration, format_size
 from cluster.types import Node
-from workflow.run.link import orders
-from workflow.run.link.fields import What
-from workflow.run.link.limits import NODE_CONNECT_S
-from workflow.run.link.said import (
+from containers.spec import CHECKPOINT
+from workflow.run.link import commands
+from workflow.run.link.commands import Fetch, Forget
+from workflow.run.link.protocol import NODE_CONNECT_S
+from workflow.run.link.reports import (
     DatasetIsHere,
     Failed,
     Fetched,
@@ -31,12 +33,92 @@ from workflow.run.link.said import (
     Staged,
     StagingEnded,
     Waiting,
+    What,
 )
+from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.limits import CHECKPOINT_ANSWER_S, SHOW_EVERY_S, STAGING_STALL_S
+from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.run_scope import RunScope
-from workflow.run.supervisor.transfer import Transfer
+from workflow.run.supervisor.run_scope import CHECKPOINT_ANSWER_S, CHECKPOINT_LEAST_S, PEERS_MEET_S, SHOW_EVERY_S, STAGING_STALL_S, RunScope
+
+# One set of files on its way to all nodes, as the supervisor sees it: nodes that stage it are told of each other, so that storage is read
+# once, and how far they are is known.
+
+
+class Transfer:
+    """Of `what`. At most `readers` nodes read storage; None: all may. `now` is time.monotonic()."""
+
+    def __init__(self, what: What, nodes: Nodes, readers: int | None) -> None:
+        self.what, self._nodes, self._readers = what, nodes, readers
+        self._begun: float | None = None
+        self._said: dict[int, Listening | None] = {}
+        """Where each node's stager listens, None where it waits for somebody else's."""
+        self._met: list[Listening | None] | None = None
+        """The same, once the nodes were told of each other; None before."""
+        self._appointed: tuple[int, ...] = ()
+        self._progress: dict[int, Progress] = {}
+
+    def begin(self, now: float) -> None:
+        """From now on nodes wait for each other."""
+        if self._begun is None:
+            self._begun = now
+
+    def answers(self, node: NodeHandle, where: Listening | None, now: float) -> None:
+        """Where its stager listens, None: it waits. One that comes when the others were told already is told of them, and goes to them."""
+        self.begin(now)
+        self._said[node.index] = where
+        if self._met is not None and self._met[node.index] is None and where is not None:
+            self._met[node.index] = where
+            self._tell_of_others(node, late=True)
+
+    def introduce(self, now: float, has_it: Callable[[NodeHandle], bool]) -> None:
+        """Tell those that listen of each other, and who reads from storage, once every node that is there has answered or `has_it`, or took
+        too long for that. Without anybody there is nobody to appoint as a reader: the first that comes then is the one."""
+        if self._met is not None or self._begun is None or not any(self._said.values()):
+            return
+        silent = [node for node in self._nodes.all if not node.lost and node.index not in self._said and not has_it(node)]
+        if silent and now - self._begun <= PEERS_MEET_S:
+            return
+        self._met = [None if node.lost else self._said.get(node.index) for node in self._nodes.all]
+        self._appointed = pick_readers([None if said is None else said.have == "all" for said in self._met], self._readers)
+        for node, said in zip(self._nodes.all, self._met, strict=True):
+            if said is not None:
+                self._tell_of_others(node, late=False)
+
+    def _tell_of_others(self, node: NodeHandle, late: bool) -> None:
+        assert self._met is not None
+        peers = tuple(None if said is None else (said.address, said.port, said.have) for said in self._met)
+        others = commands.Others(peers=peers, readers=self._appointed, most_readers=self._readers, late=late)
+        self._nodes.send(node, commands.MeetPeers(what=self.what, others=others))
+
+    def progress(self, node: NodeHandle, message: Progress, now: float) -> bool:
+        """How far it is, which it tells also while it does not get on; whether it got on."""
+        self.begin(now)
+        before = self._progress.get(node.index)
+        self._progress[node.index] = message
+        return before is None or message.done != before.done
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a node that is there lacks bytes."""
+        told = ((self._nodes.all[index], message) for index, message in self._progress.items())
+        return any(not node.lost and message.done < message.total for node, message in told)
+
+    def described(self, now: float) -> str:
+        """For people: bytes, rate and time left."""
+        assert self._begun is not None
+        done, total = (sum(getattr(message, key) for message in self._progress.values()) for key in ("done", "total"))
+        rate = done / (now - self._begun) if now > self._begun else 0.0
+        left = f", {format_duration((total - done) / rate)} left" if rate else ""
+        return f"{format_size(done)} of {format_size(total)}, {format_size(rate)}/s{left}"
+
+
+def pick_readers(complete: Sequence[bool | None], most: int | None) -> tuple[int, ...]:
+    """Pure: the nodes that read from storage. `complete[i]`: whether node i has all chunks, None where it is not there. Those that have all
+    read nothing; of the others at most `most`, the first."""
+    lacking = tuple(index for index, whole in enumerate(complete) if whole is False)
+    return lacking if most is None else lacking[: max(1, most)]
+
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +148,7 @@ class Staging:
                 Ending(status="node_lost", reason=f"no node program came up on {missing} within {NODE_CONNECT_S:.0f} s", nodes=late)
             )
 
-    def look(self, plan: orders.Plan, cache_of: Callable[[Node], str]) -> None:
+    def look(self, plan: commands.Plan, cache_of: Callable[[Node], str]) -> None:
         """Send every node the plan, and wait until each has delivered what waits there and has looked for what it needs. `cache_of`: each
         node's own, in the place of the plan's."""
         for node in self._nodes.all:
@@ -74,13 +156,13 @@ class Staging:
         if plan.ranks is not None:
             self._scope.wait(lambda: self._everybody(LookedAt, Failed))
 
-    def run(self, plan: orders.Plan, readers: int | None) -> None:
+    def run(self, plan: commands.Plan, readers: int | None) -> None:
         """Until every node, which has the plan, has dataset and image, and the ports of its processes. At most `readers` nodes read
         storage; None: all may."""
         self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
         self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(What)}
-        self._nodes.tell(orders.Stage())
-        self._nodes.tell(orders.Reserve())
+        self._nodes.tell(commands.Stage())
+        self._nodes.tell(commands.Reserve())
         self._heard = self._clock()
         self._transfers["dataset"].begin(self._heard)
         limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
@@ -89,7 +171,7 @@ class Staging:
                 self._scope.fail(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
         show_origin("image", [said.image for node in self._nodes.all if (said := node.last(Staged)) is not None and said.image is not None])
 
-    def bring_file(self, order: orders.Fetch) -> bool:
+    def bring_file(self, order: commands.Fetch) -> bool:
         """Until every node has answered; False where no node has got on for as long as one may take to copy it."""
         transfer = self._transfers["checkpoint"] = Transfer("checkpoint", self._nodes, self._readers)
         self._heard = self._clock()
@@ -108,7 +190,7 @@ class Staging:
 
     def end(self) -> None:
         """Until nothing of it goes on on any node: what is measured comes next."""
-        self._nodes.tell(orders.AllStaged())
+        self._nodes.tell(commands.AllStaged())
         self._scope.wait(lambda: self._everybody(StagingEnded, Failed))
 
     def _is_over(self) -> bool:
@@ -193,3 +275,52 @@ def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> 
     """Pure: how long no node may get on. `bytes_per_s` is shared by the nodes that read storage, at most `most_readers` (None: all)."""
     readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
     return STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
+
+
+# Bring to every node what the ranks start from: the newest whole checkpoint of the run's earlier attempts, else the parameters that the
+# cell names.
+
+
+logger = logging.getLogger(__name__)
+
+LEAST_RATE: Final = 5 << 20
+"""Bytes per second that the slowest storage gives."""
+
+
+def bring_checkpoint(
+    scope: RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
+) -> EarlierAttempt | None:
+    """The earlier attempt whose checkpoint every node now has, None: the run begins at the start. A damaged one is passed over, with a
+    warning."""
+    for offer in run.resumable:
+        source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
+        problem = _bring(scope, nodes, staging, _order("checkpoint", source, offer.bytes, offer.blake3, listed=offer.listed))
+        if problem is None:
+            before = format_duration(offer.used_s)
+            logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
+            return offer
+        warn(f"attempt {offer.attempt} cannot be resumed: {problem}")
+        nodes.tell(Forget())
+    return None
+
+
+def bring_parameters(scope: RunScope, nodes: Nodes, staging: Staging, given: Mapping[str, Any]) -> None:
+    """Bring the file of parameters `given` to all nodes. Ends the run where it is not the one that the study was read with."""
+    problem = _bring(scope, nodes, staging, _order("parameters", given["path"], given["bytes"], given["blake3"], listed=False))
+    if problem is not None:
+        reason = f"parameters: {problem}: a file that is another one now makes other cells; the same command reads the study again"
+        scope.fail(Ending(status="storage", reason=reason, error=DigestMismatch))
+
+
+def _order(what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, *, listed: bool) -> Fetch:
+    limit_s = max(CHECKPOINT_LEAST_S, num_bytes / LEAST_RATE)
+    return Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, listed=listed)
+
+
+def _bring(scope: RunScope, nodes: Nodes, staging: Staging, order: Fetch) -> str | None:
+    """Return what is wrong with the file, once all nodes have answered; None: nothing. Ends the run where storage does not give it."""
+    if not staging.bring_file(order):
+        silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
+        reason = f"the {order.what} {order.source} did not reach {silent} within {order.limit_s:.0f} s"
+        scope.fail(Ending(status="storage", reason=reason, error=StorageError))
+    return next((problem for node in nodes.all if (problem := node.answer(Fetched).problem) is not None), None)

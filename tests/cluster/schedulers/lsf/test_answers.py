@@ -11,11 +11,11 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import AllocationError, SubmitError
-from cluster.schedulers.asking import complains_only_of
 from cluster.schedulers.jobs import Stage
 from cluster.schedulers.lsf import hosts_of_job, plan_allocation
 from cluster.schedulers.lsf.answers import (
     FIELDS,
+    NO_SUCH_JOB,
     STAGES,
     Details,
     Listed,
@@ -29,12 +29,9 @@ from cluster.schedulers.lsf.answers import (
     why_waiting,
 )
 from cluster.schedulers.lsf.doctor import judge_hosts, judge_queue
-from cluster.schedulers.lsf.environ import restart_count
-from cluster.schedulers.lsf.fate import is_running
-from cluster.schedulers.lsf.launcher import launch_argv
-from cluster.schedulers.lsf.query import NO_SUCH_JOB
-from cluster.schedulers.lsf.queue import joined
-from cluster.schedulers.lsf.submit import parse_job_id, submitting
+from cluster.schedulers.lsf.job_end import is_running, launch_argv, restart_count
+from cluster.schedulers.lsf.jobs import joined, parse_job_id, submitting
+from cluster.schedulers.queries import complains_only_of
 from cluster.types import AllocationRequest
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "lsf"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers.jobs import JOB_ID, RUN, SHARD, BatchJob, JobSize, Work
-from cluster.schedulers.lsf.batch_script import batch_script, bsub_options, owned_by_us
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, SHARD, BatchJob, JobSize, Work
+from cluster.schedulers.lsf.jobs import batch_script, bsub_options, owned_by_us
 
 SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu", account="p", constraint="type==X86_64")
 JOB = BatchJob(
     name="slipway-demo-0a1b2c3d",
     size=replace(SIZE, directives=("-sla gold",)),
-    output=f"/nfs/with blank/a-{JOB_ID}.log",
+    output=f"/nfs/with blank/a-{JOB_ID_PLACEHOLDER}.log",
     directory="/nfs",
     argv=("true",),
 )
@@ -90,7 +90,7 @@ def test_the_script_counts_its_starts_and_ignores_the_warning_of_lsf(tmp_path: P
     output = tmp_path / "with blank"
     output.mkdir()
     words = "echo starts=$SLIPWAY_JOB_STARTS; kill -USR2 $$; echo alive; exit 7"
-    job = replace(JOB, output=str(output / f"a-{JOB_ID}.log"), directory=str(tmp_path), argv=("sh", "-c", words))
+    job = replace(JOB, output=str(output / f"a-{JOB_ID_PLACEHOLDER}.log"), directory=str(tmp_path), argv=("sh", "-c", words))
     for _ in range(3):
         environ = {**os.environ, "LSB_JOBID": "12", "LSB_MCPU_HOSTS": "n1 8"}
         done = subprocess.run(["bash"], input=batch_script(job), text=True, capture_output=True, check=False, timeout=30, env=environ)

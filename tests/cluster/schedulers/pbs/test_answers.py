@@ -7,14 +7,23 @@ from dataclasses import replace
 import pytest
 
 from base.errors import SubmitError
-from cluster.schedulers.asking import refusal_words, silence_of
 from cluster.schedulers.jobs import RUN, JobSize, Work, work_words
-from cluster.schedulers.pbs import fate, queue
-from cluster.schedulers.pbs.acceptance import nodes_problem, parse_entries, queue_problem
-from cluster.schedulers.pbs.answers import JobInfo, blocks, parse_clock, parse_jobs, parse_size, time_of
-from cluster.schedulers.pbs.query import PBS
-from cluster.schedulers.pbs.states import advice_of, ended_by, plain_reason, stage_of
-from cluster.schedulers.pbs.submit import parse_job_id
+from cluster.schedulers.pbs import job_end, jobs
+from cluster.schedulers.pbs.answers import (
+    PBS,
+    JobInfo,
+    advice_of,
+    blocks,
+    ended_by,
+    parse_clock,
+    parse_jobs,
+    parse_size,
+    plain_reason,
+    stage_of,
+    time_of,
+)
+from cluster.schedulers.pbs.jobs import nodes_problem, parse_entries, parse_job_id, queue_problem
+from cluster.schedulers.queries import refusal_words, silence_of
 from tests.cluster.schedulers.pbs.captured import answer, answers
 
 ALL = {job.job_id: job for job in parse_jobs(answer("qstat-f-F-json-all"))}
@@ -33,7 +42,7 @@ def test_all_jobs_of_an_answer_are_read() -> None:
     }
     job = ALL["13.n0"]
     assert (job.name, job.owner, job.hosts, job.walltime_s, job.restarts) == ("B", "tester", ("n1", "n2"), 15.0, 0)
-    assert fate.end_of(job) == (job.started or 0) + 15.0
+    assert job_end.end_of(job) == (job.started or 0) + 15.0
     assert time_of("Sun Nov 22 05:54:44 2026") == 1795326884.0
 
 
@@ -41,12 +50,12 @@ def test_a_finished_job_says_how_it_ended() -> None:
     (job,) = parse_jobs(answer("qstat-x-f-F-json-finished"))
     assert (job.state, job.exit_status, ended_by(job)) == ("F", 5, None)
     (deleted,) = parse_jobs(answer("qstat-deleted"))
-    assert (deleted.exit_status, ended_by(deleted), fate.reason_of(deleted, 0, 0.0)) == (271, "cancelled", "cancelled")
+    assert (deleted.exit_status, ended_by(deleted), job_end.reason_of(deleted, 0, 0.0)) == (271, "cancelled", "cancelled")
     (late,) = parse_jobs(answer("qstat-deleted-at-walltime"))
     assert ended_by(late) == "timeout"
     assert ended_by(info(state="F", exit_status=-20)) == "node_lost"
     assert ended_by(info(state="F", exit_status=-2)) == "not_started", "a prologue ended with 1"
-    found = queue.queued_job(info(state="F", exit_status=-2, hosts=("n1", "n2")))
+    found = jobs.queued_job(info(state="F", exit_status=-2, hosts=("n1", "n2")))
     assert (found.ended_by, found.lost) == ("not_started", "n1")
     assert ended_by(info(state="F", exit_status=None)) == "cancelled", "it was deleted while it waited"
     assert ended_by(info(state="F", exit_status=265)) is None, "a SIGKILL of nobody we know"
@@ -54,13 +63,13 @@ def test_a_finished_job_says_how_it_ended() -> None:
 
 def test_what_happens_to_a_running_job_is_known_before_it_has_ended() -> None:
     running = info(started=1000.0, walltime_s=60.0)
-    assert fate.reason_of(running, 0, 1059.0) is None
-    assert fate.reason_of(running, 0, 1060.0) == "timeout"
-    assert fate.reason_of(replace(running, comment="Job run at x on (n1) and terminated by tester@n0"), 0, 1001.0) == "cancelled"
-    assert fate.reason_of(replace(running, restarts=1), 0, 1001.0) == "requeued"
-    assert fate.reason_of(info(state="Q", restarts=1), 0, 1001.0) == "requeued"
-    assert not fate.is_running(replace(running, restarts=1), 0)
-    assert fate.is_running(running, 0)
+    assert job_end.reason_of(running, 0, 1059.0) is None
+    assert job_end.reason_of(running, 0, 1060.0) == "timeout"
+    assert job_end.reason_of(replace(running, comment="Job run at x on (n1) and terminated by tester@n0"), 0, 1001.0) == "cancelled"
+    assert job_end.reason_of(replace(running, restarts=1), 0, 1001.0) == "requeued"
+    assert job_end.reason_of(info(state="Q", restarts=1), 0, 1001.0) == "requeued"
+    assert not job_end.is_running(replace(running, restarts=1), 0)
+    assert job_end.is_running(running, 0)
 
 
 def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
@@ -74,8 +83,8 @@ def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
 
 def test_a_job_tells_its_work_and_only_ours_are_ours() -> None:
     work = Work(mark="slipway=a-1234", rule=RUN, wildcards="a-b-r1")
-    jobs = [info(work=work_words(work), hosts=("n1", "n2")), info(owner="other"), info(job_id="10.n0", state="Q", submitted=5.0)]
-    found = queue.queued_jobs(jobs, "tester")
+    jobs_ = [info(work=work_words(work), hosts=("n1", "n2")), info(owner="other"), info(job_id="10.n0", state="Q", submitted=5.0)]
+    found = jobs.queued_jobs(jobs_, "tester")
     assert [job.job_id for job in found] == ["7.n0", "10.n0"]
     assert (found[0].rule, found[0].wildcards, found[0].mark, found[0].nodes) == (RUN, "a-b-r1", "slipway=a-1234", "n1,n2")
     assert (found[1].stage, found[1].why) == ("waits", "PBS has not looked at it yet")
@@ -90,15 +99,15 @@ def test_why_a_job_waits_is_said_in_words() -> None:
 
 
 def test_a_job_that_somebody_must_let_go_says_who_and_how() -> None:
-    own = queue.queued_job(info(state="H", holds="u"))
+    own = jobs.queued_job(info(state="H", holds="u"))
     assert (own.hold, own.why, own.advice) == ("held", "held", "`qrls 7.n0` lets it go")
     operator = "an operator lets it go (`qrls -h {} 7.n0`), and `qdel 7.n0` ends it"
-    other = queue.queued_job(info(state="H", holds="uo", comment="maintenance"))
+    other = jobs.queued_job(info(state="H", holds="uo", comment="maintenance"))
     assert (other.hold, other.why, other.advice) == ("held", "held (maintenance)", operator.format("uo"))
     tried = "job held, too many failed attempts to run"  # as the server writes it: src/server/req_runjob.c
-    failed = queue.queued_job(info(state="H", holds="s", comment=tried))
+    failed = jobs.queued_job(info(state="H", holds="s", comment=tried))
     assert (failed.hold, failed.why, failed.advice) == ("failed", f"PBS could not start it ({tried})", operator.format("s"))
-    waits = queue.queued_job(info(state="Q", holds="n"))
+    waits = jobs.queued_job(info(state="Q", holds="n"))
     assert (waits.hold, waits.advice) == ("", "")
 
 

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers.jobs import JOB_ID, RUN, BatchJob, JobSize, Work
-from cluster.schedulers.pbs.acceptance import others
-from cluster.schedulers.pbs.batch_script import batch_script, clock, inherited, owned_by_us, qsub_options, taken_along
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work
+from cluster.schedulers.pbs.jobs import batch_script, clock, inherited, others, owned_by_us, qsub_options, taken_along
 
 SIZE = JobSize(nodes=2, minutes=1563, cores=16, memory_mb=0, gpus=4, queue="gpu", account="mine", constraint="gpu_model=a100")
 JOB = BatchJob(
     name="slipway-a-01234567",
     size=SIZE,
     environ=(("A", "x y"),),
-    output=f"/nfs/a b/slipway-a-01234567-{JOB_ID}.log",
+    output=f"/nfs/a b/slipway-a-01234567-{JOB_ID_PLACEHOLDER}.log",
     directory="/nfs/a b",
     argv=("python", "-m", "snakemake"),
     setup=("umask 0077",),
@@ -66,7 +65,7 @@ def test_the_shell_that_submits_is_taken_along_as_it_is_but_for_secrets(tmp_path
     environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": odd, "SLIPWAY_TOKEN": "x", "AWS_SECRET": "x", "PBS_JOBID": "1", "TMPDIR": "/tmp/x"}
     assert set(taken_along(environ)) == {"PATH", "PYTHONPATH"}
     assert inherited(environ) == ("PATH",)
-    output = f"{tmp_path}/log-{JOB_ID}"
+    output = f"{tmp_path}/log-{JOB_ID_PLACEHOLDER}"
     script = batch_script(replace(JOB, output=output, directory=str(tmp_path), argv=("printenv", "PYTHONPATH")), environ)
     result = subprocess.run(["bash"], input=script, text=True, check=False, env={"PBS_JOBID": "7.n0", "PATH": "/usr/bin:/bin"})
     assert result.returncode == 0

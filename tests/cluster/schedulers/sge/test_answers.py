@@ -10,9 +10,10 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
-from cluster.schedulers.asking import last_words
 from cluster.schedulers.jobs import JobSize, job_words
+from cluster.schedulers.queries import last_words
 from cluster.schedulers.sge.answers import (
+    SGE,
     duration_s,
     ended_by_of,
     parse_accounting,
@@ -22,12 +23,9 @@ from cluster.schedulers.sge.answers import (
     submitted_of,
     why_waiting,
 )
-from cluster.schedulers.sge.environ import parse_hosts, passed_on
-from cluster.schedulers.sge.fate import reason_of
-from cluster.schedulers.sge.query import SGE
-from cluster.schedulers.sge.queue import joined, with_lost
-from cluster.schedulers.sge.submit import environment_problem, parse_job_id
-from workflow.dag.ended_jobs import is_back
+from cluster.schedulers.sge.job_end import parse_hosts, passed_on, reason_of
+from cluster.schedulers.sge.jobs import environment_problem, joined, parse_job_id, with_lost
+from workflow.dag.watched_jobs import is_back
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
 

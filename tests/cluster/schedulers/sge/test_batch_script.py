@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, SlipwayError
-from cluster.schedulers.jobs import JOB_ID, SHARD, BatchJob, JobSize, Work
-from cluster.schedulers.sge.batch_script import EXITS_WITH_A_MEANING, batch_script, owned_by_us, qsub_options
-from cluster.schedulers.sge.launcher import launch_argv
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, SHARD, BatchJob, JobSize, Work
+from cluster.schedulers.sge.job_end import launch_argv
+from cluster.schedulers.sge.jobs import EXITS_WITH_A_MEANING, batch_script, owned_by_us, qsub_options
 
 SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu.q", account="p", constraint="arch=lx", parallel_environment="mpi")
 JOB = BatchJob(
     name="slipway-demo-0a1b2c3d",
     size=replace(SIZE, directives=("-l exclusive=true",)),
-    output=f"/nfs/with blank/{JOB_ID}.log",
+    output=f"/nfs/with blank/{JOB_ID_PLACEHOLDER}.log",
     directory="/nfs",
     argv=("true",),
 )

@@ -11,17 +11,15 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from cluster.schedulers.jobs import JOB_ID, RUN, BatchJob, JobSize, Work, is_of_study, job_name, parse_work, work_words
-from cluster.schedulers.slurm.batch_script import batch_script, clock, sbatch_options
-from cluster.schedulers.slurm.directives import owned_by_us, split_comment
-from cluster.schedulers.slurm.queue import COLUMNS
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work, is_of_study, job_name, parse_work, work_words
+from cluster.schedulers.slurm.jobs import COLUMNS, batch_script, clock, owned_by_us, sbatch_options, split_comment
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "slurm"
 
 SMALL = BatchJob(
     name="slipway-digits-0badcafe",
     size=JobSize(nodes=2, minutes=35, memory_mb=0),
-    output=f"/nfs/results/digits/logs/slipway-digits-0badcafe-{JOB_ID}.log",
+    output=f"/nfs/results/digits/logs/slipway-digits-0badcafe-{JOB_ID_PLACEHOLDER}.log",
     directory="/home/me/slipway",
     argv=("/home/me/slipway/.venv/bin/python", "-m", "snakemake", "--resources", "nodes=2"),
 )
@@ -40,7 +38,7 @@ FULL = dataclasses.replace(
         constraint="a100&ib",
         directives=("--reservation=thursdays", "--licenses=scratch:1"),
     ),
-    output=f"/nfs/50% done/it's/logs/x-{JOB_ID}.log",
+    output=f"/nfs/50% done/it's/logs/x-{JOB_ID_PLACEHOLDER}.log",
     directory="/home/me/my checkout",
     argv=("/opt/py thon", "-m", "snakemake", "--configfile", "/home/me/a $HOME `x`.yaml"),
     setup=("module load gcc/12", 'export PATH="$HOME/bin:$PATH"'),

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from base.finding import Finding, worst
-from cluster.doctor import schedulers
-from cluster.doctor.asked import Asked
-from cluster.schedulers.slurm import partitions
-from cluster.schedulers.slurm.acceptance import partition_problem
-from cluster.schedulers.slurm.doctor import check_slurm, config, controller, launcher
-from cluster.schedulers.slurm.doctor.partitions import judge_partitions
-from cluster.schedulers.slurm.doctor.versions import judge_version, parse_version
+from cluster.doctor import checks as schedulers
+from cluster.doctor.checks import Asked
+from cluster.schedulers.slurm import answers, doctor
+from cluster.schedulers.slurm.doctor import check_slurm, judge_partitions, judge_version, parse_version
+from cluster.schedulers.slurm.jobs import partition_problem
 from workflow.doctor.checks import checks
 from workflow.doctor.surroundings import Surroundings
 from workflow.study.site import local_site
@@ -37,17 +35,17 @@ def said(findings: object, words: str) -> Finding:
 
 
 def changed(**values: str) -> dict[str, str]:
-    return config.parse_config(captured("show-config")) | values
+    return doctor.parse_config(captured("show-config")) | values
 
 
 def test_the_configuration_of_a_real_cluster() -> None:
-    found = config.parse_config(captured("show-config"))
+    found = doctor.parse_config(captured("show-config"))
     assert found["SLURM_VERSION"] == "22.05.8"
     assert found["SlurmctldHost[0]"] == "login(10.77.0.1)"
     assert found["SchedulerParameters"].startswith("batch_sched_delay=0,sched_interval=1")
     assert found["ConstrainDevices"] == "no"
-    assert not config.has_accounting(found)
-    findings = config.judge_config(found, ASKED)
+    assert not doctor.has_accounting(found)
+    findings = doctor.judge_config(found, ASKED)
     assert worst(findings) == "note"
     assert said(findings, "--gpus is broken").advice.startswith("nothing: Slipway asks with --gres")
     assert said(findings, "no slurmdbd").level == "note"
@@ -82,22 +80,22 @@ def test_the_configuration_of_a_real_cluster() -> None:
     ],
 )
 def test_one_value_changes_one_judgement(values: dict[str, str], words: str, level: str) -> None:
-    assert said(config.judge_config(changed(**values), ASKED), words).level == level
+    assert said(doctor.judge_config(changed(**values), ASKED), words).level == level
 
 
 def test_the_site_has_a_say_in_the_judgement() -> None:
     plain = changed()
     shared = Asked(scheduler="slurm", share_nodes=True)
-    assert said(config.judge_config(plain, shared), "TaskPlugin none").level == "warning"
+    assert said(doctor.judge_config(plain, shared), "TaskPlugin none").level == "warning"
     gpus = Asked(scheduler="slurm", gpus_per_node=4)
-    assert said(config.judge_config(changed(GresTypes="(null)"), gpus), "does not know them").level == "error"
+    assert said(doctor.judge_config(changed(GresTypes="(null)"), gpus), "does not know them").level == "error"
 
 
 def test_a_configuration_that_says_nothing_ends_in_findings_not_in_an_error() -> None:
-    assert config.judge_config({}, ASKED)
-    assert config.parse_config("slurm_load_ctl_conf error: Unable to contact slurm controller\n\n= \n===") == {}
-    assert config.seconds("5 min") == 300
-    assert config.seconds("INFINITE") is None
+    assert doctor.judge_config({}, ASKED)
+    assert doctor.parse_config("slurm_load_ctl_conf error: Unable to contact slurm controller\n\n= \n===") == {}
+    assert doctor.seconds("5 min") == 300
+    assert doctor.seconds("INFINITE") is None
 
 
 @pytest.mark.parametrize(
@@ -133,12 +131,12 @@ def test_what_is_known_of_a_version(
 
 
 def test_partitions_of_a_real_cluster() -> None:
-    lines = partitions.parse_partitions(captured("show-partition"))
+    lines = answers.parse_partitions(captured("show-partition"))
     assert list(lines) == ["main", "urgent"]
     assert lines["main"]["MaxTime"] == "1-00:00:00"
     assert lines["main"]["Nodes"] == "n[1-4]"
-    assert partitions.default_partition(lines) == "main"
-    nodes = partitions.parse_nodes(captured("sinfo-exact"))
+    assert answers.default_partition(lines) == "main"
+    nodes = answers.parse_nodes(captured("sinfo-exact"))
     assert (nodes[0].partition, nodes[0].count, nodes[0].cpus, nodes[0].gpus, nodes[0].gpu_model) == ("main", 4, 8, 8, "p100")
     assert nodes[0].usable
     findings = judge_partitions(lines, nodes, ASKED)
@@ -156,7 +154,7 @@ this line is not a line of sinfo
 
 
 def test_nodes_as_other_sites_have_them() -> None:
-    nodes = partitions.parse_nodes(OTHERS)
+    nodes = answers.parse_nodes(OTHERS)
     assert [(group.partition, group.count, group.cpus, group.gpus, group.usable) for group in nodes] == [
         ("gpu", 6, 64, 6, True),
         ("gpu", 2, 64, 4, False),
@@ -188,48 +186,48 @@ def gpu(**values: str) -> dict[str, dict[str, str]]:
 )
 def test_the_site_file_against_the_partition(lines: dict[str, dict[str, str]], asked: dict[str, object], words: str, level: str) -> None:
     wanted = Asked(**({"scheduler": "slurm", "walltime_s": 3600.0} | asked))  # type: ignore[arg-type]
-    assert said(judge_partitions(lines, partitions.parse_nodes(OTHERS), wanted), words).level == level
+    assert said(judge_partitions(lines, answers.parse_nodes(OTHERS), wanted), words).level == level
 
 
 def test_a_limit_that_cannot_be_read_is_none() -> None:
-    assert [partitions.longest_s({"MaxTime": text}) for text in ("1-00:00:00", "UNLIMITED", "later")] == [86400, None, None]
+    assert [answers.longest_s({"MaxTime": text}) for text in ("1-00:00:00", "UNLIMITED", "later")] == [86400, None, None]
 
 
 def test_the_controller_answers_or_not() -> None:
-    assert [finding.level for finding in controller.judge_ping(captured("ping"), 0.01)] == ["ok"]
-    assert [finding.level for finding in controller.judge_ping(captured("ping"), 5.0)] == ["warning"]
-    down = list(controller.judge_ping(captured("ping-down"), 8.0))
+    assert [finding.level for finding in doctor.judge_ping(captured("ping"), 0.01)] == ["ok"]
+    assert [finding.level for finding in doctor.judge_ping(captured("ping"), 5.0)] == ["warning"]
+    down = list(doctor.judge_ping(captured("ping-down"), 8.0))
     assert [finding.level for finding in down] == ["error"]
     assert "Slurmctld(primary) at login is DOWN" in down[0].text
     two = "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n"
-    assert [finding.level for finding in controller.judge_ping(two, 0.1)] == ["note"]
-    assert [finding.level for finding in controller.judge_ping("", 0.1)] == ["error"]
+    assert [finding.level for finding in doctor.judge_ping(two, 0.1)] == ["note"]
+    assert [finding.level for finding in doctor.judge_ping("", 0.1)] == ["error"]
 
 
 @pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 401, "-1", "1" * 10])
 def test_a_size_that_no_cluster_has_is_no_size(number: str) -> None:
     line = f"PartitionName=main State=UP Default=YES TotalNodes={number} MaxNodes={number} MaxTime={number}"
-    found = partitions.parse_partitions(line)
+    found = answers.parse_partitions(line)
     assert partition_problem(found, None, 3, 90) is None
     assert judge_partitions(found, (), replace(ASKED, walltime_s=60.0))
-    assert partitions.parse_nodes(f"main|{number}|idle|4|1000|gpu:{number}|x\nmain|4|idle|{number}|1000|(null)|x\n") == ()
+    assert answers.parse_nodes(f"main|{number}|idle|4|1000|gpu:{number}|x\nmain|4|idle|{number}|1000|(null)|x\n") == ()
 
 
 def test_activity() -> None:
     text = captured("sdiag")
-    (quiet,) = controller.judge_activity(text, "root")
+    (quiet,) = doctor.judge_activity(text, "root")
     assert quiet.level == "ok"
     assert "0 jobs wait; root has asked" in quiet.text
     busy = text.replace("Server thread count:  3", "Server thread count:  250").replace(
         "DBD Agent queue size: 0", "DBD Agent queue size: 5000"
     )
-    assert [finding.level for finding in controller.judge_activity(busy, "nobody")] == ["warning", "warning"]
-    assert not list(controller.judge_activity("sdiag is not open to you", "root"))
+    assert [finding.level for finding in doctor.judge_activity(busy, "nobody")] == ["warning", "warning"]
+    assert not list(doctor.judge_activity("sdiag is not open to you", "root"))
 
 
 def test_associations() -> None:
     text = "physics||long,normal|normal|10|\nbio|gpu|normal||||\n"
-    found = controller.parse_associations(text)
+    found = doctor.parse_associations(text)
     assert [(one.account, one.partition, one.qos, one.limits) for one in found] == [
         ("physics", "", ("long", "normal"), "MaxJobs 10"),
         ("bio", "gpu", ("normal",), ""),
@@ -241,11 +239,11 @@ def test_associations() -> None:
         (dict(account="physics", qos="long"), "ok", "account physics: qos long, normal; MaxJobs 10"),
     ]
     for asked, level, words in judged:
-        findings = list(controller.judge_associations(found, Asked(scheduler="slurm", **asked), "ann"))  # type: ignore[arg-type]
+        findings = list(doctor.judge_associations(found, Asked(scheduler="slurm", **asked), "ann"))  # type: ignore[arg-type]
         assert worst(findings) == level
         assert any(words in finding.text for finding in findings), findings
-    assert not controller.parse_associations(captured("sacctmgr-no-accounting"))
-    assert worst(controller.judge_associations((), Asked(scheduler="slurm"), "ann")) == "warning"
+    assert not doctor.parse_associations(captured("sacctmgr-no-accounting"))
+    assert worst(doctor.judge_associations((), Asked(scheduler="slurm"), "ann")) == "warning"
 
 
 @pytest.mark.parametrize(
@@ -283,21 +281,21 @@ def test_the_scheduler_of_the_site_against_the_one_that_is_here(site: str, here:
 
 def test_the_step_on_all_nodes() -> None:
     text = "@ n1 0,1\nnoise\n@ n2 0,1\n"
-    findings = list(launcher.judge_step(launcher.parse_step(text), ("n1", "n2"), 0.2))
+    findings = list(doctor.judge_step(doctor.parse_step(text), ("n1", "n2"), 0.2))
     assert worst(findings) == "ok"
     assert said(findings, "CUDA_VISIBLE_DEVICES in a task: 0,1").nodes == ("n1", "n2")
-    missing = list(launcher.judge_step({"n1": "unset"}, ("n1", "n2"), 20.0))
+    missing = list(doctor.judge_step({"n1": "unset"}, ("n1", "n2"), 20.0))
     assert said(missing, "nothing on n2").level == "error"
     assert said(missing, "one task").level == "note"
-    assert said(list(launcher.judge_step({"n1": "0", "n2": "0,1"}, ("n1", "n2"), 1)), "different numbers of GPUs").level == "warning"
-    assert launcher.step_argv("7", ("n1", "n2"), ("true",))[-1] == "true"
+    assert said(list(doctor.judge_step({"n1": "0", "n2": "0,1"}, ("n1", "n2"), 1)), "different numbers of GPUs").level == "warning"
+    assert doctor.step_argv("7", ("n1", "n2"), ("true",))[-1] == "true"
 
 
 def test_versions_of_srun_and_scontrol() -> None:
     one = captured("srun-version")
-    assert worst(launcher.judge_versions(one, one)) == "ok"
-    assert worst(launcher.judge_versions(one, "slurm 23.02.1")) == "warning"
-    assert worst(launcher.judge_versions("", one)) == "error"
+    assert worst(doctor.judge_versions(one, one)) == "ok"
+    assert worst(doctor.judge_versions(one, "slurm 23.02.1")) == "warning"
+    assert worst(doctor.judge_versions("", one)) == "error"
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.schedulers.slurm.environ import job_environ
+from cluster.schedulers.slurm.answers import job_environ
 
 BATCH = {
     "SLURM_JOB_ID": "7",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from base.errors import SchedulerOutputError
-from cluster.schedulers.slurm.hostlist import expand, expand_counts
+from cluster.schedulers.slurm.answers import expand, expand_counts
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SchedulerSilent
-from cluster.schedulers.asking import ask, pauses, refusal_words
-from cluster.schedulers.slurm.answers import parse_duration, parse_job, parse_version
-from cluster.schedulers.slurm.query import SLURM, job_info, slurm_version
+from cluster.schedulers.queries import ask, pauses, refusal_words
+from cluster.schedulers.slurm.answers import SLURM, job_info, parse_duration, parse_job, parse_version, slurm_version
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "slurm-22.05"
 NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted

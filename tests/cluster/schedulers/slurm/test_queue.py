@@ -11,8 +11,8 @@ import pytest
 
 from base.errors import SchedulerOutputError
 from cluster.schedulers.jobs import RUN, SHARD, job_words, jobs_of_rule, jobs_of_submissions, mark_of
-from cluster.schedulers.slurm.queue import COLUMNS, QUESTION, jobs_named, known_jobs, parse_queue, queued_job, stage_of
-from cluster.schedulers.slurm.states import plain_reason
+from cluster.schedulers.slurm.answers import plain_reason
+from cluster.schedulers.slurm.jobs import COLUMNS, QUESTION, jobs_named, known_jobs, parse_queue, queued_job, stage_of
 
 CAPTURED = json.loads((Path(__file__).parents[3] / "captured" / "slurm-22.05" / "squeue-ours.json").read_text())
 JOBS = parse_queue(CAPTURED["stdout"])

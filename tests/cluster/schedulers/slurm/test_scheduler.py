@@ -9,11 +9,8 @@ import pytest
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster.schedulers import slurm
-from cluster.schedulers.slurm.answers import JobInfo
-from cluster.schedulers.slurm.fate import is_running, reason_of
-from cluster.schedulers.slurm.granted import gpu_count, gpu_indices
-from cluster.schedulers.slurm.query import slurm_environment
-from cluster.schedulers.slurm.steps import srun_environment
+from cluster.schedulers.slurm.answers import JobInfo, slurm_environment
+from cluster.schedulers.slurm.job_end import gpu_count, gpu_indices, is_running, reason_of, srun_environment
 from cluster.types import Allocation, AllocationRequest, Node
 
 JOB = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8", "SLURM_CONF": "/etc/s.conf"}

@@ -11,7 +11,7 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
-from cluster.schedulers.slurm.submit import parse_job_id, sbatch
+from cluster.schedulers.slurm.jobs import parse_job_id, sbatch
 from cluster.schedulers.submission import Words, submit_once
 
 pytestmark = pytest.mark.processes

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from workflow.commands.watching.progress import describe, progress, waiting
+from workflow.commands.watching.output import describe, progress, waiting
 
 
 class Clock:

@@ -14,25 +14,27 @@ import pytest
 from rich.console import Console
 
 from base.errors import SchedulerSilent, UnsupportedRequest
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from cluster.schedulers.jobs import QueuedJob, mark_of
 from cluster.schedulers.slurm import jobs as slurm_jobs
-from cluster.schedulers.slurm.queue import queued_job
+from cluster.schedulers.slurm.jobs import queued_job
 from cluster.types import Holder
 from tests.workflow.commands.conftest import House
 from tests.workflow.commands.test_status_logs import hold
-from workflow.commands.watching.shown import Lines, drawn, shown
-from workflow.commands.watching.study_state import (
+from workflow.commands.watching.live_table import (
     STYLES,
     TABLES,
     Active,
     Ended,
+    Lines,
     StudyState,
     activity,
+    drawn,
     ended_line,
     folded,
     headline,
     plain_line,
+    shown,
 )
 from workflow.commands.watching.watch import Watch, step_of
 from workflow.dag.queue_view import AskedQueue, QueueView, cancelled_words

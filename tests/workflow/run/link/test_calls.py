@@ -12,18 +12,16 @@ import pytest
 
 from base.errors import NotEnoughSpace, StorageError
 from cluster.types import Node
-from workflow.run.link import said
-from workflow.run.link.calls import Call
-from workflow.run.link.event_loop import Loop
-from workflow.run.link.orders import Checkpoint, ReportRanks
+from workflow.run.link import reports
+from workflow.run.link.commands import Checkpoint, ReportRanks
+from workflow.run.link.event_loop import Call, Loop
 from workflow.run.node.node_work import NodeWork
 from workflow.run.plan import Framework
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.progress_line import ProgressLine
-from workflow.run.supervisor.limits import AttemptLimits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.run_scope import RunScope
-from workflow.run.supervisor.training import Training
+from workflow.run.supervisor.run_scope import AttemptLimits, RunScope
+from workflow.run.supervisor.running_attempt import Training
 
 
 @pytest.mark.processes
@@ -127,7 +125,7 @@ class Crowd:
     def present(self) -> list[NodeHandle]:
         return self.all
 
-    def forget(self, *kinds: type[said.Message]) -> None:
+    def forget(self, *kinds: type[reports.Message]) -> None:
         for node in self.all:
             node.forget(*kinds)
 
@@ -136,15 +134,15 @@ class Crowd:
 
     def tell(self, order: ReportRanks) -> None:
         for index in self.answering:
-            self.all[index].note(said.RankReport(ranks=()))
+            self.all[index].note(reports.RankReport(ranks=()))
 
 
 ECHO = "RuntimeError: Connection closed by peer [10.0.0.1]:1"
 
 
-def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: float = 100.0) -> said.Exited:
+def ended(rank: int, code: int, text: str = "", moment: float = 100.0, now: float = 100.0) -> reports.Exited:
     end = RankEnd(ranks=(rank,), host=f"n{rank}", exit_code=code, time=moment, last_lines=text)
-    return said.Exited(end=end, now=now)
+    return reports.Exited(end=end, now=now)
 
 
 QUICK = AttemptLimits(other_failures_s=0.01, cause_search_s=0.1)
@@ -186,7 +184,7 @@ def test_a_checkpoint_that_was_asked_for(launcher: str, end: dict[str, Any], sav
     _, training, endings = watch(2, {0, 1}, launcher)
     told: list[tuple[int | None, str | None]] = []
     assert training.save(lambda step, why: told.append((step, why))) is None
-    training.rank_ended(said.Exited(end=RankEnd(ranks=(0, 1), host="n0", time=100.0, **end), now=100.0))
+    training.rank_ended(reports.Exited(end=RankEnd(ranks=(0, 1), host="n0", time=100.0, **end), now=100.0))
     assert told == [saved]
     assert endings == []
 
@@ -195,7 +193,7 @@ def test_clocks_that_nobody_could_compare_are_told_once() -> None:
     _, training, endings = watch(3, {0, 1, 2})
     for rank in range(3):
         end = RankEnd(ranks=(rank,), host="n0", exit_code=0, time=100.0, unwatched=f"rank {rank} on n0 tells of 2 s" if rank else None)
-        training.rank_ended(said.Exited(end=end, now=100.0))
+        training.rank_ended(reports.Exited(end=end, now=100.0))
     assert training.finished
     assert training.unwatched() == ["rank 1 on n0 tells of 2 s (the same is so in 1 other process)"]
     assert endings == []
@@ -240,23 +238,23 @@ def test_clocks_that_differ_do_not_change_who_was_first() -> None:
 
 @pytest.mark.processes
 def test_a_signal_leaves_a_push_some_time_and_tells_its_end() -> None:
-    loop, told = Loop(), list[said.Said]()
+    loop, told = Loop(), list[reports.Said]()
     work = NodeWork(loop, 0, b"", told.append, lambda: "", cancelled_push_s=0.05)
     work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
     work.told_to_end()
     assert work.pushing is not None
     assert loop.until(lambda: bool(told), 20)
     (failed,) = told
-    assert isinstance(failed, said.Failed)
+    assert isinstance(failed, reports.Failed)
     assert (failed.during, work.pushing) == ("push", None)
     assert "was told to end" in failed.message
 
 
 @pytest.mark.processes
 def test_a_push_that_is_done_in_that_time_is_told_as_such() -> None:
-    loop, told = Loop(), list[said.Said]()
+    loop, told = Loop(), list[reports.Said]()
     work = NodeWork(loop, 0, b"", told.append, lambda: "")
     work.pushing = Call(loop, "push", list, timeout_s=20).then(work._pushed)
     work.told_to_end()
     assert loop.until(lambda: bool(told), 20)
-    assert told == [said.Pushed(files=())]
+    assert told == [reports.Pushed(files=())]

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from base.challenge import new_token
-from base.handshake import ANSWER_BYTES, WELCOME_BYTES, Handshake
+from base.handshake import ANSWER_BYTES, WELCOME_BYTES, Handshake, new_token
 from tests.hostile import changed_bytes, lines
 from tests.workflow.run.link.test_messages import ORDERS, SAYS, with_cores
 from tests.workflow.run.link.test_protocol import TOKEN, House

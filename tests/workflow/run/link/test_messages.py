@@ -13,10 +13,10 @@ from msgspec import structs
 from base.jsonfile import json_ascii
 from cluster.types import Allocation, ForeignUse, Grant, Node
 from data_prep import staging
-from data_prep.staging import peer_group
+from data_prep.staging import exchange
 from tests.hostile import changed
 from tests.workflow.run.cells import DOCUMENT
-from workflow.run.link import messages, orders, said
+from workflow.run.link import commands, messages, reports
 from workflow.run.link.messages import decode_order, decode_said, encode
 from workflow.run.link.protocol import Decoder, ProtocolError
 from workflow.run.link.protocol import encode as lines_of
@@ -29,9 +29,9 @@ GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1),
 ALLOCATION: Final = Allocation(
     scheduler="local", job_id="1", nodes=(Node(name="n0", hostname="h", address="127.0.0.1"),), device="cpu", exclusive=True
 )
-CORES: Final = said.MachineCores(sockets=1, cores=2, cpus=4)
+CORES: Final = reports.MachineCores(sockets=1, cores=2, cpus=4)
 NETWORK: Final = {"name": "eth0", "kind": "Ethernet", "mbit_per_s": None}
-FACTS: Final = said.Facts(
+FACTS: Final = reports.Facts(
     hostname="n0",
     cpu_model=None,
     machine_cores=CORES,
@@ -44,47 +44,47 @@ RANK: Final = RankState(rank=0, host="n0", phase=None, step=3, silent_s=1.5, lim
 ENDED: Final = ended_note(
     {"run_id": "a-r1"}, Ending(status="error", rank_end=RankEnd((0, 1), "n0", 1, 5.0)), {"run_s": 1.0}, [0, 1], None, StepsAsked(8, 6)
 )
-DATASET: Final = said.StagedCopy(
+DATASET: Final = reports.StagedCopy(
     **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
     **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},
 )  # type: ignore[arg-type]
-STAGED: Final = said.Staged(dataset=DATASET, image=None, foreign=(ForeignUse("", "not known"),))
+STAGED: Final = reports.Staged(dataset=DATASET, image=None, foreign=(ForeignUse("", "not known"),))
 END: Final = RankEnd(ranks=(0,), host="n0", exit_code=0, time=1.0)
-RING: Final = said.Ring(seconds=0.1, problem=None, damaged=False)
-SAID: Final[tuple[said.Said, ...]] = (
-    said.Ready(facts=FACTS, grant=GRANT, pid=7),
-    said.Ready(facts=structs.replace(FACTS, network=None, machine_cores=None), grant=None, pid=7),
-    said.Alive(step=None),
-    said.Alive(step=7, tokens=4096),
-    said.Signalled(number=15),
-    said.Failed(during="stage", error="StagingError", message="it broke"),
-    said.PreflightAnswered(answer=said.ProbesListen(address="127.0.0.1", port=4000)),
-    said.PreflightAnswered(answer=said.Reached(reached=(None, (0.001, None), (None, "no answer")))),
-    said.PreflightAnswered(answer=said.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=None)),
-    said.PreflightAnswered(answer=said.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=RING)),
-    said.Progress(what="dataset", done=1, total=2),
-    said.Listening(what="dataset", address="127.0.0.1", port=4000, have="none"),
-    said.Waiting(what="image"),
-    said.LookedAt(delivered=True),
-    said.DatasetIsHere(),
-    said.Loading(seconds=1.0),
+RING: Final = reports.Ring(seconds=0.1, problem=None, damaged=False)
+SAID: Final[tuple[reports.Said, ...]] = (
+    reports.Ready(facts=FACTS, grant=GRANT, pid=7),
+    reports.Ready(facts=structs.replace(FACTS, network=None, machine_cores=None), grant=None, pid=7),
+    reports.Alive(step=None),
+    reports.Alive(step=7, tokens=4096),
+    reports.Signalled(number=15),
+    reports.Failed(during="stage", error="StagingError", message="it broke"),
+    reports.PreflightAnswered(answer=reports.ProbesListen(address="127.0.0.1", port=4000)),
+    reports.PreflightAnswered(answer=reports.Reached(reached=(None, (0.001, None), (None, "no answer")))),
+    reports.PreflightAnswered(answer=reports.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=None)),
+    reports.PreflightAnswered(answer=reports.Measured(attempt=0, rates=(None, (1, 0.1, 0.0)), all_reduce=RING)),
+    reports.Progress(what="dataset", done=1, total=2),
+    reports.Listening(what="dataset", address="127.0.0.1", port=4000, have="none"),
+    reports.Waiting(what="image"),
+    reports.LookedAt(delivered=True),
+    reports.DatasetIsHere(),
+    reports.Loading(seconds=1.0),
     STAGED,
-    said.Staged(dataset=DATASET, image=said.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), foreign=()),
-    said.Reserved(ports=(61001,)),
-    said.Fetched(problem=None, storage_bytes=1, peer_bytes=2),
-    said.StagingEnded(),
-    said.Started(),
-    said.GpusSeen(seen=("GPU-1",)),
-    said.Overdue(ranks=(RANK,)),
-    said.RankReport(ranks=()),
-    said.Saving(step=3),
-    said.Exited(end=END, now=2.0),
-    said.Stopped(clean=True),
-    said.Collected(strangers=("x",), changed_program=("train.py",)),
-    said.Pushed(files=(said.PushedFile(path="out/a", bytes=0, blake3="0"),)),
-    said.Released(),
+    reports.Staged(dataset=DATASET, image=reports.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), foreign=()),
+    reports.Reserved(ports=(61001,)),
+    reports.Fetched(problem=None, storage_bytes=1, peer_bytes=2),
+    reports.StagingEnded(),
+    reports.Started(),
+    reports.GpusSeen(seen=("GPU-1",)),
+    reports.Overdue(ranks=(RANK,)),
+    reports.RankReport(ranks=()),
+    reports.Saving(step=3),
+    reports.Exited(end=END, now=2.0),
+    reports.Stopped(clean=True),
+    reports.Collected(strangers=("x",), changed_program=("train.py",)),
+    reports.Pushed(files=(reports.PushedFile(path="out/a", bytes=0, blake3="0"),)),
+    reports.Released(),
 )
-PLAN: Final = orders.Plan(
+PLAN: Final = commands.Plan(
     allocation=ALLOCATION,
     tag="t",
     run_id="r",
@@ -99,38 +99,38 @@ PLAN: Final = orders.Plan(
 FRAMEWORK: Final = Framework(
     name="f", folder="/f", launcher="ranks", command=("{python}", "program.py"), sidecars=(Sidecar(name="a", where="head", command=("b",)),)
 )
-IMAGE: Final = orders.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
-RANKS: Final = orders.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=None, beat_s=60.0, init_s=300.0)
-ORDERED: Final[tuple[orders.Order, ...]] = (
-    orders.Alive(),
+IMAGE: Final = commands.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
+RANKS: Final = commands.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=None, beat_s=60.0, init_s=300.0)
+ORDERED: Final[tuple[commands.Order, ...]] = (
+    commands.Alive(),
     PLAN,
     structs.replace(PLAN, ranks=RANKS),
     structs.replace(PLAN, ranks=structs.replace(RANKS, image=IMAGE)),
-    orders.Preflight(order=None),
-    orders.Preflight(order=orders.Listen(index=0, nodes=2, address="127.0.0.1")),
-    orders.Preflight(order=orders.Reach(peers=(("127.0.0.1", 4000),))),
-    orders.Preflight(order=orders.Measure(attempt=0, ring=True, bytes=1, limit_s=0.5)),
-    orders.Stage(),
-    orders.MeetPeers(
-        what="image", others=orders.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)
+    commands.Preflight(order=None),
+    commands.Preflight(order=commands.Listen(index=0, nodes=2, address="127.0.0.1")),
+    commands.Preflight(order=commands.Reach(peers=(("127.0.0.1", 4000),))),
+    commands.Preflight(order=commands.Measure(attempt=0, ring=True, bytes=1, limit_s=0.5)),
+    commands.Stage(),
+    commands.MeetPeers(
+        what="image", others=commands.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)
     ),
-    orders.AllStaged(),
-    orders.Reserve(),
-    orders.Fetch(what="checkpoint", source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, listed=True),
-    orders.Forget(),
-    orders.Start(ports=((61001,), ()), left_s=-1.0),
-    orders.Checkpoint(),
-    orders.ReportRanks(),
-    orders.Stop(),
-    orders.Collect(),
-    orders.Push(part="/p", limit_s=1.0),
-    orders.Release(),
-    orders.End(pending=None),
-    orders.End(pending=orders.Pending(target="/t", reason="storage is gone", record={}, ended=ENDED)),
+    commands.AllStaged(),
+    commands.Reserve(),
+    commands.Fetch(what="checkpoint", source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, listed=True),
+    commands.Forget(),
+    commands.Start(ports=((61001,), ()), left_s=-1.0),
+    commands.Checkpoint(),
+    commands.ReportRanks(),
+    commands.Stop(),
+    commands.Collect(),
+    commands.Push(part="/p", limit_s=1.0),
+    commands.Release(),
+    commands.End(pending=None),
+    commands.End(pending=commands.Pending(target="/t", reason="storage is gone", record={}, ended=ENDED)),
 )
 
 
-def plain(message: said.Message | orders.Message) -> dict[str, Any]:
+def plain(message: reports.Message | commands.Message) -> dict[str, Any]:
     """As it comes out of a connection."""
     value: dict[str, Any] = json.loads(json_ascii(encode(message)))
     return value
@@ -141,9 +141,9 @@ ORDERS: Final = tuple(map(plain, ORDERED))
 
 
 @pytest.mark.parametrize("message", [*SAID, *ORDERED], ids=lambda message: type(message).__name__)
-def test_a_message_comes_back_as_it_was_sent(message: said.Said | orders.Order) -> None:
+def test_a_message_comes_back_as_it_was_sent(message: reports.Said | commands.Order) -> None:
     (received,) = Decoder().feed(lines_of(encode(message)))
-    decode: Any = decode_said if isinstance(message, said.Message) else decode_order
+    decode: Any = decode_said if isinstance(message, reports.Message) else decode_order
     found = decode(received)
     assert found == message
     assert type(found) is type(message)
@@ -160,11 +160,11 @@ def test_here_is_an_example_of_every_message() -> None:
 
 def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:
     """Its process is a child of the node program: its values are typed in data_prep, and go on from there."""
-    assert said.StagedCopy.__struct_fields__ == tuple(field.name for field in dataclasses.fields(staging.StagedFiles))
-    assert orders.Others.__struct_fields__ == tuple(field.name for field in dataclasses.fields(peer_group.Others))
+    assert reports.StagedCopy.__struct_fields__ == tuple(field.name for field in dataclasses.fields(staging.StagedFiles))
+    assert commands.Others.__struct_fields__ == tuple(field.name for field in dataclasses.fields(exchange.Others))
 
 
-def said_with(message: said.Message, **changes: Any) -> dict[str, Any]:
+def said_with(message: reports.Message, **changes: Any) -> dict[str, Any]:
     return {**plain(message), **changes}
 
 
@@ -174,7 +174,7 @@ def with_cores(core: int) -> dict[str, Any]:
     return value
 
 
-def without(message: said.Message, field: str) -> dict[str, Any]:
+def without(message: reports.Message, field: str) -> dict[str, Any]:
     return {key: value for key, value in plain(message).items() if key != field}
 
 

@@ -19,12 +19,12 @@ import pytest
 from base.handshake import ANSWER_BYTES, GREETING_BYTES, HELLO, WELCOME_BYTES, Handshake
 from cluster.types import Allocation, Launch, Node
 from tests.few_files import STRANGERS, few_files
-from workflow.run.link import orders, said
+from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.protocol import MAX_LINE, MAX_MESSAGE, SUPERVISOR, USE, Decoder, Link, LinkClosed, ProtocolError, connect, encode
 from workflow.run.supervisor import nodes
-from workflow.run.supervisor.limits import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
+from workflow.run.supervisor.run_scope import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
 
 TOKEN = b"t" * 32
 
@@ -90,7 +90,7 @@ class House:
         self.token = self.nodes._token
         self.open: list[socket.socket] = []
 
-    def _heard(self, node: NodeHandle, message: said.Said) -> None:
+    def _heard(self, node: NodeHandle, message: reports.Said) -> None:
         self.heard.append((node.index, message))
 
     def _lost(self, node: NodeHandle, why: str) -> None:
@@ -147,8 +147,8 @@ def test_a_node_with_the_token_is_let_in_and_can_be_talked_to(door: House) -> No
     handshake.check_welcome(connection.recv(WELCOME_BYTES, socket.MSG_WAITALL), SUPERVISOR)
     connection.sendall(encode({"say": "failed", "during": "stage", "error": "StagingError", "message": "x" * 200000}))
     assert door.loop.until(lambda: bool(door.heard), 10)
-    assert door.nodes.all[0].has_said(said.Failed)
-    door.nodes.send(door.nodes.all[0], orders.Stage())
+    assert door.nodes.all[0].has_said(reports.Failed)
+    door.nodes.send(door.nodes.all[0], commands.Stage())
     assert json.loads(connection.recv(1000)) == {"do": "stage"}
     connection.close()
     assert door.loop.until(lambda: bool(door.lost), 10)
@@ -253,7 +253,7 @@ def test_without_a_descriptor_for_a_newcomer_the_others_are_served(door: House) 
     resource.setrlimit(resource.RLIMIT_NOFILE, (node.fileno(), hard))  # none is free below it
     try:
         door.loop.until(lambda: False, 0.05)
-        door.nodes.send(door.nodes.all[0], orders.Stage())
+        door.nodes.send(door.nodes.all[0], commands.Stage())
         assert node.recv(1000)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -10,10 +10,10 @@ import pytest
 
 from cluster import processes
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.said import Listening, Progress, StagedCopy, Waiting
+from workflow.run.link.reports import Listening, Progress, StagedCopy, Waiting
 from workflow.run.node.child import Child
 from workflow.run.node.node_work import ProbesSay
-from workflow.run.node.stage_child import PeerGroup, stage_child
+from workflow.run.node.preparation import PeerGroup, stage_child
 
 pytestmark = pytest.mark.slow
 END_S = 20.0

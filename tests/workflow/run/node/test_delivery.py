@@ -15,19 +15,19 @@ from base.errors import LeaseError, PushError, RecordError
 from base.limited import LimitedCall
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from data_prep.push import push_files
-from data_prep.push.delivered import write_list
+from data_prep.push.copy import write_list
 from tests.workflow.report.builder import make_record
 from tests.workflow.run.storage.test_results import write
 from tests.workflow.run.world import World
 from workflow.report.verify import verify_runs
-from workflow.run.node.delivery import check_target, publish_delivered
+from workflow.run.node.workdir import check_target, publish_delivered
 from workflow.run.record.ended_note import ended_note
 from workflow.run.record.model import validate_record
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.steps_asked import StepsAsked
-from workflow.run.storage.late_record import complete_delivered
+from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
 from workflow.run.storage.prepare import describe_holder, holder_alive, prepare
 

@@ -11,7 +11,7 @@ import pytest
 from cluster import processes
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import name_of
-from workflow.run.node.image_child import ImageChild, Loaded
+from workflow.run.node.preparation import ImageChild, Loaded
 
 pytestmark = pytest.mark.slow
 END_S = 20.0

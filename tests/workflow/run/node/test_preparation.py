@@ -22,7 +22,7 @@ from data_prep.hashing import new_hasher
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import tmpfs
 from tests.workflow.run.link.test_messages import PLAN
-from workflow.run.link import orders, said
+from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.preparation import Preparation
 from workflow.run.supervisor.nodes import NodeHandle
@@ -50,27 +50,27 @@ class Nodes:
         self.preparations: list[Preparation] = []
         self.kept_when_ended: list[list[str]] = []
 
-    def send(self, node: NodeHandle, order: orders.Order) -> None:
-        if isinstance(order, orders.Plan):
+    def send(self, node: NodeHandle, order: commands.Order) -> None:
+        if isinstance(order, commands.Plan):
             self.preparations.append(Preparation(self.loop, node.index, order, bytes(32), lambda said_: self.hear(node, said_), self.fail))
-        elif isinstance(order, orders.OfPreparation):
+        elif isinstance(order, commands.OfPreparation):
             self.preparations[node.index].obey(order)
-        elif isinstance(order, orders.Reserve):
-            node.note(said.Reserved(ports=()))
+        elif isinstance(order, commands.Reserve):
+            node.note(reports.Reserved(ports=()))
 
-    def tell(self, order: orders.Order) -> None:
+    def tell(self, order: commands.Order) -> None:
         for node in self.all:
             self.send(node, order)
 
-    def forget(self, *kinds: type[said.Message]) -> None:
+    def forget(self, *kinds: type[reports.Message]) -> None:
         for node in self.all:
             node.forget(*kinds)
 
-    def hear(self, node: NodeHandle, message: said.Said) -> None:
+    def hear(self, node: NodeHandle, message: reports.Said) -> None:
         node.note(message)
-        if isinstance(message, said.OfStaging):
+        if isinstance(message, reports.OfStaging):
             self.staging.heard(node, message)
-        elif isinstance(message, said.StagingEnded):
+        elif isinstance(message, reports.StagingEnded):
             self.kept_when_ended.append(self.entries(self.caches[node.index]))
 
     def fail(self, during: str, error: str, message: str) -> None:
@@ -84,11 +84,11 @@ class Nodes:
         self.staging.look(self.plan, lambda node: str(self.caches[int(node.name[1:])]))
         self.staging.run(self.plan, None)
 
-    def resume(self, source: Path, listed: bool = True) -> list[said.Fetched]:
+    def resume(self, source: Path, listed: bool = True) -> list[reports.Fetched]:
         digest = blake3(CONTENT).hexdigest()
-        order = orders.Fetch(what="checkpoint", source=str(source), bytes=len(CONTENT), blake3=digest, limit_s=60.0, listed=listed)
+        order = commands.Fetch(what="checkpoint", source=str(source), bytes=len(CONTENT), blake3=digest, limit_s=60.0, listed=listed)
         assert self.staging.bring_file(order)
-        return [node.answer(said.Fetched) for node in self.all]
+        return [node.answer(reports.Fetched) for node in self.all]
 
     def brought(self) -> list[bytes]:
         return [(preparation.directory.resume / CHECKPOINT).read_bytes() for preparation in self.preparations]
@@ -163,7 +163,7 @@ def test_a_damaged_checkpoint_is_named_by_every_node_and_an_older_one_is_taken(n
     source.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
     fetched = nodes.resume(source)
     assert all(one.problem is not None and f"the file {source} is damaged" in one.problem for one in fetched)
-    nodes.tell(orders.Forget())
+    nodes.tell(commands.Forget())
     fetched = nodes.resume(older)
     assert [one.problem for one in fetched] == [None] * NODES
     assert sum(one.storage_bytes for one in fetched) == len(CONTENT)
@@ -180,7 +180,7 @@ def test_what_fits_its_list_and_not_its_record_is_damaged(nodes: Nodes, source: 
     hashes.update(other)
     chunks_path(source).write_text(json.dumps(hashes.chunk_list(CHECKPOINT)))
     assert all("is damaged" in str(one.problem) for one in nodes.resume(source))
-    nodes.tell(orders.Forget())
+    nodes.tell(commands.Forget())
     assert not any((preparation.directory.resume / CHECKPOINT).exists() for preparation in nodes.preparations)
     nodes.staging.end()
     assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES
@@ -193,8 +193,8 @@ def test_a_lease_that_a_killed_stager_of_an_archive_has_left_goes_with_the_other
     own = structs.replace(PLAN, source=str(source), cache=str(cache), run_dir=str(tmp_path / "run"))
     loop = Loop()
     preparation = Preparation(loop, 0, own, b"", told.append, lambda *why: told.append(why))
-    preparation.obey(orders.Stage())
-    assert loop.until(lambda: any(isinstance(message, said.Staged | tuple) for message in told), END_S)
+    preparation.obey(commands.Stage())
+    assert loop.until(lambda: any(isinstance(message, reports.Staged | tuple) for message in told), END_S)
     (lease,) = leases(cache)
     left = cache / "leases" / "image.tar.zst-0123456789ab" / lease.name
     left.parent.mkdir()

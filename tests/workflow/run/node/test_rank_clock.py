@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workflow.run.node.beats import Beats
 from workflow.run.node.rank_clock import RankClock, StepLine
+from workflow.run.node.ranks import Beats
 
 EVERY_S = 0.5
 

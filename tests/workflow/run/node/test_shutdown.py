@@ -13,8 +13,7 @@ from containers.engines import Process
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 from tests.containers.specs import spec
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.ranks import Ranks
-from workflow.run.node.shutdown import Shutdown
+from workflow.run.node.ranks import Ranks, Shutdown
 
 pytestmark = pytest.mark.processes
 

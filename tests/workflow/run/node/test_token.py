@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import NodeLost
-from workflow.run.node.token import listens, read_token
+from workflow.run.node.program import listens, read_token
 
 ROOT = Path(__file__).parents[4]
 

@@ -11,10 +11,9 @@ from typing import cast
 
 import pytest
 
-from workflow.run.node.beats import Beats
 from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
-from workflow.run.node.ranks import Ranks, Watched
-from workflow.run.node.window_watch import Line, WindowWatch
+from workflow.run.node.rank_clock import Line, WindowWatch
+from workflow.run.node.ranks import Beats, Ranks, Watched
 from workflow.run.record.window_seen import CONFIRMED, WindowSeen, seen_warnings, window_seen
 
 WARMUP = 10

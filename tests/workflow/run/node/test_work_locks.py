@@ -16,9 +16,8 @@ from data_prep.push import Naming, deliver_pending
 from tests.data_prep.staging.disks import immutable
 from tests.workflow.run.cells import document
 from tests.workflow.run.record.test_machine_load import node
-from workflow.run.link.orders import Pending
-from workflow.run.node.work_locks import hold, remove_delivered, sweep
-from workflow.run.node.workdir import WorkDirectory, of_run, room_bytes
+from workflow.run.link.commands import Pending
+from workflow.run.node.workdir import WorkDirectory, hold, of_run, remove_delivered, room_bytes, sweep
 
 HOLDER = """
 import signal, sys

@@ -16,7 +16,7 @@ from workflow.run.record.deadline import Budget, Saved, at_deadline, budget_of, 
 from workflow.run.record.events import parse_events
 from workflow.run.record.first_cause import verdict
 from workflow.run.record.outcome import Ending, RankEnd
-from workflow.run.storage.checkpoint import fetch_file
+from workflow.run.storage.attempt import fetch_file
 from workflow.study.cell import Cell, RunLimits
 
 HOUR = 3600.0

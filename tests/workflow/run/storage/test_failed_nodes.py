@@ -13,12 +13,12 @@ from base.errors import SubmitError, SubmitUnsure
 from base.seal import publish_sealed
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize
 from cluster.schedulers.slurm import plan_allocation
-from cluster.schedulers.slurm.batch_script import sbatch_options
+from cluster.schedulers.slurm.jobs import sbatch_options
 from cluster.types import AllocationRequest
 from workflow.dag.submissions import Submissions
 from workflow.run.record.first_cause import of_what_is_missing
 from workflow.run.record.outcome import Ending, RankEnd
-from workflow.run.storage.failed_nodes import FORGOTTEN_S, MOST_NODES, avoided
+from workflow.run.storage.results import FORGOTTEN_S, MOST_NODES, avoided
 
 NOW = 1_800_000_000.0
 END = "2027-01-15T08:00:00+00:00"

@@ -9,9 +9,8 @@ import pytest
 
 from base.errors import StagingError, StorageError
 from containers.program_folder import look_at
-from workflow.run.framework import taken_along
-from workflow.run.plan import Framework
-from workflow.run.storage.kept_program import DEAD_S, keep_program
+from workflow.run.plan import Framework, taken_along
+from workflow.run.storage.description import DEAD_S, keep_program
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from base.errors import LeaseError, RunHeld, StorageError
-from cluster.holding import holder_of
+from cluster.holder import holder_of
 from cluster.types import Holder
 from tests.data_prep.staging.disks import tmpfs
 from workflow.run.storage import lease

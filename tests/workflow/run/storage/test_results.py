@@ -14,10 +14,9 @@ from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from tests.workflow.report.builder import failed, make_cell, make_record
 from tests.workflow.run.world import World
-from workflow.dag.results_seen import results_in
-from workflow.run.storage.asked_result import asked_of, parse_asked
+from workflow.dag.graph import results_in
 from workflow.run.storage.prepare import prepare
-from workflow.run.storage.results import Result, publish_newest, published_result, results_of
+from workflow.run.storage.results import Result, asked_of, parse_asked, publish_newest, published_result, results_of
 
 
 @pytest.mark.parametrize(

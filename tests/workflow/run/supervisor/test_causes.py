@@ -16,21 +16,18 @@ import msgspec
 import pytest
 
 from base.errors import Cancelled, RecordError
-from base.rooms import ROOMS
+from base.packages import ROOMS
 from cluster.types import Allocation, Launch, Node
 from tests.workflow.run.supervisor.made import RUN, running_attempt
-from workflow.run.link import said
-from workflow.run.link.calls import Call
-from workflow.run.link.channel import Channel
-from workflow.run.link.event_loop import Loop
+from workflow.run.link import reports
+from workflow.run.link.event_loop import Call, Loop
+from workflow.run.link.protocol import Channel
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.finish import give_up, not_clean
-from workflow.run.supervisor.limits import USUAL
 from workflow.run.supervisor.nodes import NodeHandle, how_it_ended
-from workflow.run.supervisor.run_scope import RunEnded
+from workflow.run.supervisor.run_scope import USUAL, RunEnded
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.stderr_relay import Relay
-from workflow.run.supervisor.supervisor import Supervisor
+from workflow.run.supervisor.supervisor import Relay, Supervisor
 
 pytestmark = pytest.mark.processes
 
@@ -38,7 +35,7 @@ KILLED = Ending(status="killed", reason="rank 0 was killed from outside by SIGTE
 OOM = Ending(status="oom", reason="rank 0 ran out of memory")
 
 
-def handle(*messages: said.Message) -> NodeHandle:
+def handle(*messages: reports.Message) -> NodeHandle:
     node = NodeHandle(0, Node(name="n0", hostname="n0", address="127.0.0.1"))
     for message in messages:
         node.note(message)
@@ -126,14 +123,14 @@ def test_a_node_that_was_told_to_end_before_it_was_up_has_no_grant_to_read(run: 
 
 def test_several_causes_in_one_message_end_the_run_by_the_first(run: RunningAttempt) -> None:
     for during in ("stage", "start"):
-        run._heard(handle(), said.Failed(during=during, error="StagingError", message="it broke"))
+        run._heard(handle(), reports.Failed(during=during, error="StagingError", message="it broke"))
     assert run.scope.ending is not None
     assert run.scope.ending.reason == "stage on n0: it broke"
 
 
 def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(run: RunningAttempt) -> None:
     run.scope.end(Ending(status="ok"))
-    run._heard(handle(), said.Signalled(number=15))
+    run._heard(handle(), reports.Signalled(number=15))
     assert run.scope.cancels == 1
     assert run.scope.ending == Ending(status="ok")
     assert not run.job.is_ending
@@ -150,7 +147,7 @@ def test_a_signal_to_a_node_of_a_run_that_has_ended_leaves_no_time_to_try_again(
     ],
 )
 def test_storage_is_not_accused_of_what_happens_without_it(run: RunningAttempt, during: str, error: str, status: str) -> None:
-    run._heard(handle(), said.Failed(during=during, error=error, message="it broke"))
+    run._heard(handle(), reports.Failed(during=during, error=error, message="it broke"))
     assert run.scope.ending is not None
     assert (run.scope.ending.status, run.scope.ending.reason) == (status, f"{during} on n0: it broke")
 
@@ -160,7 +157,7 @@ def test_a_container_that_is_a_step_of_the_job_may_have_been_ended_with_it(word:
     """Slurm may have done so before any of our programs is told; where it knows nothing of an end, the container is at fault."""
     run = running_attempt(msgspec.structs.replace(RUN, site=replace(RUN.site, engine="pyxis")))
     run.job.scheduler = Says(word)  # type: ignore[assignment]
-    run._heard(handle(), said.Failed(during="start", error="ContainerError", message="was not started: Job/step already completing"))
+    run._heard(handle(), reports.Failed(during="start", error="ContainerError", message="was not started: Job/step already completing"))
     assert run.scope.ending is None
     run.scope.loop.until(lambda: run.scope.ending is not None)
     assert run.scope.ending is not None
@@ -246,6 +243,6 @@ def test_what_ended_before_anything_began_is_no_success() -> None:
 
 
 def test_nodes_that_could_not_end_all_are_named() -> None:
-    assert not_clean([handle(said.Stopped(clean=True))]) == []
-    assert not_clean([handle(said.Stopped(clean=False))]) == ["n0"]
+    assert not_clean([handle(reports.Stopped(clean=True))]) == []
+    assert not_clean([handle(reports.Stopped(clean=False))]) == ["n0"]
     assert not_clean([handle()]) == ["n0"], "it did not answer"

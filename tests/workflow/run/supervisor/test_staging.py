@@ -11,12 +11,11 @@ from msgspec import structs
 from cluster.types import Node
 from data_prep.staging.copy import MAX_CHUNK_BYTES
 from tests.workflow.run.link.test_messages import PLAN, STAGED
-from workflow.run.link import orders, said
+from workflow.run.link import commands, reports
 from workflow.run.record.outcome import Ending
-from workflow.run.supervisor.limits import PEERS_MEET_S, STAGING_STALL_S
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.staging import LARGEST_CHUNK, Staging, stall_s
-from workflow.run.supervisor.transfer import Transfer
+from workflow.run.supervisor.run_scope import PEERS_MEET_S, STAGING_STALL_S
+from workflow.run.supervisor.staging import LARGEST_CHUNK, Staging, Transfer, stall_s
 
 FOREVER = 10 * STAGING_STALL_S
 STEP_S = 1.0
@@ -34,26 +33,26 @@ class World:
         self.listens_at: dict[int, float] = {}
         self.also: Callable[[], None] = lambda: None
         """What else happens in every step."""
-        self.met: list[tuple[float, orders.MeetPeers]] = []
+        self.met: list[tuple[float, commands.MeetPeers]] = []
         self.peers: list[tuple[int, tuple[int, ...], bool]] = []
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
         for node in self.all:
-            node.note(said.Reserved(ports=()))
+            node.note(reports.Reserved(ports=()))
         self.staging = Staging(cast(Any, self), cast(Any, self), lambda: self.now)
 
     def fail(self, ending: Ending) -> NoReturn:
         raise Ended(ending.reason)
 
-    def send(self, node: NodeHandle, order: orders.Order) -> None:
+    def send(self, node: NodeHandle, order: commands.Order) -> None:
         """Nobody is there to hear it."""
-        if isinstance(order, orders.MeetPeers):
+        if isinstance(order, commands.MeetPeers):
             self.met.append((self.now, order))
             self.peers.append((node.index, order.others.readers, order.others.late))
 
     def present(self) -> list[NodeHandle]:
         return self.all
 
-    def tell(self, order: orders.Order) -> None:
+    def tell(self, order: commands.Order) -> None:
         """Nor this."""
 
     def wait(self, done: Callable[[], bool], limit_s: float) -> bool:
@@ -64,12 +63,12 @@ class World:
             for node in self.all:
                 if self.now >= FOREVER:
                     node.note(STAGED)
-                if self.listens_at.get(node.index, FOREVER) <= self.now and not node.has_said(said.Listening):
-                    self.say(node, said.Listening(what="dataset", address="127.0.0.1", port=1, have=""))
-                self.say(node, said.Progress(what="dataset", done=self.done(node.index, self.now), total=1000))
+                if self.listens_at.get(node.index, FOREVER) <= self.now and not node.has_said(reports.Listening):
+                    self.say(node, reports.Listening(what="dataset", address="127.0.0.1", port=1, have=""))
+                self.say(node, reports.Progress(what="dataset", done=self.done(node.index, self.now), total=1000))
         return done()
 
-    def say(self, node: NodeHandle, message: said.OfStaging) -> None:
+    def say(self, node: NodeHandle, message: reports.OfStaging) -> None:
         node.note(message)
         self.staging.heard(node, message)
 
@@ -132,7 +131,7 @@ def test_somebody_is_always_appointed_to_read(listens_at: dict[int, float], told
 
 
 IMAGE_AT = 5.0
-LISTENS = said.Listening(what="image", address="127.0.0.1", port=2, have="")
+LISTENS = reports.Listening(what="image", address="127.0.0.1", port=2, have="")
 
 
 class Nodes:
@@ -143,7 +142,7 @@ class Nodes:
         self.told: list[tuple[int, str, tuple[int, ...], bool]] = []
         self.transfer = Transfer("image", cast(Any, self), limits.get("readers"))
 
-    def send(self, node: NodeHandle, order: orders.MeetPeers) -> None:
+    def send(self, node: NodeHandle, order: commands.MeetPeers) -> None:
         self.told.append((node.index, order.what, order.others.readers, order.others.late))
 
     def introduce(self, now: float, *have_it: int) -> list[int]:
@@ -182,8 +181,8 @@ def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(li
 
     def also() -> None:
         for index, at in ((0, 10), (1, 100)):
-            if world.now >= at and not world.all[index].has_said(said.DatasetIsHere):
-                world.say(world.all[index], said.DatasetIsHere())
+            if world.now >= at and not world.all[index].has_said(reports.DatasetIsHere):
+                world.say(world.all[index], reports.DatasetIsHere())
                 world.say(world.all[index], LISTENS)
         if world.now >= 200:
             world.all[2].note(STAGED)
@@ -197,7 +196,7 @@ def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(li
 
 def test_what_a_node_says_before_anything_was_ordered_ends_nothing() -> None:
     world = World(lambda _index, now: int(now))
-    for early in (said.Waiting(what="image"), said.Loading(seconds=1.0), said.Progress(what="dataset", done=1, total=2)):
+    for early in (reports.Waiting(what="image"), reports.Loading(seconds=1.0), reports.Progress(what="dataset", done=1, total=2)):
         world.say(world.all[0], early)
     world.run()
 
@@ -205,7 +204,7 @@ def test_what_a_node_says_before_anything_was_ordered_ends_nothing() -> None:
 def test_a_load_that_goes_on_for_long_is_progress() -> None:
     """An engine may unpack a large image for longer than a copy may stand still."""
     world = World(lambda _index, _now: 1000)
-    world.also = lambda: world.say(world.all[0], said.Loading(seconds=world.now))
+    world.also = lambda: world.say(world.all[0], reports.Loading(seconds=world.now))
     world.run()
     assert world.now >= FOREVER
 
@@ -215,8 +214,8 @@ def test_a_load_that_waits_for_a_copy_which_stands_still_is_no_progress() -> Non
     world = World(lambda _index, _now: 1000)
 
     def also() -> None:
-        world.say(world.all[0], said.Progress(what="image", done=5, total=9))
-        world.say(world.all[1], said.Loading(seconds=world.now))
+        world.say(world.all[0], reports.Progress(what="image", done=5, total=9))
+        world.say(world.all[1], reports.Loading(seconds=world.now))
 
     world.also = also
     with pytest.raises(Ended, match="no progress for 300 s"):

@@ -1,0 +1,592 @@
+"""A container that runs: its client in the foreground, its watchdog at the other end of a socket, its ranks by their pipes.
+
+Nothing here waits: the descriptors are watched by the node program's event loop, and what they bring is handled in `exit_code`. When the
+ranks are told to end (shutdown), that goes to the watchdog; what the engine must do is done in `remove`, within limits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shlex
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Annotated, Any, Final, NotRequired, TypedDict
+
+from base.command import CommandResult, communicate, last_lines
+from base.errors import AllocationError, ContainerError, SlipwayError, TrainingFailed
+from base.machine_files import machine_text
+from base.sanitize import text
+from base.typed import Pid, between, json_as
+from cluster import processes
+from cluster.gpus.decision import compare, listed_uuids
+from cluster.machine import oom_counters, read_oom_kills
+from cluster.processes import bury, die_with_parent, prepare_prctl, send, session_of
+from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S, ENGINE_CALL_LEAST_S, ENGINE_CALL_S, KILLED_CLIENT_S
+from containers.spec import EnginePlan, ProcessPlan
+
+# Calls of an engine's client: each has a time limit of its own, because a client waits for a daemon that hangs for ever.
+
+
+def environment(hidden: Sequence[str]) -> dict[str, str]:
+    """Ours, without the variables that begin so."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))} if hidden else dict(os.environ)
+
+
+def call(argv: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S, env: Mapping[str, str] | None = None) -> CommandResult:
+    """Run it to its end, or to ours, since nobody reads its answer then. Raises ContainerError naming `where` when it hangs, or when the
+    client is not here."""
+    process = spawn(argv, subprocess.PIPE, environment(()) if env is None else env, outlives_us=False)
+    try:
+        return communicate(process, b"", limit_s)
+    except subprocess.TimeoutExpired as error:
+        end(process)
+        raise ContainerError(
+            f"{where} does not answer: `{shlex.join(argv)}` had not ended after {limit_s:g} s; on this node, ask whether it hangs"
+        ) from error
+    except SlipwayError as error:
+        end(process)
+        raise ContainerError(f"{where}: {error}") from error
+
+
+def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], *, outlives_us: bool = True) -> subprocess.Popen[bytes]:
+    """In a session of its own: a signal to our group shall reach the ranks by the orderly shutdown only. Raises ContainerError."""
+    try:
+        return subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=None if outlives_us else dies_with_us(),
+        )
+    except OSError as error:
+        raise ContainerError(
+            f"{argv[0]!r} cannot be started: {error.strerror}; is it on this node's PATH (`setup` in the site file)?"
+        ) from error
+
+
+def dies_with_us() -> Callable[[], None]:
+    """For `preexec_fn`: killed when we are, however: a client that waits for a daemon would stay."""
+    prepare_prctl()
+    return partial(die_with_parent, os.getpid())
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a client with what it started, in whatever process group (the file system of an image, which some engines serve by a process),
+    and bury it."""
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            process.kill()
+        bury(process)
+    send(session_of(process.pid), signal.SIGKILL)
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def is_there(find: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> bool:
+    """Whether the container that `find` looks for exists. Raises ContainerError when that cannot be told."""
+    result = call(find, where, limit_s)
+    if result.returncode:
+        raise ContainerError(f"{where}: `{shlex.join(find)}` ended with {result.returncode}: {last_lines(result.stderr, 3)}")
+    return bool(result.stdout.strip())
+
+
+def remove_container(name: str, find: Sequence[str], remove: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> None:
+    """Until it is gone, by whomever: the engine itself may be removing it. Raises ContainerError naming it, after some `limit_s`."""
+    give_up = time.monotonic() + limit_s
+    said = ""
+    while is_there(find, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())):
+        if time.monotonic() > give_up:
+            raise ContainerError(f"the container {name!r} is still there after `{shlex.join(remove)}`: {said}; {where}: remove it by hand")
+        said = last_lines(call(remove, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())).stderr, 3)
+
+
+def tail(path: Path) -> str:
+    """The last words of a client, from the file it wrote them to."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            return last_lines(file.read().decode(errors="replace"), 5)
+    except OSError:
+        return ""
+
+
+# Find out that a container ran out of memory, even if its first process was the victim.
+
+
+class OomCount:
+    """How often the kernel has killed for want of memory in the cgroup of a process, seen from outside of it."""
+
+    def __init__(self, pid: int) -> None:
+        files = oom_counters(Path(f"/proc/{pid}/cgroup"))
+        self._before = {path: count for path in files if (count := read_oom_kills(path)) is not None}
+        self._risen = False
+
+    def rose(self) -> bool:
+        """Since this was made; what was seen once stays true."""
+        found = ((read_oom_kills(path), before) for path, before in self._before.items())
+        self._risen = self._risen or any(now is not None and now > before for now, before in found)
+        return self._risen
+
+
+# What the first process of a container may say to us, by type. It is checked, because a program in the container that somebody has taken
+# over could speak in its place.
+
+
+MAX_WORDS: Final = 1 << 20
+"""Bytes of a line."""
+
+
+class Listed(TypedDict):
+    """How `nvidia-smi -L` in the container ended, and what it said."""
+
+    code: int
+    text: str
+
+
+class Words(TypedDict):
+    """One message of the watchdog: `up` (gpus), `started` (pids), `failed` (text, and whether the program is not there) and
+    `ending` (text)."""
+
+    say: str
+    gpus: NotRequired[Listed | None]
+    pids: NotRequired[list[Pid]]
+    text: NotRequired[str]
+    program: NotRequired[bool]
+
+
+class End(TypedDict):
+    """How a rank ended: its exit code, negative for a signal, and whether the kernel killed somebody for want of memory."""
+
+    code: Annotated[int, between(-128, 255)]
+    oom: bool
+
+
+# Where the node program and the watchdog in a container meet: a unix socket in a directory of ours alone, JSON lines, descriptors.
+
+
+SOCKET: Final = "control"
+MOST_AT_ONCE: Final = 200
+"""Descriptors of one message: the kernel takes 253."""
+
+
+def prepare(directory: Path, files: Sequence[tuple[str, str]], owner: tuple[int, int] | None) -> None:
+    """Write what the container reads. `owner`: the uid and gid inside, where they are not ours (we are root then)."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    paths = [directory]
+    for name, text in files:
+        path = directory / name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_text(text)
+        paths.append(path)
+    if owner is not None:
+        for path in paths:
+            os.chown(path, *owner)
+
+
+def listen(directory: Path, owner: tuple[int, int] | None) -> socket.socket:
+    """By a short name of the directory: a unix socket's path may have 107 bytes, and a cache's is longer soon."""
+    (directory / SOCKET).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        listener.bind(f"/proc/self/fd/{descriptor}/{SOCKET}")
+    finally:
+        os.close(descriptor)
+    if owner is not None:
+        os.chown(directory / SOCKET, *owner)
+    listener.listen(1)
+    listener.setblocking(False)
+    return listener
+
+
+class Link:
+    """The connection to a watchdog."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._unread = b""
+        self.pid = int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+        """The watchdog's, in our pid namespace."""
+        self.ended = False
+        connection.setblocking(False)
+
+    def fileno(self) -> int:
+        """Readable when it has said something."""
+        return self._connection.fileno()
+
+    def read(self) -> list[Words]:
+        """What it has said since. `ended` afterwards, if that was all. Raises ContainerError for what no watchdog says."""
+        while not self.ended:
+            try:
+                data = self._connection.recv(1 << 16)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            self._unread += data
+            self.ended = not data
+            if len(self._unread) > MAX_WORDS:
+                break
+        *lines, self._unread = self._unread.split(b"\n")
+        if len(self._unread) > MAX_WORDS:
+            self._unread, self.ended = b"", True
+            raise ContainerError(f"its first process says more than {MAX_WORDS} bytes at once, which no watchdog does")
+        return [json_as(Words, line.decode(errors="replace"), "the words of its first process", ContainerError) for line in lines]
+
+    def order(self, do: str, descriptors: Sequence[int] = (), **fields: Any) -> None:
+        """Tell it to do something; nothing if it has ended. The messages are so small that they always fit. More descriptors than one of
+        them can carry come before it: it keeps them in their order."""
+        left = list(descriptors)
+        try:
+            while len(left) > MOST_AT_ONCE:
+                socket.send_fds(self._connection, [b'{"do": "keep"}\n'], left[:MOST_AT_ONCE])
+                del left[:MOST_AT_ONCE]
+            socket.send_fds(self._connection, [json.dumps({"do": do, **fields}).encode() + b"\n"], left)
+        except OSError:
+            return  # `read` will find the end
+
+    def close(self) -> None:
+        """The watchdog takes this for our end."""
+        self._connection.close()
+
+
+def host_pids(watchdog: int, inner: Sequence[int]) -> list[int]:
+    """The pids here of children of the watchdog, which it knows by their pids in there; 0 for one that cannot be found."""
+    found = {}
+    for state in processes.all_processes():
+        if state.parent == watchdog:
+            found[_innermost_pid(state.pid)] = state.pid
+    return [found.get(pid, 0) for pid in inner]
+
+
+def _innermost_pid(pid: int) -> int:
+    lines = machine_text(f"/proc/{pid}/status").splitlines()
+    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), pid)
+
+
+LOG: Final = "engine.log"
+SHOWN: Final = " (`slipway plan --cell` shows its command)"
+"""Of a container of a study."""
+ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
+
+MOST_WOKEN: Final = 64
+"""Processes that hear of their container's matters at once. The kernel lets 100 nested epolls wait for one descriptor; the others of a node
+with more are asked at every look at the ranks."""
+
+_RUNNING: Final[dict[str, Container]] = {}
+"""By name: the processes of a plan are started one after the other, and are in one container."""
+
+
+def start(plan: EnginePlan, index: int) -> ContainerProcess:
+    """One process of the plan, in the container that the first of them brings up. Raises ContainerError."""
+    name = plan.spec.name
+    if name not in _RUNNING:
+        _RUNNING[name] = Container(plan)
+    return _RUNNING[name].processes[index]
+
+
+def close(plan: EnginePlan) -> None:
+    """Let go of the container: its watchdog ends what still runs in it, its client is given CLIENT_END_S; may be called again."""
+    container = _RUNNING.pop(plan.spec.name, None)
+    if container is not None:
+        container.close()
+
+
+def remove(plan: EnginePlan) -> None:
+    """See to it that nothing is left; may be called again. Raises ContainerError naming what cannot be removed within
+    CONTAINER_REMOVE_S."""
+    close(plan)
+    control = plan.container
+    assert control is not None
+    if control.find:
+        remove_container(plan.spec.name, control.find, control.remove, control.where, CONTAINER_REMOVE_S)
+
+
+class Container:
+    """From the start of the client to the end of both. `failure`: why the container, not a program in it, has failed."""
+
+    def __init__(self, plan: EnginePlan) -> None:
+        control = plan.container
+        assert control is not None
+        self.plan, self._control = plan, control
+        self._directory = Path(plan.spec.paths.control)
+        self.failure: SlipwayError | None = None
+        self.gpus_seen: tuple[str, ...] | None = None
+        self.ended_because: str | None = None
+        """Why its watchdog ends all that is in it, where that was not our order."""
+        self._link: Link | None = None
+        self._given = self._started = self._unwanted = self._client_waited_for = False
+        self._memory: OomCount | None = None
+        user = plan.spec.user
+        by_daemon = bool(control.find)  # whatever has none runs as we do
+        owner = (user.uid, user.gid) if by_daemon and user is not None and os.geteuid() == 0 != user.uid else None
+        prepare(self._directory, control.files, owner)
+        self._listener = listen(self._directory, owner)
+        self._start_by = time.monotonic() + control.start_s
+        try:
+            with (self._directory / LOG).open("wb") as log:
+                self._client = spawn(control.run, log, environment(control.hidden))
+        except ContainerError:
+            self._listener.close()
+            raise
+        self._client_fd = os.pidfd_open(self._client.pid)
+        self.events = select.epoll()
+        for descriptor in (self._listener.fileno(), self._client_fd):
+            self.events.register(descriptor, select.EPOLLIN)
+        self.processes = [ContainerProcess(self, index, process) for index, process in enumerate(plan.processes)]
+
+    # -- in the loop
+
+    def pump(self) -> None:
+        """Take up what has happened."""
+        if self.failure is not None or (self._link is not None and self._link.ended):
+            return
+        ended = self._client.poll()  # asked first: a container that has ended hangs up before its client does
+        if self._link is None:
+            self._answer()
+        if self._link is not None:
+            self._hear_all(self._link)
+        if self.failure is not None:
+            return
+        if self._link is not None and self._link.ended:
+            self._hung_up(self._link)
+        elif ended is not None:
+            self._client_ended(ended)
+        elif not self._started and time.monotonic() > self._start_by:
+            self._fail(f"did not come up within {self._control.start_s:g} s: {self._control.where} hangs, or is very slow{self._words()}")
+
+    def _hear_all(self, link: Link) -> None:
+        try:
+            for words in link.read():
+                self._hear(words)
+        except ContainerError as error:
+            self._fail(str(error))
+
+    def _hung_up(self, link: Link) -> None:
+        self.events.unregister(link.fileno())
+        if link.pid == self._client.pid:  # it hangs up while it ends, and its exit code comes at once
+            select.select([self._client_fd], [], [], CLIENT_END_S)
+        elif not self.memory_ran_out():  # below a client that is killed it may be gone before that is
+            select.select([self._client_fd], [], [], KILLED_CLIENT_S)
+        if self._client.poll() == -signal.SIGKILL:  # a client whose container was killed ends by itself, with 137
+            self._client_ended(-signal.SIGKILL)
+        elif not self._started:
+            words = self._words() if self.ended_because is None else f": {self.ended_because}"
+            self._fail(f"its first process ended before the ranks were started{words}")
+
+    def _answer(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        self._link = Link(connection)
+        self._memory = OomCount(self._link.pid)
+        self.events.unregister(self._listener.fileno())
+        self.events.register(self._link.fileno(), select.EPOLLIN)
+
+    def _hear(self, words: Words) -> None:
+        if words["say"] == "up":
+            problem = self._wrong_gpus(words.get("gpus"))
+            if self._unwanted:
+                self._fail("was ended before its ranks were started")
+            elif problem is not None:
+                self._fail(problem, AllocationError)
+            else:
+                self._give()
+        elif words["say"] == "started":
+            self._started = True
+            assert self._link is not None
+            pids = words.get("pids", [])
+            if len(pids) != len(self.processes):
+                raise ContainerError(f"its first process tells of {len(pids)} ranks, and {len(self.processes)} were to be started")
+            for process, pid in zip(self.processes, host_pids(self._link.pid, pids), strict=True):
+                process.pid = pid
+        elif words["say"] == "failed":
+            if words.get("program"):
+                what = f"; the image {self.plan.spec.image!r} does not have it, or nobody may execute it there"
+                self._fail(f"{text(words.get('text'))}{what}", TrainingFailed)
+            else:
+                self._fail(text(words.get("text")))
+        elif words["say"] == "ending":
+            self.ended_because = text(words.get("text"))
+
+    def _give(self) -> None:
+        assert self._link is not None
+        descriptors = [descriptor for process in self.processes for descriptor in process.give()]
+        self._link.order("start", descriptors)
+        self._given = True
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _wrong_gpus(self, said: Listed | None) -> str | None:
+        """Before anything starts in it: what the container sees against what was granted."""
+        granted = self.plan.spec.gpus
+        if said is None:
+            return None
+        if said["code"]:
+            return f"`nvidia-smi -L` in it ended with {said['code']}: {said['text'].strip()[-500:]}; granted: {', '.join(granted)}"
+        try:
+            seen = listed_uuids(said["text"])
+        except SlipwayError as error:
+            return str(error)
+        self.gpus_seen = tuple(seen)
+        # what an engine cannot hide is told by the supervisor, which has all that is seen, and no error
+        return compare(granted, [uuid for uuid in seen if uuid in granted] if self._control.sees_all_gpus else seen)
+
+    def _client_ended(self, code: int) -> None:
+        engine, name = self.plan.engine, self.plan.spec.name
+        number = -code if code < 0 else code - 128  # docker's client gives a signal back as a shell does
+        if code == -signal.SIGKILL:
+            self._fail(f"the client of {engine} that held it was killed")
+        elif self._link is None:
+            self._fail(f"was not started: the client of {engine} ended with {code}{SHOWN}{self._words()}")
+        elif number in ENDING_SIGNALS:
+            self._fail(f"the client of {engine} that held it was ended by {signal.Signals(number).name}")
+        else:
+            self._fail(f"{self._control.where}: the daemon restarted or hung up on {name!r} while it ran{self._words()}")
+
+    def _words(self) -> str:
+        words = tail(self._directory / LOG)
+        return f": {words}" if words else ""
+
+    def _fail(self, why: str, kind: type[SlipwayError] = ContainerError) -> None:
+        self.failure = kind(f"container {self.plan.spec.name}: {why}")
+        if self._link is not None:
+            self._link.order("kill")
+        end(self._client)  # its descriptor stays readable: so every process is asked for its end
+
+    def order(self, index: int, number: int) -> None:
+        """Send a signal to a process in it. One that has not begun yet is not begun: the engine is let come so far that it can clean up."""
+        if self._given and self._link is not None:
+            self._link.order("signal", process=index, number=number)
+        elif self.failure is None and number == signal.SIGKILL:
+            self._fail("was ended before its ranks were started")
+        elif number == signal.SIGTERM:
+            self._unwanted = True
+
+    def may_have_failed(self) -> SlipwayError | None:
+        """Of a rank that was killed: why the container has failed, where its client was killed, which takes along what is in it. Waited for
+        once: who ends many ranks is not to wait for each."""
+        if not self._client_waited_for:
+            self._client_waited_for = True
+            select.select([self._client_fd], [], [], KILLED_CLIENT_S)
+        self.pump()
+        return self.failure
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether its first process has ended, and all that it said was heard."""
+        return self._link is not None and self._link.ended
+
+    def memory_ran_out(self) -> bool:
+        """Whether the kernel has killed somebody in it for want of memory. To be asked at once when its first process has ended: soon after
+        that the engine takes its cgroup away, and of a container that is removed by itself no engine tells why it ended."""
+        return self._memory is not None and self._memory.rose()
+
+    # -- the end
+
+    def close(self) -> None:
+        """Let the client end by itself where the container has; kill it where not. The watchdog ends with the link."""
+        self.pump()
+        if self._link is not None:
+            over = self._link.ended
+            if not over:
+                self._link.order("kill")
+            self._link.close()
+            if over or self.failure is None:
+                select.select([self._client_fd], [], [], CLIENT_END_S)
+        end(self._client)
+        self._listener.close()
+        os.close(self._client_fd)
+        self.events.close()
+
+
+class ContainerProcess:
+    """See containers.engines.Process. Both pipes are made here; the watchdog gets their other ends."""
+
+    def __init__(self, container: Container, index: int, plan: ProcessPlan) -> None:
+        self.plan = plan
+        self.pid = 0
+        self.oom_kill = False
+        self._container, self._index = container, index
+        self._code: int | None = None
+        self.output_fd, output = os.pipe2(os.O_CLOEXEC)
+        self._told, told = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.output_fd, False)
+        os.set_blocking(self._told, False)
+        self._theirs = [output, told]
+        self._events = select.epoll()
+        self._events.register(self._told, select.EPOLLIN)
+        if index < MOST_WOKEN:
+            self._events.register(container.events.fileno(), select.EPOLLIN)
+        self.exit_fd = self._events.fileno()
+
+    @property
+    def gpus_seen(self) -> tuple[str, ...] | None:
+        """What the container's own `nvidia-smi` lists."""
+        return self._container.gpus_seen
+
+    def give(self) -> list[int]:
+        """The ends for the watchdog: output, exit."""
+        theirs, self._theirs = self._theirs, []
+        return theirs
+
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal, KILL where the whole container was. Raises ContainerError when that has failed, or
+        AllocationError when it holds other GPUs, TrainingFailed when its image lacks the command."""
+        if self._code is None:
+            told = self._read_end() if self._container.failure is None else None
+            if not told:  # an end that is told after the container has failed is our own doing; why it has failed, it says before it ends
+                self._container.pump()
+                if self._container.failure is not None:
+                    raise self._container.failure
+            if told:
+                self._take(json_as(End, told.decode(errors="replace"), "the end of a rank in a container", ContainerError))
+            elif told is not None and self._container.hung_up:  # until then it may still say why
+                self._code, self.oom_kill = -signal.SIGKILL, self._container.memory_ran_out()
+        return self._code
+
+    def _take(self, answer: End) -> None:
+        """Raises ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
+        code = answer["code"]
+        oom_kill = answer["oom"] or (code == -signal.SIGKILL and self._container.memory_ran_out())
+        if code == -signal.SIGKILL and not oom_kill and (failure := self._container.may_have_failed()) is not None:
+            raise failure
+        if code in BY_WATCHDOG and not oom_kill:
+            self._container.pump()  # it says why before it does so
+            if self._container.ended_because is not None:
+                raise ContainerError(f"container {self._container.plan.spec.name}: was ended: {self._container.ended_because}")
+        self._code, self.oom_kill = code, oom_kill
+
+    def _read_end(self) -> bytes | None:
+        """What the watchdog says of the end; empty where the watchdog has ended without a word, None while nothing has happened."""
+        try:
+            return os.read(self._told, 4096)
+        except BlockingIOError:
+            return None
+
+    def signal(self, number: int) -> None:
+        """By the watchdog, to its session's group."""
+        if self._code is None:
+            self._container.order(self._index, number)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self._events.close()
+        for descriptor in (self._told, self.output_fd, *self.give()):
+            os.close(descriptor)

@@ -1,0 +1,347 @@
+"""Where a study stands, for people: a live table on a terminal, plain lines elsewhere, at least one every 10 s. On standard error."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+from base.logs import printable
+from base.units import and_more, counted, whole_duration
+from cluster.schedulers import with_jobs
+from workflow.run.record.waiting import tells_waiting
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+
+# What people see of a study that runs: how many runs are in which state, what each of them does, what the rest wait for. Pure values.
+
+
+ADVICE: Final = {
+    "failed": "",
+    "prevented": "; it runs again with the same command",
+    "waits": "; the same command does so first where the run gets that node again, else it trains the run again",
+    "refused": "; correct the site file or the study, then the same command runs it",
+}
+STYLES: Final = {"done": "green", "failed": "bold red", "prevented": "yellow"}
+ENDS: Final = "ends what it has started"
+SILENT_S: Final = 10.0
+"""A scheduler is busy now and then."""
+MOST_QUEUED: Final = 8
+TABLES: Final = "looks whether tables, plots and report are up to date, and makes them if not"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Active:
+    """A run that somebody works on: its cell in words, what its supervisor said last, and for how long."""
+
+    words: str
+    step: str
+    seconds: float
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not begun, since something is in its way."""
+        return self.step.startswith("waiting")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A run that ended: `state` is done, failed or prevented."""
+
+    words: str
+    state: str
+    seconds: float
+    reason: str | None = None
+    log: str | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether it cannot run before somebody changes something."""
+        return self.state == "prevented" and (self.reason or "").startswith(tuple(f"{jobs.TITLE} refused" for jobs in with_jobs().values()))
+
+    @property
+    def style(self) -> str:
+        """Its colour."""
+        return STYLES["failed" if self.refused else self.state]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyState:
+    """Where a study stands at one moment. `before`: what runs wait for that is still being made; `queued`: (run, what its job in the queue
+    does); `queue`: why the others wait; `silent_s`: for how long the `server` of the scheduler is silent; `ending`: we were told to end."""
+
+    total: int
+    done: int
+    failed: int
+    prevented: int
+    active: tuple[Active, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    before: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    """What people should know at once, and did not yet."""
+    queue: str = ""
+    left_s: float | None = None
+    queued: tuple[tuple[str, str], ...] = ()
+    silent_s: float | None = None
+    server: str = ""
+    ending: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """How many have not begun, or have no result yet and nobody works on them."""
+        return self.total - self.done - self.failed - self.prevented - len(self.active)
+
+
+def headline(study: StudyState) -> str:
+    """`12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left`."""
+    parts = {
+        "done": study.done,
+        "failed": study.failed,
+        "prevented": study.prevented,
+        "running": len(study.active),
+        "waiting": study.waiting,
+    }
+    left = "" if study.left_s is None or study.left_s < 1 else f"; about {whole_duration(study.left_s)} left"
+    return f"{counted(study.total, 'run')}: {', '.join(f'{count} {name}' for name, count in parts.items())}{left}"
+
+
+def activity(study: StudyState) -> list[tuple[str, str]]:
+    """Return who does what now, as (what, step): first the runs at work, then what is made before runs, then why others wait, and what
+    nobody can say."""
+    at_work, waiting = ([_run_row(run) for run in study.active if run.waits == waits] for waits in (False, True))
+    before = [(what, step) for what, _, step in (text.partition(": ") for text in study.before)]
+    rows = [*at_work, *before, *waiting]
+    shown = study.queued if len(study.queued) <= MOST_QUEUED else study.queued[: MOST_QUEUED - 1]
+    rows += shown
+    if len(shown) < len(study.queued):
+        rows.append((and_more(len(study.queued), len(shown), "runs"), "jobs of theirs are in the queue too"))
+    left = study.waiting - len(study.queued)
+    if left > 0 and (study.active or shown) and study.queue and not study.ending:
+        rows.append((f"{counted(left, 'run')} wait{'s' if left == 1 else ''}", study.queue))
+    if study.ending and not rows:
+        rows.append(("snakemake", ENDS))
+    if study.silent_s is not None and study.silent_s >= SILENT_S:
+        rows.append((study.server, f"does not answer, for {whole_duration(study.silent_s)}; jobs go on"))
+    if not rows:
+        rows.append(("snakemake", "starts the next run" if study.waiting else TABLES))
+    return rows
+
+
+def _run_row(run: Active) -> tuple[str, str]:
+    return run.words, f"{run.step} ({whole_duration(run.seconds)} so far)" if run.seconds >= 1 else run.step
+
+
+def ended_line(ended: Ended) -> str:
+    """What became of a run, in one line."""
+    if ended.state == "done":
+        return f"done: {ended.words}, in {whole_duration(ended.seconds)}{f' ({ended.reason})' if ended.reason else ''}"
+    reason = ended.reason or "no reason is known"
+    advice = ADVICE["refused" if ended.refused else "waits" if tells_waiting(reason) else ended.state]
+    return f"{ended.state}: {ended.words}: {reason}{advice}; log: {ended.log}"
+
+
+def plain_line(what: str, step: str) -> str:
+    """A row of `activity`."""
+    return f"  {what}{': ' if step else ''}{step}"
+
+
+def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+    """At most so many rows; the last then says how many are left out."""
+    if len(rows) <= most:
+        return list(rows)
+    kept = rows[: max(0, most - 1)]
+    return [*kept, (and_more(len(rows), len(kept)), "")]
+
+
+EVERY_S: Final = 8.0
+"""Less than 10 s, whatever reading storage and a slow machine add."""
+DRAW_S: Final = 0.5
+"""Between two drawings of a table."""
+AGAIN_S: Final = 60.0
+"""Until a line that has nothing new but numbers is written again: a log of hours is to be read by somebody."""
+LATE_S: Final = 20.0
+_NUMBER: Final = re.compile(r"\d[\d.]*(?:[dhms][\d.]*)*")
+"""A duration too."""
+GAP: Final = "  "
+Clock = Callable[[], float]
+
+
+class Shown(Protocol):
+    """Shows where a study stands, again and again; `say` a sentence between them."""
+
+    def show(self, study: StudyState, age_s: float) -> None:
+        """`study` may be shown again; what ended in it is told once, by the caller's `ended`."""
+
+    def say(self, sentence: str, style: str = "") -> None:
+        """A line that stays, and in which the terminal breaks no path; `style`: its colour there."""
+
+    def ended(self, study: StudyState) -> None:
+        """Tell what ended since the last study."""
+        for sentence in study.told:
+            self.say(sentence, "yellow")
+        for one in study.ended:
+            self.say(ended_line(one), one.style)
+
+    def clear(self) -> None:
+        """Nothing runs any more: what was shown last is not true now."""
+
+
+@contextmanager
+def shown(stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterator[Shown]:
+    """What fits to `stream`."""
+    stream = stream or sys.stderr
+    if stream.isatty():
+        with _table(stream) as table:
+            yield table
+    else:
+        yield Lines(stream, clock)
+
+
+class Lines(Shown):
+    """Plain lines, each with the time of day. Nobody may be listening any more (`| head`, a full disk): the study goes on."""
+
+    def __init__(self, stream: TextIO, clock: Clock) -> None:
+        self._stream, self._clock = stream, clock
+        self._last = clock()
+        self._written: dict[tuple[str, str], float] = {}
+        """Who, and what it does without the numbers -> when."""
+
+    def show(self, study: StudyState, age_s: float) -> None:
+        """Write the counts and the first step on one line every few seconds; the other steps follow where they are new, or a minute old."""
+        if self._clock() - self._last < EVERY_S:
+            return
+        first, *others = activity(study)
+        self.say(f"{headline(study)}{_late(age_s)}; {plain_line(*first).strip()}")
+        now = self._clock()
+        self._written = {row: at for row, at in self._written.items() if now - at < AGAIN_S}
+        for what, step in others:
+            if (row := (what, _NUMBER.sub("#", step))) not in self._written:
+                self._write(f"{'':8} {plain_line(what, step)}")
+                self._written[row] = now
+
+    def say(self, sentence: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
+        """Now, also into a pipe."""
+        self._write(f"{time.strftime('%H:%M:%S')} {sentence}")
+
+    def clear(self) -> None:
+        """Lines stay."""
+
+    def _write(self, line: str) -> None:
+        self._last = self._clock()
+        with suppress(OSError):
+            self._stream.write(f"{printable(line)}\n")
+            self._stream.flush()
+
+
+@contextmanager
+def _table(stream: TextIO) -> Iterator[Shown]:
+    """Below the lines that stay, drawn anew each time, as wide as the terminal is then."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False)
+    with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False) as live:
+
+        class Table(Shown):
+            def show(self, study: StudyState, age_s: float) -> None:
+                with suppress(OSError):  # the terminal is gone: the study goes on, or ends by SIGHUP
+                    live.update(drawn(study, age_s, console.width, console.height), refresh=True)
+
+            def say(self, sentence: str, style: str = "") -> None:
+                with suppress(OSError):
+                    console.print(Text(printable(sentence), style=style), soft_wrap=True)
+
+            def clear(self) -> None:
+                with suppress(OSError):
+                    live.update(Text(""), refresh=True)
+
+        yield Table()
+
+
+def drawn(study: StudyState, age_s: float, width: int, height: int) -> Group:
+    """The table: a row per run that runs, of two lines where one has no room for it; cut where the terminal ends."""
+    from rich.console import Group
+    from rich.text import Text
+
+    found = activity(study)
+    widest = max(len(what) for what, _ in found)
+    two = any(widest + len(GAP) + len(step) > width for _, step in found)
+    style = "bold red" if study.failed or study.prevented else "bold"
+    lines = [Text(headline(study) + _late(age_s), style=style)]
+    for what, step in folded(found, max(1, (height - 2) // (2 if two else 1))):
+        if two:
+            lines += [Text(printable(what), style="cyan"), Text(f"  {printable(step)}")] if step else [Text(what)]
+        else:
+            lines.append(Text.assemble((printable(what).ljust(widest), "cyan"), GAP, printable(step)))
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines)
+
+
+def _late(age_s: float) -> str:
+    return f"; storage has not answered for {age_s:.0f} s" if age_s > LATE_S else ""
+
+
+# Read where a study stands in a thread of its own, and show it: storage may hang, and the command that waits for Ctrl-C must not.
+
+
+READ_EVERY_S: Final = 1.0
+LAST_S: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class Refresher:
+    """Reads every second until `stop`."""
+
+    def __init__(self, read: Callable[[], StudyState], clock: Callable[[], float] = time.monotonic) -> None:
+        self._read, self._clock = read, clock
+        self._lock = threading.Lock()
+        self._new: list[StudyState] = []
+        self._last: StudyState | None = None
+        self._stop = threading.Event()
+        self._at = clock()
+        self._thread = threading.Thread(target=self._go_on, name="refresher", daemon=True)
+        self._thread.start()
+
+    def draw(self, view: Shown, *, ending: bool = False) -> None:
+        """Show the newest state, and what has ended since the last call. `ending`: we were told to end."""
+        self._tell(view)
+        if self._last is not None:
+            view.show(replace(self._last, ending=ending), self._clock() - self._at)
+
+    def stop(self, view: Shown) -> None:
+        """StudyState no more, and tell what has ended by now, if storage answers."""
+        self._stop.set()
+        self._thread.join(LAST_S)
+        self._tell(view)
+
+    def _tell(self, view: Shown) -> None:
+        with self._lock:
+            found, self._new = self._new, []
+        for study in found:
+            view.ended(study)
+            self._last = study
+
+    def _go_on(self) -> None:
+        while True:
+            last = self._stop.wait(READ_EVERY_S)
+            try:
+                study = self._read()
+            except OSError as error:
+                logger.warning("storage cannot be looked at: %s: %s", error.filename, error.strerror)
+            else:
+                with self._lock:
+                    self._new.append(study)
+                self._at = self._clock()
+            if last:
+                return

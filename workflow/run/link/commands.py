@@ -1,0 +1,245 @@
+"""What a supervisor orders its node programs to do: one frozen type for each message, the union `Order` of all of them, and what stands in
+them.
+
+The docstring of a message says when it is sent. docs/messages.md is made from this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from base.sanitize import text
+from cluster.types import Allocation
+from workflow.run.link.reports import (
+    MOST_CPUS,
+    Count,
+    Digest,
+    FromOne,
+    PathText,
+    Port,
+    Rate,
+    SecondsLeft,
+    SomeSeconds,
+    Value,
+    What,
+    Word,
+    tag_of,
+)
+from workflow.run.plan import CellDocument, Framework
+from workflow.run.record.ended_note import EndedNote
+
+
+class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
+    """Any of them."""
+
+
+# -- what stands in messages
+
+
+class Listen(Value, tag_field="do", tag="listen", frozen=True, kw_only=True):
+    """To the probes of a node: listen for those of the other nodes."""
+
+    index: Count
+    nodes: FromOne
+    address: str
+
+
+class Reach(Value, tag_field="do", tag="reach", frozen=True, kw_only=True):
+    """To the probes of a node: connect to all nodes."""
+
+    peers: tuple[tuple[str, Port], ...]
+
+
+class Measure(Value, tag_field="do", tag="measure", frozen=True, kw_only=True):
+    """To the probes of a node: exchange so many bytes with each of the others."""
+
+    attempt: Count
+    ring: bool
+    """Whether an all-reduce comes first."""
+    bytes: FromOne
+    limit_s: SomeSeconds
+
+
+class Others(Value, frozen=True, kw_only=True):
+    """Who else stages the same files: see data_prep.staging.exchange.Others."""
+
+    peers: tuple[tuple[str, Port, str] | None, ...]
+    """For each node its address, its port and which chunks it has; null where it is not there."""
+    readers: tuple[Count, ...]
+    """Nodes that read from storage."""
+    most_readers: FromOne | None
+    late: bool
+    """Whether this node has come after the others were told of each other."""
+
+
+class Image(Value, frozen=True, kw_only=True):
+    """The pinned image of a framework."""
+
+    archive: PathText
+    """Where it lies on storage."""
+    cache: PathText
+    """Where its load is locked: a place of the node's own, one for all that share an engine."""
+    may_pull: bool
+    """Whether nodes may pull it from its registry."""
+    credentials: PathText | None
+
+
+class RanksPlan(Value, frozen=True, kw_only=True):
+    """What a run has, and the staging of a dataset alone has not."""
+
+    framework: Framework
+    cell: CellDocument
+    engine: Word
+    image: Image | None
+    """Null where the engine needs none, or starts what it has under the image's name."""
+    beat_s: SomeSeconds
+    """How long a rank in training may be silent, at least."""
+    init_s: SomeSeconds
+    """How long it may be silent otherwise."""
+
+
+class Pending(Value, frozen=True, kw_only=True):
+    """For a result that storage did not take: the node keeps it, to be delivered later."""
+
+    target: PathText
+    """Where it belongs on storage."""
+    reason: str
+    record: dict[str, Any] | None
+    """Of the attempt, on the head; null elsewhere. The node writes it down as it is."""
+    ended: EndedNote | None
+    """How the attempt ends once it is delivered from all nodes, on the head; null elsewhere."""
+
+
+# -- before the ranks start
+
+
+class Alive(Message, frozen=True, kw_only=True):
+    """Every 5 s, so that silence means that the supervisor is gone."""
+
+
+class Preflight(Message, frozen=True, kw_only=True):
+    """Before anything is staged, where there is a network between the nodes: one step of its test."""
+
+    order: Listen | Reach | Measure | None
+    """Null: the test is over."""
+
+
+class Plan(Message, frozen=True, kw_only=True):
+    """All that a node has to know of this attempt; the orders that follow are obeyed according to it."""
+
+    allocation: Allocation
+    tag: Word
+    """Of the attempt, on this cluster."""
+    run_id: Word
+    run_dir: PathText
+    """Of the run, on storage."""
+    group: bool
+    """Whether the user's group may read what is staged."""
+    source: PathText | None
+    """The dataset on storage; null: there is none."""
+    cache: PathText
+    """Where the node keeps datasets; variables of the job in it are set there."""
+    cache_place: str | None = None
+    """Where that path is written, as `file:line`, if there are variables in it; null: it is a path as it stands."""
+    cache_max_bytes: Count | None
+    cache_check_s: SomeSeconds | None = None
+    """How long a dataset that is in the cache may be hashed before it is used."""
+    bytes_per_s: Rate | None
+    """From storage, of all nodes together."""
+    ranks: RanksPlan | None
+    """Null where a dataset alone is staged."""
+
+    def __post_init__(self) -> None:
+        wrong = [core for node in self.allocation.nodes for core in node.cores if not 0 <= core < MOST_CPUS]
+        if wrong:
+            raise ValueError(f"allocation: expected numbers of CPUs, found {text(wrong[0], 40)}")
+
+
+class Stage(Message, frozen=True, kw_only=True):
+    """After the plan: bring the dataset here, where there is one, then what else the ranks need."""
+
+
+class MeetPeers(Message, frozen=True, kw_only=True):
+    """To a node whose stager listens: who else stages the same files, and who reads them from storage."""
+
+    what: What
+    others: Others
+
+
+class AllStaged(Message, frozen=True, kw_only=True):
+    """Every node has all that the ranks need: chunks are no longer passed on, and what only brought it there is removed."""
+
+
+class Reserve(Message, frozen=True, kw_only=True):
+    """To every node: bind the ports at which its processes will be found."""
+
+
+class Fetch(Message, frozen=True, kw_only=True):
+    """Bring a file here that the ranks start from: the checkpoint of an earlier attempt, or the parameters that the cell names."""
+
+    what: Literal["checkpoint", "parameters"]
+    source: PathText
+    bytes: Count
+    blake3: Digest
+    limit_s: SomeSeconds
+    listed: bool
+    """Whether the list of its chunks lies beside it: then nodes pass it on to each other."""
+
+
+class Forget(Message, frozen=True, kw_only=True):
+    """The checkpoint is not whole on some node: none of them uses it."""
+
+
+# -- the ranks
+
+
+class Start(Message, frozen=True, kw_only=True):
+    """Everything is there: start the ranks of this node."""
+
+    ports: tuple[tuple[Port, ...], ...]
+    """Of each node, as it has said."""
+    left_s: SecondsLeft
+    """Until the deadline of the attempt."""
+
+
+class Checkpoint(Message, frozen=True, kw_only=True):
+    """To the head, shortly before the deadline: have rank 0 write a checkpoint and end."""
+
+
+class ReportRanks(Message, frozen=True, kw_only=True):
+    """After a first failure, or where a rank is overdue: say how the ranks are."""
+
+
+# -- the end of the attempt
+
+
+class Stop(Message, frozen=True, kw_only=True):
+    """The attempt is over: end all that runs here."""
+
+
+class Collect(Message, frozen=True, kw_only=True):
+    """After the stop: complete the directory that is to be pushed."""
+
+
+class Push(Message, frozen=True, kw_only=True):
+    """Copy this node's files to storage."""
+
+    part: PathText
+    """The hidden directory of the attempt there."""
+    limit_s: SomeSeconds
+
+
+class Release(Message, frozen=True, kw_only=True):
+    """Drop the lease of the dataset."""
+
+
+class End(Message, frozen=True, kw_only=True):
+    """The last order: remove the work directory, or keep it with a note, and end."""
+
+    pending: Pending | None
+    """The note; null: there is nothing to keep."""
+
+
+OfPreparation = Stage | MeetPeers | AllStaged | Fetch | Forget
+"""What is done by node/preparation.py, which is there from the plan on."""
+Order = Alive | Preflight | Plan | OfPreparation | Reserve | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End

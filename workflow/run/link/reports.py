@@ -1,0 +1,373 @@
+"""What node programs say to their supervisor: one frozen type for each message, the union `Said` of all of them, and what stands in them.
+
+The docstring of a message says when it is sent. docs/messages.md is made from this module.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from cluster.machine import MOST as MOST_INTERFACES
+from cluster.machine import Interface
+from cluster.types import ForeignUse, GpuFault, Grant
+from workflow.run.record.outcome import RankEnd, RankState
+
+# What the fields of messages between supervisor and node programs are made of: types that refuse what is out of range.
+
+
+MOST: Final = 2**63 - 1
+MOST_S: Final = 10**9
+"""30 years: more than any limit of ours, less than what timers of the system take."""
+MOST_CPUS: Final = 1 << 16
+
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+FromOne = Annotated[int, Meta(ge=1, le=MOST)]
+Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Seconds = Annotated[float, Meta(ge=0, le=MOST_S)]
+SomeSeconds = Annotated[float, Meta(gt=0, le=MOST_S)]
+SecondsLeft = Annotated[float, Meta(ge=-MOST_S, le=MOST_S)]
+Rate = Annotated[float, Meta(gt=0)]
+"""Bytes per second."""
+Word = Annotated[str, Meta(min_length=1)]
+PathText = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*\Z")]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+What = Literal["dataset", "image", "checkpoint"]
+"""Which files are staged."""
+GpuName = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+def tag_of(name: str) -> str:
+    """Pure: `MeetPeers` -> `meet_peers`, as the message is called on the wire and in sentences."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in a message. Both sides are of one version, so that a field which one of them does not know is an error."""
+
+
+class Message(Value, tag_field="say", tag=tag_of, frozen=True, kw_only=True):
+    """Any of them."""
+
+
+# -- what stands in messages
+
+
+class MachineCores(Value, frozen=True, kw_only=True):
+    """Of the whole machine, whatever the run may use of it."""
+
+    sockets: Count
+    cores: Count
+    cpus: Count
+    """Hardware threads."""
+
+
+class Facts(Value, frozen=True, kw_only=True):
+    """Of a machine, for the record."""
+
+    hostname: str
+    cpu_model: str | None
+    machine_cores: MachineCores | None = None
+    memory_bytes: Count | None
+    network: Annotated[tuple[Interface, ...], Meta(max_length=MOST_INTERFACES)] | None = None
+    kernel: str
+    os: str | None
+    driver_version: str | None = None
+    """Of NVIDIA's kernel module, where it is loaded."""
+
+
+class StagedCopy(Value, frozen=True, kw_only=True):
+    """The StagedFiles of data_prep.staging, as its process tells of them: a dataset, or the archive of an image, whole and checked."""
+
+    root: PathText
+    """Where it lies there."""
+    digest: str
+    bytes: Count
+    copied_bytes: Count
+    storage_bytes: Count
+    """Of those, read from storage."""
+    peer_bytes: Count
+    """Of those, sent by other nodes."""
+    lost_peers: Mapping[str, str]
+    """Nodes that were given up or too slow, and why."""
+    resumed_bytes: Count
+    checked_bytes: Count
+    """Read from the node's disk and hashed."""
+    hit: bool
+    """Whether it was there already."""
+    seconds: Seconds
+    lease: str | None
+
+
+class LoadedImage(Value, frozen=True, kw_only=True):
+    """The pinned image, as it is on this node."""
+
+    image_id: str
+    seconds: Seconds
+    storage_bytes: Count
+    """Of its archive, read from storage."""
+    peer_bytes: Count
+    """Of its archive, sent by other nodes."""
+
+
+class PushedFile(Value, frozen=True, kw_only=True):
+    """A file that is on storage now."""
+
+    path: PathText
+    bytes: Count
+    blake3: Word
+
+
+class ProbesListen(Value, tag_field="say", tag="listening", frozen=True, kw_only=True):
+    """Answer to the order `listen` of the preflight: where."""
+
+    address: str
+    port: Port
+
+
+class Reached(Value, tag_field="say", tag="reached", frozen=True, kw_only=True):
+    """Answer to the order `reach` of the preflight."""
+
+    reached: tuple[tuple[Seconds | None, str | None] | None, ...]
+    """For each node seconds, or what happened instead; null for itself."""
+
+
+class Ring(Value, frozen=True, kw_only=True):
+    """How the all-reduce of the preflight went."""
+
+    seconds: Seconds | None
+    problem: str | None
+    damaged: bool
+
+
+class Measured(Value, tag_field="say", tag="measured", frozen=True, kw_only=True):
+    """Answer to the order `measure` of the preflight."""
+
+    attempt: Count
+    rates: tuple[tuple[Count, Seconds, Seconds] | None, ...]
+    """For each node bytes, seconds, busy seconds; null where nothing was exchanged with it."""
+    all_reduce: Ring | None
+
+
+# -- from the start of a node program to that of the ranks
+
+
+class Ready(Message, frozen=True, kw_only=True):
+    """The node program is up: its first message, unless it cannot find out what this node was granted."""
+
+    facts: Facts
+    grant: Grant | None
+    """What the scheduler granted here, where only the node can see that."""
+    pid: Pid
+
+
+class Alive(Message, frozen=True, kw_only=True):
+    """Every 2 s, so that silence means that the node is lost."""
+
+    step: Count | None
+    """The step that all ranks of the node have reached."""
+    tokens: Count | None = None
+    """Of the last step, all ranks of the node together; null where one of them tells none."""
+
+
+class Signalled(Message, frozen=True, kw_only=True):
+    """The node program was told to end by a signal, mostly the scheduler's; it ends all that runs here."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number not in set(signal.Signals):
+            raise ValueError(f"number: expected the number of a signal, found {self.number}")
+
+
+class Failed(Message, frozen=True, kw_only=True):
+    """Something that was asked for cannot be done."""
+
+    during: Word
+    """What: the name of the order, or of a part of it."""
+    error: str
+    """Name of a class of base/errors.py."""
+    message: str
+
+
+class PreflightAnswered(Message, frozen=True, kw_only=True):
+    """The probes of this node have obeyed an order of the preflight."""
+
+    answer: ProbesListen | Reached | Measured
+
+
+class Progress(Message, frozen=True, kw_only=True):
+    """Now and then while files are staged, also where nothing moves."""
+
+    what: What
+    done: Count
+    """Bytes."""
+    total: Count
+
+
+class Listening(Message, frozen=True, kw_only=True):
+    """The stager of this node can be reached by those of the other nodes."""
+
+    what: What
+    address: str
+    port: Port
+    have: str
+    """Which chunks are here: see data_prep/staging/exchange.py."""
+
+
+class Waiting(Message, frozen=True, kw_only=True):
+    """Somebody else on this machine stages the same, and this node waits for that: the others need not wait for this node."""
+
+    what: What
+
+
+class LookedAt(Message, frozen=True, kw_only=True):
+    """After the plan of a run: what can be looked at before anything is staged is there."""
+
+    delivered: bool
+    """Whether files of an earlier attempt, which waited on this node, are on storage now."""
+
+
+class DatasetIsHere(Message, frozen=True, kw_only=True):
+    """The dataset is on this node, and the image is next."""
+
+
+class Loading(Message, frozen=True, kw_only=True):
+    """Every few seconds while the image is brought into the engine."""
+
+    seconds: Seconds
+    """Since it began."""
+
+
+class Staged(Message, frozen=True, kw_only=True):
+    """All that the ranks need and that does not depend on other nodes is here."""
+
+    dataset: StagedCopy | None
+    """Null where the plan names none."""
+    image: LoadedImage | None
+    foreign: tuple[ForeignUse, ...]
+    """Processes of others on the run's GPUs, where the grant did not tell of them."""
+    faults: tuple[GpuFault, ...] = ()
+    """What driver and kernel know to be wrong with the run's GPUs."""
+
+
+class Reserved(Message, frozen=True, kw_only=True):
+    """The node has bound the ports at which its processes will be found."""
+
+    ports: tuple[Port, ...]
+    """In the order of workflow/run/plan.py; MASTER_PORT is the first of the head."""
+
+
+class Fetched(Message, frozen=True, kw_only=True):
+    """The file that was ordered is here, or is not what its record, or the study, says."""
+
+    problem: str | None
+    storage_bytes: Count
+    """Of it, read from storage."""
+    peer_bytes: Count
+    """Of it, sent by other nodes."""
+
+
+class StagingEnded(Message, frozen=True, kw_only=True):
+    """After the order `all_staged`: nothing of the staging goes on here that could disturb the ranks."""
+
+
+# -- while the ranks run
+
+
+class Started(Message, frozen=True, kw_only=True):
+    """The processes of this node were started."""
+
+
+class GpusSeen(Message, frozen=True, kw_only=True):
+    """Once, as soon as the container has listed the GPUs that it holds."""
+
+    seen: tuple[GpuName, ...]
+
+
+class Overdue(Message, frozen=True, kw_only=True):
+    """A rank of this node has been silent for longer than it may be."""
+
+    ranks: Annotated[tuple[RankState, ...], Meta(min_length=1)]
+
+
+class RankReport(Message, frozen=True, kw_only=True):
+    """How the ranks of this node are, because somebody asked."""
+
+    ranks: tuple[RankState, ...]
+
+
+class Saving(Message, frozen=True, kw_only=True):
+    """The answer to the order for a checkpoint."""
+
+    step: Count | None
+    """Where the ranks are; null where they have not done a step, and nothing will be written."""
+
+
+class Exited(Message, frozen=True, kw_only=True):
+    """A process of some ranks has ended, or a sidecar."""
+
+    end: RankEnd
+    now: float
+    """Unix time of this node."""
+
+    def __post_init__(self) -> None:
+        if not self.end.ranks and self.end.sidecar is None:
+            raise ValueError("end: expected the end of a process of some ranks, or of a sidecar, found neither")
+
+
+# -- the end of the attempt
+
+
+class Stopped(Message, frozen=True, kw_only=True):
+    """All that ran here for this attempt has ended."""
+
+    clean: bool
+    """False where something could not be ended, or a container not be removed."""
+
+
+class Collected(Message, frozen=True, kw_only=True):
+    """The directory that is to be pushed is complete."""
+
+    strangers: tuple[str, ...]
+    """Files in it that are not the user's."""
+    changed_program: tuple[str, ...]
+    """Files of the program's copy on this node that are not what they were when the ranks were started."""
+
+
+class Pushed(Message, frozen=True, kw_only=True):
+    """The files of this node are on storage."""
+
+    files: tuple[PushedFile, ...]
+
+
+class Released(Message, frozen=True, kw_only=True):
+    """The lease of the dataset is dropped."""
+
+
+OfTraining = Alive | Exited | Overdue | Saving | GpusSeen
+"""What the supervisor acts on while the ranks run."""
+OfStaging = Progress | Listening | Waiting | Loading | DatasetIsHere
+"""What it acts on while the nodes are prepared."""
+Awaited = (
+    Ready
+    | PreflightAnswered
+    | LookedAt
+    | Staged
+    | Reserved
+    | Fetched
+    | StagingEnded
+    | Started
+    | RankReport
+    | Stopped
+    | Collected
+    | Pushed
+    | Released
+)
+"""What is only noted: where it is needed, it is waited for."""
+Said = OfTraining | OfStaging | Awaited | Signalled | Failed
