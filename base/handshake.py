@@ -1,4 +1,4 @@
-"""Two programs of one run prove to each other, at the ends of a connection, that they know its token. Pure: bytes in, bytes out.
+"""Two programs of one run prove to each other, at the ends of a connection, that they know its token.
 
 Its words have fixed lengths, so a stranger can say no more than these. Who listens greets with HELLO and a challenge; who called answers
 with its index, its purpose, its proof and a challenge of its own; the listener's welcome is its proof.

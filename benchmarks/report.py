@@ -24,9 +24,9 @@ from typing import Any, Final
 from base.seal import sealed_text
 from tests.workflow.report.builder import failed, make_record, plausible_records, scaling_cells, write_records, write_study
 from workflow.report.analysis import Analysis, analyse
-from workflow.report.chunks import all_kept
 from workflow.report.collect import collect
 from workflow.report.collect import write_records as write_parquet
+from workflow.report.keeping import all_kept
 from workflow.report.outputs import write_all, write_page, write_tables
 
 Axes = Mapping[str, Sequence[Any]]

@@ -192,7 +192,6 @@ HEADER: Final = struct.Struct("<II")
 """Length and CRC of a chunk."""
 READY: Final = b"!"
 Address = tuple[str, int]
-_T = TypeVar("_T")
 
 
 async def reach(wire: Wire, peers: Sequence[Address]) -> list[list[Any] | None]:

@@ -187,10 +187,10 @@ def prepare(directory: Path, files: Sequence[tuple[str, str]], owner: tuple[int,
     """Write what the container reads. `owner`: the uid and gid inside, where they are not ours (we are root then)."""
     directory.mkdir(mode=0o700, exist_ok=True)
     paths = [directory]
-    for name, text in files:
+    for name, content in files:
         path = directory / name
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        path.write_text(text)
+        path.write_text(content)
         paths.append(path)
     if owner is not None:
         for path in paths:

@@ -472,9 +472,9 @@ def compare_files(directory: Path, files: Iterable[Mapping[str, Any]]) -> None:
 def read_back(root: Path) -> Content:
     """Size and hash of every regular file below `root`, from storage rather than from memory. Raises PushError for others."""
     found: Content = {}
-    for directory, names, files in os.walk(root):
-        for name in [*files, *(name for name in names if Path(directory, name).is_symlink())]:
-            path = Path(directory, name)
+    for folder, names, files in os.walk(root):
+        for name in [*files, *(name for name in names if Path(folder, name).is_symlink())]:
+            path = Path(folder, name)
             found[str(path.relative_to(root))] = _hash(path)
     return found
 

@@ -58,12 +58,12 @@ def test_a_lost_server_and_a_lost_node_come_back(cluster: Cluster) -> None:
 
 SUBMITTING = """\
 from cluster.schedulers.jobs import BatchJob, JobSize
-from cluster.schedulers.lsf import queue, submit
+from cluster.schedulers.lsf import jobs
 
 size = JobSize(nodes=1, minutes=1, queue="normal", cores=4, exclude=("n1", "n3"))
 job = BatchJob(name="slipway-a.0a1b2c3d", size=size, output="/dev/null", directory="/tmp", argv=("sleep", "300"))
-first, second = submit.submit(job, 30.0), submit.submit(job, 30.0)
-found = queue.our_jobs(30.0, 20.0)
+first, second = jobs.submit(job, 30.0), jobs.submit(job, 30.0)
+found = jobs.our_jobs(30.0, 20.0)
 assert [job.job_id for job in found] == [first, second], found
 """
 

@@ -55,14 +55,14 @@ def test_a_lost_server_and_a_lost_node_come_back(cluster: Cluster) -> None:
 
 SUBMITTING = """\
 from cluster.schedulers.jobs import BatchJob, JobSize
-from cluster.schedulers.pbs import queue, submit
+from cluster.schedulers.pbs import jobs
 
 size = JobSize(nodes=1, minutes=1, queue="workq", exclude=("n1",))
 job = BatchJob(name="slipway-a.0a1b2c3d", size=size, output="/dev/null", directory="/tmp", argv=("sleep", "300"))
-first, second = submit.submit(job, 30.0), submit.submit(job, 30.0)
+first, second = jobs.submit(job, 30.0), jobs.submit(job, 30.0)
 for few in (16, 1):  # each by its id; all of everybody
-    queue.FEW = few
-    found = queue.our_jobs(30.0, 20.0)
+    jobs.FEW = few
+    found = jobs.our_jobs(30.0, 20.0)
     assert [job.job_id for job in found] == [first, second], found
 """
 

@@ -51,12 +51,12 @@ from workflow.study.study import Study, load_study
 def first_runs(study: Study, cell_ids: Sequence[str]) -> dict[str, FirstRun]:
     """Of each cell the first run that ended well and told losses. Raises RecordError for a record that is not to be believed."""
     found: dict[str, FirstRun] = {}
-    for run in sorted(study.runs, key=lambda run: run.repeat):
-        if run.cell.cell_id in cell_ids and run.cell.cell_id not in found:
-            path = study.record_path(run.run_id)
+    for planned in sorted(study.runs, key=lambda planned: planned.repeat):
+        if planned.cell.cell_id in cell_ids and planned.cell.cell_id not in found:
+            path = study.record_path(planned.run_id)
             told = _first_run(path) if path.exists() else None
             if told is not None:
-                found[run.cell.cell_id] = told
+                found[planned.cell.cell_id] = told
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from workflow.commands.results import report_outputs, results_dirs
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
-from workflow.report.chunks import all_kept
+from workflow.report.keeping import all_kept
 
 
 @all_kept()

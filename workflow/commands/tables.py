@@ -12,8 +12,8 @@ from base.names import choices
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
-from workflow.report.chunks import all_kept
 from workflow.report.files import PAGE_FILE, TABLE_NAMES
+from workflow.report.keeping import all_kept
 
 if TYPE_CHECKING:
     from workflow.report.analysis import Analysis

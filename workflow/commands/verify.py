@@ -12,7 +12,7 @@ from base.units import and_more
 from workflow.commands.results import report_outputs, results_as_they_are
 from workflow.commands.watching import output
 from workflow.commands.watching.output import progress
-from workflow.report.chunks import all_kept
+from workflow.report.keeping import all_kept
 
 MOST_SHOWN: Final = 200
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from base.errors import SlipwayError, StorageError
 from base.logs import configure
 from cluster.guard import guarded
-from workflow.report.chunks import all_kept
+from workflow.report.keeping import all_kept
 
 logger = logging.getLogger("workflow.report")
 

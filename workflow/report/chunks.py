@@ -6,38 +6,20 @@ runs in, one JSON list on a line; out, for each line, eight bytes of length and 
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Final
 
 import polars as pl
 
 from workflow.report.records import read_rows
 from workflow.run.record.attempts import Found, beside, find_record
-
-# Switch garbage collection off while a report is made: what it makes lives until it is written, and looking for garbage would take half
-# of the time of 10^5 runs.
-
-
-@contextmanager
-def all_kept() -> Iterator[None]:
-    """No collection of reference cycles meanwhile; what is referred to no more goes as always."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
 
 THREADS = 8
 FIRST = 16
@@ -98,5 +80,7 @@ def main(runs_dir: str) -> None:
 
 
 if __name__ == "__main__":
+    from workflow.report.keeping import all_kept
+
     with all_kept():
         main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""What LSF's commands answer, read into frozen values. Pure.
+"""What LSF's commands answer, read into frozen values.
 
 A list is asked for with fields of our own choice (`bjobs -o`), which LSF since 9.1.1 and OpenLava know alike. What no field of both tells
 (seconds of times, why a job waits, why it has ended) stands in the long form, `bjobs -l`, whose lines are broken at 80 characters.

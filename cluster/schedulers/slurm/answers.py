@@ -1,4 +1,4 @@
-"""What Slurm's commands answer, read into frozen values. Pure."""
+"""Read what Slurm's commands answer into frozen values."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ PAGE: Final = ROOMS / "docs" / "messages.md"
 WIDTH: Final = 140
 INTRODUCTION: Final = """\
 A supervisor and the node programs that it has started talk over an authenticated connection (`workflow/run/link/protocol.py`). Each message
-is one frozen value of a type in `workflow/run/link/reports.py` or `orders.py`. Its type and its ranges are checked when it comes, in
+is one frozen value of a type in `workflow/run/link/reports.py` or `commands.py`. Its type and its ranges are checked when it comes, in
 `messages.py` alone: what is not a message of these, lacks a field, has another one or a value out of range ends the connection with a
 sentence that names message and field. Whether it fits the moment is for the module that acts on it.
 This page is made from those modules by `make schemas`.
@@ -83,7 +83,9 @@ def main(arguments: Sequence[str], path: Path = PAGE) -> int:
 
 def _values(module: ModuleType, message: type[Struct]) -> list[type[Struct]]:
     """The types of what stands in messages, in the order in which they are written."""
-    found = [kind for kind in vars(module).values() if inspect.isclass(kind) and issubclass(kind, reports.Value)]
+    found = [
+        kind for kind in vars(module).values() if inspect.isclass(kind) and issubclass(kind, reports.Value) and kind is not reports.Value
+    ]
     return [kind for kind in found if kind.__module__ == module.__name__ and not issubclass(kind, message)]
 
 

@@ -19,7 +19,7 @@ from base.names import choices
 from base.units import counted, format_duration, format_size
 from cluster.doctor.checks import Asked
 from cluster.schedulers.doctor import Value, mib
-from cluster.schedulers.queries import DOCTOR_PATIENCE_S, QUICK_ANSWER_S, STEP_S, ask
+from cluster.schedulers.queries import DOCTOR_PATIENCE_S, QUICK_ANSWER_S, ask
 from cluster.schedulers.queries import STEP_S as STEP_S
 from cluster.schedulers.slurm.answers import (
     ASKED_WITHIN_S,

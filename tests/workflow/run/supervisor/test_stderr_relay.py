@@ -14,10 +14,10 @@ pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import sys
-from workflow.run.supervisor import stderr_relay
-relay = stderr_relay.Relay(sys.argv[1])
+from workflow.run.supervisor import supervisor
+relay = supervisor.Relay(sys.argv[1])
 print("before", file=sys.stderr)
-relay.go(getattr(stderr_relay, sys.argv[2]))
+relay.go(getattr(supervisor, sys.argv[2]))
 print("after", file=sys.stderr)
 relay.close()
 """
@@ -61,14 +61,14 @@ def test_a_refusal_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
 
 WAITS = """
 import pathlib, sys, time
-from workflow.run.supervisor import stderr_relay
-relay = stderr_relay.Relay(sys.argv[1])
-relay.go(stderr_relay.BESIDE)
+from workflow.run.supervisor import supervisor
+relay = supervisor.Relay(sys.argv[1])
+relay.go(supervisor.BESIDE)
 print("waiting", file=sys.stderr)
 other = pathlib.Path(sys.argv[1].replace(".log", ".refused.log"))
 while not other.exists() or other.read_text() != "waiting\\n":
     time.sleep(0.01)
-relay.go(getattr(stderr_relay, sys.argv[2]))
+relay.go(getattr(supervisor, sys.argv[2]))
 print("after", file=sys.stderr)
 relay.close()
 """
@@ -85,10 +85,10 @@ def test_who_has_waited_for_the_holder_writes_the_log_of_the_run_then(tmp_path: 
 
 REMOVED = """
 import pathlib, sys, time
-from workflow.run.supervisor import stderr_relay
+from workflow.run.supervisor import supervisor
 path = pathlib.Path(sys.argv[1])
-relay = stderr_relay.Relay(sys.argv[1])
-relay.go(stderr_relay.ANEW)
+relay = supervisor.Relay(sys.argv[1])
+relay.go(supervisor.ANEW)
 print("before", file=sys.stderr)
 while path.read_text() != "before\\n":
     time.sleep(0.01)
