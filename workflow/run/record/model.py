@@ -394,7 +394,7 @@ class Performance(Part, frozen=True, kw_only=True):
     to the end of the window, in parts of their mean; `others_ratio`: as much at eight other slow changes, of which no drift makes any;
     `stderr_ratio`: their root mean square, which is the standard error of the line; `steps`: tested"""
     last_half_ratio: Annotated[Real | None, Column()] = None
-    """ratio | the rate of the window by its steps / that of their last half. Null for fewer than 20 measured steps, as the next"""
+    """ratio | the rate of the window by its steps / that of their last half but the last one. Null for fewer than 20 steps, as the next"""
     first_steps_ratio: Annotated[Real | None, Column()] = None
     """ratio | the first twentieth of the steps / the shortest stretch of as many in the last half"""
 
