@@ -111,7 +111,7 @@ def _mismatch(content: bytes, reason: str) -> str:
     kind: Any = RunRecord
     for key, index in _STEP.findall(path):
         if index == "...":
-            return f"{where}: {reason[: place.start()] if place else reason}"
+            return f"{where}: {reason[0].lower()}{reason[1 : place.start() if place else None]}"
         value, kind = (value[key], _field(kind, key)) if key else (value[int(index)], _entry(kind, int(index)))
     if "missing required field" in reason:
         name = reason.split("`")[1]

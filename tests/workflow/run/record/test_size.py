@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+
+import pytest
 
 from base.jsonfile import json_text
 from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.events import MAX_LINE, MAX_PROVENANCE, parse_events
+from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import measured
 from workflow.run.record.size import fitting
@@ -35,3 +39,17 @@ def test_a_record_that_its_reader_would_not_take_is_written_shorter() -> None:
     assert 3_000_000 < len(sealed_text(many)) <= MAX_BYTES
     assert f"names {len(many['files'])} of 2000 files" in many["warnings"][0]
     assert read_record(sealed_text(many)).status == "ok"
+
+
+def test_a_record_that_is_too_large_is_not_read() -> None:
+    content = sealed_text(make_record(make_cell(), warnings=["x" * 60_000] * 70))
+    assert len(content) > MAX_BYTES
+    with pytest.raises(NotBelieved, match=f"it has more than {MAX_BYTES} bytes"):
+        read_record(content)
+
+
+def test_a_wrong_value_of_an_open_object_is_named_by_the_object() -> None:
+    record = make_record(make_cell())
+    record["cell"]["steps"] = {"measured": "many"}
+    with pytest.raises(NotBelieved, match=re.escape("cell.steps[...]: expected `int`, got `str`")):
+        read_record(sealed_text(record))
