@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from base.seal import sealed_text
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.page import page
-from workflow.run.record.hardware import machine_words
-from workflow.run.record.model import Interface, MachineCores, NotBelieved
+from workflow.run.record.hardware import machine_words, machines_of
+from workflow.run.record.model import Interface, MachineCores, Node, NotBelieved
 from workflow.run.record.reading import read_record
 
 CORES = MachineCores(sockets=2, cores=40, cpus=80)
@@ -67,3 +68,32 @@ def test_the_page_tells_hosts_their_hardware_and_the_memory_of_their_gpus(tmp_pa
     assert f"Measured on 2 hosts: each {node}, InfiniBand 100 Gbit/s." in text
     assert "<dd>2: node00, node01</dd>" in text
     assert "<dt>GPU memory</dt><dd>80 GiB each</dd>" in text
+
+
+def node(**changes: Any) -> Node:
+    return msgspec.convert({"hostname": "a", "gpus": [], "cpu_model": "X", **changes}, Node)
+
+
+def loaded(others_cores: float | None) -> dict[str, Any]:
+    return {"cores": 4, "before": None, "during": {"seconds": 10.0, "others_cores": others_cores}}
+
+
+def test_nodes_of_two_kinds_are_mixed() -> None:
+    assert not machines_of([node(), node(hostname="b")]).mixed_hardware
+    mixed = machines_of([node(), node(hostname="b", cpu_model="Y")])
+    assert (mixed.mixed_hardware, mixed.hardware, mixed.hosts) == (True, "X + Y", "a,b")
+
+
+def test_bytes_of_all_nodes_are_known_where_each_node_tells_them() -> None:
+    one, other = node(stage={"bytes": 5, "copied_bytes": 2}), node(stage={"bytes": 5, "copied_bytes": None})
+    assert (machines_of([one, other]).staged_bytes, machines_of([one, other]).copied_bytes) == (10, None)
+    assert machines_of([one, node()]).staged_bytes is None
+
+
+def test_the_node_where_others_used_most_counts() -> None:
+    found = machines_of([node(load=loaded(0.5)), node(load=loaded(2.0)), node(load=loaded(0.1))])
+    assert (found.busy_cores, found.busy_of_cores, found.others_unseen) == (2.0, 4, False)
+    quiet = machines_of([node(load=loaded(0.1))])
+    assert (quiet.busy_cores, quiet.others_unseen) == (None, False)
+    assert machines_of([node(load=None), node(load=loaded(0.1))]).others_unseen
+    assert machines_of([node()]).others_unseen is None
