@@ -43,8 +43,9 @@ def seal_state(content: bytes) -> SealState:
     if line is None:
         keys = _keys(content) if _NAMES.search(content) else set()
         return "broken" if KEY in keys else "removed" if keys.intersection(SINCE) else "unsealed"
-    hasher = hashlib.sha256(content[: line.start()])
-    hasher.update(content[line.end() :])
+    view = memoryview(content)
+    hasher = hashlib.sha256(view[: line.start()])
+    hasher.update(view[line.end() :])
     return "sealed" if line[1] == hasher.hexdigest().encode() else "broken"
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -46,11 +46,12 @@ def find_record(runs_dir: str, run_id: str) -> Found:
     """The record of the attempt that counts; a newest one that is torn counts too, since nobody knows what it said."""
     there = names(f"{runs_dir}/{run_id}/attempts")
     numbers = sorted((int(name) for name in there if name.isascii() and name.isdecimal()), reverse=True)
-    found = Found(run_id=run_id, attempts=tuple(numbers), aside=tuple(name for name in there if ASIDE.fullmatch(name)))
+    aside = tuple([name for name in there if ASIDE.fullmatch(name)])
     published = _Candidate.read(runs_dir, f"{run_id}/record.json")
     simple = published is not None and len(numbers) <= 1
     chosen = published if simple else _latest(runs_dir, run_id, numbers, published)
-    return found if chosen is None else replace(found, path=chosen.path, content=chosen.content)
+    path, content = (None, None) if chosen is None else (chosen.path, chosen.content)
+    return Found(run_id=run_id, path=path, content=content, attempts=tuple(numbers), aside=aside)
 
 
 def beside(runs_dir: str, found: Found, counted: int | None) -> list[Beside]:

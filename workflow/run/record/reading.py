@@ -85,7 +85,7 @@ def _check_bytes(content: bytes) -> None:
     if seal in WRONG:
         advice = "`slipway run STUDY --retry failed` takes the record of its attempt, or makes the run again"
         raise NotBelieved(f"it is not what was written: {WRONG[seal]}; {advice}")
-    if not content.strip():
+    if not content or content.isspace():
         raise NotBelieved("it is empty")
     if seal == "unsealed":
         try:
