@@ -58,7 +58,7 @@ def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, mon
     write_records(study, [make_record(cell) for cell in cells])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     runs = sorted(path.name for path in (study / "runs").iterdir())
-    assert collect.read_runs(study / "runs", runs, chunk=1)["status"].to_list() == ["ok", "ok"]
+    assert collect.read_runs(study / "runs", runs, chunk=1, alone=0)["status"].to_list() == ["ok", "ok"]
 
     with pytest.raises((DatasetError, StorageError), match="nowhere"):
         workers.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)

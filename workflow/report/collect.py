@@ -41,14 +41,17 @@ from workflow.study.cell import SIZES, WORDS
 
 
 CHUNK = 4096
+ALONE: Final = 3
+"""So many chunks are read here: a process that reads needs as long to start as for the half of a chunk."""
 MOST_PROCESSES: Final = 16  # more of them ask a file server more than it answers
 
 
-def read_runs(runs_dir: Path, runs: Sequence[str], chunk: int = CHUNK) -> pl.DataFrame:
-    """One row per run, in the order of `runs`; a process reads `chunk` of them at a time. Raises RecordError when one dies."""
+def read_runs(runs_dir: Path, runs: Sequence[str], chunk: int = CHUNK, alone: int = ALONE) -> pl.DataFrame:
+    """One row per run, in the order of `runs`; a process reads `chunk` of them at a time, this one up to `alone` chunks.
+    Raises RecordError when one dies."""
     chunks = [runs[start : start + chunk] for start in range(0, len(runs), chunk)] or [[]]
     processes = min(len(chunks), len(os.sched_getaffinity(0)), MOST_PROCESSES)
-    if processes == 1:
+    if processes == 1 or len(chunks) <= alone:
         return pl.concat([read_chunk(str(runs_dir), part) for part in chunks])
     with ExitStack() as stack:
         free: queue.SimpleQueue[PipedChild] = queue.SimpleQueue()

@@ -103,7 +103,7 @@ def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[C
         chosen = preferred if preferred in partners else next(iter(partners), None)
         for kind, partner in partners.items():
             scaling = preferred if kind == "baseline" else kind
-            comparisons.append(_comparison(Comparison(cell=cell, scaling=scaling, partner=partner, primary=kind == chosen)))
+            comparisons.append(_comparison(cell, partner, scaling, primary=kind == chosen))
     return tuple(_of_baselines(_rising(comparisons)))
 
 
@@ -195,24 +195,24 @@ def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Mappin
     return f"no cell of this series is a baseline ({wanted})" + (f"; {why}" if why else "")
 
 
-def _comparison(pair: Comparison) -> Comparison:
-    """The pair with its numbers, or the reason why there are none."""
-    cell, partner = pair.cell, pair.partner
-    if partner is None or cell.rate is None:
-        return replace(pair, reason=cell.reason)
+def _comparison(cell: CellResult, partner: CellResult, scaling: str, *, primary: bool) -> Comparison:
+    """Return the comparison of two cells with its numbers, or the reason why there are none."""
+    if cell.rate is None:
+        return Comparison(cell=cell, scaling=scaling, partner=partner, primary=primary, reason=cell.reason)
     marks = cell.marks | _mixed(cell, partner)
     if partner.rate is None:
-        return replace(pair, reason=f"baseline {partner.cell_id}: {partner.reason}", marks=frozenset(marks))
-    if pair.is_baseline:
-        one = Estimate(value=1.0, n=cell.rate.n)
-        return replace(pair, speedup=one, efficiency=one, marks=frozenset(marks))
-    speedup = ratio(cell.rate, partner.rate)
-    efficiency = speedup.scaled(partner.num_processes / cell.num_processes)
-    marks |= {"batch"} if pair.scaling == "other" else set()
-    marks |= {"lengths"} if _other_lengths(cell.keys, partner.keys) else set()
-    if cell.num_processes > partner.num_processes and (efficiency.least() or 0.0) > SUPERLINEAR:
-        marks |= {"superlinear"}
-    return replace(pair, speedup=speedup, efficiency=efficiency, marks=frozenset(marks))
+        reason = f"baseline {partner.cell_id}: {partner.reason}"
+        return Comparison(cell=cell, scaling=scaling, partner=partner, primary=primary, reason=reason, marks=marks)
+    if partner is cell:
+        speedup = efficiency = Estimate(value=1.0, n=cell.rate.n)
+    else:
+        speedup = ratio(cell.rate, partner.rate)
+        efficiency = speedup.scaled(partner.num_processes / cell.num_processes)
+        marks |= {"batch"} if scaling == "other" else set()
+        marks |= {"lengths"} if _other_lengths(cell.keys, partner.keys) else set()
+        if cell.num_processes > partner.num_processes and (efficiency.least() or 0.0) > SUPERLINEAR:
+            marks |= {"superlinear"}
+    return Comparison(cell=cell, scaling=scaling, partner=partner, primary=primary, speedup=speedup, efficiency=efficiency, marks=marks)
 
 
 def _other_lengths(keys: Mapping[str, Any], others: Mapping[str, Any]) -> bool:

@@ -36,14 +36,14 @@ def test_several_processes_read_what_one_reads(study: Path, monkeypatch: pytest.
     assert set(collect([study]).frame["status"]) == {"ok", "unreadable", "missing"}
     alone = read_runs(study / "runs", RUNS)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
-    assert read_runs(study / "runs", RUNS, chunk=2).equals(alone)
+    assert read_runs(study / "runs", RUNS, chunk=2, alone=0).equals(alone)
 
 
 def test_a_process_that_dies_is_told_and_no_table_is_made(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RecordError, match=r"the process that read 2 records from .* ended before"):
-        read_runs(study / "runs", RUNS, chunk=2)
+        read_runs(study / "runs", RUNS, chunk=2, alone=0)
 
 
 def test_tables_for_people_show_the_first_rows_and_say_so(tmp_path: Path) -> None:
