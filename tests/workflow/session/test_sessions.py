@@ -54,7 +54,7 @@ class Sessions:
         """The same in a terminal, where `lines` are typed at the prompt; its exit code."""
         terminal = Terminal(partial(subprocess.Popen, self.argv(*words), cwd=ROOT))
         try:
-            terminal.until(r"[$#] ")
+            terminal.until(r"[$#>] ")
             terminal.type(lines)
             return terminal.ended()
         finally:
