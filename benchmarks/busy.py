@@ -28,9 +28,7 @@ from cluster.machine import usable_cores
 from cluster.processes import TICKS_PER_S, ProcessState, all_processes
 from cluster.watching.readers import KERNEL, Processors
 from workflow.run.node.child import Watcher, watching_argv
-from workflow.run.record.busy import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, beyond
-from workflow.run.record.machine_load import load_of
-from workflow.run.record.watcher_file import parse_watched
+from workflow.run.record.machine_load import LEAST_OTHERS_S, OTHERS_CORES, OTHERS_RATIO, beyond, load_of, parse_watched
 
 PERIOD_S: Final = 0.5
 WINDOWS_S: Final = (1.5, 5.0, 15.0, 30.0)

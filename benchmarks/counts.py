@@ -18,9 +18,8 @@ import polars as pl
 
 from base.packages import ROOMS
 from workflow.report.cells import RUN_MARKS
-from workflow.run.record.events import RankEvents, read_events
+from workflow.run.record.events import RankEvents, StepsAsked, read_events
 from workflow.run.record.run_record import measured
-from workflow.run.record.steps_asked import StepsAsked
 
 AIM: Final = 0.02
 MARKS: Final = ("samples", "assumed", "warned", "stalls", "input", "gaps")

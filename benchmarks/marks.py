@@ -27,8 +27,7 @@ from benchmarks.counts import AIM, PROGRAMS, REPORTING, measure
 from tests.workflow.report.builder import cell_result, log_sample, make_cell
 from workflow.report.cells import Estimate, drift_sums, drifts, geometric_mean, ratio
 from workflow.report.derive import compare
-from workflow.run.record.drift import drift, early
-from workflow.run.record.quantiles import median
+from workflow.run.record.rate import drift, early, median
 
 Array = npt.NDArray[np.float64]
 Steps = Callable[[np.random.Generator, int], Array]

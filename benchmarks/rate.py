@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workflow.run.record.events import read_events
-from workflow.run.record.performance import performance
+from workflow.run.record.rate import performance
 
 BATCH: Final = 4
 """Of each rank."""

@@ -15,7 +15,7 @@ import random
 import sys
 from typing import Final
 
-from workflow.run.record.stragglers import straggler
+from workflow.run.record.rate import straggler
 
 RANKS: Final = (2, 8, 32)
 NOISES: Final = ((0.05, 0.6), (0.1, 0.9), (0.3, 0.6))

@@ -20,7 +20,7 @@ from tests.containers.frameworks.environments import interpreter
 from tests.containers.test_steps_in_flight import footnotes
 from tests.gpu import NEEDS_GPU
 from workflow.run.record.events import read_events
-from workflow.run.record.performance import performance
+from workflow.run.record.rate import performance
 
 pytestmark = [pytest.mark.slow, NEEDS_GPU]
 BATCH, WARMUP = 32, 10

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from base.packages import ROOMS
-from workflow.run.record.events import RankEvents, read_events
-from workflow.run.record.steps_asked import StepsAsked, too_few_lines
+from workflow.run.record.events import RankEvents, StepsAsked, read_events, too_few_lines
 
 pytestmark = pytest.mark.processes
 ADAPTER = ROOMS / "containers" / "lib" / "slipway_log.py"

@@ -16,7 +16,7 @@ from base.packages import ROOMS
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.tables import TABLES
 from workflow.run.record.events import read_events
-from workflow.run.record.performance import performance
+from workflow.run.record.rate import performance
 
 BATCH = 32
 HOST_S = 0.0001

@@ -62,18 +62,13 @@ from workflow.remote import asking
 from workflow.run.images.kept import image_of, read_pinned
 from workflow.run.node.ranks import Beats
 from workflow.run.plan import allocation_request
-from workflow.run.record.busy import busy, others_seen
-from workflow.run.record.continuation import joined, resumable
-from workflow.run.record.deadline import Budget, budget_of
-from workflow.run.record.ended_note import ended_note
-from workflow.run.record.events import read_events
-from workflow.run.record.machine_load import load_of
+from workflow.run.record.continuation import Budget, budget_of, joined, resumable
+from workflow.run.record.events import StepsAsked, read_events
+from workflow.run.record.machine_load import busy, load_of, others_seen, read_watched
 from workflow.run.record.model import Load
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.reading import read_record
-from workflow.run.record.run_record import measured
-from workflow.run.record.steps_asked import StepsAsked
-from workflow.run.record.watcher_file import read_watched
+from workflow.run.record.run_record import ended_note, measured
 from workflow.run.storage import lease
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.results import published_result, results_of

@@ -33,11 +33,9 @@ from workflow.report.same_network import (
     loss_text,
     to_json,
 )
-from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.losses import FIRST_STEPS, first_losses
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import read_record
-from workflow.run.record.replicas import in_words
+from workflow.run.record.rate import FIRST_STEPS, first_losses, in_words
+from workflow.run.record.reading import MAX_BYTES, read_record
 from workflow.study import paths
 from workflow.study.cell import Cell, Run
 from workflow.study.cell_words import words_of

@@ -21,10 +21,9 @@ from workflow.commands.watching import output
 from workflow.commands.watching.watch import run_states
 from workflow.run.node.caches import caches_here
 from workflow.run.node.workdir import of_run
-from workflow.run.record.attempts import MAX_BYTES, attempt_directories
-from workflow.run.record.busy import together
+from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import read_record
+from workflow.run.record.reading import MAX_BYTES, attempt_directories, read_record
 from workflow.study import paths
 from workflow.study.study import Study
 

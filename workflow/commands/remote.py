@@ -27,7 +27,7 @@ from workflow.remote.fetching import fetch
 from workflow.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
 from workflow.remote.relaying import Relay
 from workflow.remote.typed import Typed, TypedSession, sort_session, sort_typed
-from workflow.run.record.login import with_login
+from workflow.run.record.continuation import with_login
 
 PAUSES: Final = (2.0, 5.0, 10.0, 30.0, 60.0)
 """Between tries while the line is cut."""

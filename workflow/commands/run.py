@@ -51,8 +51,8 @@ from workflow.dag.image_file import images_file
 from workflow.dag.queue_view import QUEUE_S, asked_queue, cancelled_words
 from workflow.dag.refusals import LOOK_S, load_graph, refuse_unreachable
 from workflow.dag.snakemake_call import snakemake_argv
-from workflow.run.record.log_tail import last_error
-from workflow.run.record.login import with_login
+from workflow.run.record.continuation import with_login
+from workflow.run.record.events import last_error
 from workflow.study.cell import datasets_of
 from workflow.study.cell_words import words_of
 from workflow.study.hints import key_of_option

@@ -36,7 +36,7 @@ from workflow.dag.refusals import load_graph
 from workflow.dag.requirements import is_prepared
 from workflow.dag.submission import Width as Width
 from workflow.dag.submission import plan_submission
-from workflow.run.record.login import with_login
+from workflow.run.record.continuation import with_login
 from workflow.study.next_command import command
 from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study

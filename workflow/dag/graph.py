@@ -28,10 +28,9 @@ from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wr
 from workflow.dag.image_file import images_file, keep_images
 from workflow.dag.watched_jobs import resources_of, run_size, shard_size
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
-from workflow.run.record.attempts import MAX_BYTES
-from workflow.run.record.deadline import LEAST_MARGINS, margin_of
+from workflow.run.record.continuation import LEAST_MARGINS, margin_of
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import record_of
+from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.run.storage.results import asked_of, parse_asked
 from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import stage_words, train_words, words_of

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from base.command import describe, run
 from base.errors import ConfigError, RecordError, SlipwayError
 from base.jsonfile import read_json
-from workflow.run.record.attempts import MAX_BYTES
+from workflow.run.record.reading import MAX_BYTES
 from workflow.study.notify import Notify
 from workflow.study.paths import record_path
 

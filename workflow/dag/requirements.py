@@ -26,9 +26,8 @@ from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
 from workflow.dag.image_file import images_file
-from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import record_of
+from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.paths import STUDY_FILE, record_path
 from workflow.study.publishing import read_resolved

@@ -21,7 +21,7 @@ from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import RUN, Jobs, JobSize, QueuedJob, Work, jobs_of_rule
 from workflow.dag.queue_view import QUEUE_S, asked_queue
 from workflow.dag.watched_jobs import LATE_S, PLACE, SAID_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
-from workflow.run.record.login import LOGIN, login_s
+from workflow.run.record.continuation import LOGIN, login_s
 from workflow.run.storage.results import nodes_to_avoid
 from workflow.study.paths import run_dir
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import RecordError
-from workflow.run.record.attempts import find_record, names
 from workflow.run.record.events import RankEvents, read_events
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import read_record, read_value
+from workflow.run.record.reading import find_record, names, read_record, read_value
 from workflow.study.paths import attempts_dir
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from base.publish import publish
 from workflow.export.runs import ExportedRun
 from workflow.run.record.events import RankEvents, Step
-from workflow.run.record.performance import mean_losses
+from workflow.run.record.rate import mean_losses
 from workflow.study.cell import unit_of
 
 NEXT: Final = "tensorboard --logdir {to}"

@@ -14,10 +14,7 @@ from msgspec.structs import replace
 
 from containers.engines import ENGINES, in_container
 from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, TIMES_ONLY, UNMEASURED
-from workflow.run.record.drift import MIN_STEPS, OTHERS
-from workflow.run.record.losses import first_of
-from workflow.run.record.rate import UNEVEN
-from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.rate import MIN_STEPS, NOT_COMPARED, OTHERS, UNEVEN, first_of
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 from workflow.study.cell import ARGS, SIZES, WORDS, plain_text, unit_of
 from workflow.study.series import NOT_SERIES, PARAMETERS_FILE, TOLD_BY_FRAMEWORK, file_digest, tells_nothing
@@ -139,7 +136,7 @@ def _quantile(freedom: float, below: float) -> float:
 # Whether the windows of a cell drift: what its runs tell, put together into a test with 5 % false alarms.
 #
 # A run tells the change of its step time across the window, and as much of OTHERS other slow changes, of which no drift makes any
-# (workflow/run/record/drift.py). Each is averaged over the runs; then the root mean square of the others is the standard error of the
+# (workflow/run/record/rate.py). Each is averaged over the runs; then the root mean square of the others is the standard error of the
 # first.
 # So what is alike in all runs, such as the phase in which bunches of input come, does not look certain because it comes again. Runs of an
 # older version tell only the median of the second half of the window over that of the first. How uncertain that is, only other runs say:

@@ -19,7 +19,7 @@ from typing import Final
 import polars as pl
 
 from workflow.report.records import read_rows
-from workflow.run.record.attempts import Found, beside, find_record
+from workflow.run.record.reading import Found, beside, find_record
 
 THREADS = 8
 FIRST = 16

@@ -30,10 +30,9 @@ from workflow.report.files import RECORDS_FILE
 from workflow.report.mfu import with_utilisation
 from workflow.report.records import SCHEMA
 from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
-from workflow.run.record.attempts import names
 from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
-from workflow.run.record.reading import read_record
-from workflow.run.record.waiting import STATUS as WAITING
+from workflow.run.record.continuation import STATUS as WAITING
+from workflow.run.record.reading import names, read_record
 from workflow.run.storage.results import waiting_runs
 from workflow.study.cell import SIZES, WORDS
 

@@ -12,7 +12,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Shape, detail_title
 from workflow.report.digits import NONE
 from workflow.report.table import Column, Value, text
-from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.rate import NOT_COMPARED
 
 
 def key_columns(analysis: Analysis) -> list[Column]:

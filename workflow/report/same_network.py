@@ -18,8 +18,8 @@ from base.jsonfile import canonical_json
 from containers.frameworks import FRAMEWORKS, load_framework
 from containers.models import MODELS, has_dropout
 from workflow.report.cells import CellResult
-from workflow.run.record.losses import FIRST_STEPS
 from workflow.run.record.model import Replicas
+from workflow.run.record.rate import FIRST_STEPS
 
 RELATIVE: Final = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2}
 """How far losses of the same network may lie apart, by the precision of their cells. Of fp32 sums in another order differ by some 1e-7 in

@@ -34,22 +34,16 @@ from workflow.report.reproduce import MAX_PROGRAM_BYTES, program_digests, verify
 from workflow.report.sources import Source, StudyFile, check_directory, read_study
 from workflow.report.verified import Verified
 from workflow.report.watched import SILENCE_S, Told, each_run
-from workflow.run.record.attempts import ASIDE, MAX_BYTES, attempt_directories, names
-from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.columns import BESIDE
 from workflow.run.record.continuation import joined
-from workflow.run.record.events import RankEvents, read_events
-from workflow.run.record.machine_load import loads
+from workflow.run.record.events import RankEvents, StepsAsked, most_steps, read_events, steps_asked
+from workflow.run.record.machine_load import busy, loads, others_seen
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.ok_check import other_device
-from workflow.run.record.outcome import Ending
-from workflow.run.record.plausibility import clock_warnings
-from workflow.run.record.reading import read_value, record_of
-from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.outcome import Ending, other_device
+from workflow.run.record.rate import NOT_COMPARED
+from workflow.run.record.reading import ASIDE, MAX_BYTES, attempt_directories, is_long, names, read_value, record_of, was_shortened
 from workflow.run.record.run_record import MAX_WARNINGS, measured, network_warnings, window_warnings
-from workflow.run.record.size import is_long, was_shortened
-from workflow.run.record.steps_asked import StepsAsked, most_steps, steps_asked
-from workflow.run.record.window_seen import seen_warnings
+from workflow.run.record.window_seen import clock_warnings, seen_warnings
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
 from workflow.study.programs import identity
 from workflow.study.publishing import last_version

@@ -11,7 +11,7 @@ from base.logs import private_umask
 from cluster.processes import age_s
 from workflow.commands.ending import Ending
 from workflow.commands.chosen_study import tell_site
-from workflow.run.record.login import planned
+from workflow.run.record.continuation import planned
 from workflow.run.storage.results import SUFFIX as ASKED_SUFFIX
 from workflow.dag.refusals import load_graph
 from workflow.dag.execution import mode_of

@@ -38,9 +38,9 @@ from containers.engines.container_client import SHOWN
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.plan import allocation_request
+from workflow.run.record.continuation import waiting_words
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
-from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import description
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.job import Job, NodeLocks

@@ -15,10 +15,8 @@ import pytest
 from cluster.gpus.listing import App
 from cluster.watching.readers import MOST_FAILURES, Gpus, Processors, parse_looks, query, with_others
 from tests.cluster.smi import answer, install
-from workflow.run.record.busy import busy
-from workflow.run.record.machine_load import load_of
+from workflow.run.record.machine_load import busy, load_of, parse_watched
 from workflow.run.record.model import Load
-from workflow.run.record.watcher_file import parse_watched
 
 ONE, TWO, THREE = (f"GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e{number}" for number in (1, 2, 3))
 

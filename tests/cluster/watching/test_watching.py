@@ -13,8 +13,7 @@ import pytest
 from cluster.processes import state_of
 from cluster.watching.readers import kernel_seen
 from workflow.run.node.child import Watcher, pid_here, watching_argv, who_i_am
-from workflow.run.record.machine_load import load_of
-from workflow.run.record.watcher_file import parse_watched
+from workflow.run.record.machine_load import load_of, parse_watched
 
 pytestmark = pytest.mark.processes
 

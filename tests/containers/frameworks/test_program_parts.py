@@ -19,7 +19,7 @@ from containers.models import build
 from containers.models.layers import LayerList
 from data_prep.reader.errors import DatasetChanged
 from workflow.run.node.workdir import LIBRARY
-from workflow.run.record.steps_asked import steps_asked
+from workflow.run.record.events import steps_asked
 
 
 @pytest.fixture

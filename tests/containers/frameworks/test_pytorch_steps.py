@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from containers.frameworks import FRAMEWORKS
-from workflow.run.record.stragglers import skew, straggler
+from workflow.run.record.rate import skew, straggler
 
 pytestmark = pytest.mark.slow
 TIMEOUT_S = 120

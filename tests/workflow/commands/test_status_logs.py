@@ -18,7 +18,7 @@ from tests.workflow.commands.conftest import House
 from workflow.commands import status
 from workflow.commands.watching.watch import run_states
 from workflow.dag.image_file import images_file
-from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.storage.lease import new_lease
 
 ROOT = Path(__file__).parents[3]

@@ -38,7 +38,7 @@ def test_the_names_that_the_snakefile_knows_are_those_that_are_written() -> None
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("module", ["workflow.report.files", "workflow.report.__main__", "workflow.run.record.attempts"])
+@pytest.mark.parametrize("module", ["workflow.report.files", "workflow.report.__main__", "workflow.run.record.reading"])
 def test_what_others_import_is_light(module: str) -> None:
     code = f"import sys, {module}; print({{'polars', 'altair', 'jinja2', 'pydantic'}} & set(sys.modules))"
     assert run([sys.executable, "-c", code], timeout_s=60).stdout.strip() == "set()"

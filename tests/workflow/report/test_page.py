@@ -30,7 +30,7 @@ from workflow.report.digits import joined, with_error
 from workflow.report.page import SCRIPT, findings, json_in_script, page, warnings
 from workflow.report.table import Table
 from workflow.report.tables import TABLES
-from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.rate import NOT_COMPARED
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9" fill="white"/><text>plot</text></svg>'
 SVGS = dict.fromkeys(("throughput", "efficiency", "budget", "step_time", "loss"), SVG)

@@ -21,7 +21,7 @@ from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markd
 from workflow.report.table import Column, Table, Value, raised, text
 from workflow.report.tables import TABLES, all_tables
 from workflow.report.terminal import print_speedup
-from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.rate import NOT_COMPARED
 
 HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
 

@@ -24,9 +24,9 @@ from workflow.report.verified import Verified, summary
 from workflow.report.verify import differences, verify_outputs, verify_runs
 from workflow.report.watched import Told, each_run
 from workflow.run.record.events import read_events
-from workflow.run.record.performance import thinned
+from workflow.run.record.machine_load import file_name
+from workflow.run.record.rate import thinned
 from workflow.run.record.run_record import measured
-from workflow.run.record.watcher_file import file_name
 
 pytestmark = pytest.mark.processes
 

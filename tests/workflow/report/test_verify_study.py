@@ -21,7 +21,7 @@ from workflow.report.outputs import write_all, write_collected, write_tables
 from workflow.report.page import page
 from workflow.report.verify import StudyRuns, differences_from_study, of_hosts, of_its_programs, verify_outputs, verify_runs
 from workflow.run.record.events import RankEvents
-from workflow.run.record.size import fitting
+from workflow.run.record.reading import fitting
 
 pytestmark = pytest.mark.processes
 

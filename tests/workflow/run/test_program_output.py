@@ -9,7 +9,7 @@ import pytest
 from tests.workflow.run.test_programs import program
 from tests.workflow.run.test_runs import checked, ended
 from tests.workflow.run.world import World
-from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.rate import NOT_COMPARED
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from tests.workflow.run.test_resume import cut_off, short_jobs
 from tests.workflow.run.test_runs import checked, ended
 from tests.workflow.run.world import World
 from workflow.run.record.continuation import OTHER_PROGRAM
-from workflow.run.record.replicas import NOT_COMPARED
+from workflow.run.record.rate import NOT_COMPARED
 
 pytestmark = pytest.mark.slow
 

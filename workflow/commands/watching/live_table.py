@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 from base.logs import printable
 from base.units import and_more, counted, whole_duration
 from cluster.schedulers import with_jobs
-from workflow.run.record.waiting import tells_waiting
+from workflow.run.record.continuation import tells_waiting
 
 if TYPE_CHECKING:
     from rich.console import Group

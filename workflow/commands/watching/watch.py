@@ -23,15 +23,13 @@ from cluster.types import Holder
 from workflow.commands.watching.live_table import Active, Ended, StudyState
 from workflow.dag.image_file import images_file
 from workflow.dag.queue_view import Queue, QueueView
-from workflow.run.record.attempts import Found, find_record
-from workflow.run.record.busy import together
-from workflow.run.record.log_tail import SHORT_BYTES, messages
+from workflow.run.record.continuation import PUSH, seconds_left, waiting_reason
+from workflow.run.record.continuation import STATUS as WAITING
+from workflow.run.record.events import SHORT_BYTES, messages
+from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved, RunRecord
-from workflow.run.record.progress_line import seconds_left
-from workflow.run.record.reading import record_of
-from workflow.run.record.replicas import NOT_COMPARED
-from workflow.run.record.waiting import PUSH, waiting_reason
-from workflow.run.record.waiting import STATUS as WAITING
+from workflow.run.record.rate import NOT_COMPARED
+from workflow.run.record.reading import Found, find_record, record_of
 from workflow.run.storage.results import parse_asked
 from workflow.study import paths
 from workflow.study.cell import Run, datasets_of

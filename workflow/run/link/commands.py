@@ -26,7 +26,7 @@ from workflow.run.link.reports import (
     tag_of,
 )
 from workflow.run.plan import CellDocument, Framework
-from workflow.run.record.ended_note import EndedNote
+from workflow.run.record.run_record import EndedNote
 
 
 class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
-from workflow.run.record.plausibility import CLOSE_RATIO, CLOSE_S, SLACK_RATIO, SLACK_S
-from workflow.run.record.window_seen import WindowSeen
+from workflow.run.record.window_seen import CLOSE_RATIO, CLOSE_S, SLACK_RATIO, SLACK_S, WindowSeen
 
 # How far the moments that a rank tells lie behind those at which its lines came, and whether that grows.
 #

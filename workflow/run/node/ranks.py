@@ -30,8 +30,7 @@ from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.node.limits import CONTAINER_REMOVAL_S, DESCENDANTS_END_S, RANKS_END_S, RANKS_TERM_S
 from workflow.run.node.rank_clock import Line, RankClock, StepLine, WindowWatch
 from workflow.run.record.events import MAX_LINE, Event, checked_event, not_trained, parse_line
-from workflow.run.record.outcome import FROZEN, RankEnd, RankState
-from workflow.run.record.torchrun_words import first_failed
+from workflow.run.record.outcome import FROZEN, RankEnd, RankState, first_failed
 
 # Watch one rank by its events: in which phase it is, how fast its steps are, when it last said something.
 

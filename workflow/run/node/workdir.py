@@ -49,7 +49,7 @@ from workflow.run.link.commands import Pending, Plan
 from workflow.run.node.caches import refuse_distrusted
 from workflow.run.node.limits import DELIVERY_STALL_S
 from workflow.run.plan import CellDocument
-from workflow.run.record.watcher_file import file_name
+from workflow.run.record.machine_load import file_name
 from workflow.run.storage import lease as leases
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.prepare import describe_holder, sweep_dead

@@ -2,18 +2,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
 from base.chunks import chunks_name
 from base.errors import RecordError
 from base.typed import Count, Digest, FromOne, Like, Seconds, read_as
+from base.units import format_duration
+from cluster.schedulers.jobs import SUBMISSION
 from containers.spec import CHECKPOINT
-from workflow.run.record.deadline import Budget
 from workflow.run.record.events import RankEvents
-from workflow.run.record.performance import thinned
-from workflow.study.cell import Cell
+from workflow.run.record.outcome import Ending, Status
+from workflow.run.record.rate import thinned
+from workflow.study.cell import Cell, RunLimits
+from workflow.study.site import Site
+
+# When a run must stop, and what that end is called. Pure: times are seconds, counted from whatever moment the caller says.
+#
+# `limits.walltime` is the run's budget over all its attempts. An attempt ends, a margin before, at the end of its budget or of its job,
+# whichever comes first. The margin is for the checkpoint and the push.
+
+
+MARGIN_SHARE: Final = 0.2
+LEAST_MARGINS: Final = 2.0
+SAVE_SHARE: Final = 0.5
+"""Of the margin: how long a checkpoint may take. The rest is for stopping and the push."""
+
+
+def margin_of(site_margin_s: float, walltime_s: float, job_s: float | None) -> float:
+    """What is kept for checkpoint and push: the site's `deadline_margin`, at most a fifth of the walltime, or of the job if that is
+    shorter."""
+    return min(site_margin_s, MARGIN_SHARE * min(walltime_s, math.inf if job_s is None else job_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The walltime of the run, what earlier attempts trained of it, the margin."""
+
+    walltime_s: float
+    used_s: float = 0.0
+    margin_s: float
+
+    @property
+    def left_s(self) -> float:
+        """For this attempt."""
+        return self.walltime_s - self.used_s
+
+    @property
+    def least_s(self) -> float:
+        """With less time than this, an attempt comes to nothing and is not begun."""
+        return LEAST_MARGINS * self.margin_s
+
+    def outlives(self, job_s: float | None) -> bool:
+        """Whether enough for another attempt is left when the job ends, `job_s` after this attempt's begin (None: it does not end)."""
+        return job_s is not None and self.left_s - job_s >= self.least_s
+
+
+def budget_of(site: Site, limits: RunLimits) -> Budget:
+    """Of a run at its first attempt."""
+    return Budget(walltime_s=limits.walltime_s, margin_s=margin_of(site.deadline_margin_s, limits.walltime_s, site.walltime_s))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What became of the checkpoint at the deadline: the step it stands at, or why there is none."""
+
+    step: int | None = None
+    why: str | None = None
+    resumed_step: int | None = None
+    """Where this attempt went on from an earlier one."""
+
+    @property
+    def progress(self) -> bool:
+        """Whether another attempt begins further on than this one did."""
+        return self.step is not None and self.step > (self.resumed_step or 0)
+
+
+def at_deadline(budget: Budget, job_s: float | None, saved: Saved) -> Ending:
+    """The end of an attempt whose time is over: `timeout`, a result, where the budget is used up; else `preempted`, which is resumed."""
+    margin = f"{budget.margin_s:.0f} s"
+    if not budget.outlives(job_s):
+        walltime = format_duration(budget.walltime_s)
+        spent = f" ({format_duration(budget.used_s)} of it in earlier attempts)" if budget.used_s else ""
+        reason = (
+            f"the walltime of {walltime}{spent} is over but for {margin}, kept for the push{_of_timeout(saved)}; `limits.walltime` sets it"
+        )
+        return Ending(status="timeout", reason=reason, planned=True)
+    left = format_duration(budget.left_s - (job_s or 0.0))
+    reason = f"the job ends in {margin}, and the run has {left} left; {_of_preempted(saved)}"
+    return Ending(status="preempted", reason=reason, planned=True, requeue=saved.progress)
+
+
+def too_late(budget: Budget, job_s: float) -> Ending:
+    """The job has too little time left for an attempt to be worth anything: it is not begun."""
+    reason = (
+        f"the job ends in {max(0.0, job_s):.0f} s, and an attempt needs {budget.least_s:.0f} s at the least "
+        f"(two times the deadline margin of {budget.margin_s:.0f} s): not begun; the next job begins it"
+    )
+    return Ending(status="preempted", reason=reason, planned=True)
+
+
+def by_scheduler(word: str | None, told: str, ours: Ending) -> Ending:
+    """The end that the scheduler says it made, in its words of `Scheduler.ended_by`; `told`: what was seen of it; `ours`: the end that our
+    own clock would make now, for a job that reached its limit before our clock did."""
+    if word == "timeout":
+        reason = f"{told}: the job reached its time limit before our clock did; nothing could be saved"
+        return Ending(status=ours.status, reason=reason)
+    status, what = _BY_SCHEDULER.get(word or "", ("cancelled", ""))
+    return Ending(status=status, reason=f"{told}{what}")
+
+
+_BY_SCHEDULER: Final[dict[str, tuple[Status, str]]] = {
+    "cancelled": ("cancelled", ": the job was cancelled"),
+    "preempted": ("preempted", ": the scheduler took the nodes back for another job"),
+    "requeued": ("preempted", ": the job was put back into the queue"),
+    "node_lost": ("node_lost", ": the scheduler has lost a node of the job"),
+}
+
+
+def _of_timeout(saved: Saved) -> str:
+    if saved.step is not None:
+        return f"; resumable at step {saved.step} (`slipway run STUDY --retry failed`, with a longer one)"
+    return f"; no checkpoint: {saved.why}" if saved.why else ""
+
+
+def _of_preempted(saved: Saved) -> str:
+    if saved.step is not None:
+        return f"resumable at step {saved.step}: the next attempt resumes there"
+    from_where = "from the beginning" if saved.resumed_step is None else f"at step {saved.resumed_step} once more"
+    return f"no checkpoint ({saved.why}): the next attempt begins {from_where}"
+
 
 RESUMABLE_RESULT: Final = "timeout"
 """The one result that is resumed when it is retried: nothing was wrong with the training, it had too little time."""
@@ -172,3 +293,117 @@ def _joined_training(now: Any, before: Any, step: int) -> Any:
     first = before["first_loss"] if before["first_loss"] is not None else now["first_loss"]
     begin = [*(entry for entry in before.get("first_losses") or () if entry[0] < step), *(now.get("first_losses") or ())]
     return {**now, "first_loss": first, "first_losses": begin, "final_loss": final, "losses": thinned(losses)}
+
+
+# The first of the seven steps, `login`: from the start of the command that was typed until its study is checked and planned. It travels in
+# the environment, as a sum of durations, so that no clocks of two machines are compared; the same for all runs of one start. Pure.
+#
+# `slipway run` and Snakemake count their own time until the plan is made; `slipway submit` until it hands its job over, and `slipway
+# remote`
+# counts before that from its own start on the laptop, with logging in and sending. What the job of `slipway submit` plans once more is no
+# login.
+
+
+LOGIN: Final = "SLIPWAY_LOGIN_S"
+"""Environment variable: seconds of login until now."""
+
+
+def login_s(environ: Mapping[str, str]) -> float | None:
+    """Seconds; None where nobody counted them."""
+    try:
+        found = float(environ.get(LOGIN, ""))
+    except ValueError:
+        return None
+    return found if 0 <= found < math.inf else None
+
+
+def with_login(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
+    """What the environment of the next command gains, after `age_s` seconds of this one."""
+    return {LOGIN: f"{(login_s(environ) or 0.0) + max(0.0, age_s):.3f}"}
+
+
+def planned(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
+    """The same of a Snakemake that has made its plan."""
+    is_over = SUBMISSION in environ and login_s(environ) is not None
+    return {} if is_over else with_login(environ, age_s)
+
+
+# How far training is, as a line for people now and then: `train: step 120 of 200, 1,480 samples/s, 3.1 s left`.
+
+
+OFTEN_S: Final = 2.0
+SELDOM_S: Final = 10.0
+BEGINNING_S: Final = 60.0
+"""Who has just started a study looks at it; the log of a run of days is not to be filled."""
+UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, " s": 1.0}
+_LEFT: Final = re.compile(r", (?P<left>[\d.]+(?: s|[smhd])(?:\d+[smhd])?) left$")
+_PART: Final = re.compile(r"([\d.]+)( s|[smhd])")
+
+
+def seconds_left(line: str) -> float | None:
+    """Pure: the seconds that a line of ProgressLine says are left; None where it does not."""
+    said = _LEFT.search(line)
+    if said is None:
+        return None
+    return sum(float(number) * UNITS[unit] for number, unit in _PART.findall(said["left"]))
+
+
+class ProgressLine:
+    """The line that is due, from the step that all ranks have done. `batch`: samples of a step; None where tokens are counted, which ranks
+    alone know. Times are those of the monotonic clock, given by the caller."""
+
+    def __init__(self, batch: int | None, steps: int | None, now: float) -> None:
+        self._batch, self._steps = batch, steps
+        self._begun = now
+        self._due = now
+        self._first: tuple[float, int] | None = None
+        self._last: tuple[float, int] | None = None
+
+    def due(self, step: int, now: float, tokens: int | None = None) -> str | None:
+        """The line of the step with the number `step`, counted from 0; None while none is due. The rate is since the line before, the time
+        left by the rate since the first: nothing else of what is to come is known. `tokens`: of one step, as all ranks tell."""
+        if now < self._due or (self._last is not None and step + 1 == self._last[1]):
+            return None
+        self._due = now + (OFTEN_S if now - self._begun < BEGINNING_S else SELDOM_S)
+        done = step + 1
+        told = f"train: step {done:,}" + ("" if self._steps is None else f" of {self._steps:,}")
+        if self._last is not None and self._first is not None and done > self._last[1]:
+            each, unit = (tokens, "tokens") if self._batch is None else (self._batch, "samples")
+            if each is not None:
+                told += f", {each * (done - self._last[1]) / (now - self._last[0]):,.0f} {unit}/s"
+            if self._steps is not None and done < self._steps:
+                told += f", {format_duration((self._steps - done) * (now - self._first[0]) / (done - self._first[1]))} left"
+        self._first = self._first or (now, done)
+        self._last = (now, done)
+        return told
+
+
+# A result that waits on its nodes, since storage did not take it: the words by which its supervisor tells, and everybody knows, that.
+
+
+WAITS: Final = "its result waits on "
+MAY_WAIT: Final = "its result may wait on "
+"""Where only the log of a run says so: whether a node has it, nobody knows who does not ask there."""
+DELIVER: Final = "; deliver it there with `slipway reap --push`"
+PUSH: Final = "push: "
+"""What the errors of a push begin with, in the words of a node."""
+STATUS: Final = "storage"
+"""How such a run has ended."""
+
+
+def waiting_words(nodes: Sequence[str]) -> str:
+    """What to do about it: the end of a reason."""
+    return f"{WAITS}{', '.join(nodes)}{DELIVER}"
+
+
+def tells_waiting(reason: str) -> bool:
+    """Whether it says that a result waits, or may wait."""
+    return WAITS in reason or MAY_WAIT in reason
+
+
+def waiting_reason(error: str) -> str | None:
+    """Why a run without a record has none, by the last error in its log, if its result waits. A log on a storage that is full
+    ends with what a node said, since nothing more could be written."""
+    if tells_waiting(error):
+        return error
+    return f"{error}; {MAY_WAIT}its nodes{DELIVER}" if error.startswith(PUSH) else None

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, Literal, NamedTuple
 
 from base.jsonfile import json_text
+from base.logs import level_and_message
 from base.sanitize import number, plain, quoted, text, whole
-from base.untrusted import Unusable, open_file
+from base.untrusted import Unusable, open_file, open_plain
 
 MAX_LINE: Final = 1 << 20
 """Bytes of a line."""
@@ -323,3 +324,172 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
         while len(piece) > MAX_LINE and not piece.endswith(b"\n"):
             piece = file.readline(MAX_LINE + 1)
         yield line if len(line) <= MAX_LINE else b"\n"
+
+
+# The last lines of one of our logs, for commands that say how something stands. Reads little of it, whatever its size.
+
+
+TAIL_BYTES: Final = 1 << 20
+"""The last error is near the end."""
+SHORT_BYTES: Final = 8192
+
+
+def last_error(log: Path) -> str | None:
+    """What went wrong last, in the words of the log; None if nothing did, or there is no log."""
+    errors = [message for level, message in messages(log) if level == "ERROR"]
+    return errors[-1] if errors else None
+
+
+def messages(log: Path, most: int = TAIL_BYTES) -> list[tuple[str, str]]:
+    """(level, message) of the first line of each message in the last `most` bytes."""
+    try:
+        with os.fdopen(open_plain(log), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            lines = file.read(most).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [found for line in lines if (found := level_and_message(line)) is not None]
+
+
+# Whether the network that was trained is the model of the cell: the one fact that every framework can tell, its parameter count. Pure.
+#
+# A name proves nothing. The count is that of the whole network, also where a rank of a later framework holds only a part of it.
+
+
+def wrong_model(events: Mapping[int, RankEvents], model: str, parameters: int) -> str | None:
+    """Why this is no run of `model`, which has so many parameters; None where nothing says so."""
+    for rank, told in _told(events).items():
+        if told is not None and told != parameters:
+            return f"the program trained another network: {model} has {parameters} parameters here, and rank {rank} tells of {told}"
+    return None
+
+
+def unchecked_model(events: Mapping[int, RankEvents], model: str) -> list[str]:
+    """A warning where ranks that did steps do not tell the count, so that nobody has compared it."""
+    told = _told(events)
+    silent = [rank for rank, parameters in told.items() if parameters is None and events[rank].steps]
+    if not silent:
+        return []
+    who = "the program" if len(silent) == len(told) else f"rank {silent[0]}"
+    return [f"{who} does not tell how many parameters its network has: whether it is {model} was not checked"]
+
+
+def _told(events: Mapping[int, RankEvents]) -> dict[int, Any]:
+    return {rank: (entry.start or {}).get("parameters") for rank, entry in sorted(events.items())}
+
+
+# Who told of the steps of a run: its program by events, its output by lines that an expression matched, or nobody. Pure.
+#
+# The adapter that writes the events of a program which writes none (containers/lib/slipway_log.py) says so in run_start.
+
+
+SOURCES: Final = ("program", "log", "none")
+Source = Literal["program", "log", "none"]
+
+
+class Telling(NamedTuple):
+    """`events`: of the ranks that are to tell of steps; `num_ranks`: how many these are."""
+
+    source: Source
+    events: Mapping[int, RankEvents]
+    num_ranks: int
+
+
+def drives_all(events: Mapping[int, RankEvents]) -> bool:
+    """Whether rank 0 is the one process of the run, and works for all (launcher single): what it tells is of all of them."""
+    return 0 in events and bool((events[0].start or {}).get("drives_all"))
+
+
+def processes(events: Mapping[int, RankEvents], world_size: int) -> int:
+    """How many ranks are processes, and write events."""
+    return 1 if drives_all(events) else world_size
+
+
+def telling(events: Mapping[int, RankEvents], world_size: int) -> Telling:
+    """Ranks whose output nobody searched count as silent only beside a rank 0 whose output was."""
+    world_size = processes(events, world_size)
+    said = {rank: (entry.start or {}).get("steps_source") for rank, entry in events.items()}
+    silent = {rank for rank, word in said.items() if word == "none"}
+    if len(silent) == world_size:
+        return Telling("none", {}, 0)
+    if said.get(0) != "log":
+        return Telling("program", events, world_size)
+    return Telling("log", {rank: entry for rank, entry in events.items() if rank not in silent}, world_size - len(silent))
+
+
+def largest_together(events: Mapping[int, RankEvents]) -> int:
+    """The most steps that a line told of at once, in the measured window of any rank; 1 where each was told for itself."""
+    return max((step.together for entry in events.values() for step in entry.steps.values() if step.measured), default=1)
+
+
+def slack(performance: Mapping[str, Any] | None) -> int:
+    """By how many steps a window that was read from output may be shorter than the one that was asked for: lines do not begin and end
+    where it does."""
+    return 2 * int((performance or {}).get("steps_together") or 1)
+
+
+# How many steps a run was asked for, and whether its ranks told of so many. Pure.
+#
+# What a run did is what its events tell: a program that ends well without its steps has measured nothing, and is no `ok`.
+
+
+MOST_WARMUP_OF_EPOCHS: Final = 10
+MOST_CAUSES: Final = 3
+"""Warnings about the lines of the output, such as that the expression was too slow for them, that a reason repeats."""
+
+
+class StepsAsked(NamedTuple):
+    """Of each rank: steps in all, and how many of them in the measured window."""
+
+    total: int
+    measured: int
+
+
+def steps_asked(cell: Mapping[str, Any], train_samples: int, first: int = 0) -> StepsAsked:
+    """What is left from step `first` on, of `steps` {warmup, measured, total?} or of `epochs` of so many samples. After a resume the
+    warm-up comes again, and as much of the window as there is room for. Of more than is kept of a rank's events as much as is kept."""
+    if cell["epochs"] is not None:
+        total = cell["epochs"] * (train_samples // cell["global_batch_size"])
+        warmup = min(MOST_WARMUP_OF_EPOCHS, total // 5)
+        measured = total - warmup
+    else:
+        warmup, measured = cell["steps"]["warmup"], cell["steps"]["measured"]
+        total = cell["steps"].get("total") or warmup + measured
+    left = min(max(0, total - first), MAX_STEPS)
+    return StepsAsked(left, min(measured, max(0, left - warmup)))
+
+
+def most_steps(cell: Mapping[str, Any], asked: StepsAsked | None) -> int:
+    """Return how many steps of a rank are kept: all that the cell asks for, also after a resume; of `epochs` those that are `asked`."""
+    if cell["epochs"] is None:
+        return steps_asked(cell, 0).total
+    return MAX_STEPS if asked is None else asked.total
+
+
+def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
+    """The same of ranks whose steps are read from their output: lines that tell of several steps need not begin and end where the window
+    does."""
+    for rank, entry in sorted(events.items()):
+        causes = "; ".join(entry.warnings[:MOST_CAUSES])
+        if not entry.steps:
+            told = "no line of its output (`slipway logs RUN` shows it) told of a step"
+            return f"rank {rank} ended well, and {told}: {causes or 'the expression under events matched none'}"
+        measured, reached = sum(step.measured for step in entry.steps.values()), max(entry.steps) + 1
+        together = largest_together({rank: entry}) if measured else max(step.together for step in entry.steps.values())
+        if measured < max(min(1, asked.measured), asked.measured - 2 * together) or reached < asked.total - together:
+            told = f"its output told of {measured} of the {asked.measured} measured steps that were asked"
+            told += f", up to step {reached} of {asked.total}, {together} to a line"
+            return f"rank {rank} ended well, and {told}{causes and f': {causes}'}"
+    return None
+
+
+def too_few_steps(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
+    """The first rank that tells of fewer steps than were asked of it, measured ones first; None where there is none. How many samples they
+    hold, and whether all ranks measure the same steps, are warnings of the record."""
+    for rank, entry in sorted(events.items()):
+        measured = sum(step.measured for step in entry.steps.values())
+        if measured < asked.measured:
+            return f"rank {rank} ended well, and wrote {measured} of the {asked.measured} measured steps that were asked"
+        if len(entry.steps) < asked.total:
+            return f"rank {rank} ended well, and wrote {len(entry.steps)} of the {asked.total} steps that were asked"
+    return None

@@ -9,7 +9,7 @@ from typing import Annotated, Final, NamedTuple
 
 from msgspec import UnsetType
 
-from workflow.run.record.busy import beyond
+from workflow.run.record.machine_load import beyond
 from workflow.run.record.model import Column, Interface, Load, Long, MachineCores, Node, Part, Real, Whole
 
 GIB: Final = 2**30

@@ -7,15 +7,132 @@ happened in it is never missed, and what happened just beside it may be in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
+
+import msgspec
+from msgspec import Meta
 
 from base.sanitize import text
-from workflow.run.record.events import RankEvents
+from base.untrusted import Unusable, open_file
+from workflow.run.record.events import RankEvents, bounded_lines, parse_line, telling
 from workflow.run.record.rate import measured_steps, moments, windows_of
-from workflow.run.record.steps_source import telling
-from workflow.run.record.watcher_file import Watched, file_name, read_watched
+
+# The file in which the watchers of a node wrote what they saw of the machine, read into lines whose values are in range.
+
+
+MAX_LINES: Final = 100_000
+OWN_FELL_S: Final = 0.1
+"""Processes whose parent is none of ours take their time along when they end, as a container does: from then on ours is not known."""
+
+Amount = Annotated[float, Meta(ge=0, le=1e15)]
+
+
+class Gpu(TypedDict):
+    """One GPU at that moment. `reasons`: bits of why its clock is not higher; `others`: processes on it that are not ours."""
+
+    uuid: str
+    mhz: Amount | None
+    max_mhz: Amount | None
+    reasons: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
+    celsius: Amount | None
+    watts: Amount | None
+    busy_ratio: Amount | None
+    ecc_errors: Amount | None
+    others: Amount | None
+
+
+class Line(TypedDict):
+    """What the watcher saw at the moment `t`; counters and seconds are since boot, or since it began."""
+
+    t: Amount
+    idle: NotRequired[Amount]
+    steal: NotRequired[Amount]
+    interrupts: NotRequired[Amount]
+    own: NotRequired[Amount]
+    faults: NotRequired[Amount]
+    kernel: NotRequired[Amount]
+    busiest: NotRequired[list[tuple[str, Amount]]]
+    switches: NotRequired[tuple[Amount, Amount]]
+    available: NotRequired[Amount]
+    swapped_in: NotRequired[Amount]
+    swapped_out: NotRequired[Amount]
+    cpu_some: NotRequired[Amount]
+    memory_some: NotRequired[Amount]
+    memory_full: NotRequired[Amount]
+    io_some: NotRequired[Amount]
+    io_full: NotRequired[Amount]
+    mhz: NotRequired[tuple[Amount, Amount]]
+    throttled: NotRequired[Amount]
+    gpus: NotRequired[list[Gpu]]
+
+
+class _Head(TypedDict):
+    schema: Literal["slipway.load/1"]
+    cores: Annotated[int, Meta(gt=0, lt=1 << 20)]
+    kernel_seen: NotRequired[bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """Of one node: how many cores the run had, the lines in order of their times, and whether the kernel's threads could be seen: where
+    they cannot, nobody knows what of the rest was theirs and what was of others."""
+
+    cores: int
+    lines: tuple[Mapping[str, Any], ...]
+    kernel_seen: bool = True
+
+
+def file_name(index: int) -> str:
+    """Of the node of that position, in an attempt's directory."""
+    return f"load-{index}.jsonl"
+
+
+def read_watched(path: Path) -> Watched | None:
+    """The file of a watcher; lines that are none of its are passed over. None where there is no such file."""
+    try:
+        descriptor = open_file(path)
+    except (FileNotFoundError, NotADirectoryError, Unusable):
+        return None
+    with open(descriptor, "rb") as file:
+        return parse_watched(bounded_lines(file))
+
+
+def parse_watched(lines: Iterable[bytes]) -> Watched | None:
+    """The lines of such a file. Two watchers write to it, one of them of GPUs only, each in order of its own times."""
+    head: Any = None
+    found: list[Any] = []
+    latest: dict[bool, float] = {}
+    most_own = 0.0
+    for number, line in enumerate(lines):
+        if number > MAX_LINES or not line.endswith(b"\n"):  # the last one may be torn
+            break
+        value = parse_line(line)
+        if head is None and (head := _read(_Head, value)) is not None:
+            continue
+        sample = _read(Line, value)
+        if sample is None or sample["t"] < latest.get(kind := "gpus" in sample, 0.0):
+            continue
+        latest[kind] = sample["t"]
+        if sample.get("own", most_own) < most_own - OWN_FELL_S:
+            sample = {key: seen for key, seen in sample.items() if key != "own"}
+        most_own = max(most_own, sample.get("own", 0.0))
+        found.append(sample)
+    if head is None:
+        return None
+    found.sort(key=lambda sample: sample["t"])
+    return Watched(cores=head["cores"], lines=tuple(found), kernel_seen=head.get("kernel_seen", True))
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """Without what a `kind` has not; None where it is none."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, UnicodeEncodeError):  # which it wants to tell of a text with half of a character
+        return None
+
 
 MOST_NAMED: Final = 3
 MAX_NAME: Final = 100
@@ -42,11 +159,11 @@ def loads(
         told(path)
         watched = read_watched(path)
         if watched is not None:
-            found[index] = load_of(watched, together(spans[index * per_node : (index + 1) * per_node]))
+            found[index] = load_of(watched, whole_span(spans[index * per_node : (index + 1) * per_node]))
     return found
 
 
-def together(spans: Sequence[Span | None]) -> Span | None:
+def whole_span(spans: Sequence[Span | None]) -> Span | None:
     """From the first begin to the last end; None unless all are known."""
     known = [span for span in spans if span is not None]
     if not known or len(known) < len(spans):
@@ -222,3 +339,85 @@ def _ratio(value: float | None) -> float | None:
 
 def _count(value: float | None) -> int | None:
     return None if value is None else int(value)
+
+
+# Whether a machine was busy with something else while it measured, so much that the number can have moved. Pure: of the records' nodes.
+#
+# Each is a fact: a measured number beyond a limit. How often the limit for others is passed on a machine where nobody else works, and how
+# often a program beside the run passes it, `python -m benchmarks.busy` measures; docs/tables.md has the figures.
+
+
+OTHERS_CORES: Final = 0.2
+"""What a quiet machine's own services use at most."""
+OTHERS_RATIO: Final = 0.05
+"""Of the run's cores, where these are few."""
+LEAST_OTHERS_S: Final = 0.15
+"""Processor seconds: the kernel tells those of each process in hundredths."""
+STEAL_RATIO: Final = 0.05
+MEMORY_RATIO: Final = 0.05
+SLOWED: Final = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
+"""Of a GPU's reasons; a power cap holds at full load on many, and says nothing."""
+MOST: Final = 10
+
+
+def busy(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One sentence for each thing that was too much of, in the measured window, on any node."""
+    found = []
+    for node in nodes:
+        load = node.get("load")
+        if load is not None and load["during"] is not None:
+            found += [f"{node['name']}: {words}" for words in _reasons(load["cores"], load["during"])]
+    return found[:MOST]
+
+
+def together(sentences: Sequence[str]) -> list[str]:
+    """For people: what was said of several nodes alike is said once, of all of them."""
+    nodes: dict[str, list[str]] = {}
+    for sentence in sentences:
+        name, colon, words = sentence.partition(": ")
+        nodes.setdefault(words if colon else sentence, []).append(name)
+    return [f"{', '.join(names)}: {words}" if words != names[0] else words for words, names in nodes.items()]
+
+
+def others_seen(nodes: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether others worked on any node during the window. What is before it tells nothing of others: there daemons load our image and
+    nodes stage our dataset."""
+    loads = [node["load"] for node in nodes if node.get("load") is not None]
+    parts = [(load["cores"], load["during"]) for load in loads if load["during"] is not None]
+    return any(beyond(cores, part["others_cores"], part["seconds"]) for cores, part in parts)
+
+
+def beyond(cores: int, others_cores: float | None, seconds: float) -> bool:
+    """Return whether others used more of the run's `cores` in these seconds than a quiet machine does; False where nobody knows."""
+    if others_cores is None:
+        return False
+    return others_cores > max(min(OTHERS_CORES, OTHERS_RATIO * cores), LEAST_OTHERS_S / seconds if seconds else OTHERS_CORES)
+
+
+def _reasons(cores: int, part: Mapping[str, Any]) -> list[str]:
+    found = []
+    if beyond(cores, part["others_cores"], part["seconds"]):
+        names = ", ".join(one["name"] for one in part["busiest"])
+        found.append(
+            f"others used {part['others_cores']:.2g} of {cores} core{'s' * (cores > 1)} while it measured{f' ({names})' if names else ''}"
+        )
+    if part["steal_ratio"] > STEAL_RATIO:
+        found.append(f"the host of this virtual machine took {part['steal_ratio'] * 100:.0f} % of its cores' time while it measured")
+    if (part["memory_wait_ratio"] or 0.0) > MEMORY_RATIO:
+        found.append(f"programs waited for memory in {part['memory_wait_ratio'] * 100:.0f} % of the time that was measured")
+    if part["swapped_in_bytes"]:
+        found.append(f"{part['swapped_in_bytes'] / 2**20:.1f} MiB came back from the swap space while it measured")
+    if part["throttle_events"]:
+        found.append(f"heat slowed its cores down {part['throttle_events']} times while it measured")
+    for gpu in part["gpus"] or ():
+        found += [f"{gpu['uuid']}: {words}" for words in _gpu_reasons(gpu)]
+    return found
+
+
+def _gpu_reasons(gpu: Mapping[str, Any]) -> list[str]:
+    slowed = [name for name in gpu["throttled"] or () if name in SLOWED]
+    others = gpu["others_max"] or 0
+    return [
+        *([f"its clock was held down by {', '.join(slowed)} while it measured"] if slowed else []),
+        *([f"{others} process{'es' * (others > 1)} of others used it while it measured"] if others else []),
+    ]

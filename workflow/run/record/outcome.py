@@ -5,11 +5,25 @@ A *result* is a row of the tables and exit code 0; a *prevented* attempt exits w
 
 from __future__ import annotations
 
+import re
 import signal
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
+from base.units import some
+from workflow.run.record.events import (
+    Event,
+    RankEvents,
+    StepsAsked,
+    drives_all,
+    processes,
+    telling,
+    too_few_lines,
+    too_few_steps,
+    wrong_model,
+)
 from workflow.run.record.window_seen import WindowSeen
 
 RESULT: Final = "result"
@@ -172,3 +186,327 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+# Recognise ends that are not the program's fault: one of its processes was killed, or a disk or the staged dataset failed it. Pure.
+
+
+STORAGE_EXIT: Final = 44
+KILLED_EXIT: Final = 45
+CHILD_KILLED: Final = re.compile(r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
+"""PyTorch's words for a loader process."""
+ADVICE: Final = (
+    (re.compile(r"No space left|Disk quota|os error (28|122)\b"), "make room in the node's cache (`slipway cache ls`, `slipway cache rm`)"),
+    (re.compile(r"Input/output error|Read-only file|os error (5|30)\b"), "the node's disk fails: look at the node's kernel log"),
+    (re.compile(r"No such file|cannot be opened|manifest"), "somebody removed or changed files of the node's cache: keep cleaners off it"),
+)
+MAPPED: Final = (
+    "what it had mapped into its memory could not be read: the node's disk failed or is full, or a file was cut; look at the node's kernel "
+    "log, and at the room in its cache (`slipway cache ls`)"
+)
+
+
+def prevented_by(end: RankEnd) -> tuple[Literal["oom", "killed", "storage"], str] | None:
+    """(status, what happened to it); None where nothing tells of such a cause."""
+    said = f": {end.error_message}" if end.error_message else ""
+    if _lost_a_process(end):
+        if end.oom_kill:
+            return "oom", f"lost a process of its own, and the kernel had killed one for want of memory{said}"
+        return "killed", f"lost a process of its own to a signal from outside, without a sign of missing memory{said}"
+    if end.error_kind == "storage" or end.exit_code == STORAGE_EXIT:
+        advice = next((f"; {advice}" for pattern, advice in ADVICE if pattern.search(said)), "")
+        return "storage", f"could not read its dataset or write its files{said}{advice}"
+    if end.exit_code == -signal.SIGBUS:
+        return "storage", f"died of SIGBUS: {MAPPED}"
+    return None
+
+
+def _lost_a_process(end: RankEnd) -> bool:
+    """By its exit code, by its event, or in the words of its framework."""
+    if not end.exit_code or end.exit_code < 0:
+        return False
+    return end.error_kind == "killed" or end.exit_code == KILLED_EXIT or CHILD_KILLED.search(end.error_message or "") is not None
+
+
+# Which failure of a run was first, and what it means: causes before consequences, by what the nodes saw of all ranks. Pure.
+
+
+OOM_EXIT: Final = 41
+NAN_EXIT: Final = 42
+CHECKPOINT_EXIT: Final = 43
+FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+SECONDARY: Final = re.compile(
+    r"connection (was )?(reset|closed|refused|aborted|lost)|broken pipe|closed by peer|socket closed|remote process exited"
+    r"|peer (has )?(gone|left|disconnected)|no longer reachable|ncclRemoteError|ncclSystemError|EOF occurred"
+    r"|Application timeout caused pair closure|lost communication with a remote daemon",
+    re.IGNORECASE,
+)
+OF_A_CHILD: Final = re.compile(r"killed|SIGKILL|signal 9|out of memory|allocate memory|exited unexpectedly", re.IGNORECASE)
+READ_ONLY: Final = re.compile(r"Read-only file system|\bos error 30\b|(Permission denied|\bos error 13\b)", re.IGNORECASE)
+MAY_WRITE: Final = "a program may write to SLIPWAY_OUT ({out}, where it starts) and to mounts with `writable: true`, not to its folder"
+_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|NotFound)\b")
+"""The last line of a traceback."""
+_TRACEBACK: Final = "Traceback (most"
+"""Its first one begins so."""
+MAX_WORDS: Final = 300
+
+
+class Verdict(NamedTuple):
+    """What one ended process means. The lower `weight`, the more it is a cause and the less a consequence."""
+
+    status: Status
+    weight: int
+    what: str
+
+
+def verdict(end: RankEnd) -> Verdict | None:
+    """None if the process ended as it should."""
+    if end.exit_code == CHECKPOINT_EXIT and end.checkpoint is not None:
+        return None
+    if end.error_kind == "oom" or end.exit_code == OOM_EXIT:
+        return Verdict("oom", 0, f"ran out of memory{_message(end)}")
+    if end.error_kind == "nan" or end.exit_code == NAN_EXIT:
+        return Verdict("nan", 0, f"met a loss that is not a number{_message(end)}")
+    prevented = prevented_by(end)
+    if prevented is not None:
+        return Verdict(prevented[0], 0, prevented[1])
+    if end.exit_code is not None and end.exit_code < 0:
+        return _signal_verdict(end, -end.exit_code)
+    if end.exit_code:
+        weight = 2 if SECONDARY.search(end.error_message or (end.last_lines if len(end.ranks) <= 1 else _last_words(end))) else 1
+        if end.oom_kill and _may_be_of_memory(end):
+            what = f"ended with exit code {end.exit_code}, after the kernel had killed a process beside it for want of memory"
+            return Verdict("oom", weight, f"{what}{_message(end)}")
+        words = _message(end) or _last_words(end)
+        return Verdict("error", weight, f"ended with exit code {end.exit_code}{words}{_what_to_do(words)}")
+    if end.sidecar is not None:
+        return None if end.may_end else Verdict("error", 1, f"ended with exit code 0 while ranks were running{_last_words(end)}")
+    if not end.run_stop:
+        why = "it left its steps early, or writes no events (slipway_events does, or `events:` of the program)"
+        return Verdict("error", 1, f"ended with exit code 0, but its events stop before run_stop: {why}")
+    return Verdict("error", 1, end.wrong_clock) if end.wrong_clock is not None else None
+
+
+def _last_words(end: RankEnd) -> str:
+    """Of a process that told of no error by an event: the exception that it printed, or its last line."""
+    lines = end.last_lines.splitlines()
+    raised = [line for line in lines if _EXCEPTION.match(line)] if any(line.startswith(_TRACEBACK) for line in lines) else []
+    if len(end.ranks) > 1:
+        lines, raised = _of_the_cause(end, lines, raised)
+    words = (raised or lines)[-1:]
+    return f": {words[0][:MAX_WORDS]}" if words else ""
+
+
+def _of_the_cause(end: RankEnd, lines: list[str], raised: list[str]) -> tuple[list[str], list[str]]:
+    """Where several ranks of one launcher print into one: an exception ends a rank with 1, and echoes are another's words."""
+    if end.exit_code == 1:
+        return lines, [line for line in raised if not SECONDARY.search(line)] or raised
+    tracebacks = (" ", _TRACEBACK)
+    return [line for line in lines if not (line.startswith(tracebacks) or _EXCEPTION.match(line) or SECONDARY.search(line))], []
+
+
+def _what_to_do(words: str) -> str:
+    """About a place that may not be written to."""
+    found = READ_ONLY.search(words)
+    if found is None:
+        return ""
+    return f"; {'if it was to be written to: ' * bool(found[1])}{MAY_WRITE}"
+
+
+def _may_be_of_memory(end: RankEnd) -> bool:
+    """Whether a process may have failed because one that it had started was killed, such as a loader's worker. Not where it tells of an
+    error of its own."""
+    return end.error_message is None or any(pattern.search(end.error_message) for pattern in (SECONDARY, OF_A_CHILD))
+
+
+def _signal_verdict(end: RankEnd, number: int) -> Verdict:
+    name = signal_name(number)
+    if number == signal.SIGKILL and end.oom_kill:
+        return Verdict("oom", 0, f"was killed by the kernel ({name}), whose count of processes killed for want of memory went up meanwhile")
+    if number in FROM_OUTSIDE:
+        return Verdict("killed", 0, f"was killed from outside by {name}, without a sign of missing memory")
+    secondary = number == signal.SIGABRT and SECONDARY.search(end.last_lines)
+    return Verdict("error", 2 if secondary else 0, f"died of {name}{_message(end)}")
+
+
+def root_cause(ends: Iterable[RankEnd]) -> Ending | None:
+    """The first failure by time, causes before consequences; None if all ended well."""
+    found = [(said.weight, end.time, min(end.ranks, default=0), end, said) for end in ends if (said := verdict(end)) is not None]
+    if not found:
+        return None
+    *_, end, said = min(found, key=lambda entry: entry[:3])
+    return Ending(status=said.status, reason=f"{end.who} {said.what}", rank_end=end)
+
+
+def hang(states: Iterable[RankState]) -> Ending:
+    """The rank that hangs, from what the nodes saw of all: one that is stopped, else the one furthest behind, else the longest silent.
+
+    `states`: at least one.
+    """
+    found = min(states, key=lambda rank: (not rank.is_frozen, -1 if rank.step is None else rank.step, -rank.silent_s))
+    state = f"; its process is stopped (state {found.state})" if found.is_frozen else ""
+    phase = f"in phase {found.phase}" if found.phase else "and has written no event"
+    silence = f"has said nothing for {found.silent_s:.0f} s {phase}, limit {found.limit_s:.0f} s{state}"
+    reason = f"rank {found.rank} on {found.host} {silence}"
+    end = RankEnd(ranks=(found.rank,), host=found.host, exit_code=None, time=0.0, last_lines=found.last_lines)
+    return Ending(status="hang", reason=reason, rank_end=end)
+
+
+def only_consequences(ends: Iterable[RankEnd]) -> bool:
+    """Whether all failures among `ends` look like the echo of another one that has not been seen."""
+    verdicts = [said for end in ends if (said := verdict(end)) is not None]
+    return all(said.weight >= 2 for said in verdicts)
+
+
+def _message(end: RankEnd) -> str:
+    return f": {end.error_message}" if end.error_message else ""
+
+
+def of_what_is_missing(told: Mapping[str, str], nodes: int) -> Ending:
+    """What nodes lack, by their names. Where none has it, no other attempt will have it either: that is a result. Where some have it,
+    the others are at fault, and other nodes may do."""
+    everywhere = len(told) == nodes
+    names = "all nodes" if everywhere and nodes > 1 else some(list(told), 4)
+    reason = f"{next(iter(told.values()))} (on {names}{'' if everywhere else '; other nodes of the run have it'})"
+    return Ending(status="error", reason=reason) if everywhere else Ending(status="node_lost", reason=reason, nodes=tuple(told))
+
+
+# Whether the files that were pushed confirm the status `ok`. Pure.
+#
+# That the ranks ended well was seen while they wrote. Their directory is open to the program, and to whoever else may write there, until it
+# is pushed: what makes a row of the tables is what then lies on storage.
+
+
+def contradiction(
+    events: Mapping[int, RankEvents], world_size: int, model: tuple[str, int] | None, steps: StepsAsked | None = None
+) -> str | None:
+    """Why a run with these pushed events is none that ended `ok`, None where nothing speaks against it. `model`: name and parameter count
+    of the cell's network; `steps`: what was asked of each rank."""
+    return (
+        unfinished(events, world_size)
+        or elsewhere(events, world_size)
+        or (None if model is None else wrong_model(events, *model))
+        or untrained(events)
+        or uncounted(events)
+        or (None if steps is None else _too_few(events, world_size, steps))
+    )
+
+
+def _too_few(events: Mapping[int, RankEvents], world_size: int, steps: StepsAsked) -> str | None:
+    source, told, _ = telling(events, world_size)
+    return too_few_steps(told, steps) if source == "program" else too_few_lines(told, steps)
+
+
+def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:
+    """The first rank that was not in the run that was asked for: one that worked for itself, where all should work together, has done
+    nothing that a table compares, however well it ended."""
+    if drives_all(events) and len(events) > 1:
+        return f"rank 0 tells that it works for all ranks, and there is an events-{max(events)}.jsonl: they did not work together"
+    for rank, entry in sorted(events.items()):
+        start = entry.start or {}
+        if start.get("world_size") not in (None, world_size):
+            return f"rank {rank} tells of {start['world_size']} ranks in all, and the run has {world_size}: they did not work together"
+        if start.get("rank") not in (None, rank):
+            return f"events-{rank}.jsonl was written by rank {start['rank']}, as that tells"
+    return None
+
+
+def untrained(events: Mapping[int, RankEvents]) -> str | None:
+    """The first rank with a loss that is not finite: where a node program saw it, the run ended as `nan`."""
+    for rank, entry in sorted(events.items()):
+        if entry.not_finite is not None:
+            return f"rank {rank} ended well, and tells that the loss of its step {entry.not_finite} is NaN or infinite"
+    return None
+
+
+def uncounted(events: Mapping[int, RankEvents]) -> str | None:
+    """The first rank that told of samples or tokens that are no number of them: without them its rate would be of the batch of the cell,
+    which it may not have done."""
+    for rank, entry in sorted(events.items()):
+        if entry.no_count is not None:
+            return f"rank {rank} tells of {entry.no_count}: expected a whole number from 0 on, or nothing where it does not know"
+    return None
+
+
+def other_device(events: Mapping[int, RankEvents], device: str) -> str | None:
+    """The first rank that computed on something else than the run was granted, cpu or cuda."""
+    for rank, entry in sorted(events.items()):
+        told = (entry.start or {}).get("device")
+        if told is not None and told.partition(":")[0] != device:
+            return f"rank {rank} computed on {told}, as it tells, and the run's device is {device}"
+    return None
+
+
+def unfinished(events: Mapping[int, RankEvents], world_size: int) -> str | None:
+    """The first rank whose events do not go from run_start to run_stop."""
+    for rank in range(processes(events, world_size)):
+        entry = events.get(rank)
+        if entry is None:
+            return f"rank {rank} ended well, and there is no events-{rank}.jsonl among what could be pushed: {_WHY}"
+        missing = [kind for kind, event in (("run_start", entry.start), ("run_stop", entry.stop)) if event is None]
+        if missing:
+            return f"rank {rank} ended well, and its events-{rank}.jsonl was pushed without {' and '.join(missing)}: {_WHY}"
+    return None
+
+
+_WHY = "the program, or another process, has changed its output directory before it was on storage; nothing in it is to be believed"
+
+
+# Which of the ranks below a torchrun failed first, by what it says at its end: it ends with 1 whatever happened to them. Pure.
+
+
+FAILED_RANK: Final = re.compile(r"^ *rank *: (\d{1,9}) \(local_rank: \d+\)\n *exitcode *: (-?\d{1,9}) \(pid: \d+\)", re.MULTILINE)
+"""A rank in its table of failures, since PyTorch 1.9."""
+ROOT_CAUSE: Final = re.compile(r"^Root Cause", re.MULTILINE)
+SIGNALLED: Final = re.compile(r"^\S*SignalException: Process \d+ got signal: (?:Signals\.)?(SIG[A-Z]+|\d{1,2})$", re.MULTILINE)
+"""It was told to end: `15`, with older Pythons `Signals.SIGTERM`."""
+
+
+class FailedRank(NamedTuple):
+    """A rank, and its exit code; negative for a signal."""
+
+    rank: int
+    exit_code: int
+
+
+def first_failed(code: int, said: str, ranks: Collection[int], errors: Mapping[int, Event]) -> tuple[int | None, int]:
+    """The rank whose failure made a torchrun end with `code`, and that rank's exit code; (None, its own) where it failed itself.
+
+    `said`: the last that was printed. `errors`: of those of its `ranks` that told of one by an event.
+    """
+    if code < 0 or (code := -_signal(said) or code) < 0:
+        return None, code
+    failed = [one for one in _table(said) if one.rank in ranks]
+    if not failed:
+        rank = min(errors, key=lambda rank: (_echoes(errors[rank].get("message") or ""), errors[rank].get("time") or 0.0), default=None)
+        return rank, code
+    first, *others = failed
+    # those that it ended itself by SIGTERM stand in the table too
+    candidates = [first, *(one for one in others if one.exit_code != -signal.SIGTERM)]
+    return next((one for one in candidates if not _is_echo(one, said, errors)), first)
+
+
+def _table(said: str) -> list[FailedRank]:
+    """The one that torchrun saw first stands first. Of those that it saw in the same look, which takes a tenth of a second, that is any."""
+    root = ROOT_CAUSE.search(said)
+    if root is None:
+        return []
+    found = [(match.start() < root.start(), FailedRank(int(match[1]), int(match[2]))) for match in FAILED_RANK.finditer(said)]
+    return [failed for _, failed in sorted(found, key=lambda entry: entry[0])]
+
+
+def _is_echo(failed: FailedRank, said: str, errors: Mapping[int, Event]) -> bool:
+    """Whether it looks like the consequence of another's end: by its own words, or by those of all where it ended as an exception ends."""
+    message = (errors.get(failed.rank) or {}).get("message")
+    return _echoes(message) if message else failed.exit_code in (1, -signal.SIGABRT) and _echoes(said)
+
+
+def _echoes(words: str) -> bool:
+    return SECONDARY.search(words) is not None
+
+
+def _signal(said: str) -> int:
+    """That it was told to end by; 0 where it was not."""
+    told = SIGNALLED.search(said)
+    word = "0" if told is None else told[1]
+    return int(word) if word.isdigit() else int(signal.Signals.__members__.get(word, 0))

@@ -12,15 +12,107 @@ The median step is no rate. Where the two differ, `Pace.cause` says what most of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from base.sanitize import number
 from workflow.run.record.events import RankEvents, Step
-from workflow.run.record.quantiles import median
-from workflow.run.record.stragglers import own_work
+from workflow.run.record.model import Replicas, RunRecord
+from workflow.run.record.window_seen import WindowTold
+
+# Order statistics of some numbers. Pure.
+
+
+def summarise(values: Sequence[float]) -> dict[str, Any]:
+    """Order statistics of at least one value. Percentiles interpolate linearly; `stdev` is the sample's, `mad` the median distance."""
+    ordered = sorted(values)
+    middle = quantile(ordered, 0.5)
+    mean = math.fsum(ordered) / len(ordered)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (len(ordered) - 1)) if len(ordered) > 1 else None
+    return {
+        "n": len(ordered),
+        "p50": middle,
+        "p90": quantile(ordered, 0.9),
+        "p95": quantile(ordered, 0.95),
+        "p99": quantile(ordered, 0.99),
+        "mean": mean,
+        "stdev": spread,
+        "mad": quantile(sorted(abs(value - middle) for value in ordered), 0.5),
+        "min": ordered[0],
+        "max": ordered[-1],
+    }
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The quantile of sorted values, linear between neighbours."""
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle of at least one value."""
+    return quantile(sorted(values), 0.5)
+
+
+# Which rank keeps the others waiting. Pure.
+#
+# In training a step ends after the exchange of gradients, at the same time on every rank: the longest step is that of an arbitrary rank.
+# What tells ranks apart is their own work: the step without the time in which the rank waited in the exchange. Only a program that tells
+# that time (`exchange_s`) lets a straggler be named; in inference nothing is exchanged, and the step is the rank's own work.
+
+
+SLOWER: Final = 1.1
+QUARTERS: Final = 4
+STRAGGLER_MIN_STEPS: Final = 20
+"""A rank is named whose median work is SLOWER times the others', or more, in each quarter of a window of MIN_STEPS or more: noise that
+goes on for many steps makes some rank the slowest of every window, but seldom the same one in all (`python -m benchmarks.stragglers`)."""
+
+Work = Sequence[Sequence[float] | None]
+
+
+def own_work(ranks: Sequence[Mapping[int, Step]], step: int, mode: str) -> list[float] | None:
+    """Seconds that each rank worked in a step; None where one does not tell what it waited."""
+    if mode == "infer":
+        return [steps[step].seconds for steps in ranks]
+    work = [took.seconds - took.exchange_s for steps in ranks if (took := steps[step]).exchange_s is not None]
+    return work if len(work) == len(ranks) else None
+
+
+def skew(work: Work) -> float | None:
+    """95th percentile over steps of slowest rank / median rank, by their own work; None for one rank, and where that is not known."""
+    ratios = []
+    for own in work:
+        if own is None or len(own) < 2:
+            return None
+        if (middle := median(own)) > 0:
+            ratios.append(max(own) / middle)
+    return quantile(sorted(ratios), 0.95) if ratios else None
+
+
+def straggler(work: Work) -> int | None:
+    """The rank whose own work is longer than that of the others; None where there is none, for one rank, and where that is not known."""
+    known = [own for own in work if own is not None and len(own) > 1]
+    if len(known) < max(len(work), STRAGGLER_MIN_STEPS):
+        return None
+    length = len(known) / QUARTERS
+    quarters = [known[round(index * length) : round((index + 1) * length)] for index in range(QUARTERS)]
+    named = {_slow_rank(quarter) for quarter in quarters}
+    return named.pop() if len(named) == 1 else None
+
+
+def _slow_rank(work: Sequence[Sequence[float]]) -> int | None:
+    medians = [median(own) for own in zip(*work, strict=True)]
+    rank = max(range(len(medians)), key=medians.__getitem__)
+    others = median([seconds for index, seconds in enumerate(medians) if index != rank])
+    return rank if medians[rank] >= SLOWER * others else None
+
 
 UNEVEN: Final = 0.05
 """How far the rate may be from what the median step says before a cause is named."""
@@ -217,3 +309,351 @@ def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> 
 def _beyond_median(values: Sequence[float]) -> float:
     """The sum of the values beyond as many of their median."""
     return math.fsum(values) - len(values) * median(values)
+
+
+# Whether the steps of a window get slower or faster. Pure: a straight line, and what the same steps do at other slow changes.
+#
+# Steps are no independent numbers: one that was slow is often followed by another slow one, and a line through them then tilts by chance
+# much further than the usual standard error says. So it is judged by slow changes that no drift makes: the line is the polynomial of degree
+# 1, and those of degree 2 to 9, orthogonal to it, show how large such things are by chance. Their mean square is the line's own variance,
+# with 8 degrees of freedom (Student's t). Before, the dependence of neighbours is taken out with a correlation that is rather too large
+# than
+# too small, since a too small one makes false alarms. All of it is done on the means of at most 50 blocks of steps: what changes from one
+# step to the next only hides how long a slow phase lasts.
+#
+# Runs of a cell are put together degree by degree (workflow/report/cells.py): what the same pattern of input does in every run then stays
+# in the line and in the others alike.
+#
+# Batches that were read ahead before the window, and steps that the device has not computed yet, make its first steps short, and the rate
+# of the window higher than that of all that follows (`early`).
+#
+# benchmarks/marks.py simulates how often both tests are wrong, and what they find; docs/tables.md has the figures.
+
+
+MIN_STEPS: Final = 100
+"""Fewer do not tell a drift from steps that depend on each other."""
+LEAST_EARLY: Final = 20
+OTHERS: Final = 8
+MOST_BLOCKS: Final = 50
+MOST_CORRELATION: Final = 0.99
+CAUTION: Final = 1.5
+"""Standard errors that are added to the correlation of neighbours."""
+
+
+def drift(seconds: Sequence[float]) -> dict[str, Any] | None:
+    """The record's `drift`: `change_ratio`, how far a line through the steps' seconds rises from begin to end of the window, in parts of
+    their mean; `others_ratio`, as much at OTHERS other slow changes; `stderr_ratio`, their root mean square, which is the standard error
+    of the line; `steps`. None for fewer than MIN_STEPS, or where no time passed."""
+    size = math.ceil(len(seconds) / MOST_BLOCKS)
+    mean = math.fsum(seconds) / len(seconds) if seconds else 0.0
+    if len(seconds) < MIN_STEPS or not mean:
+        return None
+    places = range(0, len(seconds) - size + 1, size)
+    blocks = [math.fsum(seconds[place : place + size]) / size / mean - 1 for place in places]
+    rho = _correlation(blocks)
+    fresh = [after - rho * before for before, after in zip(blocks, blocks[1:], strict=False)]
+    width = 2 * len(blocks) / len(fresh) / (1 - rho) / math.sqrt(math.fsum(x * x for x in _grid(len(fresh))))
+    _, line, *others = (width * found for found in _projections(fresh, OTHERS + 2))
+    error = math.sqrt(math.fsum(other * other for other in others) / OTHERS)
+    return {"change_ratio": line, "stderr_ratio": error, "others_ratio": others, "steps": len(seconds)}
+
+
+def early(seconds: Sequence[float]) -> tuple[float, float] | None:
+    """Return the rate of the window over that of its last half; and the mean of its first steps, a twentieth, over that of the shortest as
+    many in a row of the last half. Return None for fewer than LEAST_EARLY steps, or where no time passed.
+
+    The last step belongs to neither half: where the device is waited for at the window's end, it lasts until all steps in flight are
+    computed.
+    """
+    last = seconds[len(seconds) - len(seconds) // 2 : -1]
+    size = max(1, len(seconds) // 20)
+    if len(seconds) < LEAST_EARLY or not math.fsum(last):
+        return None
+    shortest = min(math.fsum(last[place : place + size]) for place in range(0, len(last) - size + 1, size))
+    ratio = math.fsum(last) / len(last) * len(seconds) / math.fsum(seconds)
+    return (ratio, math.fsum(seconds[:size]) / shortest) if shortest else None
+
+
+def _correlation(values: Sequence[float]) -> float:
+    """Of neighbours, without the line through them; corrected for what estimating does to it, and on the side of caution."""
+    n, grid = len(values), _grid(len(values))
+    mean = math.fsum(values) / n
+    slope = math.fsum(x * value for x, value in zip(grid, values, strict=True)) / math.fsum(x * x for x in grid)
+    rest = [value - mean - slope * x for x, value in zip(grid, values, strict=True)]
+    square = math.fsum(value * value for value in rest)
+    found = math.fsum(before * after for before, after in zip(rest, rest[1:], strict=False)) / square if square else 0.0
+    rho = min(max((found * n + 2) / (n - 4), 0.0), MOST_CORRELATION)  # it comes out too small, by about (2 + 4 rho) / n
+    return min(rho + CAUTION * math.sqrt((1 - rho * rho) / n), MOST_CORRELATION)
+
+
+def _projections(values: Sequence[float], count: int) -> Iterator[float]:
+    """The parts of `values` along the first `count` polynomials that are orthonormal on an even grid (three-term recurrence)."""
+    grid = _grid(len(values))
+    before, now, norm_before = [0.0] * len(grid), [1.0] * len(grid), 1.0
+    for _ in range(count):
+        norm = math.fsum(value * value for value in now)
+        yield math.fsum(value * own for value, own in zip(values, now, strict=True)) / math.sqrt(norm)
+        before, now = now, [x * own - norm / norm_before * last for x, own, last in zip(grid, now, before, strict=True)]
+        norm_before = norm
+
+
+def _grid(count: int) -> list[float]:
+    """Even places between -1 and 1, symmetric."""
+    return [(2 * place + 1) / count - 1 for place in range(count)]
+
+
+# The losses of a record: the curve, and those of the first steps.
+
+
+FIRST_STEPS: Final = 5
+"""So many are kept whatever the length of the run: two programs that train the same network agree in them to the rounding of sums."""
+
+
+def first_losses(record: RunRecord) -> dict[int, float]:
+    """Return step -> loss of the first FIRST_STEPS steps; of a record of an earlier version those that its curve has."""
+    training = record.training
+    pairs = (training.losses if training.first_losses is None else training.first_losses) if training is not None else None
+    return {step: loss for step, loss in pairs or () if step < FIRST_STEPS}
+
+
+def first_of(flat: Sequence[float] | None) -> dict[int, float] | None:
+    """Return the same of a row of records.parquet, where pairs lie one after the other; None where there is none."""
+    return {int(step): loss for step, loss in zip(flat[::2], flat[1::2], strict=True) if step < FIRST_STEPS} if flat else None
+
+
+# Whether the ranks of a run trained one network together: by the checksums of their parameters, and by when they ended. Pure.
+
+
+MOST_NAMED: Final = 8
+NOT_COMPARED: Final = (
+    "nobody has compared the parameters of the ranks at the end: whether they trained one network together is not known; "
+    "slipway_events.start(model=...) makes the checksum for that"
+)
+LATE_RATIO: Final = 0.02
+LATE_S: Final = 1.0
+"""A rank that ended later than rank 0 by more than this, in parts of the window and beside that, has not done its steps together with it:
+ranks that wait for each other end within what starting and leaving a process takes."""
+
+
+def replicas_of(events: Mapping[int, RankEvents]) -> Replicas | None:
+    """None where no rank told a checksum."""
+    told = {rank: found for rank, entry in sorted(events.items()) if (found := (entry.stop or {}).get("checksum")) is not None}
+    if not told:
+        return None
+    ((checksum, _),) = Counter(told.values()).most_common(1)  # of a tie the first one
+    return Replicas(checksum=checksum, ranks=len(told), apart=tuple(rank for rank, found in told.items() if found != checksum))
+
+
+def not_compared(events: Mapping[int, RankEvents], found: Replicas | None, num_processes: int) -> list[str]:
+    """Return a sentence where several ranks ended, and not all tell a checksum."""
+    ended = num_processes > 1 and sum(entry.stop is not None for entry in events.values()) == num_processes
+    return [NOT_COMPARED] if ended and (found is None or found.ranks < num_processes) else []
+
+
+def late_ranks(events: Mapping[int, RankEvents], read: Mapping[int, RankEvents], window_s: float | None) -> dict[int, float]:
+    """Return the ranks whose output nobody read and that ended later than rank 0, and by how many seconds. `window_s`: of rank 0.
+
+    Ranks of one host are compared by its clock, those of several by how long ago the first rank of each host was started.
+    """
+    ended = _ended_s(events)
+    if window_s is None or 0 not in ended:
+        return {}
+    limit_s = ended[0] + LATE_RATIO * window_s + LATE_S
+    return {rank: seconds - ended[0] for rank, seconds in ended.items() if rank not in read and seconds > limit_s}
+
+
+def _ended_s(events: Mapping[int, RankEvents]) -> dict[int, float]:
+    """Return when each rank ended, in seconds after the start of the first one on its host."""
+    moments: dict[int, tuple[str, int, int]] = {}
+    for rank, entry in sorted(events.items()):
+        start, stop = entry.start or {}, entry.stop or {}
+        began_ns, ended_ns = start.get("monotonic_ns"), stop.get("monotonic_ns")
+        if began_ns is not None and ended_ns is not None:
+            moments[rank] = (start.get("hostname") or "", began_ns, ended_ns)
+    first_ns: dict[str, int] = {}
+    for host, began_ns, _ in moments.values():
+        first_ns[host] = min(began_ns, first_ns.get(host, began_ns))
+    return {rank: (ended_ns - first_ns[host]) / 1e9 for rank, (host, _, ended_ns) in moments.items()}
+
+
+def late_warnings(late: Mapping[int, float]) -> list[str]:
+    """Return a sentence where ranks ended late."""
+    if not late:
+        return []
+    who = f"{in_words(list(late))} ended {max(late.values()):.3g} s later than rank 0, whose output alone was read for steps"
+    return [f"{who}: the ranks did not wait for each other, and the rate is that of rank 0 alone"]
+
+
+def replica_warnings(found: Replicas | None) -> list[str]:
+    """One sentence where ranks are apart."""
+    if found is None or not found.apart:
+        return []
+    alike = found.ranks - len(found.apart)
+    others = f"the {alike} others" if alike > 1 else "the other one" if found.ranks == 2 else "one other"
+    return [f"{in_words(found.apart)} ended with other parameters than {others}: the replicas of the network have come apart"]
+
+
+def in_words(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 1, 3`; the first ones of many."""
+    named = ", ".join(str(rank) for rank in ranks[:MOST_NAMED])
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}{' ...' if len(ranks) > MOST_NAMED else ''}"
+
+
+# From events to numbers. Pure: the rules of the tables, in closed form, so that each can be checked by hand.
+#
+# The rate is samples, or tokens, of the measured window over its wall time (rate.py). The time of a step is the slowest rank's; its median
+# stands beside the rate, and is none. A number that cannot be had is None.
+
+
+MAX_LOSSES = 200
+MAX_NUMBER = 1e15
+"""A rate or a ratio beyond it is that of a clock which did not run: no number."""
+
+
+def performance(
+    events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train", processes: int | None = None
+) -> dict[str, Any] | None:
+    """The record's `performance`; None unless every rank has measured steps in common, and most of them took time. `processes`: of the run,
+    where not all of them tell of steps."""
+    ranks = [events[rank].steps for rank in range(world_size) if rank in events]
+    measured = measured_steps(ranks) if len(ranks) == world_size else []
+    slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
+    if not measured or not median(slowest):
+        return None
+    stops = [events[rank].stop for rank in range(world_size)]
+    windows = windows_of(ranks, measured, mode)
+    walls_s = [own_window(events[rank], window) for rank, window in enumerate(windows)]
+    work = [own_work(ranks, step, mode) for step in measured]
+    found = pace(ranks, measured, walls_s, global_batch, mode)
+    rate, tokens_per_s = _possible(found.samples_per_s), _possible(found.tokens_per_s)
+    together = [ranks[0][step].together for step in measured]
+    means = [seconds for seconds, count in zip(slowest, together, strict=True) if count]  # one of each line
+    begun = early(means or slowest) or (None, None)
+    inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
+    return {
+        "num_measured_steps": len(measured),
+        "num_warmup_steps": sum(1 for step in ranks[0] if step < measured[0] and all(step in steps for steps in ranks)),
+        "samples": found.samples,
+        "samples_reported": found.reported,
+        "assumed": _assumed(events, windows),
+        "step_s": summarise(means or slowest),
+        "steps_together": max(1, *together),
+        "input_wait_s_mean": math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
+        "first_step_s": max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
+        "window_s": found.window_s,
+        "window_steps_ratio": _possible(_window_steps(stops)),
+        "samples_per_s": rate,
+        "samples_per_s_per_gpu": None if rate is None else rate / (processes or world_size),
+        "tokens": found.tokens,
+        "tokens_by_length": tokens_by_length(ranks, windows),
+        "tokens_per_s": tokens_per_s,
+        "tokens_per_s_per_gpu": None if tokens_per_s is None else tokens_per_s / (processes or world_size),
+        "rate_to_median_ratio": _possible(found.ratio),
+        "uneven_cause": found.cause,
+        "rank_skew_p95_ratio": _possible(skew(work)),
+        "straggler_rank": straggler(work),
+        "drift_ratio": _possible(_halves(means or slowest)),
+        "drift": drift(means or slowest),
+        "last_half_ratio": _possible(begun[0]),
+        "first_steps_ratio": _possible(begun[1]),
+    }
+
+
+def _assumed(events: Mapping[int, RankEvents], windows: Windows) -> list[str]:
+    """Return what of the rate is a number of the study that no program reported: `samples` of a step, where any rank leaves them out, and
+    `steps` of a line of output that does not name its step."""
+    samples = any(events[rank].steps[step].samples is None for rank, window in enumerate(windows) for step in window)
+    lines = any((events[rank].start or {}).get("counts_lines") for rank in range(len(windows)))
+    return ["samples"] * samples + ["steps"] * lines
+
+
+def windows_told(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[WindowTold]:
+    """Of each rank, where all have measured steps in common."""
+    ranks = [events[rank].steps for rank in range(world_size) if rank in events]
+    measured = measured_steps(ranks) if len(ranks) == world_size else []
+    if not measured:
+        return []
+    windows = enumerate(windows_of(ranks, measured, mode))
+    return [WindowTold(rank, window[0], window[-1], own_window(events[rank], window)) for rank, window in windows]
+
+
+def _possible(value: float | None) -> float | None:
+    return None if value is None or value > MAX_NUMBER else value
+
+
+def _window_steps(stops: Sequence[Mapping[str, Any] | None]) -> float | None:
+    """Sum of a rank's own steps / wall time of its window, of the rank where that is furthest from 1; None unless every rank told both.
+
+    Within one rank only: the slowest rank changes from step to step, so the steps of all, each the slowest's, last longer than any window.
+    """
+    ratios = []
+    for stop in stops:
+        steps_s, wall_s = (number((stop or {}).get(key)) for key in ("window_steps_s", "window_wall_s"))
+        if steps_s is None or not wall_s:
+            return None
+        ratios.append(steps_s / wall_s)
+    return max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
+
+
+def _halves(seconds: Sequence[float]) -> float | None:
+    """Median of the second half of the window / median of the first; None for fewer than two steps."""
+    half = len(seconds) // 2
+    first = median(seconds[:half]) if half else 0.0
+    return median(seconds[half:]) / first if first else None
+
+
+def training(
+    events: Mapping[int, RankEvents], world_size: int, telling: Mapping[int, RankEvents] | None = None, late: Collection[int] = ()
+) -> dict[str, Any] | None:
+    """The record's `training`; None unless rank 0 has started. Losses are means over the ranks that wrote the step; `telling`: the ranks
+    that are to tell of steps, where these are not all; `late`: of replicas.late_ranks."""
+    head = events.get(0)
+    if head is None or head.start is None:
+        return None
+    losses = mean_losses(events, world_size) if telling is None else mean_losses(telling, len(telling))
+    stops = [rank.stop for rank in events.values() if rank.stop is not None]
+    stop = head.stop or {}
+    evaluation = head.evals[-1] if head.evals else None
+    parameters, replicas = head.start.get("parameters"), replicas_of(events)
+    return {
+        "final_loss": losses[-1][1] if losses else None,
+        "first_loss": losses[0][1] if losses else None,
+        "first_losses": [list(entry) for entry in losses if entry[0] < FIRST_STEPS],
+        "losses": thinned(losses),
+        "eval": evaluation and {**{key: number(evaluation.get(key)) for key in ("loss", "accuracy")}, **_counts(evaluation)},
+        "parameters": parameters if isinstance(parameters, int) else None,
+        "parameter_norm": number(stop.get("norm")),
+        "replicas": replicas and msgspec.to_builtins(replicas),
+        "late_ranks": list(late),
+        "flop_per_unit": head.start.get("flop_per_unit") or None,
+        "precision": head.start.get("precision"),
+        "train_s": number(stop.get("train_s")),
+        "eval_s": number(stop.get("eval_s")),
+        "peak_memory_bytes": max((peak for stop in stops if (peak := stop.get("max_memory_allocated_bytes"))), default=None),
+    }
+
+
+def _counts(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    samples = number(evaluation.get("samples"))
+    return {"split": str(evaluation.get("split")), "samples": None if samples is None else int(samples)}
+
+
+def mean_losses(events: Mapping[int, RankEvents], world_size: int) -> list[tuple[int, float]]:
+    """(step, mean over ranks), for the steps that every rank of `world_size` has with a loss."""
+    ranks = [events[rank].steps for rank in range(world_size) if rank in events]
+    if not ranks or len(ranks) < world_size:
+        return []
+    found = []
+    for step in sorted(set(ranks[0]).intersection(*ranks[1:])):
+        values = [loss for steps in ranks if (loss := steps[step].loss) is not None]
+        if len(values) == world_size:
+            found.append((step, math.fsum(values) / world_size))
+    return found
+
+
+def thinned(losses: Sequence[tuple[int, float]]) -> list[list[float]]:
+    """At most MAX_LOSSES of them, evenly spread, the first and the last among them."""
+    if len(losses) <= MAX_LOSSES:
+        return [list(entry) for entry in losses]
+    places = sorted({round(index * (len(losses) - 1) / (MAX_LOSSES - 1)) for index in range(MAX_LOSSES)})
+    return [list(losses[place]) for place in places]

@@ -5,24 +5,35 @@ A missing number is null, never 0 or -1. The record carries the whole cell: noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, cast
 
 from base.sanitize import text, whole
-from workflow.run.record.busy import busy, others_seen
+from base.typed import Check, Count, Like
+from base.units import counted
 from workflow.run.record.continuation import checkpoint_of, joined, pushed_checkpoint, resumed_from
-from workflow.run.record.events import RankEvents
+from workflow.run.record.events import RankEvents, StepsAsked, processes, slack, telling, unchecked_model
+from workflow.run.record.machine_load import busy, others_seen
 from workflow.run.record.model import SCHEMA_NAME, Provenance
-from workflow.run.record.model_check import unchecked_model
-from workflow.run.record.ok_check import contradiction
-from workflow.run.record.outcome import Ending
-from workflow.run.record.performance import performance, training, windows_told
-from workflow.run.record.plausibility import clock_warnings, evaluation_warnings
-from workflow.run.record.rate import goes_back, measured_steps, own_steps, samples_asked, samples_of, tells_wall, windows_of
-from workflow.run.record.replicas import late_ranks, late_warnings, not_compared, replica_warnings, replicas_of
-from workflow.run.record.steps_asked import StepsAsked
-from workflow.run.record.steps_source import processes, slack, telling
-from workflow.run.record.window_seen import seen_warnings, unconfirmed, window_seen
+from workflow.run.record.outcome import Ending, Status, contradiction
+from workflow.run.record.rate import (
+    goes_back,
+    late_ranks,
+    late_warnings,
+    measured_steps,
+    not_compared,
+    own_steps,
+    performance,
+    replica_warnings,
+    replicas_of,
+    samples_asked,
+    samples_of,
+    tells_wall,
+    training,
+    windows_of,
+    windows_told,
+)
+from workflow.run.record.window_seen import clock_warnings, evaluation_warnings, seen_warnings, unconfirmed, window_seen
 from workflow.study.cell import unit_of
 
 PROVENANCE: Final = frozenset(Provenance.__struct_fields__)
@@ -319,3 +330,107 @@ def build_record(
         + busy(nodes),
         "files": sorted((dict(file) for file in files), key=lambda file: str(file["path"])),
     }
+
+
+# What a node keeps beside the files of a result that storage did not take: all else that its record needs. Pure.
+
+
+SCHEMA: Final = "slipway.ended/1"
+
+
+class RankEndNote(TypedDict):
+    """A RankEnd, in its words."""
+
+    ranks: list[Count]
+    host: str
+    exit_code: int | None
+    time: float
+    error_kind: str | None
+    error_message: str | None
+    oom_kill: bool
+    run_stop: bool
+    last_lines: str
+    failed_rank: Count | None
+    checkpoint: Count | None
+    wrong_clock: NotRequired[str | None]
+    unwatched: NotRequired[str | None]
+    sidecar: NotRequired[str | None]
+    may_end: NotRequired[bool]
+    launcher: NotRequired[str | None]
+
+
+class EndingNote(TypedDict):
+    """How the run ended, or would have."""
+
+    status: Status
+    reason: str | None
+    rank_end: RankEndNote | None
+
+
+class RunFacts(TypedDict):
+    """What was known of the run before its events were read, as far as it is looked into."""
+
+    allocation: dict[str, Any]
+    provenance: dict[str, Any]
+    preflight: dict[str, Any] | None
+    earlier: dict[str, Any] | None
+    nodes: list[dict[str, Any]]
+    warnings: list[str]
+
+
+class EndedNote(TypedDict):
+    """`facts`, `times`: as run_record.build_record takes them; `nodes`: positions of those whose files make the result."""
+
+    schema: Literal["slipway.ended/1"]
+    facts: Annotated[dict[str, Any], Like(RunFacts)]
+    times: dict[str, Any]
+    nodes: Annotated[list[Count], Check("the nodes that deliver", bool)]
+    parameters: Count | None
+    steps: NotRequired[tuple[Count, Count]]
+    """Of StepsAsked; a note of an earlier version has none."""
+    ending: EndingNote
+
+
+def ended_note(
+    facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any], nodes: Sequence[int], parameters: int | None, steps: StepsAsked
+) -> EndedNote:
+    """What record.build_record needs besides the files. `nodes`: positions of those whose files make the result; `parameters`: of
+    the cell's model; `steps`: what was asked of each rank."""
+    end = ending.rank_end
+    told = {} if end is None else {key: value for key, value in end._asdict().items() if key != "windows"}  # they are among the facts
+    rank_end = None if end is None else cast(RankEndNote, {**told, "ranks": list(end.ranks)})
+    return {
+        "schema": SCHEMA,
+        "facts": dict(facts),
+        "times": dict(times),
+        "nodes": list(nodes),
+        "parameters": parameters,
+        "steps": (steps[0], steps[1]),
+        "ending": {"status": ending.status, "reason": ending.reason, "rank_end": rank_end},
+    }
+
+
+# What a run measured, in the words of its log. Pure.
+
+
+def measured_words(found: Mapping[str, Any], unit: str = "samples") -> str:
+    """Rate, loss and accuracy of what `record.measured` says, as far as they were measured; with a colon before, or nothing. `unit`: what
+    the rate counts, samples or tokens."""
+    parts = list(_parts(found.get("performance") or {}, found.get("training") or {}, unit))
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def _parts(performance: Mapping[str, Any], training: Mapping[str, Any], unit: str) -> Iterator[str]:
+    rate, steps = performance.get(f"{unit}_per_s"), performance.get("num_measured_steps")
+    if rate is not None and steps is not None:
+        yield f"{_number(rate)} {unit}/s over {counted(steps, 'step')}"
+    first, final = training.get("first_loss"), training.get("final_loss")
+    if final is not None:
+        yield f"loss {_number(final)}" if first is None else f"loss {_number(first)} -> {_number(final)}"
+    evaluation = training.get("eval") or {}
+    if evaluation.get("accuracy") is not None:
+        yield f"{100 * evaluation['accuracy']:.1f} % of {evaluation.get('split') or 'the evaluation'} correct"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

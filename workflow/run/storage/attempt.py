@@ -18,14 +18,11 @@ from base.typed import read_as
 from base.units import format_size
 from base.untrusted import Unusable, open_file
 from containers.spec import CHECKPOINT, PARAMETERS
-from workflow.run.record.ended_note import EndedNote, EndingNote
-from workflow.run.record.events import read_events
+from workflow.run.record.events import StepsAsked, most_steps, read_events
 from workflow.run.record.machine_load import loads
-from workflow.run.record.ok_check import other_device
-from workflow.run.record.outcome import RESULT, Ending, RankEnd
-from workflow.run.record.run_record import build_record, measured
-from workflow.run.record.size import fitting
-from workflow.run.record.steps_asked import StepsAsked, most_steps
+from workflow.run.record.outcome import RESULT, Ending, RankEnd, other_device
+from workflow.run.record.reading import fitting
+from workflow.run.record.run_record import EndedNote, EndingNote, build_record, measured
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, refuse_failing_storage, results_of

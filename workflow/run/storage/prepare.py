@@ -18,8 +18,7 @@ from cluster.holder import holder_of
 from cluster.schedulers import SCHEDULERS, get_scheduler, holder_alive
 from cluster.types import Holder
 from workflow.run.plan import TAG, allocation_request, attempt_tag
-from workflow.run.record.continuation import resumable
-from workflow.run.record.deadline import budget_of
+from workflow.run.record.continuation import budget_of, resumable
 from workflow.run.storage import lease as leases
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.description import build_of

@@ -13,12 +13,11 @@ from base.errors import RecordError, StorageError
 from base.jsonfile import read_content
 from base.refusals import STORAGE_FAILS
 from base.seal import publish_checked, read_sealed
-from workflow.run.record.attempts import MAX_BYTES, names
-from workflow.run.record.log_tail import last_error
+from workflow.run.record.continuation import waiting_reason
+from workflow.run.record.events import last_error
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.outcome import RESULT
-from workflow.run.record.reading import record_of
-from workflow.run.record.waiting import waiting_reason
+from workflow.run.record.reading import MAX_BYTES, names, record_of
 from workflow.study.paths import supervisor_log
 
 RECORD: Final = "record.json"

@@ -23,12 +23,10 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.messages import name_of
 from workflow.run.link.protocol import CANCELLED_PUSH_S
-from workflow.run.record.ended_note import EndedNote, ended_note
+from workflow.run.record.continuation import waiting_words
 from workflow.run.record.outcome import RESULT, Ending
-from workflow.run.record.run_record import build_record
+from workflow.run.record.run_record import EndedNote, build_record, ended_note, measured_words
 from workflow.run.record.step_clock import run_s
-from workflow.run.record.summary import measured_words
-from workflow.run.record.waiting import waiting_words
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepared import PreparedRun, from_plain

@@ -12,8 +12,7 @@ from typing import Any, Final, NoReturn
 from base.units import format_duration
 from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.link.protocol import HANDSHAKE_S
-from workflow.run.record.continuation import EarlierAttempt
-from workflow.run.record.deadline import SAVE_SHARE, Saved, at_deadline, budget_of, by_scheduler, too_late
+from workflow.run.record.continuation import SAVE_SHARE, EarlierAttempt, Saved, at_deadline, budget_of, by_scheduler, too_late
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import PreparedRun
 

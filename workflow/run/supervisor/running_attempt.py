@@ -57,12 +57,21 @@ from workflow.run.link.reports import (
 )
 from workflow.run.node.child import SUPERVISOR, who_i_am
 from workflow.run.plan import TAG, Framework, at_site, cell_document, node_argv, processes_of, threads_per_rank
-from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt
-from workflow.run.record.first_cause import CHECKPOINT_EXIT, hang, of_what_is_missing, only_consequences, root_cause, verdict
-from workflow.run.record.outcome import Ending, RankEnd, Status, signal_name
-from workflow.run.record.progress_line import ProgressLine
+from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt, ProgressLine
+from workflow.run.record.events import StepsAsked, steps_asked
+from workflow.run.record.outcome import (
+    CHECKPOINT_EXIT,
+    Ending,
+    RankEnd,
+    Status,
+    hang,
+    of_what_is_missing,
+    only_consequences,
+    root_cause,
+    signal_name,
+    verdict,
+)
 from workflow.run.record.step_clock import Clock, run_s
-from workflow.run.record.steps_asked import StepsAsked, steps_asked
 from workflow.run.record.window_seen import WindowSeen, in_supervisor_s
 from workflow.run.storage import description
 from workflow.run.storage.description import Work

@@ -30,7 +30,7 @@ from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.schedulers import get_scheduler, holder_alive
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.record.login import login_s
+from workflow.run.record.continuation import login_s
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage import lease as leases

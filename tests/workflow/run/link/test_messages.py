@@ -21,9 +21,9 @@ from workflow.run.link.messages import decode_order, decode_said, encode
 from workflow.run.link.protocol import Decoder, ProtocolError
 from workflow.run.link.protocol import encode as lines_of
 from workflow.run.plan import Framework, Sidecar
-from workflow.run.record.ended_note import ended_note
+from workflow.run.record.events import StepsAsked
 from workflow.run.record.outcome import Ending, RankEnd, RankState
-from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.record.run_record import ended_note
 
 GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(ForeignUse("GPU-1", "python"),))
 ALLOCATION: Final = Allocation(

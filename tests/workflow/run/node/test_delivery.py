@@ -23,10 +23,10 @@ from tests.workflow.run.storage.test_results import write
 from tests.workflow.run.world import World
 from workflow.report.verify import verify_runs
 from workflow.run.node.workdir import check_target, publish_delivered
-from workflow.run.record.ended_note import ended_note
+from workflow.run.record.events import StepsAsked
 from workflow.run.record.model import validate_record
 from workflow.run.record.outcome import Ending, RankEnd
-from workflow.run.record.steps_asked import StepsAsked
+from workflow.run.record.run_record import ended_note
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
 from workflow.run.storage.prepare import describe_holder, holder_alive, prepare

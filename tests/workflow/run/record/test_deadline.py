@@ -11,11 +11,23 @@ from base.chunks import chunks_name
 from base.errors import DigestMismatch, StagingError
 from containers.spec import CHECKPOINT
 from tests.workflow.run.cells import document, made_site
-from workflow.run.record.continuation import OTHER_PROGRAM, checkpoint_of, joined, pushed_checkpoint, resumable, resumed_from
-from workflow.run.record.deadline import Budget, Saved, at_deadline, budget_of, by_scheduler, margin_of, too_late
+from workflow.run.record.continuation import (
+    OTHER_PROGRAM,
+    Budget,
+    Saved,
+    at_deadline,
+    budget_of,
+    by_scheduler,
+    checkpoint_of,
+    joined,
+    margin_of,
+    pushed_checkpoint,
+    resumable,
+    resumed_from,
+    too_late,
+)
 from workflow.run.record.events import parse_events
-from workflow.run.record.first_cause import verdict
-from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.record.outcome import Ending, RankEnd, verdict
 from workflow.run.storage.attempt import fetch_file
 from workflow.study.cell import Cell, RunLimits
 

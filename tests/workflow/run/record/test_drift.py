@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workflow.run.record.drift import drift
+from workflow.run.record.rate import drift
 
 
 def ar1(dice: random.Random, count: int, rho: float, spread: float = 0.05) -> list[float]:

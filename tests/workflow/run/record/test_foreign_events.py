@@ -14,7 +14,7 @@ from base.jsonfile import canonical_json
 from workflow.run.node.ranks import PARSE_LINES, Beats
 from workflow.run.record.events import MAX_LINE, MAX_WARNING, bounded_lines, checked_event, parse_events, parse_line, read_events
 from workflow.run.record.model import Provenance
-from workflow.run.record.performance import performance
+from workflow.run.record.rate import performance
 from workflow.run.record.run_record import measured, program_provenance
 
 HUGE = "1" + "0" * 400

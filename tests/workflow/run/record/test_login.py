@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workflow.commands.remote import with_time
-from workflow.run.record.login import LOGIN, login_s, planned, with_login
+from workflow.run.record.continuation import LOGIN, login_s, planned, with_login
 
 
 def test_the_times_of_the_commands_add_up() -> None:

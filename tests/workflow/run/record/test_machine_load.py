@@ -12,11 +12,9 @@ import msgspec
 import pytest
 
 from tests.workflow.run.cells import document
-from workflow.run.record.busy import busy, others_seen
 from workflow.run.record.events import RankEvents, Step
-from workflow.run.record.machine_load import load_of, loads
+from workflow.run.record.machine_load import Watched, busy, file_name, load_of, loads, others_seen, parse_watched
 from workflow.run.record.model import Load
-from workflow.run.record.watcher_file import Watched, file_name, parse_watched
 from workflow.run.storage.attempt import read_measured
 
 CORES = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workflow.run.record.first_cause import of_what_is_missing
+from workflow.run.record.outcome import of_what_is_missing
 
 LACKS = "/opt/python, the `python` of the program 'gpt', is not there: it must be on all nodes"
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.workflow.run.test_runs import ended
 from tests.workflow.run.world import World
-from workflow.run.record.events import RankEvents, Step
-from workflow.run.record.model_check import unchecked_model, wrong_model
+from workflow.run.record.events import RankEvents, Step, unchecked_model, wrong_model
 from workflow.run.record.run_record import measured
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from base.jsonfile import canonical_json
 from workflow.run.record.events import RankEvents, parse_events
-from workflow.run.record.ok_check import contradiction, other_device
+from workflow.run.record.outcome import contradiction, other_device
 from workflow.run.record.run_record import measured
 
 

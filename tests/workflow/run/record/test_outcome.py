@@ -9,8 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from base import errors
-from workflow.run.record.first_cause import hang, only_consequences, root_cause, verdict
-from workflow.run.record.outcome import TABLE, Ending, RankEnd, RankState, Status
+from workflow.run.record.outcome import TABLE, Ending, RankEnd, RankState, Status, hang, only_consequences, root_cause, verdict
 
 
 def end(rank: int = 0, code: int | None = 0, time: float = 100.0, **fields: Any) -> RankEnd:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workflow.run.record.plausibility import clock_warnings, evaluation_warnings
+from workflow.run.record.window_seen import clock_warnings, evaluation_warnings
 
 SPLITS = {"train": 90, "test": 10}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workflow.run.record.progress_line import ProgressLine
+from workflow.run.record.continuation import ProgressLine
 
 
 def test_step_rate_and_time_left() -> None:

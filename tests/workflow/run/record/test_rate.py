@@ -16,10 +16,8 @@ from data_prep.spec import parse_spec
 from tests.workflow.run.world import ROOT, World
 from workflow.run.record.events import RankEvents, Step, parse_events
 from workflow.run.record.outcome import Ending
-from workflow.run.record.performance import performance
-from workflow.run.record.rate import MAX_LENGTHS
+from workflow.run.record.rate import MAX_LENGTHS, performance, straggler
 from workflow.run.record.run_record import UNTOLD, measured, window_warnings
-from workflow.run.record.stragglers import straggler
 
 SECOND_NS = 10**9
 

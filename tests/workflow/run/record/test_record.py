@@ -19,7 +19,7 @@ from tests.workflow.run.record.test_machine_load import node
 from workflow.run.record.events import RankEvents, Step, parse_events, read_events
 from workflow.run.record.model import PAGE, SCHEMA_FILE, page_text, schema_text, validate_record
 from workflow.run.record.outcome import Ending, RankEnd
-from workflow.run.record.performance import performance, summarise, thinned, training
+from workflow.run.record.rate import performance, summarise, thinned, training
 from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import build_record, disagreements, measured
 

@@ -11,7 +11,7 @@ from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.record.test_record import rank_events
 from workflow.run.record.events import RankEvents
 from workflow.run.record.model import Replicas, validate_record
-from workflow.run.record.replicas import NOT_COMPARED, replica_warnings, replicas_of
+from workflow.run.record.rate import NOT_COMPARED, replica_warnings, replicas_of
 from workflow.run.record.run_record import measured
 
 

@@ -10,12 +10,10 @@ import pytest
 from base.jsonfile import json_text
 from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
-from workflow.run.record.attempts import MAX_BYTES
 from workflow.run.record.events import MAX_LINE, MAX_PROVENANCE, parse_events
 from workflow.run.record.model import NotBelieved
-from workflow.run.record.reading import read_record
+from workflow.run.record.reading import MAX_BYTES, fitting, read_record
 from workflow.run.record.run_record import measured
-from workflow.run.record.size import fitting
 
 
 def test_what_a_program_tells_of_its_libraries_is_bounded_in_all() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from workflow.run.record.events import MAX_STEPS, RankEvents, Step, parse_events
+from workflow.run.record.events import MAX_STEPS, RankEvents, Step, StepsAsked, most_steps, parse_events, steps_asked, too_few_steps
 from workflow.run.record.run_record import measured
-from workflow.run.record.steps_asked import StepsAsked, most_steps, steps_asked, too_few_steps
 
 CELLS = [
     {"steps": {"warmup": 10, "measured": 50}, "epochs": None},

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from workflow.run.record.events import RankEvents
+from workflow.run.record.events import RankEvents, StepsAsked, telling, too_few_lines
 from workflow.run.record.outcome import Ending
 from workflow.run.record.run_record import UNTOLD, measured, window_warnings
-from workflow.run.record.steps_asked import StepsAsked, too_few_lines
-from workflow.run.record.steps_source import telling
 
 CELL = {"nodes": 2, "gpus_per_node": 1, "global_batch_size": 64, "mode": "train", "model": "mine"}
 

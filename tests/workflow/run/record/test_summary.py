@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workflow.run.record.summary import measured_words
+from workflow.run.record.run_record import measured_words
 
 PERFORMANCE = {"samples_per_s": 1480.4, "num_measured_steps": 200}
 TRAINING = {"first_loss": 2.3026, "final_loss": 0.2134, "eval": {"split": "test", "accuracy": 0.9412}}

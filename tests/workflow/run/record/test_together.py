@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workflow.run.record.busy import together
+from workflow.run.record.machine_load import together
 
 
 def test_alike_words_of_nodes_are_one_sentence() -> None:

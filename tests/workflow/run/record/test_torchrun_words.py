@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from workflow.run.record.events import Event
-from workflow.run.record.first_cause import root_cause, verdict
-from workflow.run.record.outcome import RankEnd
-from workflow.run.record.torchrun_words import first_failed
+from workflow.run.record.outcome import RankEnd, first_failed, root_cause, verdict
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "torchrun-2.13"
 ECHO: Event = {"message": "RuntimeError: Connection closed by peer [127.0.0.1]:1", "time": 1.0}

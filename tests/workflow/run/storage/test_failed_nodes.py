@@ -16,8 +16,7 @@ from cluster.schedulers.slurm import plan_allocation
 from cluster.schedulers.slurm.jobs import sbatch_options
 from cluster.types import AllocationRequest
 from workflow.dag.submissions import Submissions
-from workflow.run.record.first_cause import of_what_is_missing
-from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.record.outcome import Ending, RankEnd, of_what_is_missing
 from workflow.run.storage.results import FORGOTTEN_S, MOST_NODES, avoided
 
 NOW = 1_800_000_000.0
