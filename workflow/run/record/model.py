@@ -519,7 +519,7 @@ class Provenance(Part, frozen=True, kw_only=True):
 class File(Part, frozen=True, kw_only=True):
     """One pushed file of the attempt; the path is relative to its directory."""
 
-    path: Text
+    path: Long
     bytes: Whole
     blake3: Digest
 

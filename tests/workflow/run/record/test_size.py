@@ -51,3 +51,8 @@ def test_a_wrong_value_of_an_open_object_is_named_by_the_object() -> None:
     record["cell"]["steps"] = {"measured": "many"}
     with pytest.raises(NotBelieved, match=re.escape("cell.steps[...]: expected `int`, got `str`")):
         read_record(sealed_text(record))
+
+
+def test_a_file_name_that_is_no_text_may_be_four_times_as_long() -> None:
+    record = make_record(make_cell(), files=[{"path": "/".join(["\\xff" * 255] * 16), "bytes": 1, "blake3": "a" * 64}])
+    assert read_record(sealed_text(record)).files is not None
