@@ -19,8 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Meta
+
 from base.errors import RecordError, SlipwayError
-from base.jsonfile import parse_json
+from base.jsonfile import MAX_INTEGER, parse_json
 from base.names import choices, closest, is_name
 from base.sanitize import quoted, text
 
@@ -65,17 +67,17 @@ def above(least: int) -> Check:
     return Check(f"a number above {least}", lambda value: bool(value > least))
 
 
-Count = Annotated[int, at_least(0)]
-FromOne = Annotated[int, at_least(1)]
+Count = Annotated[int, at_least(0), Meta(ge=0, le=MAX_INTEGER)]
+FromOne = Annotated[int, at_least(1), Meta(ge=1, le=MAX_INTEGER)]
 Pid = Annotated[int, between(0, 2**31 - 1)]
 Moment = Annotated[float, between(0, 10**11)]
 """Unix time."""
 Seconds = Annotated[float, at_least(0)]
 SomeSeconds = Annotated[float, above(0)]
-Name = Annotated[str, Check("a name of small letters, digits, dot, dash and underscore", is_name)]
+Name = Annotated[str, Check("a name of small letters, digits, dot, dash and underscore", is_name), Meta(max_length=4096)]
 Digest = Annotated[str, Check("64 hex digits", lambda value: re.fullmatch(r"[0-9a-f]{64}", value) is not None)]
 FileName = Annotated[str, Check("the name of a file", lambda value: 0 < len(value.encode()) < 256 and not {"/", "\0"} & set(value))]
-PathText = Annotated[str, Check("a path", lambda value: bool(value) and "\0" not in value)]
+PathText = Annotated[str, Check("a path", lambda value: bool(value) and "\0" not in value), Meta(max_length=4096)]
 
 
 class Mismatch(Exception):

@@ -1,4 +1,4 @@
-"""Cell, Run, RunLimits: what travels from the study to the record. Standard library only, since the supervisor reads them at its start."""
+"""Cell, Run, RunLimits: what travels from the study to the record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
-from base.jsonfile import canonical_json
+from msgspec import Meta
+
+from base.jsonfile import MAX_INTEGER, canonical_json
 from base.names import slug
 from base.typed import Check, Count, Digest, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
 from containers.renderings import Launcher, Rendering, SidecarEnds
@@ -26,8 +28,10 @@ TREE_FOLDER: Final = "files"
 """data_prep.tree.manifest.FOLDER, without what that imports."""
 Device = Literal["site", "cpu", "cuda"]
 Mode = Literal["train", "infer"]
-Nodes = Annotated[int, between(1, 100_000)]
-PerNode = Annotated[int, between(1, 4096)]
+Nodes = Annotated[int, between(1, 100_000), Meta(ge=1, le=100_000)]
+PerNode = Annotated[int, between(1, 4096), Meta(ge=1, le=4096)]
+Word = Annotated[str, Meta(max_length=4096)]
+"""Whoever reads cells of other accounts by msgspec, as the record's reader does, is held to what Meta says."""
 
 
 class MountWords(TypedDict):
@@ -88,26 +92,26 @@ class Cell:
     cell_id: Name
     framework: PathText
     mode: Mode
-    model: str
+    model: Word
     dataset: Name
     dataset_spec: Mapping[str, Any]
     batch_size: FromOne
     global_batch_size: FromOne
     nodes: Nodes
     gpus_per_node: PerNode
-    precision: str
-    layout: str
-    comm_hook: str
+    precision: Word
+    layout: Word
+    comm_hook: Word
     device: Device
     threads: PerNode | Literal["auto"]
-    seed: int
+    seed: Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
     optimizer: Mapping[str, Any]
     steps: Mapping[str, Count] | None
     epochs: FromOne | None
     save_parameters: bool
     strategy: str = "ddp"
     backend: str = "auto"
-    augmentation: str = "none"
+    augmentation: Word = "none"
     dropout: bool = True
     """false: the network is trained without its dropout layers."""
     reader: str = "slipway"
