@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
+import msgspec
 import polars as pl
 
 from base.errors import RecordError
-from base.jsonfile import canonical_json, json_line, read_content
+from base.jsonfile import json_line, read_content
 from base.names import is_name
 from base.piped import PipedChild
 from base.publish import publish
@@ -206,9 +207,10 @@ def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, p
             try:
                 record = read_record(read_content(directory / "runs" / path))
                 cells[cell_id] = record.cell.to_json()
-                canonical_json(cells[cell_id])
+                msgspec.json.encode(cells[cell_id])
                 sites.add(record.site)
-            except (RecordError, ValueError) as error:
+            except (RecordError, ValueError, OverflowError) as error:
+                cells.pop(cell_id, None)
                 odd[run_id] = f"its cell cannot be used: {error}"
     readable = readable.filter(pl.col("record_cell_id").is_in(list(cells)) & ~pl.col("run_id").is_in(list(odd)))
     runs = {run_id: (cell_id, repeat) for run_id, cell_id, repeat in readable.select("run_id", "record_cell_id", "repeat").iter_rows()}
