@@ -11,20 +11,26 @@ from base.chunks import chunks_name
 from base.errors import DigestMismatch, StagingError
 from containers.spec import CHECKPOINT
 from tests.workflow.run.cells import document, made_site
+from workflow.commands.remote import with_time
 from workflow.run.record.continuation import (
+    LOGIN,
     OTHER_PROGRAM,
     Budget,
+    ProgressLine,
     Saved,
     at_deadline,
     budget_of,
     by_scheduler,
     checkpoint_of,
     joined,
+    login_s,
     margin_of,
+    planned,
     pushed_checkpoint,
     resumable,
     resumed_from,
     too_late,
+    with_login,
 )
 from workflow.run.record.events import parse_events
 from workflow.run.record.outcome import Ending, RankEnd, verdict
@@ -263,3 +269,66 @@ def test_a_checkpoint_is_brought_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_an_ending_by_our_own_clock_has_time_to_push() -> None:
     assert not Ending(status="preempted").planned
+
+
+# The step `login`, which travels in the environment from command to command.
+
+
+def test_the_times_of_the_commands_add_up() -> None:
+    laptop = with_login({}, 12.5)
+    submitted = with_login(laptop, 2.25)
+    assert login_s(submitted) == 14.75
+    assert planned({**submitted, "SLIPWAY_SUBMISSION": "x"}, 3.0) == {}
+    assert login_s(planned(submitted, 3.0)) == 17.75
+
+
+def test_a_plan_made_in_a_job_that_nobody_timed_before_counts_itself() -> None:
+    assert planned({"SLIPWAY_SUBMISSION": "x"}, 3.0) == {LOGIN: "3.000"}
+
+
+@pytest.mark.parametrize("said", [None, "", "x", "-1", "nan", "inf"])
+def test_what_is_no_time_is_not_known(said: str | None) -> None:
+    assert login_s({} if said is None else {LOGIN: said}) is None
+
+
+def test_the_laptop_tells_its_own_time() -> None:
+    first, time, *argv = with_time(["/far/slipway", "submit", "s.yaml"])
+    assert (first, argv) == ("env", ["/far/slipway", "submit", "s.yaml"])
+    assert login_s({LOGIN: time.partition("=")[2]}) is not None
+
+
+# How far training is, in words.
+
+
+def test_step_rate_and_time_left() -> None:
+    progress = ProgressLine(64, 200, 0.0)
+    assert progress.due(0, 1.0) == "train: step 1 of 200"
+    assert progress.due(50, 2.0) is None
+    assert progress.due(100, 6.0) == "train: step 101 of 200, 1,280 samples/s, 5.0 s left"
+    assert progress.due(199, 10.0) == "train: step 200 of 200, 1,584 samples/s"
+
+
+def test_without_a_number_of_steps_there_is_no_time_left() -> None:
+    progress = ProgressLine(1, None, 0.0)
+    progress.due(0, 0.0)
+    assert progress.due(2000, 2.0) == "train: step 2,001, 1,000 samples/s"
+
+
+def test_lines_come_often_at_the_beginning_and_seldom_later() -> None:
+    progress = ProgressLine(1, 10_000, 0.0)
+    times = [second for second in range(600) if progress.due(second, float(second)) is not None]
+    assert [later - earlier for earlier, later in zip(times, times[1:], strict=False)] == [2] * 30 + [10] * 53
+
+
+def test_a_step_that_lasts_is_told_once() -> None:
+    progress = ProgressLine(1, 110, 0.0)
+    assert progress.due(93, 1.0) == "train: step 94 of 110"
+    assert progress.due(93, 4.0) is None
+    assert progress.due(94, 5.0) == "train: step 95 of 110, 0 samples/s, 1m00s left"
+
+
+def test_tokens_of_a_step_are_what_the_ranks_tell() -> None:
+    progress = ProgressLine(None, 200, 0.0)
+    assert progress.due(0, 1.0) == "train: step 1 of 200"
+    assert progress.due(100, 6.0, 4096) == "train: step 101 of 200, 81,920 tokens/s, 5.0 s left"
+    assert progress.due(149, 10.0) == "train: step 150 of 200, 3.0 s left"
