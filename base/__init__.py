@@ -1,4 +1,4 @@
-"""What every room needs; standard library only."""
+"""Hold what every package needs. It imports the standard library and msgspec only."""
 
 from typing import Final
 
