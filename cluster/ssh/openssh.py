@@ -296,6 +296,7 @@ def get(line: Transport, source: str, files: Mapping[str, int], target: Path) ->
     """Copy `files`, by name with their bytes, from the directory `source` there below `target`: regular files alone, and those that came
     whole before a cut too. Raises as Transport.stream, and RemoteError for more bytes than the files have."""
     most = sum(files.values()) + MEMBER_BYTES * (len(files) + 8)
+    target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile() as listed, tempfile.TemporaryFile(dir=target) as packed:
         listed.write("".join(f"{name}\0" for name in files).encode(errors="surrogateescape"))
         listed.seek(0)

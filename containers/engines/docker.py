@@ -17,7 +17,6 @@ from containers.engines import container_client
 from containers.engines.cli import CDI_KIND, plan_container
 from containers.engines.store import Store
 from containers.spec import ContainerSpec, EnginePlan
-from containers.yamltext import parse_yaml
 
 NAME = "docker"
 CONTAINERS = True
@@ -130,6 +129,8 @@ def _files(directory: Path) -> list[Path]:
 def _specification(path: Path) -> Any:
     """None for a file that is none: the daemon passes over it as well."""
     try:
+        from containers.yamltext import parse_yaml  # most nodes have no such file, and node programs start without yaml
+
         return parse_yaml(read_content(path, ContainerError, MAX_BYTES), path, ContainerError)
     except ContainerError:
         return None
