@@ -1,4 +1,4 @@
-"""Datasets and single files, from storage to the nodes: read once, passed on between them, every chunk hashed, whole or not there."""
+"""Stage datasets and single files on the nodes: storage is read once, nodes pass chunks on, and every chunk is hashed."""
 
 from data_prep.staging.stage import StagedFiles, StageOptions, stage
 

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Progress:
-    """Two lines a second at most; every call looks whether our parent is still there."""
+    """Printer of at most two progress lines a second. Every call checks that the parent process still runs."""
 
     def __init__(self) -> None:
         self.parent = os.getppid()
@@ -50,7 +50,7 @@ class _Progress:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit code."""
+    """Stage what the arguments name and return the exit code."""
     arguments = _parser().parse_args(argv)
     configure("stage")
     may_open_many()
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def may_open_many() -> None:
-    """As many files as this process may have: two per other node, and some hundreds of the copy's own."""
+    """Raise the limit of open files as far as it goes: a copy needs two per other node and some hundreds of its own."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -77,7 +77,7 @@ def may_open_many() -> None:
 
 @contextlib.contextmanager
 def _meeting(arguments: argparse.Namespace) -> Iterator[GroupStaging | None]:
-    """With the other nodes of this run, whose token is the first line on standard input."""
+    """Join the other nodes of this run, whose token is the first line on standard input."""
     if arguments.peer_group is None:
         yield None
         return
@@ -129,7 +129,7 @@ def _stage(arguments: argparse.Namespace, group_staging: GroupStaging | None) ->
 
 
 def say(value: dict[str, Any]) -> None:
-    """One line, at once, all of it. Raises Cancelled where nobody listens any more."""
+    """Print one whole line of JSON at once. Raises Cancelled when nobody reads it any more."""
     line = json.dumps(value).encode() + b"\n"
     try:
         while line:

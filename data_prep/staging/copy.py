@@ -40,11 +40,11 @@ from data_prep.staging.files import (
 from data_prep.staging.table import Chunk, Journal
 from data_prep.tree.manifest import PLACE_NAME, Place, advice_of, parse_place
 
-# A cap on bytes per second, shared by the threads of one copy.
+# Rate limit
 
 
 class Rate:
-    """A token bucket that holds a quarter of a second. None: no cap."""
+    """A token bucket of bytes per second that the threads of one copy share. It holds a quarter of a second; None means no limit."""
 
     def __init__(self, bytes_per_s: float | None) -> None:
         self._bytes_per_s = bytes_per_s
@@ -52,7 +52,7 @@ class Rate:
         self._lock = threading.Lock()
 
     def set(self, bytes_per_s: float | None) -> None:
-        """Another cap from now on."""
+        """Set another limit from now on."""
         self._bytes_per_s = bytes_per_s
 
     def take(self, num_bytes: int) -> None:
@@ -68,18 +68,18 @@ class Rate:
             time.sleep(wait)
 
 
-# What the disk gives back: chunks read from where they lie, and compared with the manifest.
-#
-# What was hashed before it was written says nothing of what lies there. `past_cache`: past this machine's page cache, by direct reads, or
-# where the file system has none by dropping the pages before, which works for what was synced. Otherwise through it: what was right then
-# stays in memory, and is what a reader gets.
+# Read back from the disk
 
 
 THREADS: Final = 4
 
 
 class ReadBack:
-    """The files below `root`, to be closed. Raises OSError where the disk cannot read."""
+    """A reader that compares chunks on the disk with the manifest, to be closed after use.
+
+    With `past_cache` the page cache is bypassed, by direct reads or by dropping the pages of synced data before. Otherwise what was found
+    right stays in memory for later readers. Raises OSError where the disk cannot read.
+    """
 
     def __init__(self, root: Path, files: Sequence[ChunkedFile], *, past_cache: bool) -> None:
         self._files, self._past_cache = files, past_cache
@@ -89,8 +89,11 @@ class ReadBack:
         self._opened = OpenFiles[_File](lambda number: _File(root / files[number].path, direct), 64)
 
     def wrong(self, chunks: Iterable[Chunk], until: float | None = None, on_bytes: Callable[[int], None] | None = None) -> list[Chunk]:
-        """Those of `chunks` whose bytes are not the manifest's, by a few threads, in the order given. After `until` (time.monotonic) no
-        more are looked at. `on_bytes(n)` for each that was, in the caller's thread."""
+        """Return the chunks whose bytes are not the manifest's.
+
+        A few threads check them in the given order, and begin none after `until` (time.monotonic). `on_bytes(n)` is called in the caller's
+        thread for each chunk that was checked.
+        """
         found: list[Chunk] = []
         with ThreadPoolExecutor(THREADS) as pool:
             for batch in _batches(iter(chunks), 4 * THREADS):
@@ -104,7 +107,6 @@ class ReadBack:
         return found
 
     def is_right(self, where: Chunk) -> bool:
-        """Whether this chunk's bytes are the manifest's."""
         number, chunk = where
         file = self._files[number]
         buffer, num_bytes, offset = self._buffer(min(file.chunk_bytes, file.bytes)), self.num_bytes(where), chunk * file.chunk_bytes
@@ -113,7 +115,7 @@ class ReadBack:
         return count == num_bytes and xxhash.xxh3_128_hexdigest(buffer[:count]) == file.chunks[chunk]
 
     def num_bytes(self, where: Chunk) -> int:
-        """Of a chunk."""
+        """Return the length of a chunk."""
         file = self._files[where[0]]
         return min(file.chunk_bytes, file.bytes - where[1] * file.chunk_bytes)
 
@@ -142,7 +144,7 @@ class _File:
 
 
 def disk_lies(path: Path, files: Sequence[ChunkedFile], wrong: Sequence[Chunk], tries: int) -> StagingError:
-    """The error where a disk does not keep what it is given."""
+    """Make the error for a disk that does not keep what was written."""
     number, chunk = wrong[0]
     return StagingError(
         f"the disk of {path} does not keep what it is given: chunk {chunk} of {files[number].name} was right when it was written, and "
@@ -155,10 +157,7 @@ def _batches(chunks: Iterator[Chunk], size: int) -> Iterator[list[Chunk]]:
         yield batch
 
 
-# What is copied from network storage: a dataset or a single file, whose manifest says what every chunk of it is; read with some patience.
-#
-# Attribute caches show new files late, and handles go stale when a server fails over: what is missing is looked for again for a while, a
-# failed read is tried once more with a fresh handle.
+# Files on storage
 
 
 T = TypeVar("T")
@@ -166,7 +165,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Files below `root`. `name`: of their directory in a cache; `advice`: what people are told to do where a file is damaged."""
+    """The dataset or single file on storage that is copied.
+
+    `name` is its directory's name in a cache; `advice` tells people what to do about a damaged file.
+
+    Attribute caches show new files late, so a missing file is looked for again during `patience_s`.
+    """
 
     root: Path
     name: str
@@ -174,16 +178,18 @@ class Source:
     patience_s: float
     advice: str
     place: Place | None = None
-    """Of a tree of files: where it lies."""
+    """The place of the files of a tree; None for other datasets."""
 
     def path_of(self, file: ChunkedFile) -> Path:
-        """Where that file is to be read."""
+        """Return the path from which a file is read."""
         return self.root / file.path if self.place is None else self.place.of(file)
 
 
 def open_dataset(root: Path, patience_s: float) -> Source:
-    """The dataset in the directory `root`. Raises StagingError where it has no manifest, DigestMismatch for one that is not that of the
-    directory's name."""
+    """Open the dataset in the directory `root`.
+
+    Raises StagingError where it has no manifest, DigestMismatch where the manifest does not match the directory's name.
+    """
     name, path = dataset_name(root), root / FILE_NAME
     file_set = _read(path, patience_s, parse_file_set)
     if file_set.kind != "dataset":
@@ -204,8 +210,11 @@ def open_dataset(root: Path, patience_s: float) -> Source:
 
 
 def open_single(file: Path, patience_s: float, num_bytes: int | None = None) -> Source:
-    """The file `file`, beside which the hashes of its chunks lie. `num_bytes`: how long it must be, where that is known from elsewhere, so
-    that a list which somebody has exchanged takes no other room. Raises StagingError where there are no hashes."""
+    """Open a single file and the list of its chunk hashes, which lies beside it.
+
+    `num_bytes` is the length that the file must have, where that is known, so that an exchanged list cannot claim more room. Raises
+    StagingError where there are no hashes.
+    """
     path = chunks_path(file)
     file_set = _read(path, patience_s, parse_chunk_list)
     if [member.path for member in file_set.files] != [file.name]:
@@ -225,7 +234,10 @@ def _read(path: Path, patience_s: float, parse: Callable[[bytes, str], T]) -> T:
 
 
 class SourceFile:
-    """One file on storage, open for reading by several threads at given offsets."""
+    """A file on storage that several threads read at given offsets.
+
+    A failed read is tried once more with a fresh handle, since handles go stale when a server fails over.
+    """
 
     def __init__(self, path: Path, *, direct: bool, patience_s: float) -> None:
         self.path = path
@@ -253,7 +265,7 @@ class SourceFile:
             raise self._failed(error) from error
 
     def read_all(self) -> bytes:
-        """The whole file, one that fits into memory."""
+        """Read the whole file into memory."""
         buffer = bytearray(self.bytes)
         count = self.read(memoryview(buffer), self.bytes, 0)
         return bytes(buffer[:count])
@@ -283,12 +295,14 @@ class SourceFile:
             pause = min(2 * pause, 2.0)
 
 
-# A file in a part directory, open for writing. The descriptors stay open until its data are synced: a failed write-back is
-# reported to them only.
+# Files in a part directory
 
 
 class Target:
-    """Several threads write, one syncs."""
+    """A file in a part directory that several threads write and one syncs.
+
+    Its descriptors stay open until the data are synced: a failed write-back is reported to them only.
+    """
 
     def __init__(self, part: Path, file: ChunkedFile, direct: bool) -> None:
         path = part / file.path
@@ -299,7 +313,7 @@ class Target:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all that was written is on the disk."""
+        """Return True if everything that was written is on the disk."""
         return self._written == self._synced
 
     def write(self, buffer: memoryview, offset: int) -> None:
@@ -311,7 +325,7 @@ class Target:
             self._written += 1
 
     def sync(self) -> None:
-        """What was written before is on the disk then. Raises OSError: it may not be."""
+        """Flush everything that was written so far to the disk. Raises OSError when that may have failed."""
         written = self._written
         if written != self._synced:
             os.fdatasync(self._file)
@@ -324,11 +338,11 @@ class Target:
         os.close(self._file)
 
 
-# Reading one chunk from storage until it is what the manifest promises.
+# Verified reads
 
 
 def open_source(source: Source, file: ChunkedFile, direct: bool) -> SourceFile:
-    """The file on storage, open. Raises DigestMismatch when its size is not the manifest's."""
+    """Open a file on storage. Raises DigestMismatch when its size is not the manifest's."""
     try:
         opened = SourceFile(source.path_of(file), direct=direct, patience_s=source.patience_s)
     except StagingError as error:
@@ -340,13 +354,13 @@ def open_source(source: Source, file: ChunkedFile, direct: bool) -> SourceFile:
 
 
 class VerifiedReader:
-    """Reads chunks, no faster than `rate`, each again up to `retries` times while its hash is wrong."""
+    """A reader that reads chunks no faster than `rate`, and each again up to `retries` times while its hash is wrong."""
 
     def __init__(self, source: Source, rate: Rate, retries: int) -> None:
         self._source, self._rate, self._retries = source, rate, retries
 
     def read(self, opened: SourceFile, file: ChunkedFile, chunk: int, buffer: memoryview) -> memoryview:
-        """The chunk's bytes, in `buffer`. Raises DigestMismatch, StorageError."""
+        """Read a chunk into `buffer` and return its bytes. Raises DigestMismatch, StorageError."""
         offset = chunk * file.chunk_bytes
         num_bytes = min(file.chunk_bytes, file.bytes - offset)
         for _ in range(1 + self._retries):
@@ -370,7 +384,7 @@ _MAX_OPEN = 64
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOptions:
-    """How to copy. `direct` None: past the page cache for large datasets, where both file systems can."""
+    """The options of a copy. `direct` None bypasses the page cache for large datasets where both file systems can."""
 
     threads: int = 4
     retries: int = 3
@@ -380,7 +394,7 @@ class CopyOptions:
 
 
 class _OpenFile:
-    """A file being copied; `left` chunks are to come."""
+    """A file that is being copied; `left` chunks are missing."""
 
     def __init__(self, source: Source, part: Path, file: ChunkedFile, direct: tuple[bool, bool], left: int) -> None:
         self.file, self.left = file, left
@@ -393,7 +407,7 @@ class _OpenFile:
 
 
 class ChunkCopy:
-    """One copy of all chunks that `journal` lacks. `on_bytes(n)` is called by the caller's thread after each; it may raise to stop."""
+    """A copy of all chunks that `journal` lacks. The caller's thread calls `on_bytes(n)` after each; it may raise to stop."""
 
     def __init__(self, source: Source, part: Path, journal: Journal, options: CopyOptions, on_bytes: Callable[[int], None]) -> None:
         self._source, self._part, self._journal, self._options, self._on_bytes = source, part, journal, options, on_bytes
@@ -408,10 +422,10 @@ class ChunkCopy:
         self._right = set(journal.done)
 
     def run(self) -> int:
-        """Copy; returns the bytes read from storage. All data are synced then, and were read back.
+        """Copy the missing chunks and return the bytes read from storage.
 
-        Raises DigestMismatch for bytes that stay wrong, StorageError where storage cannot be read, OSError where the node's disk fails,
-        StagingError where it gives back something else again and again.
+        All data are synced then, and were read back. Raises DigestMismatch for bytes that stay wrong, StorageError where storage cannot be
+        read, OSError where the node's disk fails, StagingError where it gives back something else again and again.
         """
         direct = direct_io(self._source, self._part, self._options.direct)
         copied = 0
@@ -466,7 +480,7 @@ class ChunkCopy:
         return num_bytes
 
     def _sync(self) -> None:
-        """First the data; they are read back meanwhile; then, later, the journal's lines about them."""
+        """Flush the data to the disk and start to read them back. The journal lists them after that."""
         each(lambda opened: opened.target.sync(), self._open)
         if self._unsynced:
             self._checks.append((self._unsynced, self._checker.submit(self._read_back.wrong, self._unsynced)))
@@ -477,7 +491,6 @@ class ChunkCopy:
             opened.close()
 
     def _missing(self) -> list[Chunk]:
-        """What is not known to lie on the disk as it should."""
         files = enumerate(self._source.file_set.files)
         return [chunk for number, file in files for chunk in zip(repeat(number), range(len(file.chunks))) if chunk not in self._right]
 
@@ -491,14 +504,12 @@ class ChunkCopy:
             self._right.update(right)
 
     def _copy_chunk(self, opened: _OpenFile, where: Chunk) -> tuple[_OpenFile, Chunk, int]:
-        """In a thread of the pool: bring one chunk over, verified."""
         file, (_, chunk) = opened.file, where
         content = self._reader.read(opened.source, file, chunk, self._buffer(file.chunk_bytes))
         opened.target.write(content, chunk * file.chunk_bytes)
         return opened, where, len(content)
 
     def _buffer(self, num_bytes: int) -> memoryview:
-        """This thread's own."""
         found: memoryview | None = getattr(self._buffers, "buffer", None)
         if found is None or len(found) < num_bytes:
             found = self._buffers.buffer = aligned_buffer(num_bytes)
@@ -506,7 +517,7 @@ class ChunkCopy:
 
 
 def direct_io(source: Source, part: Path, wanted: bool | None) -> tuple[bool, bool]:
-    """Whether to read and to write past the page cache. `wanted` None: for large datasets."""
+    """Return whether to bypass the page cache for reads and for writes. `wanted` None means for large datasets."""
     files = source.file_set
     if wanted is None:
         wanted = files.bytes >= DIRECT_FROM_BYTES

@@ -1,5 +1,8 @@
-"""This node among those that stage the same files: it listens, connects, hears what they have, sends them what we have, and notices who
-has gone. One thread; nothing here waits for a single one of them."""
+"""Exchange chunks with the other nodes that stage the same files.
+
+The exchange listens, connects, learns what the others have, sends them what this node has, and notices who has gone. It runs in one thread,
+and never waits for a single node.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,7 @@ from data_prep.limits import PEER_BEAT_EVERY_S, PEER_HANDSHAKE_S, PEER_HANG_S, P
 from data_prep.staging.swarm import Swarm
 from data_prep.staging.table import ChunkTable, pack, unpack
 
-# What nodes say to each other while they stage the same dataset, after base/handshake.py: frames. Pure: bytes in, values out.
-#
-# A frame is one byte of kind and four of a number: of a chunk, or for HAVE of how many chunk numbers follow. The bytes of a CHUNK
-# follow its frame, as many as the manifest says; nothing that is sent can make a receiver take more.
+# Frames: a byte of kind and four of a number, of a chunk or, for HAVE, of chunk numbers that follow
 
 
 HEAD: Final = struct.Struct("!BI")
@@ -39,20 +39,20 @@ MOST_HAVE: Final = 16384
 
 
 class PeerError(Exception):
-    """The other node is gone, or says what no node of ours would say."""
+    """The other node is gone, or has sent what no Slipway node sends."""
 
 
 class HungUp(PeerError):
-    """The other end closed the connection: a node that is gone, or one to which too many have come."""
+    """The other end closed the connection: it is gone, or has too many connections."""
 
 
 def frame(kind: int, number: int = 0) -> bytes:
-    """The head of a frame."""
+    """Encode the head of a frame."""
     return HEAD.pack(kind, number)
 
 
 def have_frames(chunks: list[int]) -> bytes:
-    """These chunks are here."""
+    """Encode the message that these chunks are here."""
     frames = []
     for start in range(0, len(chunks), MOST_HAVE):
         some = chunks[start : start + MOST_HAVE]
@@ -61,7 +61,7 @@ def have_frames(chunks: list[int]) -> bytes:
 
 
 def parse_have(content: bytes, num_chunks: int) -> array[int]:
-    """The chunks of a HAVE frame. Raises PeerError for a number that is none."""
+    """Parse the chunk numbers of a HAVE frame. Raises PeerError for a number out of range."""
     found = array("L", struct.unpack(f"!{len(content) // 4}I", content))
     if found and max(found) >= num_chunks:
         raise PeerError(f"it says that it has chunk {max(found)} of {num_chunks}")
@@ -69,14 +69,14 @@ def parse_have(content: bytes, num_chunks: int) -> array[int]:
 
 
 def have_text(marks: bytearray) -> str:
-    """Which chunks a node has, for its `listening` message; the usual cases are one word."""
+    """Encode the chunks that a node has for its `listening` message. The usual cases are one word."""
     if not any(marks):
         return "none"
     return "all" if all(marks) else b64encode(pack(marks)).decode()
 
 
 def parse_have_text(text: str, num_chunks: int) -> bytearray:
-    """The inverse of `have_text`. Raises PeerError."""
+    """Parse the text that `have_text` makes. Raises PeerError."""
     if text in ("none", "all"):
         return bytearray([text == "all"]) * num_chunks
     try:
@@ -85,7 +85,7 @@ def parse_have_text(text: str, num_chunks: int) -> bytearray:
         raise PeerError(f"what it says to have does not fit the manifest: {error}") from error
 
 
-# One connection between two nodes that stage the same dataset, never blocking: chunks go out of files, and come into buffers.
+# Connections
 
 
 PIECE: Final = 1 << 19
@@ -94,26 +94,33 @@ Piece = tuple[int, int, int]  # descriptor, offset, bytes
 
 
 class Hearer(Protocol):
-    """Who is told what has come."""
+    """A listener that a connection calls about what has arrived."""
 
     def peer_has(self, peer: Connection, content: bytes) -> None:
-        """It has these chunks: the content of a HAVE frame."""
+        """Note the chunks that the peer has: `content` is that of a HAVE frame."""
 
     def peer_wants(self, peer: Connection, chunk: int) -> Piece | None:
-        """What it is to be sent, in a descriptor that is the connection's from here on; None if that is not here."""
+        """Return the piece to send to a peer that asks for a chunk, or None if the chunk is not here.
+
+        The connection closes the piece's descriptor.
+        """
 
     def peer_misses(self, peer: Connection, chunk: int) -> None:
-        """It cannot send this."""
+        """Note that the peer cannot send a chunk."""
 
     def buffer_for(self, peer: Connection, chunk: int) -> memoryview:
-        """Where the bytes of this chunk are to go. Raises PeerError if they were not asked for."""
+        """Return the buffer for the bytes of an arriving chunk. Raises PeerError if nobody asked for it."""
 
     def peer_sent(self, peer: Connection, chunk: int, buffer: memoryview) -> None:
-        """The chunk has come."""
+        """Take a chunk that has arrived completely."""
 
 
 class Connection:
-    """`index` is the other node, once it has proved so. `heard` is when something came last, `moved` when bytes of a chunk came last."""
+    """A connection to another node that never blocks: chunks go out of files, and come into buffers.
+
+    `index` is the other node once it has proved its identity. `heard` is when anything arrived last, `moved` when bytes of a chunk arrived
+    last.
+    """
 
     def __init__(self, connection: socket.socket, hearer: Hearer) -> None:
         self.socket = connection
@@ -134,11 +141,11 @@ class Connection:
         self._chunk: tuple[int, memoryview, int] | None = None
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the descriptor of the socket, for selectors."""
         return self.socket.fileno()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.socket.close()
         self._sent()
 
@@ -149,7 +156,7 @@ class Connection:
         self._later += content
 
     def tell(self, chunks: list[int]) -> None:
-        """We have these chunks now."""
+        """Tell the peer that these chunks are here now."""
         self._news += chunks
 
     def want(self, chunk: int) -> None:
@@ -158,7 +165,7 @@ class Connection:
 
     @property
     def wants_to_send(self) -> bool:
-        """Whether something waits."""
+        """Return True if something waits to be sent."""
         return bool(self._out or self._sending or self._later or self._news or self._queue)
 
     def send(self) -> None:
@@ -200,11 +207,11 @@ class Connection:
     # -- receiving
 
     def expect(self, num_bytes: int, took: Callable[[bytes], None]) -> None:
-        """The next `num_bytes` go to `took`: the handshake."""
+        """Pass the next `num_bytes` to `took`, as the handshake needs it."""
         self._need, self._took = num_bytes, took
 
     def frames(self) -> None:
-        """From here on frames come."""
+        """Parse what arrives from now on as frames."""
         self.expect(HEAD.size, self._head)
 
     def receive(self) -> None:
@@ -265,19 +272,21 @@ def _broken(error: OSError) -> PeerError:
     return kind(error.strerror or "the connection broke")
 
 
-# The nodes that stage the same files at the same time, as one of them is told: who it is, and then who the others are.
+# Groups of nodes and the orders that they get
 
 
 MOST_LINE: Final = 256 << 20
-"""Bytes of one line of orders: what 1,000 nodes have of 3 TB in 4 MiB chunks, in the worst case."""
+"""The limit of one line of orders in bytes: 1,000 nodes with 3 TB in chunks of 4 MiB need so much in the worst case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeerGroup:
-    """Node `index` of `nodes`, which listens on `address`. `token`: what proves to the others that we are of this run. `orders`: the
-    descriptor on which whoever started us tells the others' addresses, and when all have the files. `say` tells it ours. A node from
-    which nothing comes for `hang_s` is given up; one that brings nothing new for `late_s`, or several times as long as a chunk takes here,
-    is called slow."""
+    """Node `index` of `nodes` that stage the same files, which listens on `address`.
+
+    `token` proves to the others that this node belongs to the run. On the descriptor `orders` the parent process sends the others'
+    addresses, and later that all have the files; `say` sends it this node's messages. A node that sends nothing for `hang_s` is given up.
+    One that brings nothing new for `late_s`, or for several times as long as a chunk takes here, counts as slow.
+    """
 
     index: int
     nodes: int
@@ -291,8 +300,10 @@ class PeerGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Others:
-    """The order `peers`: per node its address, port and what it has (see wire.have_text), None where it is not there (yet, or any more);
-    who reads from storage, at most `most_readers` at once; and whether we came late, when the others had been told already."""
+    """The order `peers`: the address, port and chunks (see have_text) of each node, None where it is absent.
+
+    `readers` read from storage, at most `most_readers` at once. `late` is true when the others got this order before.
+    """
 
     peers: tuple[tuple[str, int, str] | None, ...]
     readers: tuple[int, ...]
@@ -301,7 +312,7 @@ class Others:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Others:
-        """From the order's value. Raises KeyError, TypeError or ValueError."""
+        """Convert the value of an order. Raises KeyError, TypeError or ValueError."""
         return cls(
             peers=tuple(None if peer is None else (str(peer[0]), int(peer[1]), str(peer[2])) for peer in value["peers"]),
             readers=tuple(int(index) for index in value["readers"]),
@@ -311,7 +322,7 @@ class Others:
 
 
 class Orders:
-    """Lines of JSON on a descriptor, taken as they come."""
+    """A reader of the orders, lines of JSON on a descriptor that never blocks."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -319,7 +330,10 @@ class Orders:
         os.set_blocking(descriptor, False)
 
     def take(self) -> list[dict[str, Any]]:
-        """What has come. Raises Cancelled at the end of it, StagingError for what is no order."""
+        """Take the orders that have arrived.
+
+        Raises Cancelled at the end of the stream, StagingError for anything that is no order.
+        """
         try:
             data = os.read(self.descriptor, 1 << 18)
         except BlockingIOError:
@@ -342,16 +356,17 @@ class Orders:
         return found
 
 
-# How nodes that stage the same files find each other: one listens, the other connects, both prove that they know the token.
-#
-# Who has not done so after a few seconds is dismissed, and the oldest of them goes for the newest; who was turned away comes again.
+# Listening and connecting
 
 
 logger = logging.getLogger(__name__)
 
 
 class _Stranger:
-    """A connection on its way; `index` is who it should be, and `address` where, -1 and None where it came to us."""
+    """A connection that has not proved its identity.
+
+    `index` and `address` are those of the expected node, -1 and None for an incoming connection.
+    """
 
     def __init__(self, peer: Connection, handshake: Handshake, index: int = -1, address: tuple[str, int] | None = None) -> None:
         self.peer, self.handshake, self.index, self.address = peer, handshake, index, address
@@ -359,16 +374,20 @@ class _Stranger:
 
 
 class PeerListener:
-    """Listens on the group's address while anybody may come; tells `exchange` who came, and who was expected and did not."""
+    """The listener on the group's address. It tells `exchange` which nodes came, and which were expected and did not.
+
+    Both ends prove that they know the token. A connection that has not done so after a few seconds is dismissed, and the oldest gives way
+    to the newest; a node that was turned away connects again.
+    """
 
     def __init__(self, peer_group: PeerGroup, digest: str, selector: selectors.BaseSelector, exchange: Exchange) -> None:
         self._peer_group, self._digest, self._selector, self._exchange = peer_group, digest, selector, exchange
         self._strangers: Strangers[_Stranger] = Strangers()
         self._refusals = Refusals(logger)
         self._called: list[_Stranger] = []
-        """On their way to those that we go to."""
+        """Outgoing connections that have not proved their identity."""
         self._again: dict[int, tuple[str, int]] = {}
-        """Whom to go to again, since they hung up before they knew who we are."""
+        """The addresses of nodes to connect to again, since they hung up before the handshake."""
         self._expected: dict[int, float] = {}
         self._wait_s = max(PEER_HANDSHAKE_S, peer_group.hang_s)
         self._listener = listen(peer_group.address, peer_group.nodes)
@@ -417,7 +436,7 @@ class PeerListener:
     # -- whom we go to
 
     def expect(self, index: int, address: tuple[str, int] | None) -> None:
-        """This node is to come; we connect where there is an address."""
+        """Add this node to the expected ones, and connect to it where there is an address."""
         if not self._exchange.may_come(index):
             return
         self._expected[index] = time.monotonic() + 2 * self._wait_s
@@ -456,7 +475,7 @@ class PeerListener:
         self._flush(stranger)
 
     def _go_on(self, stranger: _Stranger) -> None:
-        """Whatever comes here is a stranger's, and so is every error of it."""
+        """Continue a handshake. An error in it concerns only that connection."""
         try:
             stranger.peer.receive()
         except (PeerError, NoProof) as error:
@@ -465,7 +484,7 @@ class PeerListener:
         self._flush(stranger)
 
     def _flush(self, stranger: _Stranger) -> None:
-        """The words of a handshake fit into any socket's buffer."""
+        """Send what the handshake has to send, which fits into any socket's buffer."""
         if self._waits(stranger) and stranger.peer.wants_to_send:
             try:
                 stranger.peer.send()
@@ -484,7 +503,7 @@ class PeerListener:
             self.close()
 
     def _dismiss(self, stranger: _Stranger, why: str, again: bool = False) -> None:
-        """`again`: whom we went to hung up, as one does to whom too many have come; it is gone to again while it is expected."""
+        """Drop a pending connection. With `again`, since the other end hung up as one with too many connections does, it is tried again."""
         if not self._waits(stranger):
             return
         self._forget(stranger)
@@ -503,7 +522,7 @@ class PeerListener:
             self._called.remove(stranger)
 
     def expire(self, now: float) -> None:
-        """Dismiss who takes too long, go again to who turned us away, give up who was expected and has not come. At every beat."""
+        """Drop slow connections, retry those that were turned away, and give up expected nodes that have not come."""
         if self._rests:
             self._listen()
         late = [*self._strangers.overdue(self._wait_s), *(called for called in self._called if now - called.since > self._wait_s)]
@@ -518,7 +537,7 @@ class PeerListener:
                 self._call(index, address)
 
     def close(self) -> None:
-        """Nobody comes in any more."""
+        """Stop listening and close all pending connections."""
         if not self._open:
             return
         self._open = False
@@ -533,7 +552,7 @@ class PeerListener:
 
 
 def _connecting(address: tuple[str, int]) -> socket.socket:
-    """A connection on its way. Raises OSError."""
+    """Start to connect to an address. Raises OSError."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
@@ -551,18 +570,21 @@ logger = logging.getLogger(__name__)
 
 
 class Taker(Protocol):
-    """Who copies here."""
+    """The copy on this node that takes the chunks which arrive."""
 
     def buffer(self, chunk: int) -> memoryview:
-        """Room for a chunk that is coming."""
+        """Return a buffer for a chunk that is arriving."""
 
     def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
-        """It has come, and is not checked yet."""
+        """Take a chunk that has arrived and is not checked yet."""
 
 
 class Exchange:
-    """`open_file(number)` opens our copy of a file, for sending. `lost` says why a node was given up, `slow` why its share is
-    read by others. Raises StagingError where this node cannot listen: that says nothing of the cache's disk."""
+    """The exchange of chunks with all other nodes. `open_file(number)` opens this node's copy of a file to send it.
+
+    `lost` says why a node was given up, `slow` why others read its share. Raises StagingError where this node cannot listen, which says
+    nothing about the cache's disk.
+    """
 
     def __init__(self, peer_group: PeerGroup, digest: str, table: ChunkTable, have: bytearray, open_file: Callable[[int], int]) -> None:
         self.peer_group, self.table = peer_group, table
@@ -578,7 +600,7 @@ class Exchange:
         self.taker: Taker | None = None
         """Set by whoever asks, before it asks, and then there to the end: an answer may come when nobody waits for it any more."""
         self.longest_s = 0.0
-        """How long a chunk took here, lately."""
+        """The time that a chunk took here lately."""
         self._open_file = open_file
         self._peers: dict[int, Connection] = {}
         try:
@@ -621,7 +643,7 @@ class Exchange:
             self._beat(now)
 
     def wake(self) -> None:
-        """From another thread: the turn ends."""
+        """End the current turn of the exchange, from another thread."""
         try:
             os.write(self._wakeup[1], b"x")
         except BlockingIOError:
@@ -689,11 +711,11 @@ class Exchange:
     # -- who is there
 
     def may_come(self, index: int) -> bool:
-        """For the listener: whether this node may connect now."""
+        """Return True if this node may connect now."""
         return index != self.peer_group.index and index < self.peer_group.nodes and index not in self._peers and index not in self.lost
 
     def came(self, peer: Connection) -> None:
-        """For the listener: it has proved who it is."""
+        """Add a node that has proved its identity."""
         self.swarm.join(peer.index)
         self._peers[peer.index] = peer
         self.news_at[peer.index] = time.monotonic()
@@ -702,7 +724,7 @@ class Exchange:
         peer.tell([chunk for chunk, mine in enumerate(self.swarm.have) if mine])
 
     def lose(self, index: int, why: str) -> None:
-        """Do without this node from now on."""
+        """Give up this node from now on."""
         if index in self.lost:
             return
         peer = self._peers.pop(index, None)
@@ -716,11 +738,11 @@ class Exchange:
             logger.warning("node %d of those that stage the same files is given up: %s", index, why)
 
     def connected(self) -> list[int]:
-        """Those that can be asked."""
+        """Return the nodes that can be asked for chunks."""
         return list(self._peers)
 
     def is_there(self, index: int) -> bool:
-        """Whether this node is one of us still, as far as we know."""
+        """Return True if this node belongs to the group still, as far as is known."""
         return index == self.peer_group.index or (index in self.news_at and index not in self.lost)
 
     def ask(self, index: int, chunk: int) -> None:
@@ -729,14 +751,14 @@ class Exchange:
         self._peers[index].want(chunk)
 
     def tell(self, chunk: int) -> None:
-        """We have it now: checked and written."""
+        """Tell the others of a chunk that was checked and written here."""
         for peer in self._peers.values():
             peer.tell([chunk])
 
     # -- what they say
 
     def peer_has(self, peer: Connection, content: bytes) -> None:
-        """It has more."""
+        """Note the chunks that the peer announces."""
         chunks: array[int] = parse_have(content, self.table.num_chunks)
         self.swarm.offer(peer.index, chunks)
         self.news_at[peer.index] = time.monotonic()
@@ -756,7 +778,7 @@ class Exchange:
         return descriptor, offset, num_bytes
 
     def peer_misses(self, peer: Connection, chunk: int) -> None:
-        """It cannot send what it offered."""
+        """Note that the peer cannot send a chunk that it offered."""
         if chunk not in self.swarm.views[peer.index].asked:
             raise PeerError("it says that it lacks what was not asked for")
         self.swarm.withdraw(peer.index, chunk)
@@ -765,13 +787,13 @@ class Exchange:
         self.changed = True
 
     def buffer_for(self, peer: Connection, chunk: int) -> memoryview:
-        """Room for what was asked for."""
+        """Return the buffer for a chunk that was asked for."""
         if chunk not in self.swarm.views[peer.index].asked or self.taker is None:
             raise PeerError("it sends what was not asked for")
         return self.taker.buffer(chunk)
 
     def peer_sent(self, peer: Connection, chunk: int, buffer: memoryview) -> None:
-        """A chunk has come."""
+        """Take a chunk that has arrived."""
         assert self.taker is not None
         peer.frames()
         self.news_at[peer.index] = time.monotonic()
@@ -786,7 +808,7 @@ class Exchange:
             self.turn(PEER_BEAT_EVERY_S)
 
     def close(self) -> None:
-        """Hang up, and listen no more."""
+        """Close all connections and stop listening."""
         self.everybody_has_it = True
         for index in list(self._peers):
             self.lose(index, "we are done")

@@ -1,4 +1,4 @@
-"""Reading and writing at offsets, past the page cache where the file system allows it.
+"""Read and write files at offsets, bypassing the page cache where the file system allows it.
 
 O_DIRECT wants buffers, offsets and sizes in multiples of the block: buffers come from mmap, chunks are multiples of 4096.
 """
@@ -19,17 +19,20 @@ BLOCK = 4096
 
 
 def aligned_buffer(num_bytes: int) -> memoryview:
-    """A buffer that O_DIRECT accepts, of at least `num_bytes`."""
+    """Allocate a buffer of at least `num_bytes` that O_DIRECT accepts."""
     return memoryview(mmap.mmap(-1, rounded_up(num_bytes)))
 
 
 def rounded_up(num_bytes: int) -> int:
-    """To whole blocks, at least one."""
+    """Return the size rounded up to whole blocks, at least one."""
     return max(BLOCK, -(-num_bytes // BLOCK) * BLOCK)
 
 
 def open_file(path: Path, flags: int, direct: bool) -> int:
-    """A descriptor for a regular file, not through a link; with O_DIRECT if `direct` and the file system has it. Raises OSError."""
+    """Open a regular file, but no link.
+
+    O_DIRECT is used if `direct` is true and the file system has it. Raises OSError.
+    """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags | os.O_DIRECT if direct else flags, 0o600)
@@ -44,7 +47,7 @@ def open_file(path: Path, flags: int, direct: bool) -> int:
 
 
 def supports_direct_read(path: Path) -> bool:
-    """Whether this file can be read past the page cache: some file systems open with O_DIRECT and refuse afterwards."""
+    """Return True if this file can be read past the page cache. Some file systems open it with O_DIRECT and refuse to read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_DIRECT)
     except OSError:
@@ -59,7 +62,7 @@ def supports_direct_read(path: Path) -> bool:
 
 
 def supports_direct_write(directory: Path) -> bool:
-    """Whether files in `directory` can be written past the page cache."""
+    """Return True if files in `directory` can be written past the page cache."""
     probe = directory / "direct.probe"
     try:
         descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT, 0o600)
@@ -105,11 +108,11 @@ def allocate(descriptor: int, num_bytes: int) -> None:
         os.ftruncate(descriptor, num_bytes)  # this file system cannot reserve
 
 
-# Files that several threads use for a short time each: opened when they are wanted, closed when many others have been wanted since.
+# Open files that threads share
 
 
 class Closable(Protocol):
-    """What is kept open."""
+    """An object that can be closed."""
 
     def close(self) -> None:
         """Give it back."""
@@ -119,7 +122,10 @@ T = TypeVar("T", bound=Closable)
 
 
 class OpenFiles(Generic[T]):
-    """At most about `keep` open, by number. `may_close(file)` is asked before one is closed for another."""
+    """A pool of about `keep` open files, by number, each used by several threads for a short time.
+
+    `may_close(file)` is asked before one is closed for another.
+    """
 
     def __init__(self, open_: Callable[[int], T], keep: int, may_close: Callable[[T], bool] = lambda _file: True) -> None:
         self._open, self._keep, self._may_close = open_, keep, may_close
@@ -130,7 +136,7 @@ class OpenFiles(Generic[T]):
 
     @contextlib.contextmanager
     def use(self, number: int) -> Iterator[T]:
-        """The file `number`, for as long as the context lasts."""
+        """Open the file `number` for as long as the context lasts."""
         with self._lock:
             if number not in self._files:
                 self._files[number] = self._open(number)
@@ -144,7 +150,7 @@ class OpenFiles(Generic[T]):
                 self._trim()
 
     def all(self) -> list[T]:
-        """Those that are open now."""
+        """Return the files that are open now."""
         with self._lock:
             return list(self._files.values())
 

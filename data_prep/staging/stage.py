@@ -1,4 +1,4 @@
-"""Stage a dataset or a single file: a hit, or a copy that nobody else on this node makes at the same time."""
+"""Stage a dataset or a single file: check the copy that is here, or make one that nobody else on this node makes at the same time."""
 
 from __future__ import annotations
 
@@ -63,11 +63,7 @@ from data_prep.staging.files import BLOCK, OpenFiles, aligned_buffer, allocate, 
 from data_prep.staging.swarm import NOBODY, owners_of
 from data_prep.staging.table import Chunk, ChunkTable, Journal
 
-# Is a staged dataset still what it was when it was staged? Asked at every use.
-#
-# A note of ours in the cache says what each file was when it was hashed last: inode, size, times of its last changes. A file that is
-# another since, or whose time of change moved, is hashed whole. What a disk loses by itself moves no time: of all other chunks as many
-# are hashed as a few seconds allow, each use going on where the last one ended. A dataset that can be hashed within them is hashed whole.
+# Checks at each use
 
 
 logger = logging.getLogger(__name__)
@@ -78,7 +74,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A published directory of a cache; the digest of its manifest was compared with its name already."""
+    """A published directory of a cache, whose name matches the digest of its manifest."""
 
     cache: Cache
     root: Path
@@ -86,10 +82,12 @@ class Entry:
 
 
 def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callable[[int], None]) -> int:
-    """Look whether the files are what the manifest promises; returns the bytes hashed for that, `on_bytes(n)` as it goes.
+    """Check that the files are what the manifest promises, and return the bytes hashed for that.
 
-    `check_s`: how long chunks of unchanged files may be hashed, None: all of them. `asked_ns` (time.monotonic_ns): what another process of
-    ours has found since then counts. Raises DigestMismatch naming files and chunks.
+    A note in the cache keeps the inode, size and times of each file when it was hashed last. A file that differs from it is hashed whole. A
+    disk that loses data moves no time, so chunks of the other files are hashed too, for `check_s` seconds (None: all of them); each use
+    continues where the last one ended. What another process of this user has checked since `asked_ns` (time.monotonic_ns) counts.
+    `on_bytes(n)` is called on the way. Raises DigestMismatch naming files and chunks.
     """
     begun_ns = time.monotonic_ns()
     statuses = _statuses(entry)
@@ -138,7 +136,7 @@ def _statuses(entry: Entry) -> dict[str, list[int]]:
 
 
 def _read_mark(entry: Entry) -> dict[str, Any]:
-    """The note, if it is one of ours about this dataset: {boot_id, begun_ns, next, shards}; else {}."""
+    """Read the note {boot_id, begun_ns, next, shards} about this dataset. It is empty where there is none of this user."""
     path = mark_of(entry.cache, entry.root.name)
     try:
         if path.lstat().st_uid != os.geteuid():
@@ -151,7 +149,7 @@ def _read_mark(entry: Entry) -> dict[str, Any]:
 
 
 def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
-    """Without it the next use hashes all: no reason to fail."""
+    """Write the note. A failure is only logged, since the next use then hashes everything."""
     mark = {"schema": SCHEMA, "digest": entry.file_set.digest, "boot_id": boot_id(), **content}
     try:
         publish(mark_of(entry.cache, entry.root.name), sealed_text(mark), 0o600)
@@ -164,17 +162,17 @@ def _problem(entry: Entry, wrong: list[Chunk]) -> str:
     return f"{some([f'chunk {chunk} of {files[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"
 
 
-# Is the dataset here already, and still what it was? A damaged one is taken away, to be staged again.
+# Hits
 
 
 logger = logging.getLogger(__name__)
 
 
 def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int]) -> tuple[Entry, int] | None:
-    """The published dataset and what `check` says of its content, the bytes it hashed; None if there is none, also after a damaged one was
-    removed. `check` raises DigestMismatch for a damaged one.
+    """Find the published dataset and return it with the bytes that `check` hashed, or None if there is no whole one.
 
-    Raises StagingError when a damaged one cannot be removed, because it is somebody else's.
+    `check` raises DigestMismatch for a damaged dataset, which is removed. Raises StagingError when it cannot be removed because it belongs
+    to another user.
     """
     root = cache.datasets / name
     if not os.path.lexists(root):
@@ -195,7 +193,10 @@ def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int])
 
 
 def _take_unlisted_away(root: Path, file_set: FileSet) -> bool:
-    """Whether programs have put something among the files of a tree; the files stay: another run may be reading them."""
+    """Remove what programs have put among the files of a tree, and return True if there was any.
+
+    The files of the tree stay, since another run may be reading them.
+    """
     try:
         removed = [str(path.relative_to(root)) for path in remove_unlisted(root, file_set)]
     except OSError as error:
@@ -215,15 +216,17 @@ def _remove(cache: Cache, name: str, lock: Lock, why: SlipwayError) -> None:
     lock.doing("stage")
 
 
-# Staging together with other nodes, from the message `listening` to the moment when all have the files; a node serves others after its
-# own copy is complete.
+# Staging in a group
 
 
 T = TypeVar("T")
 
 
 class GroupStaging:
-    """One node's part in it. Use as a context manager around `stage` and `serve`."""
+    """The part of one node in the staging of a group, as a context manager around `stage` and `serve`.
+
+    It lasts from the message `listening` until all nodes have the files: a node serves others after its own copy is complete.
+    """
 
     def __init__(self, peer_group: PeerGroup) -> None:
         self.peer_group = peer_group
@@ -233,7 +236,7 @@ class GroupStaging:
         self._is_copy = False
         self._has_waited = False
         self.has_left = False
-        """What is here turned out to be damaged: this node copies alone, and serves nobody."""
+        """True after the copy on this node turned out to be damaged: it then copies alone, and serves nobody."""
 
     def __enter__(self) -> GroupStaging:
         return self
@@ -246,7 +249,7 @@ class GroupStaging:
             os.close(self._directory)
 
     def waits(self) -> None:
-        """Somebody else on this node stages the same files: the others shall not wait for us."""
+        """Report that another process on this node stages the same files, so that the other nodes do not wait for this one."""
         if not self._has_waited:
             self._has_waited = True
             self.peer_group.say({"waiting": True})
@@ -261,14 +264,14 @@ class GroupStaging:
         return self.exchange
 
     def leave(self) -> None:
-        """Be of no use to the others any more; they do without this node."""
+        """Leave the group, whose other nodes then do without this one."""
         if self.exchange is not None:
             self.has_left = True
             self.exchange.close()
             self.exchange = None
 
     def during(self, what: Callable[[], T]) -> T:
-        """Do in a thread something that takes long, and go on passing chunks to the others meanwhile."""
+        """Run something slow in a thread, and pass chunks to the others meanwhile."""
         exchange = self.exchange
         assert exchange is not None
         with ThreadPoolExecutor(1) as pool:
@@ -289,7 +292,7 @@ class GroupStaging:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._directory)
 
     def _forget_pages(self) -> None:
-        """A large copy leaves the page cache as one past it would: the first epoch shall not depend on how many nodes staged."""
+        """Drop a large copy from the page cache, so that the first epoch does not depend on how many nodes staged it."""
         if self._file_set is None or not self._is_copy or self._file_set.bytes < DIRECT_FROM_BYTES:
             return
         for number in range(len(self._file_set.files)):
@@ -301,7 +304,7 @@ class GroupStaging:
             os.close(descriptor)
 
 
-# How a dataset or a single file is to be staged.
+# Options
 
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -309,13 +312,13 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 @dataclass(frozen=True, kw_only=True)
 class StageOptions:
-    """How patient, and how to copy.
+    """The options of staging.
 
-    `stall_s`: a stager of the same dataset that does not move for so long is read around; `patience_s`: how long a file that storage
-    does not show yet is looked for; `check_s`: how long a dataset that is here already may be hashed, None: all of it;
-    `group_staging`: the nodes that stage the same dataset at the same time, None for this one alone; the caller serves them afterwards;
-    `group`: see open_cache; `single`: the source is one file, beside which the hashes of its chunks lie;
-    `num_bytes`: how long that is, where it is known.
+    After `stall_s` without progress, another stager of the same dataset is bypassed by a copy of its own. A file that storage does not show
+    yet is looked for during `patience_s`. A dataset that is here already is hashed for `check_s`, or whole with None. `group_staging` is
+    the group that stages the same dataset at the same time, which the caller serves afterwards; None means this node alone. `group` is
+    explained at open_cache. With `single` the source is one file with the list of its chunk hashes beside it, and `num_bytes` its length,
+    where known.
     """
 
     stall_s: float = 60.0
@@ -328,14 +331,14 @@ class StageOptions:
     copy: CopyOptions = field(default_factory=CopyOptions)
 
 
-# What this node reads from storage: its own share, and then what those who should have read it do not bring.
+# Reads from storage in a group
 
 
 logger = logging.getLogger(__name__)
 
 
 class Quota:
-    """Chunks to read next."""
+    """The chunks that this node reads from storage: first its own share, later those that their readers do not bring."""
 
     def __init__(self, exchange: Exchange) -> None:
         others = exchange.others
@@ -350,7 +353,7 @@ class Quota:
         self.slow = exchange.slow
 
     def next(self, patience_s: float) -> int | None:
-        """A chunk to read from storage now. `patience_s`: how long others may bring nothing before their share is taken over."""
+        """Choose a chunk to read from storage now. After `patience_s` without progress of others, their share is taken over."""
         now = time.monotonic()
         chunk = self._wanted(now - patience_s)
         if chunk is not None or self._swarm.reading:
@@ -362,7 +365,7 @@ class Quota:
         return self._wanted(now - patience_s)
 
     def _wanted(self, stuck_before: float) -> int | None:
-        """The next of ours that nobody else has or brings; then of what we took over, that nobody has begun to bring since."""
+        """Return the next chunk of the own share that nobody else has or brings, else one that was taken over and nobody sends yet."""
         swarm = self._swarm
         while self._mine:
             chunk = self._mine.popleft()
@@ -375,17 +378,20 @@ class Quota:
         return None
 
     def num_sharers(self) -> int:
-        """How many nodes may read from storage now: between them they share what the site allows."""
+        """Return how many nodes may read from storage now and share the rate that the site allows."""
         return max(1, sum(index not in self._whole for index in self._readers()))
 
     def _readers(self) -> list[int]:
-        """Those that may read from storage now: the site's number of those that are still there, the appointed ones first."""
+        """Return the nodes that may read from storage now: at most as many as the site allows, the appointed ones first."""
         rest = [index for index in range(len(self._others.peers)) if index not in self._others.readers]
         there = [index for index in (*self._others.readers, *rest) if self._exchange.is_there(index)]
         return there if self._others.most_readers is None else there[: max(1, self._others.most_readers)]
 
     def _taken_over(self, now: float, patience_s: float) -> list[int]:
-        """What nobody brings, from the end, for those whose share it was work from the front; divided among the readers that are left."""
+        """List the chunks that nobody brings, divided among the remaining readers.
+
+        The list runs from the end, since their own readers work from the front.
+        """
         chunks = self._swarm.unclaimed(now - patience_s)
         bringers = {chunk: self._bringers(chunk) for chunk in chunks}
         for index in set().union(*bringers.values()):
@@ -399,15 +405,13 @@ class Quota:
         return shared or (free if quiet_s > 2 * patience_s else [])
 
     def _bringers(self, chunk: int) -> set[int]:
-        """Who ought to bring it: its reader, or those who had it from the beginning; not those that are gone or called slow."""
+        """Return the nodes that should bring a chunk: its reader, or those that had it from the start, without lost and slow ones."""
         owner = self._owners[chunk]
         found = [index for index, marks in self._exchange.held.items() if marks[chunk]] if owner == NOBODY else [owner]
         return {index for index in found if index != self._me and index not in self.slow and self._exchange.is_there(index)}
 
 
-# A copy made together with other nodes: a share of the chunks comes from storage, the rest from whoever has it, all of it checked here.
-#
-# What is written is told to the others at once, so a chunk travels on while the next is read.
+# Copies in a group
 
 
 COMING_BYTES: Final = 192 << 20
@@ -417,14 +421,18 @@ _WRITERS: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """Where the bytes came from."""
+    """The origin of the copied bytes."""
 
     storage_bytes: int
     peer_bytes: int
 
 
 class Gather:
-    """One copy of what `journal` lacks. `on_bytes(n)` is called by the caller's thread, also with 0; it may raise to stop."""
+    """A copy in a group of all chunks that `journal` lacks: some come from storage, the others from other nodes, and all are checked here.
+
+    Each written chunk is announced at once, so that it travels on while the next one is read. The caller's thread calls `on_bytes(n)`, also
+    with 0; it may raise to stop.
+    """
 
     def __init__(self, source: Source, part: Path, journal: Journal, exchange: Exchange, options: CopyOptions) -> None:
         self._journal, self._exchange, self._options = journal, exchange, options
@@ -453,12 +461,14 @@ class Gather:
 
     @property
     def came(self) -> Gathered:
-        """Bytes copied so far, by origin."""
+        """Return the bytes copied so far, by origin."""
         return Gathered(storage_bytes=self.storage_bytes, peer_bytes=self.peer_bytes)
 
     def run(self, on_bytes: Callable[[int], None], on_wait: Callable[[], None]) -> None:
-        """Copy; all data are synced then. `on_wait` is called until we are told of the others; it may raise too. Raises what a copy of our
-        own raises, and Cancelled."""
+        """Copy everything that is missing, and sync it.
+
+        `on_wait` is called until the other nodes are known; it may raise too. Raises the errors of a copy without a group, and Cancelled.
+        """
         exchange, self._on_bytes = self._exchange, on_bytes
         exchange.taker = self
         try:
@@ -482,7 +492,7 @@ class Gather:
             self._close()
 
     def _close(self) -> None:
-        """A read that storage has not answered is left to itself."""
+        """Close the files. A read that storage has not answered is abandoned."""
         self._readers.shutdown(wait=False, cancel_futures=True)
         for pool in (self._writers, self._checker):
             pool.shutdown(wait=True, cancel_futures=True)
@@ -496,7 +506,7 @@ class Gather:
 
     @cached_property
     def _direct(self) -> bool:
-        """Whether storage is read past the page cache: nothing is read ahead into the share of another node. Asks storage."""
+        """Return True if storage is read past the page cache, so that nothing is read ahead into another node's share."""
         return direct_io(self._source, self._part, self._options.direct is not False)[0]
 
     # -- what to do next
@@ -532,7 +542,7 @@ class Gather:
     # -- jobs of other threads
 
     def _start(self, pool: ThreadPoolExecutor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """`then(result)` in our own thread, later."""
+        """Start work in the pool. `then(result)` runs later in the caller's thread."""
 
         def ended(future: Future[Any]) -> None:
             self._done.append((then, future))
@@ -548,7 +558,6 @@ class Gather:
             then(future.result())
 
     def _read(self, number: int) -> None:
-        """In a thread: one chunk from storage."""
         file, chunk = self._table.where(number)
         buffer = getattr(self._buffers, "buffer", None)
         if buffer is None:
@@ -572,12 +581,12 @@ class Gather:
     # -- what others send
 
     def buffer(self, chunk: int) -> memoryview:
-        """Room for a chunk that is coming."""
+        """Return a buffer for a chunk that is arriving."""
         base = self._spare.pop() if self._spare else aligned_buffer(self._table.largest)
         return base[: self._table.span(chunk)[2]]
 
     def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
-        """It has come, and is not checked yet. What two were asked for may come the second time when all is over."""
+        """Check and write a chunk that has arrived. A chunk that two nodes were asked for may arrive again after the end."""
         swarm = self._swarm
         begun = swarm.views[peer].asked.get(chunk, time.monotonic())
         swarm.answered(peer, chunk)  # what our own disk keeps waiting is not late
@@ -588,7 +597,7 @@ class Gather:
         self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
 
     def _write(self, number: int, buffer: memoryview) -> bool:
-        """In a thread: check and write; False for wrong bytes."""
+        """Check and write a chunk in a thread. Return False for wrong bytes."""
         if xxhash.xxh3_128_hexdigest(buffer) != self._table.hash(number):
             return False
         file, offset, _ = self._table.span(number)
@@ -621,7 +630,7 @@ class Gather:
             self._on_bytes(self._table.span(chunk)[2])
 
     def _sync_sometimes(self) -> None:
-        """First the data; then they are read back; then the journal's lines about them. One at a time."""
+        """Flush the data in a thread, one sync at a time. They are read back after that, and then listed in the journal."""
         enough = self._unsynced_bytes >= self._options.sync_bytes or not (self._swarm.missing or self._jobs > self._swarm.num_left)
         if self._syncing or not enough or not self._unsynced:
             return
@@ -630,7 +639,7 @@ class Gather:
         self._start(self._checker, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
 
     def _sync(self, chunks: list[Chunk]) -> list[Chunk]:
-        """In a thread; returns those that the disk does not give back."""
+        """Flush the data in a thread and return the chunks that the disk does not give back."""
         each(Target.sync, self._targets.all())
         wrong = set(self._read_back.wrong(chunks))
         self._journal.add([chunk for chunk in chunks if chunk not in wrong])
@@ -648,14 +657,17 @@ class Gather:
             self._on_bytes(-self._table.span(chunk)[2])
 
 
-# The directory of an unfinished copy: made or found again, allocated, published, or removed.
+# Unfinished copies
 
 
 logger = logging.getLogger(__name__)
 
 
 class Part:
-    """Where one stager copies to. With the dataset's lock the resumable one; without (the lock's holder is frozen) one of its own."""
+    """The directory of an unfinished copy.
+
+    With the dataset's lock it is the one that can be resumed; without it, since the lock's holder is frozen, a separate one.
+    """
 
     def __init__(self, cache: Cache, source: Source, locked: bool) -> None:
         self.source = source
@@ -673,14 +685,14 @@ class Part:
         self.journal.close()
 
     def trusted_bytes(self) -> int:
-        """Bytes that need not be copied again."""
+        """Count the bytes that need not be copied again."""
         files = self.source.file_set.files
         return sum(
             min(files[number].chunk_bytes, files[number].bytes - chunk * files[number].chunk_bytes) for number, chunk in self.journal.done
         )
 
     def missing_bytes(self) -> int:
-        """Bytes that the disk must still give; what is allocated already counts as given."""
+        """Count the bytes that the disk must still give. Allocated blocks are given already."""
         taken = 0
         for file in self.source.file_set.files:
             try:
@@ -735,7 +747,7 @@ class Part:
         remove_tree(self.path)
 
     def _is_whole(self, file: ChunkedFile) -> bool:
-        """The journal counts only inside a file of the right size."""
+        """Return True if the file has its full size, without which the journal says nothing about it."""
         try:
             status = (self.path / file.path).lstat()
         except FileNotFoundError:
@@ -744,7 +756,7 @@ class Part:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether `path` is ours to use: not there, or a directory of ours and no link."""
+    """Return True if `path` can be used: it is absent, or a directory of this user and no link."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -752,7 +764,7 @@ def _is_free(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
-# One copy of a set of files into the cache, from the look for room to the rename, alone or together with other nodes.
+# Copies
 
 
 logger = logging.getLogger(__name__)
@@ -762,7 +774,7 @@ _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 @dataclass(frozen=True, kw_only=True)
 class Copied:
-    """What one use of a dataset came to: a copy, or a hit."""
+    """The result of one use of a dataset: a copy or a hit."""
 
     digest: str
     bytes: int
@@ -775,11 +787,11 @@ class Copied:
 
 
 class _Overtaken(Exception):
-    """Somebody else, who read around us while we were frozen, has published the same."""
+    """Another process, which bypassed this one while it was frozen, has published the same dataset."""
 
 
 class Stager:
-    """One copy, from the look for room to the rename."""
+    """A copy of a set of files into the cache, from the check for free space to the rename, alone or in a group."""
 
     def __init__(self, cache: Cache, source: Source, lock: Lock, max_bytes: int | None, options: StageOptions, progress: Progress) -> None:
         self.cache, self.source, self.lock, self.max_bytes, self.options, self.progress = cache, source, lock, max_bytes, options, progress
@@ -825,14 +837,14 @@ class Stager:
         )
 
     def _alone(self, part: Part) -> Gathered:
-        """The missing chunks from storage; then the dataset has its name."""
+        """Copy the missing chunks from storage and publish the dataset."""
         self._prepare(part)
         copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
         self._publish(part)
         return Gathered(storage_bytes=copied, peer_bytes=0)
 
     def _together(self, part: Part, group_staging: GroupStaging) -> Gathered:
-        """The missing chunks, from storage or from the others, who are served from the first moment on, whatever the disk has to do."""
+        """Copy the missing chunks from storage or other nodes, and serve the others from the first moment on."""
         table = ChunkTable(self.source.file_set.files)
         exchange = group_staging.open(part.path, self.source.file_set, table.marks(part.journal.done))
         exchange.announce()
@@ -847,7 +859,7 @@ class Stager:
         return self.came
 
     def _prepare(self, part: Part) -> set[Chunk]:
-        """Room for it, and a look at what an interrupted copy left; returns the chunks that are not what they were."""
+        """Reserve space, check what an interrupted copy left, and return the chunks that are damaged."""
         self._reserve(part)
         wrong = part.rehash(self._advance)
         self.done = self.resumed = part.trusted_bytes()
@@ -884,7 +896,7 @@ class Stager:
         self._show()
 
     def _show(self) -> None:
-        """Without a beat: whoever needs the same on this node reads around a copy that waits for other nodes for long."""
+        """Show progress without a beat of the lock: others on this node may bypass a copy that waits long for other nodes."""
         try:
             self.progress(self.done, self.source.file_set.bytes)
         except OSError as error:  # not one of the cache's disk
@@ -907,10 +919,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class StagedFiles:
-    """A whole, checked dataset, or a single file in the directory `root`, on this node. `copied_bytes` came now: `storage_bytes` were read
-    from storage and `peer_bytes` sent by other nodes (a chunk that came twice counts twice there). `resumed_bytes` are from an interrupted
-    copy; `lost_peers` says which nodes were given up or too slow, and why; `checked_bytes` were read from this node's disk and hashed,
-    before this use or, of a copy, after they were written; `lease` is the id to release, None without a holder."""
+    """A whole, checked dataset on this node, or a single file in the directory `root`.
+
+    Of the `copied_bytes` of this use, `storage_bytes` were read from storage and `peer_bytes` sent by other nodes; a chunk that came twice
+    counts twice. `resumed_bytes` are from an interrupted copy. `lost_peers` names nodes that were given up or too slow, with the reason.
+    `checked_bytes` were read from this node's disk and hashed, before a hit or after a copy. `lease` is the id to release, None without a
+    holder.
+    """
 
     root: Path
     digest: str
@@ -996,4 +1011,4 @@ def _wait(other: Mapping[str, Any], show: Progress, group_staging: GroupStaging 
 
 
 def _silent(_done: int, _total: int) -> None:
-    """The progress of who shows none."""
+    """Show no progress."""

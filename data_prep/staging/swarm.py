@@ -1,7 +1,7 @@
-"""What this node knows about the chunks: which it has, who else has which, which are on their way. No sockets, no files, no clock.
+"""Keep what this node knows about the chunks: which it has, which the others have, and which are on their way.
 
-A node asks each other for what that one has and it lacks, the rarest first of a random few: so a chunk that only one node has spreads over
-different nodes, who pass it on, and the sending is shared without anybody planning it.
+Nothing here uses sockets, files or the clock. A node asks another one for the rarest of a few random chunks that it lacks. So a chunk that
+only one node has spreads over different nodes, which pass it on, and the sending is shared without a plan.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LOOKS = 24
 
 
 class View:
-    """What another node has, as far as we were told, and what we asked it for: chunk -> when."""
+    """The chunks that another node has, as far as is known, and the time at which each one was requested from it."""
 
     def __init__(self, num_chunks: int) -> None:
         self.have = bytearray(num_chunks)
@@ -23,8 +23,11 @@ class View:
 
 
 class Swarm:
-    """`have` holds one byte per chunk, 1 for ours; `holders` how many others have it; `reading` what we read from storage,
-    and since when; `writing` what has come from others and is not checked and written yet."""
+    """The state of all chunks.
+
+    `have` holds one byte per chunk, 1 for those that are here; `holders` how many others have each; `reading` the chunks that are being
+    read from storage, and since when; `writing` those that others sent and that are not checked and written yet.
+    """
 
     def __init__(self, have: bytearray, seed: int) -> None:
         self.have = have
@@ -39,11 +42,11 @@ class Swarm:
     # -- what others have
 
     def join(self, peer: int) -> None:
-        """Somebody is there; what it has comes by `offer`."""
+        """Add a node. Its chunks come by `offer`."""
         self.views[peer] = View(len(self.have))
 
     def offer(self, peer: int, chunks: Iterable[int]) -> None:
-        """`peer` has these chunks. Raises IndexError for a number that is none."""
+        """Note that `peer` has these chunks. Raises IndexError for a number out of range."""
         view = self.views[peer]
         for chunk in chunks:
             if not view.have[chunk]:
@@ -53,7 +56,7 @@ class Swarm:
                     view.offers.append(chunk)
 
     def withdraw(self, peer: int, chunk: int) -> None:
-        """`peer` does not have it after all."""
+        """Note that `peer` lacks a chunk that it offered."""
         view = self.views[peer]
         self.answered(peer, chunk)
         if view.have[chunk]:
@@ -61,7 +64,7 @@ class Swarm:
             self.holders[chunk] -= 1
 
     def leave(self, peer: int) -> None:
-        """`peer` is gone, with all it had."""
+        """Remove a node and all its offers."""
         view = self.views.pop(peer, None)
         if view is None:
             return
@@ -75,7 +78,7 @@ class Swarm:
     # -- what to ask
 
     def pick(self, peer: int) -> int | None:
-        """A chunk to ask `peer` for; None if it has none that we lack and that is not on its way already."""
+        """Choose a chunk to request from `peer`. The result is None if `peer` has none that is missing here and not on its way."""
         view, best, looks = self.views[peer], None, 0
         offers = view.offers
         while offers and looks < max(_LOOKS, 2 * len(self._flights)):
@@ -91,8 +94,7 @@ class Swarm:
         return best
 
     def pick_late(self, peer: int, before: float) -> int | None:
-        """A chunk that `peer` has too, and that another was asked for before that moment and has not sent yet; or that we began to read
-        from storage before it, which has not given it."""
+        """Choose a chunk of `peer` that is late: before that moment it was requested from another node, or its read from storage began."""
         mine = self.views[peer]
         for chunk, begun in self.reading.items():
             wanted = not (self.have[chunk] or chunk in self.writing or chunk in self._flights)
@@ -107,16 +109,16 @@ class Swarm:
         return None
 
     def is_coming(self, chunk: int) -> bool:
-        """Whether it was asked for, is being read, or has come."""
+        """Return True if the chunk was requested, is being read, or has arrived."""
         return chunk in self._flights or chunk in self.reading or chunk in self.writing
 
     def ask(self, peer: int, chunk: int, now: float) -> None:
-        """We asked `peer` for it."""
+        """Note that a chunk was requested from `peer`."""
         self.views[peer].asked[chunk] = now
         self._flights[chunk] = self._flights.get(chunk, 0) + 1
 
     def answered(self, peer: int, chunk: int) -> bool:
-        """It came, or will not; False if it was not asked for."""
+        """Note that a request was answered. Return False if there was none."""
         view = self.views.get(peer)
         if view is None or view.asked.pop(chunk, None) is None:
             return False
@@ -124,7 +126,7 @@ class Swarm:
         return True
 
     def got(self, chunk: int) -> bool:
-        """It is ours now, checked and written; False if it was already."""
+        """Note that a chunk was checked and written. Return False if it was here already."""
         if self.have[chunk]:
             return False
         self.have[chunk] = 1
@@ -132,7 +134,7 @@ class Swarm:
         return True
 
     def drop(self, chunk: int) -> None:
-        """It is not ours after all: what our disk gives back is something else."""
+        """Note that the disk has lost a chunk that was here."""
         if not self.have[chunk]:
             return
         self.have[chunk] = 0
@@ -144,8 +146,11 @@ class Swarm:
     # -- what nobody brings
 
     def unclaimed(self, stuck_before: float) -> list[int]:
-        """Chunks that we lack, that are not being read or written here, and that nobody is known to have, or whose holder was asked before
-        that moment and has not sent them."""
+        """List the missing chunks that nobody brings.
+
+        They are not being read or written here, and nobody is known to have them, or their holder was asked before that moment and has not
+        sent them.
+        """
         stuck = {chunk for view in self.views.values() for chunk, asked_at in view.asked.items() if asked_at < stuck_before}
         found, position = [], self.have.find(0)
         while position >= 0:
@@ -156,7 +161,7 @@ class Swarm:
         return found
 
     def is_unclaimed(self, chunk: int, stuck_before: float) -> bool:
-        """Whether `unclaimed` would name it now."""
+        """Return True if `unclaimed` would list the chunk now."""
         if self.have[chunk] or chunk in self.reading or chunk in self.writing:
             return False
         if chunk in self._flights:
@@ -165,12 +170,12 @@ class Swarm:
 
     @property
     def num_left(self) -> int:
-        """Chunks that are read from storage still, and have come from others meanwhile: nobody waits for them."""
+        """Count the chunks that are still being read from storage although others have sent them meanwhile."""
         return sum(self.have[chunk] for chunk in self.reading)
 
     @property
     def num_asked(self) -> int:
-        """Chunks on their way from others."""
+        """Count the chunks that were requested from others."""
         return sum(len(view.asked) for view in self.views.values())
 
     def _land(self, chunk: int) -> None:
@@ -179,16 +184,18 @@ class Swarm:
             del self._flights[chunk]
 
 
-# Which share of the chunks each node reads from storage: computed from what all nodes were told, so that each of them gets the same
-# answer.
+# Shares of the storage reads
 
 
 NOBODY = 0xFFFF
 
 
 def owners_of(num_chunks: int, held: Mapping[int, bytearray], readers: Sequence[int]) -> array[int]:
-    """Pure: per chunk the node that reads it from storage, NOBODY where somebody has it already. The chunks that are to be read are cut
-    into one contiguous range per reader, as equal as can be."""
+    """Assign to each chunk the node that reads it from storage, NOBODY where some node has it already.
+
+    The chunks to read are cut into one contiguous range per reader, of nearly equal length. The result depends on the arguments only, so
+    that all nodes compute the same.
+    """
     owners = array("H", [NOBODY]) * num_chunks
     if not readers:
         return owners

@@ -1,4 +1,7 @@
-"""The chunks of a set of files in one row: file after file, numbered from 0. Nodes that pass chunks on speak of these numbers."""
+"""Number the chunks of a set of files in one row, file after file, and keep a journal of those on the disk.
+
+Nodes that pass chunks on use these numbers.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,7 @@ from base.sanitize import digits
 from data_prep.file_set import JOURNAL_NAME
 from data_prep.hashing import ChunkedFile
 
-# Which chunks of an unfinished copy are on the disk for certain: a line is written after the data it speaks of were synced.
-#
-# The file lies inside the copy's directory, so that it can never speak of another copy. Every line carries its own checksum: after a power
-# cut the tail may be anything.
+# Journals
 
 
 MAX_RUN = 1 << 22
@@ -25,7 +25,11 @@ Chunk = tuple[int, int]  # number of the file in its set, number of the chunk in
 
 
 class Journal:
-    """Open for appending; `done` holds what earlier copies left, if it was a copy of the same set."""
+    """The list of the chunks of an unfinished copy that are certainly on the disk: a line is written after its data were synced.
+
+    The file lies inside the copy's directory, so that it can never describe another copy. Each line has its own checksum, since after a
+    power cut the tail may be anything. `done` holds what earlier copies of the same set left.
+    """
 
     def __init__(self, directory: Path, digest: str) -> None:
         self._descriptor = os.open(directory / JOURNAL_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -72,7 +76,7 @@ def _line(text: str) -> bytes:
 
 
 def parse_line(line: bytes) -> list[Chunk] | None:
-    """The chunks of a line after the first; None for a torn one."""
+    """Parse a line after the first one. The result is None for a torn line."""
     text, _, _ = line.decode("latin-1").rpartition(" ")
     if _line(text) != line:
         return None
@@ -84,7 +88,7 @@ def parse_line(line: bytes) -> list[Chunk] | None:
 
 
 def _runs(chunks: list[Chunk]) -> Iterator[tuple[int, int, int]]:
-    """Neighbours in one line: file, first, last."""
+    """Group neighbouring chunks as (file, first, last)."""
     start = 0
     for position in range(1, len(chunks) + 1):
         file, chunk = chunks[position - 1]
@@ -94,7 +98,7 @@ def _runs(chunks: list[Chunk]) -> Iterator[tuple[int, int, int]]:
 
 
 class ChunkTable:
-    """Pure: where each chunk lies, how long it is, what it must hash to."""
+    """A table of where each chunk lies, how long it is, and what it must hash to."""
 
     def __init__(self, files: Sequence[ChunkedFile]) -> None:
         self.files = files
@@ -102,12 +106,12 @@ class ChunkTable:
         self.num_chunks = self._starts[-1]
 
     def where(self, number: int) -> Chunk:
-        """File, and chunk in the file."""
+        """Return the file of a chunk, and its number in the file."""
         file = bisect_right(self._starts, number) - 1
         return file, number - self._starts[file]
 
     def number(self, chunk: Chunk) -> int:
-        """The inverse of `where`."""
+        """Return the number of a chunk of a file."""
         return self._starts[chunk[0]] + chunk[1]
 
     def span(self, number: int) -> tuple[int, int, int]:
@@ -117,12 +121,12 @@ class ChunkTable:
         return file, offset, min(self.files[file].chunk_bytes, self.files[file].bytes - offset)
 
     def hash(self, number: int) -> str:
-        """xxh3_128, hex."""
+        """Return the hash of a chunk, xxh3_128 in hex."""
         file, chunk = self.where(number)
         return self.files[file].chunks[chunk]
 
     def marks(self, chunks: Iterable[Chunk]) -> bytearray:
-        """One byte per chunk, 1 for those in `chunks`."""
+        """Make a byte array with 1 for the chunks in `chunks`."""
         found = bytearray(self.num_chunks)
         for chunk in chunks:
             found[self.number(chunk)] = 1
@@ -130,17 +134,17 @@ class ChunkTable:
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest chunk."""
+        """Return the length of the largest chunk."""
         return max((min(file.chunk_bytes, file.bytes) for file in self.files), default=0)
 
 
 def pack(marks: bytearray) -> bytes:
-    """One bit per chunk, the first in the lowest bit."""
+    """Pack the marks into bits, the first chunk in the lowest bit."""
     return int(bytes(marks[::-1]).translate(_DIGITS) or b"0", 2).to_bytes(packed_bytes(len(marks)), "little")
 
 
 def unpack(packed: bytes, num_chunks: int) -> bytearray:
-    """The inverse of `pack`; what lies beyond `num_chunks` is left out. Raises ValueError when it is too short."""
+    """Unpack the bits of `num_chunks` chunks. Raises ValueError when there are too few."""
     if len(packed) != packed_bytes(num_chunks):
         raise ValueError(f"{len(packed)} bytes for {num_chunks} chunks")
     digits = bin(int.from_bytes(packed, "little"))[2:].rjust(num_chunks, "0")[-num_chunks:] if num_chunks else ""
@@ -148,7 +152,7 @@ def unpack(packed: bytes, num_chunks: int) -> bytearray:
 
 
 def packed_bytes(num_chunks: int) -> int:
-    """How long `pack` gets."""
+    """Compute the length of the result of `pack`."""
     return -(-num_chunks // 8)
 
 
