@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import resource
+import socket
 
 import pytest
 
-from base.handshake import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, NoProof
+from base.handshake import (
+    ANSWER_BYTES,
+    GREETING_BYTES,
+    PER_TURN,
+    WELCOME_BYTES,
+    Handshake,
+    NoProof,
+    NoRoom,
+    Refusals,
+    Strangers,
+    listen,
+    new_challenge,
+    new_token,
+    newcomers,
+    places,
+    proof,
+    proves,
+)
 
 TOKEN = b"t" * 32
 
@@ -44,3 +64,102 @@ def test_any_bytes_prove_nothing() -> None:
             listener.check_welcome(rng.randbytes(WELCOME_BYTES), 0)
         with pytest.raises(NoProof, match="no program of a run"):
             listener.answer(rng.randbytes(GREETING_BYTES), 0)
+
+
+TOKEN = new_token()
+
+
+@pytest.mark.parametrize("text", ["", "\ud800", "\0", "é" * 100, "\U0010ffff", "0" * 64, "x" * 1000000])
+def test_any_text_is_asked_and_said_without_an_error(text: str) -> None:
+    challenge = new_challenge()
+    assert len(proof(TOKEN, text, text)) == 64
+    assert not proves(TOKEN, "node-0", challenge, text)
+    assert not proves(TOKEN, text, challenge, proof(TOKEN, "node-0", challenge))
+    assert proves(TOKEN, text, text, proof(TOKEN, text, text))
+
+
+def test_the_newest_stays_and_the_oldest_of_the_most_frequent_address_goes() -> None:
+    strangers: Strangers[int] = Strangers(3, clock=lambda: 0.0)
+    for number in range(3):
+        strangers.add(number, "one")
+    assert strangers.surplus() is None
+    strangers.add(3, "another")
+    assert strangers.surplus() == 0
+    strangers.remove(0)
+    strangers.add(4, "one")
+    assert strangers.surplus() == 1
+    strangers.remove(1)
+    for number in range(5, 50):
+        strangers.add(number, "one")
+        surplus = strangers.surplus()
+        assert surplus not in (None, 3, number)
+        assert surplus is not None
+        assert strangers.remove(surplus)
+        assert not strangers.remove(surplus)
+    assert len(strangers) == 3
+    assert 3 in strangers
+
+
+def test_with_one_of_each_address_the_oldest_goes() -> None:
+    strangers: Strangers[int] = Strangers(5)
+    for number in range(5):
+        strangers.add(number, str(number))
+    for number in range(5, 30):
+        strangers.add(number, str(number))
+        assert strangers.surplus() == number - 5
+        strangers.remove(number - 5)
+
+
+def test_who_waits_too_long_is_found() -> None:
+    now = [0.0]
+    strangers: Strangers[int] = Strangers(10, clock=lambda: now[0])
+    for number in range(4):
+        now[0] = float(number)
+        strangers.add(number, "one")
+    assert strangers.overdue(2.0) == [0, 1]
+    assert list(strangers) == [0, 1, 2, 3]
+
+
+def test_refusals_are_a_line_per_second_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    now = [10.0]
+    refusals = Refusals(logging.getLogger("test"), clock=lambda: now[0])
+    for _ in range(1000):
+        refusals.note("it was slow")
+    now[0] = 10.9
+    refusals.note("it was slow")
+    now[0] = 11.0
+    refusals.note("it was wrong")
+    refusals.tell()
+    refusals.note("it was late")
+    refusals.tell()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a connection was refused: it was slow",
+        "1001 connections were refused, the last one: it was wrong",
+        "a connection was refused: it was late",
+    ]
+
+
+def test_a_turn_takes_some_and_the_next_one_the_others() -> None:
+    listener = listen("127.0.0.1", 10)
+    knocking = [socket.create_connection(listener.getsockname()) for _ in range(PER_TURN + 3)]
+    turns = [newcomers(listener) for _ in range(3)]
+    assert [len(turn) for turn in turns] == [PER_TURN, 3, 0]
+    assert {host for turn in turns for _, host in turn} == {"127.0.0.1"}
+    for connection in [listener, *knocking, *(one for turn in turns for one, _ in turn)]:
+        connection.close()
+
+
+def test_no_descriptor_is_no_room_and_who_knocks_goes_on_knocking() -> None:
+    listener = listen("127.0.0.1", 1)
+    knocking = socket.create_connection(listener.getsockname())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(NoRoom, match="Too many open files"):
+            newcomers(listener)
+        assert places() == 8
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    ((connection, _),) = newcomers(listener)
+    for one in (listener, knocking, connection):
+        one.close()

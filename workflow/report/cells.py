@@ -23,7 +23,7 @@ from workflow.study.series import NOT_SERIES, PARAMETERS_FILE, TOLD_BY_FRAMEWORK
 #
 # A run gives one number of a kind: its rate, samples of the window over wall time; beside it its median step. A cell gives the geometric
 # mean of its runs, with Student's t on the logarithms. Steps of one run depend on each other, so an interval made from them covers the
-# truth in 22 to 83 of 100 cases instead of 95 (simulated in tests/workflow/report/test_statistics.py). Fewer than three runs: no interval.
+# truth in 22 to 83 of 100 cases instead of 95 (simulated in tests/workflow/report/test_cells.py). Fewer than three runs: no interval.
 #
 # Runs are started in shuffled blocks, one block per repeat, and the runs of a block share the state of the machine. So the ratio of two
 # cells

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
 
-from base.errors import SchedulerSilent
+from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
 from cluster.schedulers.slurm.jobs import queued_job
+from tests.cluster import fake_pbs_jobs
 from workflow.dag import watched_jobs
 from workflow.dag.queue_view import QueueView
-from workflow.dag.watched_jobs import Submitted, WatchedJobs, exit_file
+from workflow.dag.watched_jobs import LOST_S, LostJobs, Submitted, WatchedJobs, end_words, exit_file, is_over, step
 
 MARK = "slipway=a-00000000"
 WORK = Work(mark=MARK, rule=RUN, wildcards="a-r1")
@@ -187,3 +190,137 @@ def test_storage_that_is_away_says_nothing_of_its_jobs_and_all_of_others(one: Wa
     (said,) = one.said
     assert said.startswith(f"{tmp_path / 'away'}/")
     assert "cannot be read (Not a directory)" in said
+
+
+# When a job whose first node is silent is taken out of the queue, and what is not enough for that.
+
+
+LOST = QueuedJob(job_id="7", stage="runs", state="running (r)", nodes="n1", lost="n1")
+WELL = QueuedJob(job_id="8", stage="runs", state="running (r)", nodes="n2")
+
+
+def view(began: float, *jobs: QueuedJob) -> QueueView:
+    return QueueView(jobs=jobs, began=began)
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(fake_pbs_jobs, "QUEUE", [LOST, WELL])
+    return fake_pbs_jobs
+
+
+def test_a_node_that_is_silent_in_all_answers_for_long_is_lost(jobs: ModuleType) -> None:
+    said: list[str] = []
+    one = LostJobs(jobs, said.append)
+    for began in (5.0, 60.0, 4.0 + LOST_S):
+        assert one.take_out(view(began, LOST, WELL), {"7", "8"}) == ()
+    assert one.take_out(view(5.0 + LOST_S, LOST, WELL), {"7", "8"}) == (LOST,)
+    assert jobs.QUEUE == [WELL]
+    assert said == ["job 7 has lost its first node: n1 has not answered for 2 minutes; the job is taken out of the queue"]
+    assert one.take_out(view(6.0 + LOST_S, LOST, WELL), {"7", "8"}) == (), "the same is not done at every look"
+
+
+@pytest.mark.parametrize(
+    "between", [view(60.0, WELL), QueueView(jobs=(LOST,), began=5.0, silent_s=1.0), QueueView()], ids=["it answers", "silent", "none"]
+)
+def test_an_answer_between_or_a_silent_scheduler_begins_the_time_again(jobs: ModuleType, between: QueueView) -> None:
+    one = LostJobs(jobs, lambda _: None)
+    assert one.take_out(view(5.0, LOST), {"7"}) == ()
+    assert one.take_out(between, {"7"}) == ()
+    assert one.take_out(view(5.0 + LOST_S, LOST), {"7"}) == ()
+    assert one.take_out(view(5.0 + 2 * LOST_S, LOST), {"7"}) == (LOST,)
+
+
+def test_jobs_of_others_are_left_alone(jobs: ModuleType) -> None:
+    one = LostJobs(jobs, lambda _: None)
+    one.take_out(view(5.0, LOST), {"8"})
+    assert one.take_out(view(5.0 + LOST_S, LOST), {"8"}) == ()
+    assert jobs.QUEUE == [LOST, WELL]
+
+
+def test_what_could_not_be_taken_out_is_said_and_tried_again_later(jobs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(job_ids: Sequence[str], patience_s: float) -> None:  # noqa: ARG001 - it answers at once
+        raise SchedulerOutputError("no")
+
+    said: list[str] = []
+    one = LostJobs(jobs, said.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "forget", refuse)
+        one.take_out(view(5.0, LOST), {"7"})
+        assert one.take_out(view(5.0 + LOST_S, LOST), {"7"}) == ()
+    assert len(said) == 1
+    assert said[0].endswith("could not be taken out of the queue: no")
+    one.take_out(view(6.0 + LOST_S, LOST), {"7"})
+    assert one.take_out(view(6.0 + 2 * LOST_S, LOST), {"7"}) == (LOST,)
+
+
+# When a submitted job is over: by its exit file, by the queue, by what the scheduler says of a job that is gone.
+
+
+JOB = Submitted(
+    job_id="7", name="slipway-a-r1.0badcafe", work=Work(mark="slipway=a-1", rule="r", wildcards="a-r1"), directory="/r", asked=10.0
+)
+QUEUED = QueuedJob(job_id="7", stage="runs", state="running")
+SILENT = QueueView(jobs=(QUEUED,), began=9.0, silent_s=1e6)
+GONE = QueueView(began=30.0)
+
+
+def submitted_view(began: float, *jobs: QueuedJob) -> QueueView:
+    return QueueView(jobs=jobs, began=began)
+
+
+def test_an_exit_code_of_0_is_an_end_whatever_the_queue_says() -> None:
+    for seen in (submitted_view(30.0, QUEUED), GONE, SILENT, QueueView()):
+        assert step(JOB, 0, seen, 31.0)[0] == "done"
+
+
+def test_a_scheduler_that_is_silent_or_was_asked_before_says_nothing() -> None:
+    for seen in (SILENT, QueueView(), submitted_view(9.0)):
+        assert step(JOB, None, seen, 1e6)[0] == "goes on"
+
+
+def test_another_exit_code_counts_when_the_queue_has_forgotten_the_job() -> None:
+    found, job = step(JOB, 3, submitted_view(30.0, QUEUED), 31.0)
+    assert (found, job.asked) == ("goes on", 31.0), "it may be put back into the queue"
+    assert step(job, 3, GONE, 33.0)[0] == "goes on", "what was asked before the file was seen says nothing of a requeue"
+    assert step(job, None, submitted_view(34.0, replace(QUEUED, stage="waits")), 35.0)[0] == "goes on"
+    found, job = step(job, 3, submitted_view(34.0), 35.0)
+    assert found == "failed"
+    assert is_over(job, None, 35.0)
+    assert not is_over(job, QUEUED, 35.0)
+
+
+def test_a_job_without_an_exit_file_is_waited_for() -> None:
+    found, job = step(JOB, None, GONE, 31.0)
+    assert (found, job.gone) == ("gone", 31.0)
+    again = step(job, None, GONE, 40.0)[1]
+    assert again.gone == 31.0
+    assert not is_over(again, None, 40.0, late_s=60.0)
+    assert is_over(again, None, 92.0, late_s=60.0)
+    assert step(again, None, submitted_view(41.0, QUEUED), 42.0)[1].gone is None, "a server that was started anew has it again"
+    assert is_over(again, replace(QUEUED, stage="over", ended_by="cancelled"), 40.0, late_s=60.0)
+    assert not is_over(again, replace(QUEUED, stage="over"), 40.0, late_s=60.0), "it has ended by itself: its file will be seen"
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "code", "words"),
+    [
+        ("cancelled", None, "job 7 was cancelled and left no exit code"),
+        ("not_started", None, "job 7 could not be started on n1 and left no exit code"),
+        ("timeout", 137, "job 7 was ended at its time limit with exit code 137"),
+        (None, 21, "job 7 has failed with exit code 21"),
+        (None, None, "job 7 is no longer in the queue and left no exit code"),
+    ],
+)
+def test_an_end_has_words(ended_by: str | None, code: int | None, words: str) -> None:
+    known = None if ended_by is None else replace(QUEUED, stage="over", ended_by=ended_by, nodes="n1")
+    assert end_words(replace(JOB, code=code), known) == words
+
+
+def test_a_job_that_was_taken_out_for_its_node_is_over_when_the_queue_has_forgotten_it() -> None:
+    job = replace(JOB, taken_out="has lost its node n1")
+    found, job = step(job, None, GONE, 31.0)
+    assert found == "gone"
+    assert not is_over(job, QUEUED, 31.0), "qmaster has not done it yet"
+    assert is_over(job, None, 31.0)
+    assert end_words(job, None) == "job 7 has lost its node n1"

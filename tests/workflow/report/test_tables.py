@@ -13,14 +13,32 @@ from typing import Any, Final
 import pytest
 from rich.console import Console
 
-from tests.workflow.report.builder import CPU, collected, drift_of, failed, make_cell, make_record, plausible_records, scaling_cells
-from workflow.report.analysis import Analysis
+from base.errors import RecordError
+from containers.frameworks import FRAMEWORKS, load_framework
+from tests.workflow.report.builder import (
+    CPU,
+    GPU,
+    collected,
+    drift_of,
+    failed,
+    make_cell,
+    make_record,
+    plausible_records,
+    scaling_cells,
+    write_records,
+    write_study,
+)
+from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import MARKS, Estimate
+from workflow.report.collect import collect, read_records
+from workflow.report.collect import write_records as write_parquet
 from workflow.report.digits import joined, significant, with_error
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
+from workflow.report.outputs import read_or_collect
 from workflow.report.table import Column, Table, Value, raised, text
-from workflow.report.tables import TABLES, all_tables
+from workflow.report.tables import TABLES, all_tables, facts_table
 from workflow.report.terminal import print_speedup
+from workflow.run.record.model import validate_record
 from workflow.run.record.rate import NOT_COMPARED
 
 HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
@@ -494,3 +512,297 @@ def test_no_two_columns_of_a_table_have_one_title(tmp_path: Path) -> None:
     for build in TABLES.values():
         titles = [column.title for column in build(analysis).columns]
         assert len(titles) == len(set(titles)), titles
+
+
+# Tables `frameworks` and `framework-facts`.
+
+
+def shown(table: Table) -> list[list[str]]:
+    return [[value.text for value in row] for row in table.rows]
+
+
+def test_frameworks_by_networks_by_processes(tmp_path: Path) -> None:
+    """TensorFlow lays out memory in another way, and is in the same table; nobody asked for resnet18 with Keras and JAX."""
+    ours = {"pytorch": "nchw", "tensorflow": "nhwc", "keras": "nhwc", "jax": "nchw"}
+    cells = [
+        make_cell(framework=name, layout=layout, model=model, nodes=nodes, batch_size=32)
+        for model in ("lenet", "resnet18")
+        for name, layout in ours.items()
+        for nodes in (1, 2)
+        if not (model == "resnet18" and name in ("keras", "jax"))
+    ]
+    ended = [make_record(cell, step_s=0.1) for cell in cells[:-1]]
+    table = TABLES["frameworks"](collected(tmp_path / "digits", [*ended, failed(cells[-1])], cells, repeats=1))
+    assert [column.title for column in table.columns] == ["Model", "Framework", "Layout", "Batch", "1 process", "2 processes"]
+    assert shown(table) == [
+        ["lenet", "pytorch", "nchw", "32", "0.100 (320)", "0.100 (640)"],
+        ["lenet", "tensorflow", "nhwc", "32", "0.100 (320)", "0.100 (640)"],
+        ["lenet", "keras", "nhwc", "32", "0.100 (320)", "0.100 (640)"],
+        ["lenet", "jax", "nchw", "32", "0.100 (320)", "0.100 (640)"],
+        ["resnet18", "pytorch", "nchw", "32", "0.100 (320)", "0.100 (640)"],
+        ["resnet18", "tensorflow", "nhwc", "32", "0.100 (320)", "oom"],
+        ["resnet18", "keras", "nhwc", "32", "not in the study", "not in the study"],
+        ["resnet18", "jax", "nchw", "32", "not in the study", "not in the study"],
+    ]
+    assert "median step, and behind it samples/s" in table.caption
+
+
+def test_a_network_that_a_framework_has_not(tmp_path: Path) -> None:
+    """As in a study of a version that had one more."""
+    cells = [make_cell(model="lenet", framework="jax"), *(make_cell(model=model) for model in ("lenet", "older"))]
+    table = TABLES["frameworks"](collected(tmp_path / "digits", [make_record(cell) for cell in cells], cells, repeats=1))
+    assert [row[-1] for row in shown(table) if row[:2] == ["older", "jax"]] == ["not supported"]
+
+
+def test_other_keys_make_rows_of_their_own_and_programs_are_not_crossed(tmp_path: Path) -> None:
+    program = {"name": "gpt", "command": ["x"], "version": 1}
+    cells = [make_cell(framework=name, batch_size=batch) for batch in (64, 32) for name in ("pytorch", "jax")]
+    cells += [make_cell(framework="gpt", model="mine", program=program, batch_size=32)]
+    table = TABLES["frameworks"](collected(tmp_path / "digits", [make_record(cell) for cell in cells], cells, repeats=1))
+    assert [row[:3] for row in shown(table)] == [
+        *(["lenet", name, batch] for batch in ("32", "64") for name in ("pytorch", "jax")),
+        ["mine", "gpt", "32"],
+    ]
+
+
+def test_a_batch_that_a_row_of_dlbench_has_not(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=1, batch_size=32), make_cell(nodes=2, batch_size=64)]
+    table = TABLES["dlbench"](collected(tmp_path / "digits", [make_record(cell, step_s=0.1) for cell in cells], cells, repeats=1))
+    told = [row[-2:] for row in shown(table)]
+    assert [[text.partition("(")[0] for text in row] for row in told] == [["0.100", "not in the study"], ["not in the study", "0.100"]]
+
+
+def test_facts_of_all_frameworks_and_of_a_study(tmp_path: Path) -> None:
+    rows = {row["framework"]: row for row in csv.DictReader(io.StringIO(to_csv(facts_table())))}
+    others = ["dlib", "gensim", "mathematica", "neural-designer", "opennn", "singa"]
+    assert list(rows) == [*FRAMEWORKS, *others]
+    for row in (rows.pop(name) for name in others):
+        assert (row["note"], row["version"], row["verified_by"]) == ("Slipway does not run it", "", "")
+        assert row["licence"]
+        assert row["sources"], "who says so"
+        assert row["claimed_devices"]
+    torch = rows["pytorch"]
+    assert (torch["version"], torch["licence"], torch["verified_devices"]) == ("2.13.0", "BSD-3-Clause", "cpu, cuda")
+    assert "cuda" in torch["claimed_devices"], "claimed, and in a column of its own"
+    assert torch["verified_by"].startswith("tests/")
+    for name, row in rows.items():
+        verified = (facts := load_framework(name).facts) is not None and facts.verified is not None
+        assert bool(row["verified_by"]) == verified
+        assert all(words.why in row["missing"] for words in load_framework(name).missing)
+        assert row["note"].startswith("never run by a test of ours") == (facts is not None and not verified)
+    program = {"name": "gpt", "command": ["x"], "version": 1}
+    cells = [make_cell(framework="jax"), make_cell(framework="jax", program=program), make_cell(framework="of-another-version")]
+    of_study = TABLES["framework-facts"](collected(tmp_path / "digits", [make_record(cell) for cell in cells], cells, repeats=1))
+    assert [row[0] for row in shown(of_study)] == ["jax"]
+
+
+# What the runs took: every attempt once, by how it ended.
+
+
+def rows(analysis: Analysis) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(to_csv(TABLES["hours"](analysis)))))
+
+
+def test_every_attempt_counts_once_by_how_it_ended(tmp_path: Path) -> None:
+    cell = make_cell(nodes=2, gpus_per_node=2, device="cuda")
+    directory = write_study(tmp_path / "s", [cell], repeats=3)
+    record = make_record(cell, run_s=3600.0, attempt=3)
+    records = [failed(cell, status="killed", attempt=1, run_s=1800.0), failed(cell, status="oom", attempt=2, run_s=360.0), record]
+    records += [failed(cell, 2, status="storage", run_s=720.0), failed(cell, 3, status="nan", run_s=72.0)]
+    write_records(directory, records)
+    (row,) = rows(analyse(collect([directory])))
+    assert [float(row[f"{part}_process_h"]) for part in ("measured", "failed", "prevented", "repeated")] == pytest.approx(
+        [4, 0.08, 2.8, 0.4]
+    )
+    assert float(row["process_h"]) == pytest.approx(7.28)
+    assert float(row["gpu_h"]) == pytest.approx(7.28)
+    assert GPU in str(analyse(collect([directory])).frame["hardware"][0])
+    assert "In all 7.28 process hours, 2.80 of them prevented; 7.28 GPU hours" in TABLES["hours"](analyse(collect([directory]))).caption
+
+
+def test_attempts_of_a_run_whose_newest_record_is_torn_keep_their_hours(tmp_path: Path) -> None:
+    cell = make_cell(nodes=2, gpus_per_node=2, device="cuda")
+    directory = write_study(tmp_path / "s", [cell], repeats=1)
+    ends = ["killed", "oom", "nan"]
+    write_records(directory, [failed(cell, status=end, attempt=number, run_s=3600.0) for number, end in enumerate(ends, 1)])
+    run = directory / "runs" / f"{cell['cell_id']}-r1"
+    (run / "attempts" / "3" / "record.json").write_text("{")
+    (run / "record.json").write_text("{")
+    analysis = analyse(collect([directory]))
+    assert analysis.frame["status"].to_list() == ["unreadable"]
+    (row,) = rows(analysis)
+    parts = {part: float(row[f"{part}_process_h"]) for part in ("measured", "failed", "prevented", "repeated", "aside")}
+    assert parts == {"measured": 0, "failed": 4, "prevented": 4, "repeated": 0, "aside": 0}
+    assert float(row["gpu_h"]) == 8
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_attempts_that_lie_beside_another_have_a_column_of_their_own(tmp_path: Path, others: bool) -> None:
+    cell = make_cell(nodes=2)
+    directory = write_study(tmp_path / "s", [cell], repeats=1)
+    write_records(directory, [failed(cell, status="killed", run_s=1800.0)])
+    attempts = directory / "runs" / f"{cell['cell_id']}-r1" / "attempts"
+    (attempts / "1").rename(attempts / "1.lost-0badcafe")
+    (attempts / "1.node-1").mkdir()
+    (attempts / "2.lost-0badcafe").mkdir()
+    (attempts / "2.lost-0badcafe" / "record.json").write_bytes((attempts / "1.lost-0badcafe" / "record.json").read_bytes())
+    if others:
+        write_records(directory, [make_record(cell, run_s=3600.0)])
+    (row,) = rows(analyse(collect([directory])))
+    assert (float(row["aside_process_h"]), float(row["measured_process_h"])) == (1, 2 * others), "that of attempt 1, in its own place"
+
+
+def test_on_cpus_gpu_hours_are_none_and_not_missing(tmp_path: Path) -> None:
+    cells = [make_cell(), make_cell(nodes=2)]
+    directory = write_study(tmp_path / "s", cells, repeats=1)
+    write_records(directory, [make_record(cells[0], run_s=3600.0)])
+    (row,) = rows(analyse(collect([directory])))
+    assert (float(row["process_h"]), float(row["gpu_h"])) == (1, 0)
+
+
+def test_a_collection_of_another_version_is_made_anew(tmp_path: Path) -> None:
+    cell = make_cell()
+    directory = write_study(tmp_path / "s", [cell], repeats=1)
+    write_records(directory, [make_record(cell)])
+    collection = collect([directory])
+    path = write_parquet(collection, directory)
+    collection.frame.drop("prevented_s").write_parquet(path, metadata={"slipway": "[]"})
+    with pytest.raises(RecordError, match="other columns than this version"):
+        read_records(path)
+    assert "prevented_s" in read_or_collect([directory], directory).frame.columns
+
+
+def test_a_run_that_ended_ok_without_a_rate_is_a_failed_row_everywhere(tmp_path: Path) -> None:
+    cell = make_cell()
+    records = [make_record(cell, repeat, run_s=3600.0) for repeat in (1, 2)] + [make_record(cell, 3, run_s=1800.0, performance=None)]
+    analysis = collected(tmp_path / "s", records)
+    assert analysis.summary.closing_line() == "2 of 3 runs ok, 1 failed (1 not measured)"
+    assert (analysis.summary.ok, analysis.summary.failed_rows) == (2, 1)
+    (failure,) = csv.DictReader(io.StringIO(to_csv(TABLES["failures"](analysis))))
+    assert (failure["run"], failure["end"]) == (records[2]["run_id"], "ok")
+    assert failure["reason"] == "ended ok, but no rate could be measured"
+    (row,) = rows(analysis)
+    assert [float(row[f"{part}_process_h"]) for part in ("measured", "failed")] == [2.0, 0.5]
+    (times,) = csv.DictReader(io.StringIO(to_csv(TABLES["times"](analysis))))
+    assert times["runs"] == "2/3"
+
+
+# Model FLOP utilisation: in numbers that can be checked by hand, and never a guess.
+
+
+TOLD = {"training.flop_per_unit": 6e9, "training.precision": "bf16"}
+
+
+def gpt(**keys: Any) -> dict[str, Any]:
+    program = {"name": "gpt", "command": ["train"], "unit": "tokens"}
+    return make_cell(**{"framework": "gpt", "model": "gpt", "program": program, "device": "cuda", "gpus_per_node": 2, **keys})
+
+
+def table(path: Path, cell: dict[str, Any], **changes: Any) -> tuple[Table, Analysis]:
+    """Of one run at 40,000 tokens/s."""
+    record = make_record(cell, **{"performance.tokens": 1_600_000, "performance.tokens_per_s": 40e3, "nodes": nodes(cell), **changes})
+    validate_record(record)
+    analysis = collected(path / "m", [record], repeats=1)
+    return TABLES["utilisation"](analysis), analysis
+
+
+def nodes(cell: dict[str, Any], *models: str) -> list[dict[str, Any]]:
+    """The nodes of a cell, their GPUs of these models, one after the other."""
+    found = make_record(cell)["nodes"]
+    for node in found:
+        node["gpus"] = [{**gpu, "model": models[index % len(models)] if models else GPU} for index, gpu in enumerate(node["gpus"])]
+    return list(found)
+
+
+def test_the_flop_of_a_token_times_the_rate_over_the_peak(tmp_path: Path) -> None:
+    """6 GFLOP x 40,000 tokens/s on two H100: 120 TFLOP/s each, of 989.4 in bf16."""
+    found, analysis = table(tmp_path, gpt(), **TOLD)
+    assert analysis.frame["mfu"].to_list() == [pytest.approx(120 / 989.4)]
+    assert cells_of(found, "mfu") == ["12.1 %"]
+    assert (cells_of(found, "flop_per_s"), cells_of(found, "peak_flop_per_s")) == (["120"], ["989.4"])
+    assert (cells_of(found, "flop_source"), cells_of(found, "arithmetic"), cells_of(found, "note")) == (["program"], ["bf16"], [""])
+    assert f"{GPU}: NVIDIA H100 architecture white paper" in found.caption
+    assert "No MFU" not in found.caption
+    assert cells_of(found, "peak_memory_bytes") == ["0.293"]
+    assert [column.title for column in found.columns][5] == "GFLOP per token"
+
+
+@pytest.mark.parametrize(("mode", "passes"), [("train", 3), ("infer", 1)])
+def test_a_network_of_ours_has_two_flop_for_each_multiply_add_and_pass(tmp_path: Path, mode: str, passes: int) -> None:
+    cell = make_cell(device="cuda", precision="tf32", mode=mode)
+    found, analysis = table(tmp_path, cell, model_macs=4_000_000_000, **{"training.flop_per_unit": 1.0})
+    (flop,), (rate,) = analysis.frame["flop_per_unit"], analysis.frame["rate_per_s"]
+    assert (flop, cells_of(found, "flop_source")) == (passes * 8e9, ["model"])
+    assert analysis.frame["mfu"].to_list() == [pytest.approx(flop * rate / 494.7e12)]
+
+
+@pytest.mark.parametrize(("mode", "flop"), [("train", 2 * (3 * 4e9 - 0.5e9)), ("infer", 2 * 4e9)])
+def test_the_gradient_of_what_the_first_layer_reads_is_not_counted(tmp_path: Path, mode: str, flop: float) -> None:
+    cell = make_cell(device="cuda", precision="tf32", mode=mode)
+    found, analysis = table(tmp_path, cell, model_macs=4_000_000_000, model_first_macs=500_000_000)
+    assert analysis.frame["flop_per_unit"].to_list() == [flop]
+    assert "of records of earlier versions with it" not in found.caption
+
+
+def test_a_record_of_a_version_that_counted_it_says_so(tmp_path: Path) -> None:
+    found, _ = table(tmp_path, make_cell(device="cuda", precision="tf32"), model_macs=4_000_000_000)
+    assert "without the gradient of what the first layer reads (of records of earlier versions with it), times" in found.caption
+    assert "earlier versions" not in table(tmp_path / "program", gpt(), **TOLD)[0].caption
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes", "why"),
+    [
+        (gpt(device="cpu"), TOLD, "it ran on CPUs, whose peak is not told"),
+        (gpt(), {}, "the FLOP of a token are not known: a program tells them by start(flop_per_unit=...)"),
+        (gpt(), {**TOLD, "training.precision": None}, "the precision of its matrices is not known: a program tells it by"),
+        (gpt(), {**TOLD, "nodes": nodes(gpt(), "NVIDIA X1")}, "the peak of NVIDIA X1 in bf16 is not known here"),
+        (gpt(), {**TOLD, "nodes": nodes(gpt(), GPU, "NVIDIA H200")}, f"the peak of {GPU} + NVIDIA H200 in bf16 is not known here"),
+        (gpt(), {"model_macs": 10**9}, "the FLOP of a token are not known"),
+    ],
+)
+def test_what_is_not_known_is_said(tmp_path: Path, cell: dict[str, Any], changes: dict[str, Any], why: str) -> None:
+    found, analysis = table(tmp_path, cell, **changes)
+    assert analysis.frame["mfu"].to_list() == [None]
+    assert cells_of(found, "note")[0].startswith(why)
+    assert f"No MFU where {why}" in found.caption
+
+
+def test_more_than_the_peak_is_marked_as_impossible(tmp_path: Path) -> None:
+    found, analysis = table(tmp_path, gpt(), **{**TOLD, "training.precision": "fp32"})
+    assert cells_of(found, "mfu") == ["179.4 %"]
+    assert marks_of(found, "mfu") == [{"impossible"}]
+    assert "impossible" in analysis.cells[0].marks
+    assert "which no GPU reaches" in found.footnotes()[0][1]
+
+
+def test_runs_that_tell_different_flop_have_no_number(tmp_path: Path) -> None:
+    records = [
+        make_record(gpt(), repeat, **{"performance.tokens": 10**6, "performance.tokens_per_s": 1e4, **TOLD, "training.flop_per_unit": flop})
+        for repeat, flop in ((1, 6e9), (2, 7e9))
+    ]
+    found = TABLES["utilisation"](collected(tmp_path / "m", records, repeats=2))
+    assert cells_of(found, "flop_per_unit") == ["–"]
+    assert cells_of(found, "mfu") == ["–"]
+    assert cells_of(found, "note") == ["the runs of a cell differ in their GPUs, or in what their program tells"]
+
+
+def test_a_network_of_ours_that_reads_tokens_has_its_flop_per_token(tmp_path: Path) -> None:
+    """6 FLOP for each of 142.4 million multiply-adds at 40,000 tokens/s on one H100: 34.2 TFLOP/s, of 989.4 in bf16."""
+    text = {"source": "text", "path": "/text", "sequence_length": 1024}
+    cell = make_cell(device="cuda", precision="bf16", model="gpt2-small", dataset_spec=text, gpus_per_node=1)
+    found, analysis = table(tmp_path, cell, model_macs=142_406_400)
+    assert analysis.frame["unit"].to_list() == ["tokens"]
+    assert analysis.frame["mfu"].to_list() == [pytest.approx(6 * 142_406_400 * 40e3 / 989.4e12)]
+    assert cells_of(found, "flop_source") == ["model"]
+    assert [column.title for column in found.columns][5] == "GFLOP per token"
+
+
+@pytest.mark.parametrize("unit", ["samples", "tokens"])
+def test_multiply_adds_of_a_token_are_none_of_a_sample(tmp_path: Path, unit: str) -> None:
+    """A program that trains a network of ours on tokens, and counts sequences, has no MFU: a sequence has many tokens."""
+    text = {"source": "text", "path": "/text", "sequence_length": 1024}
+    program = {"name": "gpt", "command": ["train"], "unit": unit}
+    _, analysis = table(tmp_path, gpt(model="gpt2-small", dataset_spec=text, program=program), model_macs=142_406_400)
+    expected = 6 * 142_406_400 if unit == "tokens" else None
+    assert analysis.frame["flop_per_unit"].to_list() == [expected]
