@@ -1,1 +1,1 @@
-"""The node's cache: published datasets, who uses them, what may go, and results that still wait for storage."""
+"""Manage the node's cache: datasets, their users, eviction, and results that wait for storage."""

@@ -1,4 +1,4 @@
-"""The cache as people see it: the list of what is in it, and the removal of one dataset."""
+"""List what is in a cache for people, and remove a dataset."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ PENDING = "pending.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of `slipway cache ls`. kind: dataset | file (the archive of an image) | part (a copy in progress or left by a kill) | result
-    (not delivered yet)."""
+    """A line of `slipway cache ls`.
+
+    The kind is dataset, file (the archive of an image), part (a copy in progress or left by a kill) or result (not delivered yet).
+    """
 
     name: str
     kind: str
@@ -43,8 +45,10 @@ class Row:
 
 
 def ls(cache_dir: Path, *, group: bool = False) -> list[Row]:
-    """All that takes room, last used first. Sizes and manifests are compared, not contents (that is `slipway dataset verify`). `group`: see
-    open_cache."""
+    """List everything that takes room, last used first.
+
+    Sizes and manifests are compared; `slipway dataset verify` compares contents. `group` is explained at open_cache.
+    """
     if not cache_dir.exists():
         return []
     cache = open_cache(cache_dir, group=group)

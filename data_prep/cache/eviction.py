@@ -1,4 +1,4 @@
-"""Room in a cache: what nobody uses goes, left-over copies first, then what was used least recently."""
+"""Free room in a cache: unfinished copies that nobody needs go first, then the datasets that were used least recently."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def evict(cache: Cache, need_bytes: int, keep: str | None = None) -> list[str]:
 
 
 def evictable(cache: Cache, keep: str | None = None) -> Iterator[tuple[Path, int]]:
-    """Candidates and their bytes in the order of eviction, as far as can be seen without their locks."""
+    """List candidates and their bytes in the order of eviction, as far as can be seen without their locks."""
     for path in sorted(cache.datasets.glob(".*"), key=lambda path: (".gone-" not in path.name, changed_at(path))):
         if dataset_of(path) != keep and is_left_over(cache, path):
             yield path, allocated_bytes(path)
@@ -46,7 +46,7 @@ def evictable(cache: Cache, keep: str | None = None) -> Iterator[tuple[Path, int
 
 
 def is_left_over(cache: Cache, path: Path) -> bool:
-    """Whether a hidden directory is a copy or a removal that nobody works on any more."""
+    """Return True if a hidden directory is a copy or a removal that no process works on any more."""
     match = HIDDEN.fullmatch(path.name)
     if match is None or not os.access(path, os.W_OK):
         return False

@@ -1,4 +1,4 @@
-"""Who uses something in this node's cache, as it stands in leases and locks, and whether it still lives."""
+"""Describe the users of a node's cache in leases and locks, and find out whether they still live."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MAX_PID = 2**31 - 1
 
 
 def this_process() -> dict[str, Any]:
-    """A user that is no job."""
+    """Describe this process as a user that is no job."""
     return as_user(holder_of(os.getpid(), "", "", 0), None)
 
 
 def as_user(holder: Holder, run_id: str | None) -> dict[str, Any]:
-    """What a lease and a lock say of who has them, and `slipway cache ls --json` shows; all of it is on this node."""
+    """Return what a lease, a lock and `slipway cache ls --json` show of a user. Everything in it concerns this node."""
     return {
         "run_id": run_id,
         "pid": holder.pid,
@@ -33,7 +33,7 @@ def as_user(holder: Holder, run_id: str | None) -> dict[str, Any]:
 
 
 def is_alive(user: Mapping[str, Any]) -> bool:
-    """Whether the user may still be at work. What cannot be found out counts as alive; `--force` is for people."""
+    """Return True if the user may still be at work. Doubt counts as alive, and people have `--force`."""
     pid, start = whole(user.get("pid"), 1, MAX_PID), user.get("start_time")
     if pid is None:
         return True
@@ -42,7 +42,7 @@ def is_alive(user: Mapping[str, Any]) -> bool:
 
 
 def describe(holder: Mapping[str, Any]) -> str:
-    """For messages: run, job and process, as far as known."""
+    """Describe a user for messages by run, job and process, as far as known."""
     said = {key: text(value, 100) for key, value in holder.items() if value is not None}
     words = [
         f"run {said['run_id']}" if said.get("run_id") else "",

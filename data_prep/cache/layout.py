@@ -1,11 +1,11 @@
-"""Where things lie in a node's cache, and whether its directories can be trusted.
+"""Lay out a node's cache, and refuse directories that cannot be trusted.
 
 <cache>/datasets/<name>-<digest12>/       a whole dataset, files 0444; it appears by one rename
 <cache>/datasets/.<name>-<digest12>.part/ a copy in progress, or left by a kill: the next stager resumes it
 <cache>/leases/<dataset>/<token>.json     one file per user of a dataset
 <cache>/locks/<dataset>.lock              flock: one process at a time stages, leases or removes a dataset
 <cache>/used/<dataset>.json               bytes of the dataset; its time stamp is the last use
-<cache>/verified/<dataset>-<uid>.json     what we found when we hashed it last (staging/recheck.py)
+<cache>/verified/<dataset>-<uid>.json     what this user found when it was hashed last (staging/stage.py)
 <cache>/runs/<run>-a<n>-<token>/          work directory of one attempt (the supervisor's); pending.json where its result is undelivered
 """
 
@@ -30,7 +30,7 @@ HIDDEN = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """The directories of one node's cache. `shared`: our group works with it too."""
+    """The directories of a node's cache. `shared` is true if the user's group works with it too."""
 
     root: Path
     shared: bool
@@ -75,10 +75,11 @@ class Cache:
 
 
 def open_cache(root: Path, *, group: bool = False) -> Cache:
-    """The cache in `root`, created where it is missing, private to us unless `root` is group-writable with the set-group-ID bit.
+    """Open the cache in `root`, or create it.
 
-    Raises StagingError where `root`, what leads to it, or a directory of it is somebody else's or can be written by others: it may lie
-    under /tmp. `group`: the site says `shared: group`, so that somebody else of our group may have made it.
+    It is private to this user unless `root` is group-writable with the set-group-ID bit. Since it may lie under /tmp, StagingError is
+    raised where `root`, a parent or a directory of it belongs to another user or can be written by others. `group` means that the site says
+    `shared: group`, so that another member of the group may have made it.
     """
     with usable(root):
         root = trusted_directory(root, group=group)
@@ -102,7 +103,10 @@ def usable(root: Path) -> Iterator[None]:
 
 
 def dataset_name(path: Path) -> str:
-    """The directory name of a dataset, `<name>-<digest12>`. Raises StagingError for any other: it becomes paths in the cache."""
+    """Return the directory name of a dataset, `<name>-<digest12>`.
+
+    Raises StagingError for any other form, since it becomes paths in the cache.
+    """
     if not DATASET.fullmatch(path.name) or ".." in path.name:
         raise StagingError(
             f"{path.name!r} is not a name of a dataset: expected <name>-<12 hex digits>, as `slipway dataset build` publishes it"
@@ -111,12 +115,12 @@ def dataset_name(path: Path) -> str:
 
 
 def part_of(cache: Cache, name: str) -> Path:
-    """Where the one stager of `name` copies to."""
+    """Return the directory that the stager of `name` copies to."""
     return cache.datasets / f".{name}.part"
 
 
 def mark_of(cache: Cache, name: str) -> Path:
-    """What we ourselves noted of the dataset when it was hashed last."""
+    """Return the path of this user's note about the last check of a dataset."""
     return cache.verified / f"{name}-{os.geteuid()}.json"
 
 

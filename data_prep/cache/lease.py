@@ -1,4 +1,7 @@
-"""Leases: a dataset in use is not evicted. One small file per user; it names a process or a job, and is void when that is gone."""
+"""Write and read leases, which keep datasets in use from eviction.
+
+Each user has a small file that is void when its process or job is gone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from data_prep.cache.stored import json_object
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """`id` is `<dataset>/<token>`; `holder` what the user said about itself."""
+    """A lease on a dataset. `id` is `<dataset>/<token>`; `holder` is the description of its user."""
 
     id: str
     dataset: str
@@ -49,7 +52,7 @@ def release_all(cache_dir: Path, holder: Mapping[str, Any], dataset: str | None 
 
 
 def write_lease(cache: Cache, name: str, holder: Mapping[str, Any]) -> str:
-    """The lease itself; the caller holds the lock of the dataset."""
+    """Write a lease. The caller holds the lock of the dataset."""
     token = secrets.token_hex(8)
     directory = cache.make_directory(cache.leases / name)
     path = directory / f"{token}.json"
@@ -59,8 +62,10 @@ def write_lease(cache: Cache, name: str, holder: Mapping[str, Any]) -> str:
 
 
 def live_leases(cache: Cache, name: str) -> list[Lease]:
-    """Those whose holder lives, or may live; the others are removed, as far as they can be. An unreadable lease counts: only its holder
-    knows what it was."""
+    """List the leases whose holder lives, or may live, and remove the others where possible.
+
+    An unreadable lease counts as live, since only its holder knows its content.
+    """
     found = []
     for path in sorted((cache.leases / name).glob("[0-9a-f]*.json")):
         if not path.exists():
@@ -74,7 +79,10 @@ def live_leases(cache: Cache, name: str) -> list[Lease]:
 
 
 def refuse_if_removing(lock: Lock, name: str) -> None:
-    """A frozen stager can be read around, a frozen remover cannot: it may rename the dataset away the moment it goes on."""
+    """Refuse to go on while a frozen process removes the dataset.
+
+    It may rename the dataset away when it continues, so it cannot be bypassed as a frozen stager can.
+    """
     holder = lock.holder()
     if holder.get("what") == "remove":
         raise LeaseError(f"dataset {name} is being removed by {describe(holder)}, which does not move; end it (kill -9), then try again")

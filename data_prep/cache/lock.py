@@ -1,7 +1,7 @@
-"""One process at a time stages, leases or removes a dataset on this node: flock, which ends with the process, however it ends.
+"""Lock a dataset on this node, so that one process at a time stages, leases or removes it.
 
-The holder writes what it does and how far it is into the lock file. A holder that is alive but frozen keeps the flock; who waits sees that
-nothing moves and is told so.
+The lock is flock, which ends with the process, however it ends. The holder writes its work and its progress into the lock file. A holder
+that is alive but frozen keeps the flock; waiting processes see that nothing moves, and are told so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAID = 512
 
 
 class Lock:
-    """Use as a context manager: leaving it lets go, if it was held. `what` is what the holder does: stage, lease, remove, space."""
+    """A lock, as a context manager that releases it if it was acquired. `what` is the holder's work: stage, lease, remove or space."""
 
     def __init__(self, path: Path, what: str, mode: int) -> None:
         self.path = path
@@ -88,8 +88,10 @@ class Lock:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Beat by itself for as long as this lasts: something of which nothing can be told before its end, such as the removal of a large
-        dataset. A process that is stopped does not beat even then."""
+        """Write progress from a thread during work that reports none, such as the removal of a large dataset.
+
+        A stopped process writes none even then.
+        """
         self._busy = True
         self.beat(*self._last)
         try:
@@ -115,7 +117,7 @@ class Lock:
             self._say(what=what)
 
     def holder(self) -> dict[str, Any]:
-        """What the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read at this moment."""
+        """Read what the holder wrote last: {"pid", ..., "what", "done", "total"}, or {} if that cannot be read now."""
         try:
             found = parse_json(self._file.said().encode(), self.path, LeaseError)
         except LeaseError:

@@ -1,4 +1,4 @@
-"""Room for a copy: looked at before the first byte, made by eviction, and kept by allocating the files at once."""
+"""Make room for a copy before its first byte is written, by eviction where needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from data_prep.space import free_bytes, free_inodes
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """What one copy still wants. `max_bytes` is the limit of all that is staged in the cache, or None."""
+    """The room that a copy still needs. `max_bytes` is the limit of all datasets in the cache, or None."""
 
     name: str
     bytes: int
@@ -42,7 +42,7 @@ def make_room(cache: Cache, need: Need) -> list[str]:
 
 
 def not_enough(cache: Cache, need: Need, what: str) -> NotEnoughSpace:
-    """The error, with everything a person needs to decide."""
+    """Make the error for missing room, with everything that people need to decide."""
     limit = (
         f"; cache.max_bytes is {format_size(need.max_bytes)}, taken {format_size(_taken(cache, need))}"
         if need.max_bytes is not None
@@ -73,6 +73,6 @@ def _missing_bytes(cache: Cache, need: Need) -> int:
 
 
 def _taken(cache: Cache, need: Need) -> int:
-    """Bytes of all datasets and copies in the cache, the one that `need` is about included."""
+    """Sum the bytes of all datasets and copies in the cache, with the one that `need` is about."""
     hidden = sum(allocated_bytes(path) for path in cache.datasets.glob(".*"))
     return hidden + sum(entry_bytes(cache, name) for name in names(cache) if name != need.name)

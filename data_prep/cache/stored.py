@@ -1,4 +1,4 @@
-"""The datasets that lie in a cache: which, how large, how old, whether still whole, and how to take one away."""
+"""Find the datasets in a cache, check them, and remove them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ MAX_STAMP = 1 << 16
 
 
 def names(cache: Cache) -> list[str]:
-    """The published datasets."""
+    """List the published datasets."""
     return sorted(path.name for path in cache.datasets.iterdir() if DATASET.fullmatch(path.name))
 
 
 def check_entry(root: Path) -> FileSet:
-    """What a published directory holds, after the cheap check: the digest of its manifest is in the directory's name, every file is a
-    regular one of the right size. Raises SlipwayError with what is wrong."""
+    """Check a published directory quickly and return its files.
+
+    The digest of its manifest must be in its name, and every file a regular one of the right size. Raises SlipwayError with the first
+    fault.
+    """
     try:
         if root.is_symlink():
             raise StagingError(f"{root} is a symbolic link")
@@ -53,18 +56,18 @@ def touch_used(cache: Cache, name: str, num_bytes: int) -> None:
 
 
 def last_used(cache: Cache, name: str) -> float:
-    """When the dataset was used last, seconds since 1970."""
+    """Return when the dataset was used last, in seconds since 1970."""
     return changed_at(cache.used / f"{name}.json") or changed_at(cache.datasets / name)
 
 
 def entry_bytes(cache: Cache, name: str) -> int:
-    """Bytes of a published dataset, from its stamp; without a stamp, by looking."""
+    """Return the length of a published dataset from its stamp or, without a stamp, from its files."""
     found = whole(json_object(cache.used / f"{name}.json").get("bytes"))
     return allocated_bytes(cache.datasets / name) if found is None else found
 
 
 def allocated_bytes(path: Path) -> int:
-    """Bytes that the tree takes on its disk."""
+    """Sum the bytes that a tree takes on its disk."""
     total = 0
     for directory, _, files in os.walk(path):
         for file in files:
@@ -93,13 +96,13 @@ def remove_entry(cache: Cache, path: Path) -> None:
 
 
 def dataset_of(path: Path) -> str:
-    """The dataset that a directory of the cache belongs to: itself, or the one it is a part or a remainder of."""
+    """Return the dataset to which a directory of the cache belongs, as itself, a part or a remainder."""
     match = HIDDEN.fullmatch(path.name)
     return match.group(1) if match else path.name
 
 
 def changed_at(path: Path) -> float:
-    """The time stamp, seconds since 1970; 0 where there is none."""
+    """Return the time stamp of a path in seconds since 1970, or 0 where it is absent."""
     try:
         return path.stat().st_mtime
     except OSError:
@@ -107,7 +110,7 @@ def changed_at(path: Path) -> float:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """The object in a file; an empty one if that cannot be read."""
+    """Read the object in a file. It is empty if the file cannot be read."""
     try:
         found = read_json(path, StagingError, MAX_STAMP)
     except StagingError:

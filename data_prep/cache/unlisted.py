@@ -1,5 +1,7 @@
-"""What lies in a staged tree of files and is none of them: a program with the rights of its user can make names beside its data, and the
-next one, which lists the directory, would train on them."""
+"""Find and remove what programs have put among the files of a staged tree.
+
+A program with its user's rights can create names beside its data. The next one, which lists the directory, would train on them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from data_prep.tree.manifest import FOLDER
 
 
 def unlisted(root: Path, file_set: FileSet) -> list[Path]:
-    """The topmost names below `root/files` that the manifest does not know, in order; none of a dataset that is no tree. Raises OSError."""
+    """List the topmost names below `root/files` that the manifest does not know, in order.
+
+    A dataset that is no tree has none. Raises OSError.
+    """
     if not file_set.in_place:
         return []
     files = {file.path for file in file_set.files}

@@ -1,4 +1,4 @@
-"""Results go to network storage whole and checked, or not at all; what cannot be delivered waits on the node."""
+"""Push results to network storage, whole and checked or not at all. A result that cannot be delivered waits on the node."""
 
 from data_prep.push.copy import MOST_FILES, Naming, publish_attempt, push_files
 from data_prep.push.pending import Delivery, deliver_pending, keep_pending

@@ -1,6 +1,6 @@
-"""Copy a local result into a hidden directory on storage, durably, hashing every byte that is written.
+"""Copy a local result to storage durably, hash every byte that is written, and publish the whole with one rename.
 
-One thread: it runs in forked children.
+Everything runs in one thread, since it is used in forked children.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from base.units import and_more, format_size, some
 from base.untrusted import MOST_DEPTH, Entry, directory, entries, kind_of, make_directories, open_regular
 from data_prep.hashing import hash_file, new_hasher
 
-# What of a result is pushed. A training program wrote it, so nothing in it is believed: links, pipes, devices, files of other users, what
-# we may not read, names that are ours, files that are mostly holes, and more files than a record can list are refused and named, never
-# followed or waited for.
+# Files to push
 
 
 MOST_FILES: Final = 10_000
@@ -40,7 +38,7 @@ MOST_FILES: Final = 10_000
 MOST_LOOKED_AT: Final = 10 * MOST_FILES
 MOST_REFUSED: Final = 1_000
 PATH_BYTES: Final = 1 << 20
-"""Of all paths together; a node that may push a part of the files may use that part of these bytes."""
+"""The limit of the length of all paths together. A node that may push a part of the files may use that part of it."""
 HOLES_BYTES: Final = 1 << 30
 _MOST_HOLES: Final = 10_000
 _OURS: Final = re.compile(
@@ -56,16 +54,20 @@ Refusal = dict[str, str]  # {"path": in ASCII, "reason"}
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The files to push, sorted by path, and what else was there, with the reason."""
+    """The files to push, sorted by path, and the refused entries with their reasons."""
 
     files: tuple[Entry, ...]
     refused: tuple[Refusal, ...]
 
 
 def list_files(root: int, first: Sequence[str] = (), *, with_ours: bool = False, most: int = MOST_FILES) -> Listing:
-    """What is to be pushed of the directory `root`, at most `most` files. `first`: names that are looked for before the others, so that no
-    number of others keeps them out; events of other ranks are refused then. `with_ours`: whether names that Slipway itself writes are
-    allowed."""
+    """List the files to push of the directory `root`, at most `most`.
+
+    A training program wrote the directory, so nothing in it is trusted: links, pipes, devices, files of other users, unreadable files,
+    names that Slipway uses, files that are mostly holes, and files beyond the limit are refused and named, never followed or waited for.
+    The names in `first` are looked for before the others, so that no number of other files displaces them; events of other ranks are
+    refused then. `with_ours` allows the names that Slipway itself writes.
+    """
     files: dict[str, Entry] = {}
     refused: list[Refusal] = []
     expected = frozenset(first)
@@ -88,12 +90,12 @@ def list_files(root: int, first: Sequence[str] = (), *, with_ours: bool = False,
 
 
 def refusal(path: str, reason: str) -> Refusal:
-    """In ASCII: the name may be anything."""
+    """Make the entry of a refused path, in ASCII since the path may hold any bytes."""
     return {"path": ascii(path)[1:-1], "reason": reason}
 
 
 def refused_text(refused: Iterable[Refusal]) -> bytes:
-    """The file that names them, a line each; of very many the first."""
+    """Format the refused entries for a file, one JSON line each. Of very many only the first are listed."""
     ordered = sorted(refused, key=lambda entry: entry["path"])
     shown = ordered[:MOST_REFUSED]
     if more := and_more(len(ordered), len(shown)):
@@ -122,7 +124,7 @@ def _bounded(root: int, refused: list[Refusal]) -> Iterator[Entry]:
 
 
 def _refusal(entry: Entry, expected: Collection[str], *, with_ours: bool) -> str | None:
-    """By name and status; None for a file to be pushed, and for a directory that is looked into."""
+    """Return why an entry is refused by its name or status. The result is None for a file to push and for a directory to look into."""
     if stat.S_ISDIR(entry.status.st_mode):
         return f"below {MOST_DEPTH} directories: not looked into" if entry.path.count("/") >= MOST_DEPTH else None
     kind = kind_of(entry.status)
@@ -138,7 +140,10 @@ def _refusal(entry: Entry, expected: Collection[str], *, with_ours: bool) -> str
 
 
 def _content_refusal(root: int, path: str) -> str | None:
-    """What speaks against the file when it is open; None: nothing. Copied, holes would become bytes: terabytes from a file of no room."""
+    """Return why an open file is refused, or None.
+
+    A copy would turn holes into bytes: terabytes from a file that takes no room.
+    """
     try:
         descriptor = open_regular(root, path)
     except OSError as error:
@@ -155,7 +160,7 @@ def _content_refusal(root: int, path: str) -> str | None:
 
 
 def _holes(descriptor: int, size: int) -> int:
-    """Bytes of holes in the first `size` bytes. File systems that compress have few blocks, and no holes."""
+    """Count the bytes of holes in the first `size` bytes. File systems that compress have few blocks, and no holes."""
     position = total = 0
     for _ in range(_MOST_HOLES):
         try:
@@ -172,24 +177,26 @@ def _holes(descriptor: int, size: int) -> int:
 LOG_BYTES = 64 << 20
 _READ_BYTES = 4 << 20
 _SYNC_BYTES = 256 << 20
-"""So much is in memory only, at most: what is written goes on to storage meanwhile, and no sync lasts as long as a whole file's would."""
+"""The limit of the bytes that are only in memory. Storage writes meanwhile, and no sync takes as long as that of a whole file."""
 _OF_THE_NAME = (errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)
-"""What storage answers to a name, not to its content: no time heals it."""
+"""The errors of storage that concern a name, not its content, and that no retry can cure."""
 
 PushedFile = dict[str, Any]  # {"path": relative, "bytes", "blake3"}
 
 
 class Naming(NamedTuple):
-    """How the program's files of a node are called on storage: `first` as they are, and before all others; the others below the directory
-    `below`, where other nodes have files of the same names. Beside those that are `passed_on` later, from node to node, the list of their
-    chunks is put."""
+    """The names that a node's files get on storage.
+
+    Those in `first` keep their path and come before all others; the others go below the directory `below`, since other nodes have files of
+    the same names. Beside each file in `passed_on`, which nodes later send to each other, the list of its chunks is written.
+    """
 
     first: tuple[str, ...] = ()
     below: str | None = None
     passed_on: tuple[str, ...] = ()
 
     def path(self, path: str) -> str:
-        """On storage."""
+        """Return the path of a file on storage."""
         return path if self.below is None or path in self.first else f"{self.below}/{path}"
 
 
@@ -205,13 +212,13 @@ def push_files(
     naming: Naming = AS_THEY_ARE,
     most: int = MOST_FILES,
 ) -> list[PushedFile]:
-    """Copy the files of `local_dir` into `part_dir`, beside what other nodes put there; returns {"path", "bytes", "blake3"} of each.
+    """Copy the files of `local_dir` into `part_dir`, beside those of other nodes, and return {"path", "bytes", "blake3"} of each.
 
-    `local_dir` is what a program wrote; `own_dir` what Slipway wrote beside it, which comes first and whose names the program's files
-    cannot have (without it they may: a result of an earlier version). See listing.py for what is refused, and `most`; a file of the program
-    whose name storage does not take is refused too. It is listed in a file `not-pushed-<hash>.jsonl`. A log longer than `log_bytes`
-    (`*.log`, and all below a directory `logs`) keeps its head and its tail. Raises StorageFull where it is (what this call wrote is
-    removed, the local copy stays), StorageError where it fails.
+    A program wrote `local_dir`. The files of Slipway in `own_dir` come first, and the program's files cannot have their names; without
+    `own_dir`, for a result of an earlier version, they may. Files that `list_files` refuses (see there for `most`), and files of the
+    program whose names storage does not take, are listed in a file `not-pushed-<hash>.jsonl`. A log longer than `log_bytes` (`*.log`, and
+    all below a directory `logs`) keeps its head and its tail. Raises StorageFull where storage is full: what this call wrote is removed,
+    the local copy stays. Raises StorageError where storage fails.
     """
     with contextlib.ExitStack() as open_:
         sources, refused = [], []
@@ -233,7 +240,7 @@ def push_files(
 
 
 class _Source(NamedTuple):
-    """A file below the directory `root`, and its path on storage. `theirs`: the program named it."""
+    """A file below the directory `root`, and its path on storage. `theirs` is true if the program named it."""
 
     root: int
     path: str
@@ -243,7 +250,7 @@ class _Source(NamedTuple):
 
 
 class _Push:
-    """One call of push_files."""
+    """The state of one call of push_files."""
 
     def __init__(self, local_dir: Path, part_dir: Path, log_bytes: int) -> None:
         self._local, self._part, self._log_bytes = local_dir, part_dir, log_bytes
@@ -273,7 +280,10 @@ class _Push:
         return sorted(files, key=lambda file: str(file["path"]))
 
     def _copied(self, part: int, sources: Sequence[_Source], refused: list[Refusal], passed_on: Sequence[str]) -> Iterator[PushedFile]:
-        """What has become something else since it was listed is refused now, as is a name of the program's that storage does not take."""
+        """Copy the files.
+
+        Files that have changed their kind since they were listed are refused, and names of the program's files that storage does not take.
+        """
         for source in sources:
             try:
                 descriptor = open_regular(source.root, source.path)
@@ -300,7 +310,7 @@ class _Push:
         return _pushed(path, self._filled(self._opened(part, path), [content]))
 
     def _opened(self, part: int, path: str) -> int:
-        """For writing. What a killed push left under the same name is overwritten: nobody reads a part directory."""
+        """Open a file for writing. What a killed push left under the same name is overwritten, since nobody reads a part directory."""
         parents = path.rpartition("/")[0]
         if parents:
             make_directories(part, parents)
@@ -347,7 +357,10 @@ def _is_log(path: str) -> bool:
 
 
 def _pieces(source: BinaryIO, limit: int | None) -> Iterator[bytes]:
-    """The content; with a `limit` that is passed, whole lines from both ends and one line that says what is missing between."""
+    """Read the content in pieces.
+
+    Beyond `limit`, whole lines from both ends remain, and one line between them that says what is missing.
+    """
     size = os.fstat(source.fileno()).st_size
     if limit is None or size <= limit:
         left = size  # it may grow: what could not be ended may still write
@@ -377,8 +390,7 @@ def _full(local_dir: Path, part_dir: Path, need: int, reason: str) -> StorageFul
     )
 
 
-# The list of the files that one node delivered, written beside them by that node. Whoever makes a record of the files compares them with
-# it.
+# Lists of delivered files
 
 
 SCHEMA: Final = "slipway.delivered/1"
@@ -397,7 +409,7 @@ class _List(TypedDict):
 
 
 def list_name(attempt: str) -> str:
-    """Pure: of the list of what was delivered as `attempt`, such as `3` or `3.node-1`."""
+    """Return the name of the list of files delivered as `attempt`, such as `3` or `3.node-1`."""
     return f"delivered-{attempt}.json"
 
 
@@ -412,7 +424,10 @@ def write_list(part: Path, attempt: str, files: Iterable[Mapping[str, Any]]) -> 
 
 
 def read_list(directory: Path, attempt: str) -> list[dict[str, Any]]:
-    """What was delivered as `attempt` and lies in `directory`, the list itself too. Raises RecordError."""
+    """Read the list of files delivered as `attempt` in `directory`, the list itself included.
+
+    The node that delivered them wrote it, and the makers of records compare the files with it. Raises RecordError.
+    """
     path = directory / list_name(attempt)
     found = read_as(_List, read_json(path, max_bytes=MAX_BYTES), path)
     content = json_text(dict(found))
@@ -420,7 +435,7 @@ def read_list(directory: Path, attempt: str) -> list[dict[str, Any]]:
     return [*map(dict, found["files"]), own]
 
 
-# The last step of a push: what lies in the hidden directory is read back, compared with what was sent, and gets its name in one rename.
+# Publishing
 
 
 UNLISTED: Final = frozenset({"record.json"})
@@ -429,7 +444,7 @@ Content = dict[str, tuple[int, str]]  # path -> bytes, blake3
 
 
 class TargetDiffers(PushError):
-    """Something else has the name already."""
+    """Another content has the name already."""
 
 
 def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path) -> bool:
@@ -446,7 +461,7 @@ def publish_attempt(part_dir: Path, files: Iterable[Mapping[str, Any]], target_d
 
 
 def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, Any]], target_dir: Path) -> bool:
-    """publish_attempt() that raises TargetDiffers where another content has the name."""
+    """Publish as `publish_attempt` does, but raise TargetDiffers where another content has the name."""
     wanted = _by_path(files)
     try:
         if os.path.lexists(target_dir):
@@ -465,12 +480,15 @@ def publish_or_differ(part_dir: Path, files: Iterable[Mapping[str, Any]], target
 
 
 def compare_files(directory: Path, files: Iterable[Mapping[str, Any]]) -> None:
-    """Raises PushError unless `files`, and nothing else, lie in `directory`."""
+    """Compare the files in `directory` with `files`. Raises PushError unless they are the same, with nothing else beside them."""
     _verify(directory, _by_path(file for file in files if file["path"] not in UNLISTED))
 
 
 def read_back(root: Path) -> Content:
-    """Size and hash of every regular file below `root`, from storage rather than from memory. Raises PushError for others."""
+    """Read the size and hash of every regular file below `root` from storage, not from memory.
+
+    Raises PushError for other kinds of files.
+    """
     found: Content = {}
     for folder, names, files in os.walk(root):
         for name in [*files, *(name for name in names if Path(folder, name).is_symlink())]:
@@ -480,7 +498,7 @@ def read_back(root: Path) -> Content:
 
 
 def digest(content: Content) -> str:
-    """One name for the whole content, 12 hex digits."""
+    """Return a name for the whole content, 12 hex digits."""
     return blake3(canonical_json(content)).hexdigest()[:12]
 
 
@@ -523,7 +541,7 @@ def _compare(wanted: Content, target_dir: Path) -> None:
 
 
 def _differences(wanted: Content, found: Content) -> str:
-    """At most five, for people; empty if there are none."""
+    """Describe at most five differences for people. The text is empty if there are none."""
     problems = [f"{path} is missing" for path in sorted(wanted.keys() - found.keys())]
     problems += [f"{path} was not sent" for path in sorted(found.keys() - wanted.keys() - UNLISTED)]
     problems += [

@@ -1,7 +1,7 @@
-"""Results that storage did not take: they wait in the node's cache, are shown there, and are delivered later.
+"""Keep results that storage did not take in the node's cache, and deliver them later.
 
-A cache may be shared by a group, so a note that waits there may be anybody's. Only a note and a directory of this user's are looked at, by
-descriptors from the cache on, and where the result goes must suit the caller too.
+A cache may be shared by a group, so a note in it may be anybody's. Only notes and directories of this user are used, by descriptors from
+the cache on, and the caller must accept the place where a result goes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Note(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """One waiting result: where it went, or why it still waits."""
+    """The delivery of one waiting result: its target, or the reason why it still waits."""
 
     run_dir: Path
     target: Path
@@ -92,7 +92,10 @@ def deliver_pending(
 
 @contextlib.contextmanager
 def _taken(run_dir: Path) -> Iterator[tuple[int, int] | None]:
-    """Descriptors of a waiting directory and of its note, locked; None where somebody else's are there, or somebody delivers it now."""
+    """Lock each waiting directory and its note, and yield their descriptors.
+
+    The value is None where they belong to another user, or where another process delivers the result now.
+    """
     with contextlib.ExitStack() as open_:
         try:
             root = open_.enter_context(directory(run_dir))
@@ -151,7 +154,7 @@ def _deliver(run_dir: Path, taken: tuple[int, int], check: Check, timeout_s: flo
 
 
 def _content(run_dir: Path, root: int, note: int) -> _Note:
-    """What the note says, checked."""
+    """Read the note and check it."""
     path = run_dir / NAME
     content = parse_json(os.pread(note, MAX_BYTES, 0), path, RecordError, BY_HAND)
     said = read_as(_Note, content, f"{path} is not a note of ours", RecordError, BY_HAND)

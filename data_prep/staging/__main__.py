@@ -4,7 +4,7 @@ program.
 {"progress": [bytes done, bytes in all]} as it goes, then {"result": {...}} and exit 0, or {"error": {"class", "message"}} and the exit
 code of its class. Ends by itself when its parent has gone.
 
-With --peer-group other nodes stage the same dataset now. Standard input: the token in hex; later {"peers": {...}} (peer_group.Others), and
+With --peer-group other nodes stage the same dataset now. Standard input: the token in hex; later {"peers": {...}} (exchange.Others), and
 {"staged_all": true} or its end. Standard output besides: {"listening": {"address", "port", "have"}}, or {"waiting": true} while somebody
 else on this node stages; after the result this process goes on passing chunks to the others.
 """

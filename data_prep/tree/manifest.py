@@ -1,7 +1,7 @@
-"""The manifest of a tree: its files, with the hash of every chunk. Its own digest is the dataset's name.
+"""Read and write the manifest of a tree: its files, with the hash of every chunk. Its own digest is the dataset's name.
 
-Like that of images it says nothing of place, time or permissions, so that the same files have the same digest anywhere. Where the tree lies
-is in `place.json` beside it, which may change.
+Like that of images it holds no place, time or permissions, so that the same files have the same digest anywhere. The place of the tree on
+storage is in `place.json` beside it, which may change.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from data_prep.hashing import ChunkedFile, require
 from data_prep.manifest import AGAIN, MAX_BYTES, read_manifest_as, schema_in
 from data_prep.sources.naming import printable, to_raw
 
-# Which names of files a tree may hold: a path below it, in printable text, that every node can have. Pure.
+# Names
 
 
 MOST_NAME_BYTES: Final = 1000
-"""Of a path below the tree: the cache of a node has some place before it, and 4096 bytes in all."""
+"""The limit of the length of a path below the tree. The node's cache adds a path before it, and 4096 bytes are the limit of both."""
 MAX_DEPTH: Final = 64
 MAX_FILES: Final = 100_000
 """Each costs the storage and every node a millisecond or more (10,000 files of 4 KiB on an ext4 at work: 25 s): more are to be packed."""
@@ -33,7 +33,10 @@ SNAPSHOTS: Final = frozenset({".snapshot", ".snapshots", ".zfs", "lost+found"})
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with a path below the tree, `to_text` of its bytes; None: nothing."""
+    """Return what is wrong with a path below the tree, or None.
+
+    The path is `to_text` of its bytes. It must be printable and short enough for every node.
+    """
     try:
         raw = name.encode()
     except UnicodeEncodeError:
@@ -49,17 +52,17 @@ def name_fault(name: str) -> str | None:
 
 
 def is_of_storage(name: str) -> bool:
-    """Whether an entry of this name is the storage's own, and no data: what NFS keeps of a removed file, a directory of snapshots."""
+    """Return True if an entry of this name belongs to the storage and is no data: snapshots, or what NFS keeps of a removed file."""
     return name in SNAPSHOTS or _LOST.fullmatch(name) is not None
 
 
 def advice(command: str) -> str:
-    """What to do about a tree that has changed. `command`: what makes a dataset of it as it is."""
+    """Advise what to do about a tree that has changed. `command` makes a dataset of it as it is now."""
     return f"put it back as it was, or have a dataset made of what is there now: `{command}`"
 
 
 def advice_of(name: str) -> str:
-    """The same for the dataset of that name, where the study is not known."""
+    """Advise what to do about the changed tree of this dataset, where the study is not known."""
     return advice(f"slipway dataset build {name} --fresh")
 
 
@@ -67,12 +70,12 @@ SCHEMA: Final = "slipway.files/1"
 PLACE_SCHEMA: Final = "slipway.place/1"
 PLACE_NAME: Final = "place.json"
 FOLDER: Final = "files"
-"""Of a staged copy: beside it lies the manifest, whose name a file of the tree may have too."""
+"""The directory of the files in a staged copy. The manifest lies beside it, since a file of the tree may have the manifest's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TreeFile(ChunkedFile):
-    """A file of the tree; `name` is its path below it. It may be empty."""
+    """A file of the tree, which may be empty. `name` is its path below the tree."""
 
     bytes: Count
 
@@ -88,7 +91,7 @@ class TreeFile(ChunkedFile):
 
 @dataclass(frozen=True, kw_only=True)
 class TreeManifest:
-    """Everything of `manifest.json`; files in the order of their names' bytes."""
+    """The content of `manifest.json`, with the files in the order of their names' bytes."""
 
     name: Name
     bytes: Count
@@ -105,13 +108,13 @@ class TreeManifest:
         require(self.bytes == sum(file.bytes for file in self.files), "bytes is not the sum over the files")
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `manifest.json`."""
+        """Return the content of `manifest.json`."""
         return {**vars(self), "files": [vars(file) for file in self.files]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the files of a published tree lie on storage. `links`: names that are links -> what they lead to, below `path`."""
+    """The place of a published tree's files on storage. `links` maps names that are links to their targets below `path`."""
 
     path: PathText
     links: Mapping[str, str] = field(default_factory=dict)
@@ -124,30 +127,30 @@ class Place:
         require(not wrong, f"links: {printable(wrong[0]) if wrong else ''} is no path inside of the tree")
 
     def of(self, file: ChunkedFile) -> Path:
-        """Where that file is to be read."""
+        """Return the path from which a file is read."""
         return Path(self.path, self.links.get(file.name, file.name))
 
 
 def to_bytes(manifest: TreeManifest) -> bytes:
-    """The bytes of `manifest.json`, a newline at the end."""
+    """Encode `manifest.json`, with a newline at the end."""
     return canonical_json(manifest.to_json()) + b"\n"
 
 
 def read_tree_manifest(root: Path) -> TreeManifest:
-    """The manifest in the directory `root`. Raises DatasetError."""
+    """Read the manifest in the directory `root`. Raises DatasetError."""
     return read_manifest_as(TreeManifest, root)
 
 
 def is_tree(root: Path) -> bool:
-    """Whether the dataset in `root` is a tree of files. Raises DatasetError where it has no manifest."""
+    """Return True if the dataset in `root` is a tree of files. Raises DatasetError where it has no manifest."""
     return bool(schema_in(root) == SCHEMA)
 
 
 def read_place(root: Path) -> Place:
-    """Where the files of the tree that is published in `root` lie. Raises DatasetError."""
+    """Read the place of the tree that is published in `root`. Raises DatasetError."""
     return parse_place(read_content(root / PLACE_NAME, DatasetError, MAX_BYTES), str(root / PLACE_NAME))
 
 
 def parse_place(content: bytes, where: str) -> Place:
-    """From the bytes of `place.json`. Raises DatasetError."""
+    """Parse the bytes of `place.json`. Raises DatasetError."""
     return read_as(Place, parse_json(content, where, DatasetError), f"{where} does not say where the files lie", DatasetError, AGAIN)

@@ -1,4 +1,4 @@
-"""List a tree once, and decide which chunks each job hashes. The plan also tells later whether the tree is still what it was."""
+"""List a tree, hash it in several jobs, and publish its manifest. The plan later shows whether the tree is still the same."""
 
 from __future__ import annotations
 
@@ -47,11 +47,7 @@ from data_prep.tree.manifest import (
     to_bytes,
 )
 
-# What a tree holds now: its files with sizes and times, in the order of their names. Nothing is opened.
-#
-# A tree is taken as it is, hidden files too; what cannot be staged as it is, is refused by its name: leaving it out would give programs
-# other
-# data than the user has. Only what belongs to the storage itself, and directories without a file, are left out, which is told.
+# Listing
 
 
 _LISTING_SHOWN: Final = 5
@@ -60,7 +56,7 @@ _PACK: Final = "pack them into larger files (tar shards as webdataset reads them
 
 
 class ListedFile(NamedTuple):
-    """`at`: where a link leads to, below the tree; None: it is no link."""
+    """A file of a listed tree. `at` is the target of a link below the tree, None for a file that is no link."""
 
     name: str
     bytes: int
@@ -70,7 +66,7 @@ class ListedFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """`root` is without links; of a single file it is the directory that holds it. `left_out`: (name, reason)."""
+    """A listed tree. `root` is without links; for a single file it is the file's directory. `left_out` holds pairs of name and reason."""
 
     root: Path
     files: tuple[ListedFile, ...]
@@ -78,8 +74,12 @@ class Tree:
 
 
 def list_tree(path: Path, progress: Callable[[int, int], None] | None = None, most: int = MAX_FILES) -> Tree:
-    """The tree, or the one file, at `path`, of at most `most` files; `progress(files, 0)`. Raises DatasetError for what cannot be staged as
-    it is, StorageError."""
+    """List the tree, or the one file, at `path`, with at most `most` files; no file is opened.
+
+    Hidden files are listed too. What cannot be staged as it is, is refused by its name, since programs would get other data without it.
+    Only entries of the storage itself and directories without files are left out, and reported. `progress(files, 0)` is called on the way.
+    Raises DatasetError for what is refused, StorageError.
+    """
     real = os.path.realpath(os.fsencode(path))
     try:
         status = retried(str(path), lambda: Path(os.fsdecode(real)).stat())
@@ -98,7 +98,7 @@ def list_tree(path: Path, progress: Callable[[int, int], None] | None = None, mo
 
 
 class _Walk:
-    """One listing of what is below `root`."""
+    """The state of one listing of what is below `root`."""
 
     def __init__(self, root: bytes, most: int) -> None:
         self.root, self.most = root, most
@@ -164,7 +164,7 @@ class _Walk:
         return False
 
     def _link(self, name: bytes) -> None:
-        """A link to a file of the tree is that file under a second name. Raises OSError."""
+        """Add a link to a file of the tree as that file under a second name. Raises OSError."""
         resolved = self.inside.resolve(name)
         try:
             status = Path(os.fsdecode(os.path.join(self.root, name))).stat()
@@ -195,7 +195,7 @@ class _Walk:
         raise DatasetError(f"{os.fsdecode(self.root)} holds more than {self.most:,} files: {_PACK}")
 
     def tree(self, path: Path) -> Tree:
-        """What was found. Raises DatasetError."""
+        """Return the listed tree. Raises DatasetError."""
         if self.wrong:
             raise DatasetError(
                 f"{path} cannot be staged as it is, because of {counted(len(self.wrong), 'entry', 'entries')}:\n"
@@ -210,7 +210,7 @@ class _Walk:
 
 PLAN_SCHEMA: Final = "slipway.tree-plan/1"
 MAX_BYTES: Final = 256 << 20
-"""Of a plan and of a receipt."""
+"""The limit of the length of a plan and of a receipt."""
 _SHOWN: Final = 3
 
 
@@ -220,7 +220,7 @@ class TreePlan:
 
     name: Name
     path: PathText
-    """As the study says it: it may be a link, `root` is without."""
+    """The path in the study, which may hold links; `root` is without."""
     root: PathText
     spec12: str
     files: tuple[ListedFile, ...]
@@ -238,25 +238,25 @@ class TreePlan:
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Return the length of all files together."""
         return sum(file.bytes for file in self.files)
 
     @cached_property
     def num_chunks(self) -> int:
-        """Of all files."""
+        """Count the chunks of all files."""
         return sum(_chunks_of(file) for file in self.files)
 
     @cached_property
     def listed(self) -> str:
-        """Names what the parts hash."""
+        """Return a digest of all that the parts hash."""
         return blake3(canonical_json([self.root, self.files])).hexdigest()
 
     def key(self, index: int) -> str:
-        """Names what part `index` hashes: the same key, the same chunks."""
+        """Return a key for what part `index` hashes. The same key stands for the same chunks."""
         return f"{self.listed}-{index}-{self.parts}"
 
     def share(self, index: int) -> Iterator[tuple[ListedFile, int, int]]:
-        """The chunks of part `index`: of each file that it reads the first, and the one after the last."""
+        """Yield the chunks of part `index` as a file, its first chunk in the part, and the chunk after its last one."""
         begin, end = (self.num_chunks * number // self.parts for number in (index, index + 1))
         start = 0
         for file in self.files:
@@ -267,11 +267,11 @@ class TreePlan:
             start += count
 
     def share_bytes(self, index: int) -> int:
-        """How much part `index` reads."""
+        """Return how many bytes part `index` reads."""
         return sum(min(last * CHUNK_BYTES, file.bytes) - first * CHUNK_BYTES for file, first, last in self.share(index))
 
     def changes(self, now: Tree) -> str | None:
-        """What is not as it was when it was listed; None: nothing."""
+        """Describe what has changed since the tree was listed. The result is None if nothing has."""
         before, after = ({file.name: file for file in files} for files in (self.files, now.files))
         new, gone = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
         other = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
@@ -304,17 +304,17 @@ def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress 
 
 
 def is_tree(plain: Any) -> bool:
-    """Whether the content of a plan.json is that of a tree."""
+    """Return True if the content of a plan.json is that of a tree."""
     return isinstance(plain, Mapping) and plain.get("schema") == PLAN_SCHEMA
 
 
 def has_tree_plan(build_dir: Path) -> bool:
-    """Whether a tree is hashed there. Raises DatasetError where there is no plan."""
+    """Return True if a tree is hashed in `build_dir`. Raises DatasetError where there is no plan."""
     return is_tree(read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES))
 
 
 def read_tree_plan(build_dir: Path) -> TreePlan:
-    """The plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
+    """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
     path, again = build_dir / PLAN_FILE, f"remove {build_dir} and build again"
     plain = read_json(path, DatasetError, MAX_BYTES)
     if not is_tree(plain):
@@ -323,7 +323,7 @@ def read_tree_plan(build_dir: Path) -> TreePlan:
 
 
 def read_left_out(build_dir: Path) -> list[tuple[str, str]]:
-    """What of the tree is not taken along: (name, reason)."""
+    """Read which entries of the tree are left out, as (name, reason)."""
     plain = read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
     return read_as(_LeftOut, plain, build_dir / PLAN_FILE, DatasetError).left_out
 
@@ -334,13 +334,13 @@ class _LeftOut:
 
 
 def changed_since(build_dir: Path) -> str | None:
-    """What to say of a tree that is not any more what the dataset was made of; None: it is. Raises DatasetError, StorageError."""
+    """Describe how a tree differs from its dataset, or return None if it is the same. Raises DatasetError, StorageError."""
     plan = read_tree_plan(build_dir)
     found = plan.changes(list_tree(Path(plan.path)))
     return found and f"{plan.path} is not what it was when it was listed: {found}"
 
 
-# One part of the chunks of a tree, hashed: what one job does. Its receipt is all that it leaves; a part without one is hashed again.
+# Parts
 
 
 PART_SCHEMA: Final = "slipway.tree-part/1"
@@ -348,7 +348,10 @@ PART_SCHEMA: Final = "slipway.tree-part/1"
 
 @dataclass(frozen=True, kw_only=True)
 class PartReceipt:
-    """`key`: TreePlan.key; `chunks`: xxh3_128 of each, hex."""
+    """The receipt of one part, all that the job leaves. `key` is TreePlan.key; `chunks` holds the xxh3_128 of each chunk in hex.
+
+    A part without a receipt is hashed again.
+    """
 
     key: str
     chunks: tuple[str, ...]
@@ -377,7 +380,7 @@ def hash_part(build_dir: Path, index: int, progress: Progress | None = None) -> 
 
 
 def finished_part(build_dir: Path, index: int, plan: TreePlan) -> PartReceipt | None:
-    """The receipt of a part of this plan; None where there is no whole one."""
+    """Find the receipt of a part of this plan. The result is None where there is no whole one."""
     path = receipt_path(build_dir, index)
     try:
         receipt = read_as(PartReceipt, read_json(path, DatasetError, MAX_BYTES), path, DatasetError)
@@ -406,7 +409,7 @@ _AT_ONCE: Final = 64
 
 
 def _read(plan: TreePlan, file: ListedFile, first: int, last: int, buffer: memoryview) -> list[str]:
-    """The hashes of its chunks from `first` to before `last`. Raises DatasetError, OSError."""
+    """Read the chunks from `first` to before `last` and return their hashes. Raises DatasetError, OSError."""
     path, found = _path(plan, file), []
     try:
         descriptor = open_file(path, os.O_RDONLY, direct=False)
@@ -441,7 +444,7 @@ def _changed(plan: TreePlan, file: ListedFile, how: str) -> DatasetError:
     return DatasetError(f"{printable(str(_path(plan, file)))} has changed since the tree was listed ({how}); {advice_of(plan.name)}")
 
 
-# Put the parts together: the manifest of a tree and the place it lies at, published, and last `dataset.json`.
+# Finish
 
 
 def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
@@ -476,7 +479,7 @@ def _files(plan: TreePlan, chunks: Sequence[Sequence[str]]) -> Iterator[TreeFile
 
 
 def _publish(target: Path, content: bytes, digest: str, place: Place) -> None:
-    """The same files may lie at two places: what is read is the place that was looked at last."""
+    """Publish the manifest and the place. Where the same files lie at two places, the last one that was listed is read."""
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_dead_parts(target)
     with own_part(target) as part:
@@ -492,7 +495,7 @@ def _publish(target: Path, content: bytes, digest: str, place: Place) -> None:
 
 
 def _is_written(build_dir: Path, built: BuiltDataset) -> bool:
-    """Whether dataset.json says so already: then it only must not be older than what it is made of."""
+    """Return True if dataset.json holds this dataset already. Its time is then only kept from being older than its receipts."""
     if not (build_dir / DATASET_FILE).exists():
         return False
     for receipt in build_dir.glob("shard-*.json"):
@@ -500,17 +503,20 @@ def _is_written(build_dir: Path, built: BuiltDataset) -> bool:
     return read_dataset_file(build_dir) == built
 
 
-# All steps for a tree in one call, as `slipway dataset build` does them: plan, parts in parallel, finish; a killed one is continued.
+# Build
 
 
 ALONE_BYTES: Final = 64 << 20
-"""So much is hashed here, faster than processes are started for it."""
+"""The limit of bytes that this process hashes alone, faster than it would start others."""
 
 
 def build_tree(
     spec: DatasetSpec, name: str, build_dir: Path, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None
 ) -> BuiltDataset:
-    """See data_prep.build.dataset.build_dataset; `progress` is of bytes."""
+    """Build a tree in one call, as build_dataset does for images: plan, parts in parallel, finish.
+
+    A killed build is continued by the next call. `progress` counts bytes.
+    """
     plan = plan_tree(spec, name, build_dir, progress and (lambda _done, _total: progress(0, 0)))
     left = [index for index in range(plan.parts) if finished_part(build_dir, index, plan) is None]
     done = [0 if index in set(left) else plan.share_bytes(index) for index in range(plan.parts)]
@@ -531,7 +537,7 @@ def build_tree(
     return built
 
 
-# Hash a tree again and compare it with its manifest: where it lies on storage, or a staged copy of it.
+# Verify
 
 
 _VERIFY_SHOWN = 20
