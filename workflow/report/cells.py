@@ -1,4 +1,4 @@
-"""Runs -> cells: what the repeats of one point of the matrix say together."""
+"""Combine the runs of each cell into estimates with confidence intervals, marks and labels."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERE
 from workflow.study.cell import ARGS, SIZES, WORDS, plain_text, unit_of
 from workflow.study.series import NOT_SERIES, PARAMETERS_FILE, TOLD_BY_FRAMEWORK, file_digest, tells_nothing
 
-# Estimates with confidence intervals by one rule: the unit of replication is the run, not the step.
+# Estimates with confidence intervals. The unit of replication is the run, not the step.
 #
 # A run gives one number of a kind: its rate, samples of the window over wall time; beside it its median step. A cell gives the geometric
 # mean of its runs, with Student's t on the logarithms. Steps of one run depend on each other, so an interval made from them covers the
 # truth in 22 to 83 of 100 cases instead of 95 (simulated in tests/workflow/report/test_cells.py). Fewer than three runs: no interval.
 #
 # Runs are started in shuffled blocks, one block per repeat, and the runs of a block share the state of the machine. So the ratio of two
-# cells
-# that were measured in the same blocks is estimated from the difference of their logarithms in each block (a paired interval), which the
-# state of a block does not enter. Where a block is not complete, or the blocks are not known: Welch on the logarithms.
+# cells that were measured in the same blocks is estimated from the difference of their logarithms in each block (a paired interval), which
+# the state of a block does not enter. Where a block is not complete, or the blocks are not known: Welch on the logarithms.
 #
 # What is said of several estimates at once, such as of the largest of them, needs `among`: each interval at the level that makes all of
 # them right together in 95 of 100 studies (Bonferroni). What is said because a number is high needs `least`: a one-sided bound.
@@ -133,17 +132,16 @@ def _quantile(freedom: float, below: float) -> float:
     return float(stdtrit(freedom, below))
 
 
-# Whether the windows of a cell drift: what its runs tell, put together into a test with 5 % false alarms.
+# Drift of the windows of a cell: its runs together give a test with 5 % false alarms.
 #
 # A run tells the change of its step time across the window, and as much of OTHERS other slow changes, of which no drift makes any
 # (workflow/run/record/rate.py). Each is averaged over the runs; then the root mean square of the others is the standard error of the
-# first.
-# So what is alike in all runs, such as the phase in which bunches of input come, does not look certain because it comes again. Runs of an
-# older version tell only the median of the second half of the window over that of the first. How uncertain that is, only other runs say:
-# Student's t over at least MIN_RUNS of them. Windows of fewer than MIN_STEPS steps are not tested.
+# first. So what is alike in all runs, such as the phase in which bunches of input come, does not look certain because it comes again. Runs
+# of an older version tell only the median of the second half of the window over that of the first. How uncertain that is, only other runs
+# say: Student's t over at least MIN_RUNS of them. Windows of fewer than MIN_STEPS steps are not tested.
 #
-# A window that began ahead (batches that were read before it, steps in flight) has short first steps and then none that are as short: so is
-# every window of which the means over the runs lie beyond EARLY_RATE and EARLY_STEPS.
+# A window that began ahead (batches that were read before it, steps in flight) has short first steps and then none that are as short: so
+# is every window of which the means over the runs lie beyond EARLY_RATE and EARLY_STEPS.
 
 
 LEAST_CHANGE: Final = 0.01
@@ -192,7 +190,7 @@ def _beyond(change: float, error: float, freedom: float) -> bool:
     return abs(change) > LEAST_CHANGE and abs(change) > quantile(freedom, LEVEL) * error
 
 
-# Marks beside a number that is not what it seems: each has one sentence, printed below every table that uses it.
+# Marks of numbers that are not what they seem to be. Each mark has one sentence, printed below every table that uses it.
 #
 # A mark is a fact, which stands in the records as it is told, or one of TESTS: a statement about what is behind the numbers, which chance
 # makes in at most 5 of 100 cells that it is not true of. benchmarks/marks.py simulates the tests.
@@ -558,7 +556,7 @@ def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
     return found if "cpu" in distinct["device"] else found - {"threads"}
 
 
-# Short names for series: only the keys that differ inside the study, so that a legend can be read.
+# Labels of series, which hold only the keys that differ inside the study.
 
 
 PREFIX: Final = {"comm_hook": "hook ", "augmentation": "augmentation "}

@@ -1,4 +1,4 @@
-"""Results directories -> one row per run, and records.parquet.
+"""Read directories of results into one row for each run, and write records.parquet.
 
 Directories are named, never the list of records: argument lists overflow at 2,000. A run of the study's current cells without any record
 is a row `missing`, one whose record is torn a row `unreadable`; runs that the study no longer asks for are counted and left out.
@@ -37,7 +37,7 @@ from workflow.run.record.reading import names, read_record
 from workflow.run.storage.results import waiting_runs
 from workflow.study.cell import SIZES, WORDS
 
-# Many runs -> rows, on as many cores as there are: one process each, since reading a record is work of one core, not of a disk.
+# Reading in one process per core, since reading a record is work of the processor and not of the disk.
 
 
 CHUNK = 4096

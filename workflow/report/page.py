@@ -1,4 +1,4 @@
-"""report.html: one page with everything in it. No script but ours runs, no style but its own applies, nothing is fetched from anywhere."""
+"""Write report.html, one page with everything in it. It runs no script but ours and fetches nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from workflow.report.table import Column, Table, Value, explained, text
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.run.record.columns import MISSING, UNREADABLE
 
-# What the page says once of many runs: the same failure, the same warning. Each row leads to its runs.
+# Failures and warnings that many runs have in common, each printed once.
 
 
 MOST_NAMES: Final = 6
@@ -185,7 +185,7 @@ def _without_names(row: Mapping[str, Any], words: str) -> str:
     return _VARYING.sub("0", words)
 
 
-# The head of the page: what was measured, on what, how much of it, and what came out, each as the tables have it.
+# The head of the page: what was measured, on what, how much of it, and the result.
 
 
 MOST_KINDS: Final = 3
@@ -367,7 +367,7 @@ def _best(analysis: Analysis) -> Comparison | None:
     return max(_measured(analysis), key=lambda comparison: comparison.speedup.value if comparison.speedup else 0.0, default=None)
 
 
-# The table of all runs in the page: each with its cell in words, its nodes, its marks, and its record, events and logs.
+# The table of all runs: cell, nodes, marks, and links to record, events and logs.
 #
 # It can be read as it is; page.js sorts and filters it. A number elsewhere leads to the name of a place (`cell-...`, `failure-1`), which a
 # row lists in `data-in`, and the first such row carries as an id: so the same link goes to the first of the rows without the script.

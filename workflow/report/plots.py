@@ -1,4 +1,4 @@
-"""The plots of a study: how it scales. Those of single runs are in run_plots.py."""
+"""Draw the plots of a study: how it scales, and what happened inside its runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import read_record
 
-# Charts -> SVG and Vega-Lite JSON, one look for all, without a browser and without the network.
+# Rendering of charts as SVG and Vega-Lite JSON, without browser and network.
 
 
 FONT: Final = "Arial, Helvetica, 'Liberation Sans', sans-serif"
@@ -352,7 +352,7 @@ def _panels(layers: Any, values: list[dict[str, Any]], title: dict[str, Any]) ->
     return finished(faceted.resolve_scale(y="independent").resolve_axis(x="independent").properties(title=parameters))
 
 
-# Plots of what happened inside the runs: where a run's time goes, the steps' times, the loss.
+# Plots of single runs: where their time goes, step times, losses.
 
 
 MOST_BARS: Final = 40

@@ -1,4 +1,4 @@
-"""How to reproduce a study: its file as it was typed, its site, and commands, which a test takes from a page and runs in a fresh clone."""
+"""Write how to reproduce a study: its file as it was typed, its site, its programs and the commands. A test runs them in a fresh clone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workflow.report.watched import SILENCE_S
 from workflow.study.paths import STUDY_SOURCE, kept_program
 from workflow.study.site import KEYS_OF_FILE, Site
 
-# The files of the study's own programs as they are kept beside its results: whether they are what the records name.
+# Kept files of the study's own programs, compared with the digests in the records.
 
 
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -77,7 +77,7 @@ def why_not_kept(place: str, digest: str) -> str | None:
     return None if found == digest else f"its files are not those that ran: their digest is {found[:12]} now"
 
 
-# How to get the files of the study's own programs back, as they were when the runs were made: they are kept beside the results.
+# Commands that bring back the files of the study's own programs.
 
 
 SHORT = 12

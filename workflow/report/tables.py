@@ -1,4 +1,5 @@
-"""The tables of a study. Letters as in the design notes: a speed-up, b time, c the dlbench view, l time budget, o failures."""
+"""Make the tables of a study. The letters are those of the design notes: a speed-up, b time, c dlbench, h hours, l time budget, m
+utilisation, o failures."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ from workflow.run.record.columns import BESIDE, MISSING, PREVENTED, SHOWN_STEPS,
 from workflow.study.cell import ARGS, SIZES, UNITS, WORDS, Cell, plain_text
 from workflow.study.series import TOLD_BY_FRAMEWORK, in_words, is_named
 
-# Table `framework-facts`: what is told of the frameworks, and what of it a test of ours ran. From framework.yaml and
+# Table `framework-facts`: what is claimed of each framework, and what a test of ours ran. It is made from framework.yaml and
 # other-frameworks.yaml, not from records.
 
 
@@ -158,7 +159,7 @@ def _note(spec: FrameworkSpec) -> str:
     return "never run by a test of ours" + (f": {spec.containers_only}" if spec.containers_only else "")
 
 
-# Table `frameworks`: frameworks x networks x processes, as the tables of dlbench's paper have them: seconds of a batch, and the rate.
+# Table `frameworks`: frameworks x networks x processes, as in dlbench's paper: seconds per batch, and the rate.
 
 
 OF_FRAMEWORK: Final = ("framework", "backend", "reader", "layout", *TOLD_BY_FRAMEWORK)
@@ -275,7 +276,7 @@ def _value(cell: CellResult) -> Value:
     return text(shown, marks=cell.marks.intersection(MEASURING))
 
 
-# Table h: what the runs took, in process hours and GPU hours, prevented attempts included and told apart.
+# Table h, hours: process hours and GPU hours of the runs. Prevented attempts have columns of their own.
 
 
 HOUR_PARTS: Final = {"measured": "Measured", "failed": "Failed", "prevented": "Prevented", "repeated": "Repeated", "aside": "Set aside"}
@@ -345,7 +346,7 @@ def _in_all(cells: list[tuple[CellResult, dict[str, Any]]]) -> str:
     return f"In all {significant(process_h)} process hours, {significant(lost_h)} of them prevented; {significant(gpu_h)} GPU hours"
 
 
-# The tables with one row per thing: every comparison, and every run that gave no number.
+# Long tables: one row for every comparison, and for every run without a number.
 
 
 LONGEST: Final = 400
@@ -522,7 +523,7 @@ def _whole(value: int | None) -> str:
     return NONE if value is None else str(value)
 
 
-# Table m: how much of its GPUs a model uses, and the memory that it takes.
+# Table m, utilisation: how much of its GPUs a model uses, and the memory that it takes.
 
 
 GIGA: Final = 1e9

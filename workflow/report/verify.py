@@ -1,4 +1,4 @@
-"""Whether what lies on storage is what was measured: every record, every file of every attempt, every number that events give."""
+"""Verify that storage holds what was measured: every record, every file of every attempt, and every number that the events give."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
 from workflow.study.programs import identity
 from workflow.study.publishing import last_version
 
-# Compare what a record says of itself with what else is known: its marks, warnings, provenance, times and hosts. Pure, of one record.
+# A record compared with what is known without it: its marks, warnings, provenance, times and hosts.
 #
 # A mark that was removed from a record is not a number that differs, and a table would show the number without it.
 
@@ -202,7 +202,7 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else repr(value)[:80]
 
 
-# Whether the numbers of a record are those that its events give: computed again from the pushed files, and compared.
+# The numbers of a record, computed again from the pushed events.
 
 
 RELATIVE: Final = 1e-9  # another version may add in another order
@@ -290,7 +290,7 @@ def _brief(value: Any) -> str:
     return "an object" if isinstance(value, dict) else "nothing" if value is None else str(value)[:60]
 
 
-# The cells and runs of study.json, compared with what lies on storage: the study file, and the cell of each record. For `verify`.
+# The cells and runs of study.json, compared with the study file and with the cell of each record.
 
 
 CELL_FILE: Final = "cell.json"
@@ -550,7 +550,7 @@ def _problem(told: Told, path: Path, sizes: tuple[int, Any], digest: Any) -> str
     return None if found.blake3 == digest else "its bytes are not those that were pushed (blake3 differs)"
 
 
-# Whether what was made of the records (records.parquet, tables, plots, the page) is what the records give now.
+# Derived files (records.parquet, tables, plots, the page), compared with what the records give now.
 
 
 AGAIN = "`slipway tables` makes it anew"

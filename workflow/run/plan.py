@@ -1,4 +1,5 @@
-"""What a run will start, as values: framework, cell.json, argv of supervisor and node programs. Pure: `slipway plan --cell` prints it."""
+"""Plan what a run will start, as values: framework, ports, container, cell.json, argv of supervisor and node programs. Pure: `slipway plan
+--cell` prints it."""
 
 from __future__ import annotations
 
@@ -221,7 +222,7 @@ def node_ranks(cell: Cell, index: int) -> tuple[int, ...]:
     return tuple(range(index * each, (index + 1) * each))
 
 
-# How a program that writes no events is started: below an adapter, which writes them for it. Pure.
+# A program that writes no events is started below an adapter, which writes them for it.
 
 
 ADAPTER: Final = ("{python}", "{lib}/slipway_log.py")
@@ -240,7 +241,7 @@ def below_adapter(framework: Framework, mode: str) -> Framework:
     return replace(framework, command=(*ADAPTER, *framework.command), variables=tuple(variables.items()))
 
 
-# What the launcher mpirun starts beside the ranks: mpirun on the head, and on each node who starts its orted. Pure.
+# The sidecars of launcher mpirun: mpirun on the head, and on each node a process that starts its orted.
 #
 # The programs, and why there is no ssh: containers/lib/slipway_mpi.py.
 
@@ -290,7 +291,7 @@ def _network(head: str, interface: str | None) -> dict[str, str]:
     return {} if name is None else {"OMPI_MCA_oob_tcp_if_include": name, "OMPI_MCA_btl_tcp_if_include": name}
 
 
-# Which ports a run needs on each of its nodes, by name: each node reserves its own before any process is told of them. Pure.
+# Ports that a run needs on each of its nodes, by name. Each node reserves its own before any process is told of them.
 
 
 MASTER: Final = "master"
@@ -324,7 +325,7 @@ def ports_by_name(framework: Framework, cell: Cell, reserved: Reserved) -> list[
     return [dict(zip(port_names(framework, cell, index), ports, strict=True)) for index, ports in enumerate(reserved)]
 
 
-# All that runs on one node, by the launcher of its framework: processes, their environment, the container around them. Pure.
+# Processes of one node by the launcher of the framework, their environment, and the container around them.
 
 
 TORCHRUN: Final = "torchrun"
@@ -529,7 +530,7 @@ def _torchrun(start: Start) -> tuple[ProcessSpec, ...]:
 _PROCESSES: Final = {"single": _single, "ranks": _ranks, TORCHRUN: _torchrun, LAUNCHER: _mpirun}
 
 
-# What a run needs to know of a framework's folder: its image, interpreter, command and environment, as plain values.
+# The framework's folder as plain values: image, interpreter, command, environment.
 
 
 def describe_framework(cell: Cell, device: str) -> Framework:

@@ -1,4 +1,4 @@
-"""One thread, one loop: descriptors that become readable, timers, signals. No sleeps, no polling, nothing that blocks."""
+"""Run one loop in one thread, over readable descriptors, timers, signals and child processes. It never sleeps and nothing in it blocks."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Loop:
         return min(LONGEST_WAIT_S, max(0.0, min(moments) - time.monotonic())) if moments else None
 
 
-# Calls that may hang, in child processes, waited for in the event loop.
+# Calls that may hang, in child processes.
 
 
 def apart(descriptors: Sequence[int], parent: int, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Supervisor and node programs talk in JSON lines over TCP, after each has proved that it knows the run's token.
+"""Exchange messages between supervisor and node programs: JSON lines over TCP, after each side has proved that it knows the run's token.
 
 The token travels over the node program's standard input, so that no other user of the node can read it from an argv or an environment;
 on the socket go only keyed hashes of fresh challenges. A line holds at most 64 KB; a longer message is cut into lines.
@@ -34,7 +34,7 @@ from base.handshake import (
 from base.jsonfile import json_ascii
 from workflow.run.link.event_loop import Loop
 
-# Time limits of the link between supervisor and node programs, and those that both sides keep.
+# Time limits of the link, and those that both sides keep.
 
 
 HANDSHAKE_S: Final = 3.0
@@ -243,7 +243,7 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
     return data
 
 
-# A link in an event loop: messages come as calls, what cannot be sent at once waits, the end is told once. Both sides use it.
+# The link in an event loop, used by both sides: messages are delivered as calls, and writing never blocks.
 
 
 class Channel:
@@ -299,7 +299,7 @@ class Channel:
             self._link.close()
 
 
-# The supervisor's listener for node programs: who connects has a few seconds to prove that it knows the run's token.
+# The listener of the supervisor. A connection has a few seconds to prove that it knows the run's token.
 
 
 logger = logging.getLogger(__name__)

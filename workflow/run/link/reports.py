@@ -17,7 +17,7 @@ from cluster.machine import Interface
 from cluster.types import ForeignUse, GpuFault, Grant
 from workflow.run.record.outcome import RankEnd, RankState
 
-# What the fields of messages between supervisor and node programs are made of: types that refuse what is out of range.
+# Types of fields, which refuse values that are out of range.
 
 
 MOST: Final = 2**63 - 1

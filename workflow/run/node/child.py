@@ -1,4 +1,4 @@
-"""A program of ours as a child of the node program: it says lines of JSON, is told lines, and nothing here waits for it."""
+"""Start programs of ours as children of the node program, which exchange lines of JSON with it and which it never waits for."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ class Worker(Child[Answer[R]]):
         self._answer(None, problem)
 
 
-# `python -m cluster.watching` as a child of the node program, which never waits for it: it writes its lines into memory by itself, and
-# what is there at the end is taken. No disk has a part in it while the run measures.
+# The child that watches the machine (`python -m cluster.watching`). It keeps its lines in memory until the end, so that no disk is used
+# while the run measures.
 
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""What the ranks need on their node, brought there in order: the dataset, the programs, a look at the GPUs, the image, a checkpoint."""
+"""Prepare a node for its ranks, in order: old containers and processes, dataset, programs, GPUs, image, checkpoint."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_ru
 from workflow.run.plan import TAG, Framework
 from workflow.run.storage.attempt import fetch_file
 
-# `python -m containers.images load` as a child of the node program: the archive where it asks for one, its answer or its error, and its
-# end in any case.
+# The child that loads the image (`python -m containers.images load`).
 
 
 class Loaded(Value, frozen=True, kw_only=True):
@@ -126,7 +125,7 @@ class ImageChild(Worker[Loaded]):
             self._wants()
 
 
-# End the processes that earlier attempts of a run have left on this node: schedulers start a job again while its old processes live.
+# Processes that earlier attempts of the run have left on this node: schedulers start a job again while its old processes live.
 
 
 logger = logging.getLogger(__name__)
@@ -152,7 +151,7 @@ def end_older_attempts(tag: str) -> None:
     logger.warning("killed %d processes of an earlier attempt of this run%s", len(left), "" if gone else "; some have not ended yet")
 
 
-# Whether this node has what a program of the study needs to be started: its mounts, and without a container its interpreter and command.
+# Requirements of a program of the study: its mounts, and without a container its interpreter and command.
 #
 # What is missing now is missing in the next attempt too: so it is said before any rank starts, as the program's own failure.
 
@@ -274,8 +273,7 @@ def _why_not_executable(path: str) -> str | None:
     return None if os.access(path, os.X_OK) else "may not be executed (chmod +x)"
 
 
-# What is done on a node before its ranks start: old containers are removed, the engine is asked what it can do, and
-# other users of the GPUs are looked for.
+# Setup before the ranks: old containers are removed, the engine is asked for its abilities, other users of the GPUs are detected.
 
 
 LOCAL: Final = "local"
@@ -360,7 +358,7 @@ def for_this_node(
     return dataclasses.replace(with_facts(spec, facts_here(granted)), env=env, cgroup_parent=cgroup_parent, cdi=cdi)
 
 
-# `python -m data_prep.staging` as a child of the node program: the command, its lines, its answer.
+# The child that stages the dataset (`python -m data_prep.staging`).
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The node program: one per node of an allocation, `python -m workflow.run.node --supervisor HOST:PORT --node INDEX`.
+"""Run the node program: one per node of an allocation, `python -m workflow.run.node --supervisor HOST:PORT --node INDEX`.
 
 It does on its node what the supervisor says over the socket: stage, start the ranks, stop them, push, release. It is the parent of all
 that runs there. When the supervisor goes away, or a signal comes, it ends everything by itself. The token comes on standard input.
@@ -36,7 +36,7 @@ from workflow.run.node.node_work import NodeWork
 from workflow.run.node.preparation import end_older_attempts
 from workflow.run.plan import TAG
 
-# The token of the run, which the supervisor hands to a node program over its standard input.
+# The token of the run, which the supervisor sends over standard input.
 
 
 def read_token(

@@ -1,4 +1,4 @@
-"""Whether a rank's clock goes as ours does: the time that its steps tell of, against that which went by while we watched them come.
+"""Check a rank's clock: compare the time that its steps report with the time that passed while we watched its lines appear.
 
 A line that was not there when we had read to the end of the file was written after that look, and one that we have read was written before
 the next. So a time between two lines that no clock in order can go below is known, however late we looked, and one that it cannot exceed.
@@ -12,13 +12,11 @@ from typing import Final, NamedTuple
 from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
 from workflow.run.record.window_seen import CLOSE_RATIO, CLOSE_S, SLACK_RATIO, SLACK_S, WindowSeen
 
-# How far the moments that a rank tells lie behind those at which its lines came, and whether that grows.
+# The lag of a rank's lines behind the moments that they report, and whether it grows.
 #
 # A line is written when its step has ended or later, never before. So by a clock in order no line lies further back than by the delay of
-# its
-# writing, and of several lines one has a short delay. Where the least lag of the last third of the time is more than the least one before
-# it,
-# the rank's clock goes slow, or stands, or it no longer writes its lines as they happen.
+# its writing, and of several lines one has a short delay. Where the least lag of the last third of the time is more than the least one
+# before it, the rank's clock goes slow, or stands, or it no longer writes its lines as they happen.
 
 
 LATE_SHARE: Final = 2 / 3
@@ -186,13 +184,12 @@ def _wrong(told_s: float, first: int | None, last: int | None, least_s: float) -
     )
 
 
-# How long a rank's measured window took by our clock, as well as the looks at its events can tell.
+# The length of a rank's measured window by our clock, as exactly as the looks at its events allow.
 #
 # Its lines tell which step begins and ends it; when these were written lies between two looks. What went by between the line before the
 # window and its begin, where a program may wait for the others, is taken as the rank tells it, less what the writing of that line may have
 # taken, by the least lag of all lines. Where that line was written when the window had begun, as of a program that writes many together,
-# the
-# most is longer by that much.
+# the most is longer by that much.
 
 
 SHARE: Final = 0.02

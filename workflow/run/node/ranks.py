@@ -1,4 +1,4 @@
-"""The processes of a run on one node: started through the engine, watched by exit, output and events, ended as a whole."""
+"""Start the processes of a run on one node through the engine, watch them by exit, output and events, and shut them down as a whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from workflow.run.node.rank_clock import Line, RankClock, StepLine, WindowWatch
 from workflow.run.record.events import MAX_LINE, Event, checked_event, not_trained, parse_line
 from workflow.run.record.outcome import FROZEN, RankEnd, RankState, first_failed
 
-# Watch one rank by its events: in which phase it is, how fast its steps are, when it last said something.
+# Watching one rank by its events: its phase, the pace of its steps, its last line.
 
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Beats:
         return now - self.last
 
 
-# What a process prints, kept within bounds: the head and the tail of a flood, and its last lines for messages.
+# The output of a process, kept within bounds: the head and the tail of a flood, and the last lines for messages.
 
 
 _EPILOGUE = re.compile(r"^[EWI][0-9]{4} [0-9:.]+ [^\n]*torch/distributed/elastic/", re.MULTILINE)
@@ -502,16 +502,15 @@ class Ranks:
         return made
 
 
-# The addresses at which the processes of a run find each other: ports that their node has bound before anybody is told of them.
-# MASTER_PORT is on the head node, the port of a rank on its own.
+# Rendezvous ports, bound on their node before anybody is told of them. MASTER_PORT is on the head node, the port of a rank on its own.
 #
 # The range lies above the kernel's ephemeral ports, this machine's own range included, so no outgoing connection takes one. The port is
-# bound without SO_REUSEADDR, which keeps everybody else from binding it, and gets the option afterwards: then a server that sets it too, as
-# torch's store does, may listen there while we still hold it.
+# bound without SO_REUSEADDR, which keeps everybody else from binding it, and gets the option afterwards: then a server that sets it too,
+# as torch's store does, may listen there while we still hold it.
 #
-# Each attempt has ports of its own, held until the first step, and starts to look for them at a place drawn from its name, its random token
-# included: a worker that an earlier attempt left behind knocks at another port. torchrun gets the attempt and the restart count as the
-# rendezvous id besides; launcher `ranks` has no such thing, since a rank only connects to MASTER_ADDR and MASTER_PORT.
+# Each attempt has ports of its own, held until the first step, and starts to look for them at a place drawn from its name, its random
+# token included: a worker that an earlier attempt left behind knocks at another port. torchrun gets the attempt and the restart count as
+# the rendezvous id besides; launcher `ranks` has no such thing, since a rank only connects to MASTER_ADDR and MASTER_PORT.
 
 
 FIRST_PORT = 61001
@@ -579,8 +578,8 @@ def _bind(address: str, candidates: Sequence[int]) -> socket.socket:
     raise NodeLost(f"no free port {tried} for the rendezvous; is it an address of this node?")
 
 
-# Shutdown of the ranks on a node: TERM, after 5 s KILL, then what the engine made, then all that descends from this process. It takes at
-# most 10 s if the engine answers at once.
+# Shutdown of the ranks on a node: TERM, after 5 s KILL, then what the engine made, then all descendants of this process. It takes at most
+# 10 s if the engine answers at once.
 
 
 logger = logging.getLogger(__name__)

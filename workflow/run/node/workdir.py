@@ -1,4 +1,4 @@
-"""The work directory of one attempt on one node, in the node-local cache: `out` and `own` are pushed, the rest goes away with them.
+"""Manage the work directory of one attempt on one node, in the node-local cache: `out` and `own` are pushed, the rest is removed.
 
 <cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  beat  cell.json
                                       lib/ (slipway_reader, slipway_program, slipway_events.py and its like)
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from data_prep.push import Naming
 
 
-# Which work directories are at work: each has a lock beside it, which ends with its node program, however that ends.
+# Locks of work directories. Each has a lock file beside it, which is free when its node program has ended.
 #
 # A node that lost its power cleans up nothing, and the run goes on elsewhere: the next start of any run on that node, or `slipway reap`,
 # takes away what is nobody's. Whose a directory is, its name does not tell: two studies of one user may hold the same cell, and run it on
-# one
-# node at the same time. So a directory is removed only by the process that holds its lock, and only where the lock is this user's own file.
+# one node at the same time. So a directory is removed only by the process that holds its lock, and only where the lock is this user's own
+# file.
 
 
 PENDING: Final = "pending.json"
@@ -343,7 +343,7 @@ class WorkDirectory:
             self._lock = None
 
 
-# Results that waited on this node are delivered, and count as done where they are whole.
+# Delivery of results that waited on this node.
 
 
 _FILES: Final = re.compile(r"files(\.node-[1-9]\d{0,8})?")

@@ -1,4 +1,4 @@
-"""Several attempts that are one training: which checkpoint the next one resumes from, what its record takes from the one before. Pure."""
+"""Continue a training over several attempts: its checkpoints, deadline, login time, progress line and waiting results. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workflow.run.record.rate import thinned
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Site
 
-# When a run must stop, and what that end is called. Pure: times are seconds, counted from whatever moment the caller says.
+# The deadline of an attempt and the name of its end. Times are seconds, counted from any moment that the caller chooses.
 #
 # `limits.walltime` is the run's budget over all its attempts. An attempt ends, a margin before, at the end of its budget or of its job,
 # whichever comes first. The margin is for the checkpoint and the push.
@@ -295,13 +295,12 @@ def _joined_training(now: Any, before: Any, step: int) -> Any:
     return {**now, "first_loss": first, "first_losses": begin, "final_loss": final, "losses": thinned(losses)}
 
 
-# The first of the seven steps, `login`: from the start of the command that was typed until its study is checked and planned. It travels in
-# the environment, as a sum of durations, so that no clocks of two machines are compared; the same for all runs of one start. Pure.
+# The step `login`: from the start of the command that was typed until its study is checked and planned. It travels in the environment as a
+# sum of durations, so that clocks of two machines are never compared; all runs of one start have the same.
 #
 # `slipway run` and Snakemake count their own time until the plan is made; `slipway submit` until it hands its job over, and `slipway
-# remote`
-# counts before that from its own start on the laptop, with logging in and sending. What the job of `slipway submit` plans once more is no
-# login.
+# remote` counts before that from its own start on the laptop, with logging in and sending. What the job of `slipway submit` plans once
+# more is no login.
 
 
 LOGIN: Final = "SLIPWAY_LOGIN_S"
@@ -328,7 +327,7 @@ def planned(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
     return {} if is_over else with_login(environ, age_s)
 
 
-# How far training is, as a line for people now and then: `train: step 120 of 200, 1,480 samples/s, 3.1 s left`.
+# The progress line: `train: step 120 of 200, 1,480 samples/s, 3.1 s left`.
 
 
 OFTEN_S: Final = 2.0
@@ -378,7 +377,7 @@ class ProgressLine:
         return told
 
 
-# A result that waits on its nodes, since storage did not take it: the words by which its supervisor tells, and everybody knows, that.
+# Results that wait on their nodes: the words by which a supervisor reports them.
 
 
 WAITS: Final = "its result waits on "

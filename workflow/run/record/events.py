@@ -326,7 +326,7 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line if len(line) <= MAX_LINE else b"\n"
 
 
-# The last lines of one of our logs, for commands that say how something stands. Reads little of it, whatever its size.
+# The last lines of a log, read without reading all of it.
 
 
 TAIL_BYTES: Final = 1 << 20
@@ -351,7 +351,7 @@ def messages(log: Path, most: int = TAIL_BYTES) -> list[tuple[str, str]]:
     return [found for line in lines if (found := level_and_message(line)) is not None]
 
 
-# Whether the network that was trained is the model of the cell: the one fact that every framework can tell, its parameter count. Pure.
+# The check of the trained network by its parameter count, the one fact that every framework can report.
 #
 # A name proves nothing. The count is that of the whole network, also where a rank of a later framework holds only a part of it.
 
@@ -378,7 +378,7 @@ def _told(events: Mapping[int, RankEvents]) -> dict[int, Any]:
     return {rank: (entry.start or {}).get("parameters") for rank, entry in sorted(events.items())}
 
 
-# Who told of the steps of a run: its program by events, its output by lines that an expression matched, or nobody. Pure.
+# The source of the steps: the program by events, its output by lines that an expression matched, or nobody.
 #
 # The adapter that writes the events of a program which writes none (containers/lib/slipway_log.py) says so in run_start.
 
@@ -428,7 +428,7 @@ def slack(performance: Mapping[str, Any] | None) -> int:
     return 2 * int((performance or {}).get("steps_together") or 1)
 
 
-# How many steps a run was asked for, and whether its ranks told of so many. Pure.
+# The number of steps that a run was asked for, compared with what its ranks reported.
 #
 # What a run did is what its events tell: a program that ends well without its steps has measured nothing, and is no `ok`.
 

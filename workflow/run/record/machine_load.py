@@ -1,4 +1,4 @@
-"""The `load` of a node in the record: what its watchers saw, cut to the measured window: before it and during it.
+"""Summarise the load of a node for its record: what its watchers saw before and during the measured window.
 
 The window is that of the node's ranks, by the clock of their events; watcher and ranks of a node read the same monotonic clock, so a window
 that lies outside of the watcher's own time was told by another clock, and nothing is said of it. It is widened to the lines around it: what
@@ -20,7 +20,7 @@ from base.untrusted import Unusable, open_file
 from workflow.run.record.events import RankEvents, bounded_lines, parse_line, telling
 from workflow.run.record.rate import measured_steps, moments, windows_of
 
-# The file in which the watchers of a node wrote what they saw of the machine, read into lines whose values are in range.
+# The file of a node's watchers, read into lines whose values are in range.
 
 
 MAX_LINES: Final = 100_000
@@ -341,7 +341,7 @@ def _count(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-# Whether a machine was busy with something else while it measured, so much that the number can have moved. Pure: of the records' nodes.
+# The mark `busy`: the machine did something else while it measured, so much that the number can have moved.
 #
 # Each is a fact: a measured number beyond a limit. How often the limit for others is passed on a machine where nobody else works, and how
 # often a program beside the run passes it, `python -m benchmarks.busy` measures; docs/tables.md has the figures.

@@ -1,4 +1,4 @@
-"""How a run ended, as values: the one table from endings to rows and exit codes, how a process of ranks ended, how a rank is.
+"""Decide how a run ended: the one table from endings to rows and exit codes, and the first cause among all that the nodes saw.
 
 A *result* is a row of the tables and exit code 0; a *prevented* attempt exits with the code of its class, and may be tried again.
 """
@@ -188,7 +188,7 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-# Recognise ends that are not the program's fault: one of its processes was killed, or a disk or the staged dataset failed it. Pure.
+# Ends that are not the program's fault: one of its processes was killed, or a disk or the staged dataset failed it.
 
 
 STORAGE_EXIT: Final = 44
@@ -228,7 +228,7 @@ def _lost_a_process(end: RankEnd) -> bool:
     return end.error_kind == "killed" or end.exit_code == KILLED_EXIT or CHILD_KILLED.search(end.error_message or "") is not None
 
 
-# Which failure of a run was first, and what it means: causes before consequences, by what the nodes saw of all ranks. Pure.
+# The first failure of a run: causes before consequences, by what the nodes saw of all ranks.
 
 
 OOM_EXIT: Final = 41
@@ -371,10 +371,10 @@ def of_what_is_missing(told: Mapping[str, str], nodes: int) -> Ending:
     return Ending(status="error", reason=reason) if everywhere else Ending(status="node_lost", reason=reason, nodes=tuple(told))
 
 
-# Whether the files that were pushed confirm the status `ok`. Pure.
+# The check of status `ok` against the files that were pushed.
 #
-# That the ranks ended well was seen while they wrote. Their directory is open to the program, and to whoever else may write there, until it
-# is pushed: what makes a row of the tables is what then lies on storage.
+# That the ranks ended well was seen while they wrote. Their directory is open to the program, and to whoever else may write there, until
+# it is pushed: what makes a row of the tables is what then lies on storage.
 
 
 def contradiction(
@@ -452,7 +452,7 @@ def unfinished(events: Mapping[int, RankEvents], world_size: int) -> str | None:
 _WHY = "the program, or another process, has changed its output directory before it was on storage; nothing in it is to be believed"
 
 
-# Which of the ranks below a torchrun failed first, by what it says at its end: it ends with 1 whatever happened to them. Pure.
+# The first failed rank below a torchrun, read from the table that it prints at its end.
 
 
 FAILED_RANK: Final = re.compile(r"^ *rank *: (\d{1,9}) \(local_rank: \d+\)\n *exitcode *: (-?\d{1,9}) \(pid: \d+\)", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""How fast a run was: the samples, or tokens, of the measured window over its wall time. Pure.
+"""Compute the numbers of a run from its events: the rate of its measured window, step times, losses, drift, replicas, stragglers. Pure.
 
 `train`: ranks go on together, since each waits for all in the exchange of every step. The wall time is the longest of the ranks' own
 windows, each from the begin of its first to the end of its last measured step, by its own clock: clocks of different nodes need not
@@ -25,7 +25,7 @@ from workflow.run.record.events import RankEvents, Step
 from workflow.run.record.model import Replicas, RunRecord
 from workflow.run.record.window_seen import WindowTold
 
-# Order statistics of some numbers. Pure.
+# Order statistics.
 
 
 def summarise(values: Sequence[float]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def median(values: Sequence[float]) -> float:
     return quantile(sorted(values), 0.5)
 
 
-# Which rank keeps the others waiting. Pure.
+# Stragglers: the rank for which the others wait.
 #
 # In training a step ends after the exchange of gradients, at the same time on every rank: the longest step is that of an arbitrary rank.
 # What tells ranks apart is their own work: the step without the time in which the rank waited in the exchange. Only a program that tells
@@ -311,15 +311,14 @@ def _beyond_median(values: Sequence[float]) -> float:
     return math.fsum(values) - len(values) * median(values)
 
 
-# Whether the steps of a window get slower or faster. Pure: a straight line, and what the same steps do at other slow changes.
+# Drift: whether the steps of a window get slower or faster. A straight line is compared with other slow changes of the same steps.
 #
 # Steps are no independent numbers: one that was slow is often followed by another slow one, and a line through them then tilts by chance
-# much further than the usual standard error says. So it is judged by slow changes that no drift makes: the line is the polynomial of degree
-# 1, and those of degree 2 to 9, orthogonal to it, show how large such things are by chance. Their mean square is the line's own variance,
-# with 8 degrees of freedom (Student's t). Before, the dependence of neighbours is taken out with a correlation that is rather too large
-# than
-# too small, since a too small one makes false alarms. All of it is done on the means of at most 50 blocks of steps: what changes from one
-# step to the next only hides how long a slow phase lasts.
+# much further than the usual standard error says. So it is judged by slow changes that no drift makes: the line is the polynomial of
+# degree 1, and those of degree 2 to 9, orthogonal to it, show how large such things are by chance. Their mean square is the line's own
+# variance, with 8 degrees of freedom (Student's t). Before, the dependence of neighbours is taken out with a correlation that is rather
+# too large than too small, since a too small one makes false alarms. All of it is done on the means of at most 50 blocks of steps: what
+# changes from one step to the next only hides how long a slow phase lasts.
 #
 # Runs of a cell are put together degree by degree (workflow/report/cells.py): what the same pattern of input does in every run then stays
 # in the line and in the others alike.
@@ -402,7 +401,7 @@ def _grid(count: int) -> list[float]:
     return [(2 * place + 1) / count - 1 for place in range(count)]
 
 
-# The losses of a record: the curve, and those of the first steps.
+# Losses: the curve, and those of the first steps.
 
 
 FIRST_STEPS: Final = 5
@@ -421,7 +420,7 @@ def first_of(flat: Sequence[float] | None) -> dict[int, float] | None:
     return {int(step): loss for step, loss in zip(flat[::2], flat[1::2], strict=True) if step < FIRST_STEPS} if flat else None
 
 
-# Whether the ranks of a run trained one network together: by the checksums of their parameters, and by when they ended. Pure.
+# Replicas: whether the ranks trained one network together, by the checksums of their parameters and by when they ended.
 
 
 MOST_NAMED: Final = 8
@@ -499,7 +498,7 @@ def in_words(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {named}{' ...' if len(ranks) > MOST_NAMED else ''}"
 
 
-# From events to numbers. Pure: the rules of the tables, in closed form, so that each can be checked by hand.
+# The numbers of the record, by rules in closed form that can be checked by hand.
 #
 # The rate is samples, or tokens, of the measured window over its wall time (rate.py). The time of a step is the slowest rank's; its median
 # stands beside the rate, and is none. A number that cannot be had is None.

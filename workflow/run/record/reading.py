@@ -1,6 +1,4 @@
-"""One record, decoded and checked: everything that shows a record goes through here, so that tables, plots, page, `slipway status` and the
-graph believe the same records. No polars, since the commands that only look read a few records.
-"""
+"""Find and read the record of a run, checked."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from base.seal import WRONG, seal_state
 from workflow.run.record.model import NotBelieved, RunRecord, StepSeconds
 from workflow.run.record.outcome import PREVENTED, TABLE
 
-# Which attempt of a run counts: the latest result, else the latest prevented one.
+# The attempt that counts: the latest result, else the latest prevented one.
 #
 # A run's directory holds `record.json`, the published result, and `attempts/<n>/record.json`, every attempt. The published one is the
 # answer unless newer attempts lie beside it; where there is none (its supervisor died before it was published) the attempts are asked.
@@ -321,7 +319,7 @@ def _check_steps(steps: StepSeconds, window_s: float | None) -> None:
         raise NotBelieved(f"its median step is {steps.p50} s, its window {window_s} s")
 
 
-# Shorten a record that is larger than its readers accept. Pure.
+# Records that are larger than their readers accept.
 
 
 SEAL_BYTES: Final = 1 << 10

@@ -1,4 +1,4 @@
-"""The record of one attempt, schema `slipway.run/1`: everything measured and everything one must know to believe it. Pure.
+"""Build the record of one attempt, schema `slipway.run/1`: everything measured and everything one must know to believe it. Pure.
 
 A missing number is null, never 0 or -1. The record carries the whole cell: nothing is ever read back from a path.
 """
@@ -332,7 +332,7 @@ def build_record(
     }
 
 
-# What a node keeps beside the files of a result that storage did not take: all else that its record needs. Pure.
+# The note that a node keeps beside the files of a result that storage did not take: all else that its record needs.
 
 
 SCHEMA: Final = "slipway.ended/1"
@@ -410,7 +410,7 @@ def ended_note(
     }
 
 
-# What a run measured, in the words of its log. Pure.
+# The summary of a run for its log.
 
 
 def measured_words(found: Mapping[str, Any], unit: str = "samples") -> str:

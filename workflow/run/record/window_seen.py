@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-# Compare what ranks tell with what is known without them: Slipway's own clock, the dataset. One warning for each contradiction. Pure.
+# The report of the ranks, compared with Slipway's own clock and the dataset. One warning for each contradiction.
 
 
 SLACK_RATIO: Final = 0.05

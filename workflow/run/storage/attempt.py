@@ -1,4 +1,5 @@
-"""All that a run does on network storage. Every function runs in a short-lived child with a time limit, takes and returns plain values."""
+"""Do all that a run does on network storage. Each function runs in a short-lived child with a time limit, and takes and returns plain
+values."""
 
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ def give_up(run: PreparedRun) -> None:
     leases.release(Path(run.run_dir), run.token)
 
 
-# Bring a checkpoint or a file of parameters from storage to a node: runs in a short-lived child with a time limit.
+# Checkpoints and files of parameters, copied from storage to a node.
 
 
 READ_BYTES = 4 << 20
@@ -148,8 +149,7 @@ def _read(descriptor: int, source: str) -> bytes:
         raise
 
 
-# A run whose files storage did not take when it ended: the note that is delivered with them later, and the record that is made of note
-# and files.
+# Late records. A run whose files storage did not take leaves a note on its nodes, from which its record is built when they are delivered.
 #
 # Until all files of all its nodes are on storage the attempt is `prevented`, since its push was. Then it is the result that it would have
 # been: its record is built from the note and the events, as the supervisor would have built it. A file counts only if it is what its node
@@ -291,7 +291,7 @@ def _said(directory: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-# Copy the files of one node to storage when its attempt has ended, and under which names.
+# Pushing the files of one node.
 
 
 LEAST_FILES: Final = 100

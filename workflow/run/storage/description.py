@@ -1,4 +1,4 @@
-"""What a run works with, as storage has it: framework, dataset, network, pinned image. In a short-lived child with a time limit."""
+"""Read what a run works with from storage: framework, dataset, network, pinned image, kept programs. In a child with a time limit."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def describe_model(name: str, dataset: str, size: tuple[int, int] | None, channe
     return build(name, channels, size, num_classes)
 
 
-# The files of the study's own programs, kept beside its results: `<results>/programs/<digest>/`, one copy of each state of a folder.
+# Kept programs: `<results>/programs/<digest>/` holds one copy of each state of a program's folder.
 #
 # A table of last year can be traced to the code that made it only where that code is still there: people go on editing their folders.
 

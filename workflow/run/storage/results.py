@@ -102,10 +102,10 @@ def _believed(run_dir: Path, attempt: int | None = None, study: str | None = Non
     return content, Result(number=record.result_number, attempt=record.attempt, status=record.status)
 
 
-# What is asked of a run: any result, or one that is later than the failed result that somebody saw. Pure; standard library only.
+# The requested result of a run: any, or one that is later than the failed result that somebody saw.
 #
-# `RUN` asks for any, `RUN.after-3` for one after its third. Both stay true once they are: a start that comes too late, or twice, finds what
-# was asked for and trains nothing.
+# `RUN` asks for any, `RUN.after-3` for one after its third. Both stay true once they are: a start that comes too late, or twice, finds
+# what was asked for and trains nothing.
 
 
 SUFFIX: Final = r"(\.after-[1-9]\d*)?"
@@ -124,7 +124,7 @@ def parse_asked(text: str) -> tuple[str, int]:
     return (found["run"], int(found["after"] or 0)) if found else (text, 0)
 
 
-# Nodes that prevented earlier attempts of a run, by the records of these: its next attempt keeps off them.
+# Nodes that prevented earlier attempts of a run. Its next attempt avoids them.
 
 
 NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,253}")
@@ -157,7 +157,7 @@ def _nodes(found: Iterable[Mapping[str, Any]], now: float) -> Iterator[str]:
             yield from (name for name in record.get("failed_nodes") or () if isinstance(name, str) and NODE.fullmatch(name))
 
 
-# Runs whose result waits on the nodes, as their supervisors' logs tell: storage that was full took no record of them.
+# Results that wait on the nodes, as the logs of their supervisors report.
 
 
 def waiting_runs(results: Path | str, runs: Iterable[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The end of a run, whatever ended it: stop, collect, push, release, publish the record; or give the run back if nothing had begun.
+"""End a run, whatever ended it: stop, collect, push, release, publish the record; or give the run back if nothing had begun.
 
 Order: ranks stopped, results pushed, the dataset's lease dropped, the record last. A result that storage does not take stays on its
 nodes, and the attempt counts as prevented.
@@ -47,8 +47,8 @@ from workflow.run.supervisor.run_scope import (
 from workflow.run.supervisor.running_attempt import RunningAttempt, run_facts, times_of
 from workflow.study.cell import unit_of
 
-# The last steps of a run, tried again where storage does not take them: until the deadline where it is away, for a minute where it is
-# full, since time alone makes no room there. Whoever tells the run to end meanwhile ends this at once.
+# Repeated last steps, where storage fails: until the deadline where it does not answer, for a minute where it is full, since time alone
+# frees no space. A signal to end the run ends this at once.
 #
 # The ranks have ended by then, so others may measure on this machine as soon as storage has said that it is full.
 

@@ -1,5 +1,4 @@
-"""The supervisor and its scheduler: what every node was granted, when the job ends, and why it was ended. What is asked of the scheduler is
-asked in children: it may be silent for minutes, and the run goes on."""
+"""Ask the scheduler for the supervisor what each node was granted, when and why the job ends, and hold the locks of the run."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ from workflow.run.supervisor.run_scope import (
     TimeLimit,
 )
 
-# Locks on what runs must not share: this machine while a run measures, or some nodes of a job that many runs are in. The kernel frees a
-# lock when the last process that has its file open ends, however it ends.
+# Locks on what runs must not share: this machine while a run measures, or some nodes of a job with many runs. The kernel frees a lock when
+# the last process that has its file open ends.
 
 
 QUEUE: Final = ".queue"

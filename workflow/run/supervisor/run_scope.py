@@ -1,5 +1,4 @@
-"""How long the steps of a run go on. Callbacks of the event loop only note why the run ends; a step hears of it where it waits, and nowhere
-else."""
+"""Bound the time of a run: the limits of all its steps, and the one place where a step learns that the run ends."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from workflow.run.record.continuation import SAVE_SHARE, EarlierAttempt, Saved, 
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import PreparedRun
 
-# Time limits of the supervisor, in the order of a run: nodes, scheduler, storage, staging, training, end.
+# Time limits, in the order of a run: nodes, scheduler, storage, staging, training, end.
 
 
 NODE_LOCKS_WAIT_S: Final = 30 * 86400.0
@@ -188,8 +187,7 @@ class RunScope:
         return call.result()
 
 
-# When one attempt must stop: its time begins when it has its nodes; a margin before the end it asks for a checkpoint, and then it ends the
-# run.
+# The deadline of an attempt. Its time begins when it has its nodes; a margin before the end it asks for a checkpoint.
 
 
 logger = logging.getLogger(__name__)

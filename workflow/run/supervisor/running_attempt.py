@@ -1,4 +1,4 @@
-"""An attempt that has its nodes: their node programs are started and heard, and it goes through its steps: staging, preflight, training."""
+"""Take an attempt that has its nodes through its steps: node programs, staging, preflight, training."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ from workflow.run.supervisor.staging import Staging, bring_checkpoint, bring_par
 from workflow.study.cell import Run, unit_of
 from workflow.study.site import Site, storage_limit
 
-# What a supervisor tells all its node programs of the attempt: the order Plan, except the path of each node's own cache.
+# The command Plan, which is the same for all node programs except for the path of each node's own cache.
 
 
 def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence_s: float) -> Plan:
@@ -125,7 +125,7 @@ def _image(image: StudyImage, site: Site) -> Image:
     return Image(archive=image.archive, cache=str(site.cache.path), may_pull=site.nodes_may_pull, credentials=credentials)
 
 
-# The preflight as the supervisor sees it: before anything is staged, the nodes of the allocation test the network between them.
+# The preflight: before anything is staged, the nodes of the allocation test the network between them.
 #
 # A pair that cannot connect ends the run, which would hang on it; a slow node or link is told, and the run goes on. Whoever looks slow is
 # measured again, with more bytes, before it is named.
@@ -291,7 +291,7 @@ def _longest(ring: list[dict[str, Any]]) -> float | None:
     return None if None in seconds else max(seconds)
 
 
-# Which Slipway ran: version, commit, whether the checkout was changed. One git call; run it in a child, the checkout may be on storage.
+# Provenance: version, commit, whether the checkout was changed. One git call, in a child, since the checkout may be on storage.
 
 
 def slipway_provenance(root: str = str(ROOMS)) -> dict[str, Any]:
@@ -322,7 +322,7 @@ def _git(root: str) -> dict[str, Any]:
     return parse_git_status(result.stdout) if result.returncode == 0 else unknown
 
 
-# The train step as the supervisor sees it: all ranks end well, or the first failure is found among many and named.
+# The train step: all ranks end well, or the first failure among many is found and named.
 
 
 logger = logging.getLogger(__name__)
@@ -695,7 +695,7 @@ def _image_id(node: NodeHandle) -> str:
     return "no image" if image is None else image.image_id
 
 
-# What the record says besides the ending and the events: who ran where, when, with what.
+# Facts of the record besides the ending and the events: who ran where, when and with what.
 
 
 STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checked_bytes", "hit", "seconds")

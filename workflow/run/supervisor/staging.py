@@ -1,4 +1,4 @@
-"""The stage step as the supervisor sees it: node programs come up, get their orders, and bring dataset and image to their nodes."""
+"""Stage dataset and image on all nodes of a run, as the supervisor sees it: node programs come up, get commands, and pass files on."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import CHECKPOINT_ANSWER_S, CHECKPOINT_LEAST_S, PEERS_MEET_S, SHOW_EVERY_S, STAGING_STALL_S, RunScope
 
-# One set of files on its way to all nodes, as the supervisor sees it: nodes that stage it are told of each other, so that storage is read
-# once, and how far they are is known.
+# A transfer: one set of files on its way to all nodes. Nodes that stage it are told of each other, so that storage is read once.
 
 
 class Transfer:
@@ -277,8 +276,7 @@ def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> 
     return STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
 
 
-# Bring to every node what the ranks start from: the newest whole checkpoint of the run's earlier attempts, else the parameters that the
-# cell names.
+# The start of training: the newest whole checkpoint of the run's earlier attempts, else the parameters that the cell names.
 
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The supervisor of one run: `python -m workflow.run.supervisor --results DIR --run RUN_ID`, started with `exec` by the rule.
+"""Run the supervisor of one run: `python -m workflow.run.supervisor --results DIR --run RUN_ID`, started with `exec` by the rule.
 
 One job, one allocation, one supervisor, one lease, one clock. It takes the run's lease, starts a node program on every node, has them
 stage, train, push and release, and publishes the record last. Exit code 0 for every result, that of the error's class for an attempt that
@@ -53,7 +53,7 @@ from workflow.run.supervisor.run_scope import (
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.study.paths import REFUSED
 
-# The process that started the supervisor: when it has ended, nobody wants the run's result any more.
+# The parent process: when it has ended, nobody waits for the run's result any more.
 
 
 def watch_parent(loop: Loop, then: Callable[[], None]) -> None:
@@ -79,13 +79,11 @@ def watch_parent(loop: Loop, then: Callable[[], None]) -> None:
     loop.watch(descriptor, gone)
 
 
-# The supervisor's standard error may be a file on network storage, which may hang. So another process writes it.
+# The relay of standard error, which may be a file on network storage that hangs. So another process writes it.
 #
 # Where that file is the log of a run, which every supervisor of the run is started to append to, only who holds the run begins it anew:
-# what
-# comes before that is known is kept back, and who is refused because another one has the run, or waits for that one's end, says it in a
-# file
-# beside that one's log.
+# what comes before that is known is kept back, and who is refused because another one has the run, or waits for that one's end, says it in
+# a file beside that one's log.
 
 
 PIPE_BYTES = 1 << 20
