@@ -1,1 +1,1 @@
-"""Datasets: built from sources, staged to nodes, read by programs; results pushed back."""
+"""Build datasets from sources, stage them on nodes, read them in programs, and push results back."""

@@ -1,7 +1,7 @@
-"""A datapoint as tensorpack's LMDBSerializer writes it, a list of image and label in msgpack, without making objects of what it names.
+"""Parse a datapoint of tensorpack's LMDBSerializer, a list of image and label in msgpack, without making objects of what it names.
 
-Arrays and numbers of numpy are mappings there, as msgpack_numpy writes them: `nd`, `type`, `kind`, `shape`, `data`. Of these the arrays of
-unsigned bytes and the whole numbers are known; a file cannot ask for anything else.
+Arrays and numbers of numpy are mappings there, as msgpack_numpy writes them: `nd`, `type`, `kind`, `shape`, `data`. Only arrays of unsigned
+bytes and whole numbers are known; a file cannot ask for anything else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Pixels = NDArray[np.uint8]
 MAX_DEPTH: Final = 4
 MAX_SIDE: Final = 1 << 28
 MAX_ENTRIES: Final = 64
-"""Of a list or a mapping: an array of two dimensions has 5."""
+"""The limit of the entries of a list or a mapping. An array of two dimensions has 5."""
 MAX_LABEL: Final = 200
 _LENGTHS: Final = {0xC4: ">B", 0xC5: ">H", 0xC6: ">I", 0xD9: ">B", 0xDA: ">H", 0xDB: ">I", 0xDC: ">H", 0xDD: ">I", 0xDE: ">H", 0xDF: ">I"}
 _NUMBERS: Final = {
@@ -29,18 +29,18 @@ _WHOLE: Final = frozenset(f"{order}{kind}{size}" for order in "<|>=" for kind in
 
 
 class DatapointError(ValueError):
-    """It is none of an image; the message says what it is instead."""
+    """The value is no datapoint of an image. The message says what it is instead."""
 
 
 class Datapoint(NamedTuple):
-    """`image`: a file, or pixels (H, W)."""
+    """A datapoint. `image` is a file, or pixels (H, W)."""
 
     image: memoryview | Pixels
     label: str
 
 
 def parse_datapoint(value: memoryview) -> Datapoint:
-    """Raises DatapointError."""
+    """Parse a datapoint. Raises DatapointError."""
     kind = value[0] if len(value) else 0
     if kind >> 4 != 0x9 and kind not in (0xDC, 0xDD):
         raise DatapointError("no list in msgpack, which TENSORPACK_SERIALIZE=msgpack writes; values of pyarrow or pickle are not read")
@@ -57,7 +57,7 @@ def parse_datapoint(value: memoryview) -> Datapoint:
 
 
 def number_of_keys(value: memoryview) -> int | None:
-    """How many keys the entry `__keys__` lists; None where it is no list in msgpack."""
+    """Count the keys that the entry `__keys__` lists. The result is None where it is no list in msgpack."""
     kind = value[0] if len(value) else 0
     if kind >> 4 == 0x9:
         return kind & 0xF
@@ -66,7 +66,9 @@ def number_of_keys(value: memoryview) -> int | None:
 
 
 class _Reader:
-    """Text and bytes are views of the value: nothing is copied, and a length that is not there is an error before anything is made."""
+    """A reader of msgpack whose text and bytes are views of the value: nothing is copied, and a length beyond the end fails before anything
+    is made.
+    """
 
     def __init__(self, value: memoryview) -> None:
         self.value, self.at = value, 0

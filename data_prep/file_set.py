@@ -1,5 +1,4 @@
-"""What is copied, passed on and kept: a set of files with the hashes of their chunks. A dataset is one; so is a single file beside which
-the list of its chunks lies."""
+"""Read the manifest of a set of files with the hashes of their chunks: a dataset, or a single file with its list of chunks beside it."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ JOURNAL_NAME: Final = "staging.journal"
 
 @dataclass(frozen=True, kw_only=True)
 class FileSet:
-    """`content` are the bytes of its manifest, `digest` is their hash."""
+    """A set of files to copy. `content` holds the bytes of its manifest, `digest` their hash."""
 
     kind: Literal["dataset", "file"]
     content: bytes
     digest: str
     files: Sequence[ChunkedFile]
     in_place: bool = False
-    """Whether on storage they lie elsewhere than the manifest: a tree of files as it is."""
+    """True if the files do not lie beside the manifest on storage, as with a tree of files."""
 
     @cached_property
     def bytes(self) -> int:
-        """Of all files."""
+        """Return the length of all files together."""
         return sum(file.bytes for file in self.files)
 
 
@@ -53,7 +52,7 @@ class _SingleFile(ChunkedFile):
 
 
 def parse_file_set(content: bytes, where: str) -> FileSet:
-    """From the bytes of a manifest or of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
+    """Parse the bytes of a manifest or of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
     plain = parse_json(content, where, DatasetError)
     if isinstance(plain, dict) and plain.get("schema") == TREE_SCHEMA:
         files = manifest_as(TreeManifest, plain, where).files
@@ -67,7 +66,7 @@ def parse_file_set(content: bytes, where: str) -> FileSet:
 
 
 def parse_chunk_list(content: bytes, where: str) -> FileSet:
-    """The same of a `.chunks.json` alone. Raises DatasetError."""
+    """Parse the bytes of a `.chunks.json`; `where` starts the error message. Raises DatasetError."""
     return _single(parse_json(content, where, DatasetError), content, where)
 
 

@@ -1,4 +1,4 @@
-"""The hashes of a file: one per chunk, to find a wrong byte while copying, and one of the whole, to name it."""
+"""Hash a file: each chunk, to find a wrong byte while copying, and the whole, to name it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkedFile:
-    """A file as whoever copies it sees it; `name` is what people call it."""
+    """A file and its chunks. `name` is shown to people."""
 
     name: str
     bytes: FromOne
@@ -36,13 +36,13 @@ class ChunkedFile:
 
     @property
     def path(self) -> str:
-        """Relative to the directory that it belongs to."""
+        """Return the path relative to the directory that the file belongs to."""
         return self.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileHashes:
-    """What a file's bytes are: `chunks` are xxh3_128 of each `chunk_bytes`, hex."""
+    """The hashes of a file. `chunks` are the xxh3_128 of each `chunk_bytes`, in hex."""
 
     bytes: FromOne
     chunk_bytes: FromOne
@@ -57,7 +57,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def new_hasher(chunk_bytes: int = CHUNK_BYTES) -> ChunkHasher:
-    """Of what is read or written piece by piece."""
+    """Create a hasher for data that are read or written in pieces."""
     return ChunkHasher(blake3(), xxhash.xxh3_128, chunk_bytes)
 
 
@@ -76,7 +76,7 @@ def hash_file(
 
 
 def hash_open(file: io.FileIO, chunk_bytes: int = CHUNK_BYTES, on_piece: Callable[[int], None] | None = None) -> FileHashes:
-    """The same of an open file, from where it is to its end. Raises OSError."""
+    """Hash an open file from its position to its end. Raises OSError."""
     hasher = new_hasher(chunk_bytes)
     buffer = memoryview(bytearray(chunk_bytes))
     while count := file.readinto(buffer):

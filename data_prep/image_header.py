@@ -1,4 +1,4 @@
-"""What the first bytes of an image file say, without decoding it."""
+"""Read what the first bytes of an image file say, without decoding it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ORIENTATION = 0x0112
 
 
 def sniff(head: bytes) -> str | None:
-    """JPEG, PNG, GIF, BMP or WEBP by the first SNIFF_BYTES bytes; None for anything else."""
+    """Return JPEG, PNG, GIF, BMP or WEBP by the first SNIFF_BYTES bytes, or None for anything else."""
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -32,7 +32,7 @@ def sniff(head: bytes) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class JpegHeader:
-    """Of a JPEG, as stored: before `orientation` (EXIF, 1 to 8) is applied."""
+    """The header of a JPEG as stored, before `orientation` (EXIF, 1 to 8) is applied."""
 
     height: int
     width: int
@@ -42,7 +42,7 @@ class JpegHeader:
 
 
 def jpeg_header(data: bytes) -> JpegHeader | None:
-    """The header of a JPEG file; None where it ends or contradicts itself before the frame begins."""
+    """Parse the header of a JPEG file. The result is None where it ends or contradicts itself before the frame begins."""
     at = 2
     orientation = 1
     end = len(data)
@@ -69,7 +69,7 @@ def jpeg_header(data: bytes) -> JpegHeader | None:
 
 
 def jpeg_scans(data: bytes) -> int:
-    """How many scans a JPEG file has up to its end mark. A progressive one may have any number, and each costs a pass over all pixels."""
+    """Count the scans of a JPEG file up to its end mark. A progressive one may have any number, and each costs a pass over all pixels."""
     scans, at = 0, 2
     while found := _MARKER.search(data, at):
         marker, at = data[found.end() - 1], found.end()
@@ -92,7 +92,7 @@ def _frame(body: bytes, orientation: int) -> JpegHeader | None:
 
 
 def _exif_orientation(tiff: bytes) -> int:
-    """The value of the tag in the first directory; 1 where there is none or it makes no sense."""
+    """Return the value of the tag in the first directory, or 1 where there is none or it makes no sense."""
     order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
     if order is None or len(tiff) < 8:
         return 1

@@ -1,34 +1,34 @@
-"""Time limits of building, caching, staging and trying out datasets."""
+"""Set the time limits of building, caching, staging and trying out datasets."""
 
 from __future__ import annotations
 
 from typing import Final
 
 BUILDER_WAIT_S: Final = 600.0
-"""How long another builder of the same dataset is waited for: then the work is done twice, and the result is right too."""
+"""The time to wait for another builder of the same dataset. After it the work is done twice, and the result is right too."""
 BUILDER_DEAD_S: Final = 3600.0
 """A part of another host's builder that nobody has touched for so long, by storage's own clock, has no writer."""
 HOLDER_TELLS_EVERY_S: Final = 0.1
-"""How often, at most, who holds a lock of the cache writes into it how far it is."""
+"""The shortest time between two progress notes of the holder in a lock of the cache."""
 
 RECHECK_S: Final = 5.0
-"""How long chunks of a dataset that is here already are hashed again at each use."""
+"""The time for hashing chunks of a dataset that is on the node already, at each use."""
 PEER_HANDSHAKE_S: Final = 5.0
-"""How long another node may take, at least, to prove that it is of this run."""
+"""The shortest limit for another node's proof that it belongs to the run."""
 PEER_BEAT_EVERY_S: Final = 1.0
-"""How often nodes that stage the same files show each other that they live."""
+"""The interval at which nodes that stage the same files send a sign of life."""
 PEER_HANG_S: Final = 8.0
-"""A node from which nothing has come for so long is given up."""
+"""The time after which a silent node is given up."""
 PEER_LATE_S: Final = 3.0
 """The share of a node that has brought nothing for so long is read by others."""
 EXCHANGE_TURN_S: Final = 0.25
-"""How long a stager waits at most for something to come before it looks at what else is to do."""
+"""The longest wait of a stager for messages before it looks at its other work."""
 SLOW_SCAN_EVERY_S: Final = 0.25
-"""How often it is looked which nodes do not bring their share."""
+"""The interval at which a stager looks for nodes that do not bring their share."""
 STAGING_SAID_EVERY_S: Final = 0.5
-"""How often a stager says how far it is."""
+"""The interval of a stager's progress messages."""
 
 TRIAL_S: Final = 3.0
-"""How long the doctor writes to and reads from a place, to see how fast it is."""
+"""The time for which the doctor writes to and reads from a place to measure its speed."""
 TRIAL_DEAD_S: Final = 3600.0
-"""What a killed doctor has left is removed when it is so old."""
+"""The age at which the remains of a killed doctor are removed."""

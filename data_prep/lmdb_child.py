@@ -1,4 +1,4 @@
-"""A process that reads LMDB files of unknown origin, since a damaged one kills its reader with SIGBUS instead of raising an error.
+"""Read LMDB files of unknown origin in a process of its own, since a damaged one kills its reader with SIGBUS instead of an error.
 
 `python -m data_prep.lmdb_child datum PATH` writes one JSON line per entry: {"key", "bytes", "channels", "height", "width", "label",
 "encoded", "head"}, or {"key", "reason"}; keys as latin-1, head as hex. `... image PATH`: {"key", "bytes", "head"}, of values that are image

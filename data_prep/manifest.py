@@ -1,7 +1,7 @@
-"""The manifest: what a dataset holds and the hash of every part of it. Its own digest is the dataset's name.
+"""Read, write and verify the manifest: what a dataset holds and the hash of every part of it. Its own digest is the dataset's name.
 
 `manifest.json` is canonical JSON without time stamps, host names or absolute paths, so that the same source and specification give the same
-digest anywhere. Reading checks everything: a manifest on shared storage may have been written by somebody else.
+digest anywhere. Reading checks everything: a manifest on shared storage may have been written by another user.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(ChunkedFile):
-    """One LMDB directory; `bytes` and the hashes are those of its `data.mdb`, in chunks of `chunk_bytes`."""
+    """A shard, one LMDB directory. `bytes` and the hashes are those of its `data.mdb`, in chunks of `chunk_bytes`."""
 
     split: str
     samples: Count
@@ -58,7 +58,7 @@ class Shard(ChunkedFile):
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """`shards` are positions in the manifest's list; `class_counts` has one number per class."""
+    """A split. `shards` are positions in the manifest's list; `class_counts` has one number per class."""
 
     samples: Count
     shards: tuple[Count, ...]
@@ -67,8 +67,11 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything of `manifest.json`. `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel. `mean_image`:
-    the mean of each pixel of train, as base64 of little-endian float32 in the order height, width, channels; None: it was not asked for."""
+    """The content of `manifest.json`.
+
+    `mean` and `std` are those of the decoded pixels of train, 0 to 255, one per channel. `mean_image` is the mean of each pixel of train,
+    as base64 of little-endian float32 in the order height, width, channels; None if it was not requested.
+    """
 
     name: Name
     encoding: str  # raw | jpeg
@@ -123,7 +126,7 @@ class Manifest:
             require(split.samples == sum(split.class_counts), f"split {name!r}: class_counts does not add up to samples")
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `manifest.json`."""
+        """Return the content of `manifest.json`."""
         plain = dict(vars(self))
         plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
         plain["shards"] = [vars(shard) for shard in self.shards]
@@ -133,32 +136,32 @@ class Manifest:
 
 
 def to_bytes(manifest: Manifest) -> bytes:
-    """The bytes of `manifest.json`, a newline at the end."""
+    """Encode `manifest.json`, with a newline at the end."""
     return canonical_json(manifest.to_json()) + b"\n"
 
 
 def digest_of(content: bytes) -> str:
-    """64 hex digits naming the dataset whose manifest has these bytes."""
+    """Return the digest, 64 hex digits, of the dataset whose manifest has these bytes."""
     return blake3(content).hexdigest()
 
 
 def manifest_digest(root: Path) -> str:
-    """The digest of the dataset in `root`, from the bytes of its manifest. Raises DatasetError when there is none."""
+    """Compute the digest of the dataset in `root` from its manifest. Raises DatasetError when there is none."""
     return digest_of(_read(root))
 
 
 def read_manifest(root: Path) -> Manifest:
-    """The manifest in the directory `root`, checked. Raises DatasetError naming the file and what is wrong with it."""
+    """Read and check the manifest in the directory `root`. Raises DatasetError naming the file and what is wrong with it."""
     return parse_manifest(_read(root), str(root / FILE_NAME))
 
 
 def parse_manifest(content: bytes, where: str = FILE_NAME) -> Manifest:
-    """A manifest from its bytes; `where` starts the error message. Raises DatasetError."""
+    """Parse the bytes of a manifest; `where` starts the error message. Raises DatasetError."""
     return manifest_of(parse_json(content, where, DatasetError), where)
 
 
 def manifest_of(plain: Any, where: str) -> Manifest:
-    """A manifest from the value of its JSON. Raises DatasetError."""
+    """Convert the JSON value of a manifest. Raises DatasetError."""
     found = plain.get("schema") if isinstance(plain, dict) else None
     if found != SCHEMA:
         raise DatasetError(
@@ -168,17 +171,20 @@ def manifest_of(plain: Any, where: str) -> Manifest:
 
 
 def manifest_as(kind: type[M], plain: Any, where: str) -> M:
-    """A manifest of any kind from the value of its JSON. Raises DatasetError."""
+    """Convert the JSON value of a manifest of any kind. Raises DatasetError."""
     return read_as(kind, plain, f"{where} is not a valid manifest", DatasetError, AGAIN)
 
 
 def read_manifest_as(kind: type[M], root: Path) -> M:
-    """The same of the one in the directory `root`."""
+    """Read a manifest of any kind in the directory `root`. Raises DatasetError."""
     return manifest_as(kind, _plain(root), str(root / FILE_NAME))
 
 
 def schema_in(root: Path) -> Any:
-    """Of which kind the dataset in `root` says that it is; None where its manifest does not say it. Raises DatasetError: none there."""
+    """Return the kind of the dataset in `root` by its manifest, or None where it names none.
+
+    Raises DatasetError if there is no manifest.
+    """
     plain = _plain(root)
     return plain.get("schema") if isinstance(plain, dict) else None
 
@@ -195,7 +201,7 @@ def verify_dataset(root: Path, progress: Progress | None = None) -> Manifest:
 
 
 def verify_shards(root: Path, shards: Sequence[Shard], progress: Progress | None = None) -> None:
-    """The same of the shards that a manifest in `root` lists."""
+    """Verify the shards that a manifest in `root` lists."""
     problems = name_problems(root)
     done, in_all = 0, sum(shard.bytes for shard in shards)
 
@@ -213,7 +219,7 @@ def verify_shards(root: Path, shards: Sequence[Shard], progress: Progress | None
 
 
 def name_problems(root: Path) -> list[str]:
-    """What is wrong with the name of the directory `root`, which is that of its manifest. Raises DatasetError."""
+    """Compare the name of the directory `root` with its manifest, and return the faults. Raises DatasetError."""
     named, digest = _NAMED.fullmatch(root.name), manifest_digest(root)
     if named is None or digest.startswith(named.group(1)):
         return []
@@ -221,7 +227,7 @@ def name_problems(root: Path) -> list[str]:
 
 
 def chunk_problems(path: Path, file: ChunkedFile, advance: Callable[[int], None]) -> list[str]:
-    """What of `path` is not what was promised of the file: an empty list where all is. Raises DatasetError for what is no file."""
+    """Compare the file at `path` with its hashes, and return the faults. Raises DatasetError where it is no file."""
     try:
         found = hash_file(path, file.chunk_bytes, advance, stored=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a dataset is made from and what it shall become: the `datasets:` entry of a study file, checked.
+"""Check the `datasets:` entry of a study file: what a dataset is made from and what it shall become.
 
 A specification is complete after validation: defaults that depend on the source are filled in, `size` is (height, width). `resolved` makes
 its paths absolute; the digest of the resolved specification names the build directory, so a path is part of it. `as_written` keeps relative
@@ -69,7 +69,7 @@ OTHER_KEYS: dict[str, tuple[str, ...]] = {
     "none": ("source",),
     **{kind: sequence_keys.keys_of(kind) for kind in sequence_keys.KINDS},
 }
-"""Of kinds of source that hold no images: the keys that mean something there."""
+"""The keys with a meaning for the kinds of source that hold no images."""
 _GREY = ("idx", "sklearn-digits")
 _MADE = {"samples": 1024, "classes": 10, "seed": 0}
 
@@ -98,7 +98,7 @@ class PerClass(BaseModel):
 
 
 def _as_size(value: Any) -> Any:
-    """`32` -> (32, 32), `[h, w]` -> (h, w)."""
+    """Convert `32` to (32, 32), and `[h, w]` to (h, w)."""
     sides = (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
     if sides is None:
         return None
@@ -123,7 +123,7 @@ MAX_VOCABULARY = (1 << 31) - 1
 
 
 def _as_vocabulary(value: Any) -> Any:
-    """Said here for all that it may be: of a type with several branches, people are told the valid values of the first one alone."""
+    """Check a vocabulary. For a type with several branches, pydantic would name the valid values of the first one only."""
     if value in (None, "bytes", "words") or (type(value) is int and 3 <= value <= MAX_VOCABULARY):
         return value
     raise ValueError(f"found {value!r}; valid: bytes, words (source: text), a number of ids from 3 to {MAX_VOCABULARY} (source: tokens)")
@@ -179,7 +179,7 @@ class DatasetSpec(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _train_path(cls, values: Any) -> Any:
-        """`splits: {train: {path: P}}` is another way to write `path: P`."""
+        """Accept `splits: {train: {path: P}}` as another way to write `path: P`."""
         splits = values.get("splits") if isinstance(values, Mapping) else None
         train = splits.get(TRAIN) if isinstance(splits, Mapping) else None
         if not isinstance(splits, Mapping) or not isinstance(train, Mapping) or not isinstance(train.get("path"), str) or len(train) != 1:
@@ -272,51 +272,51 @@ class DatasetSpec(BaseModel):
 
     @property
     def has_images(self) -> bool:
-        """Whether it is built of images, in splits and classes."""
+        """Return True if the dataset is built of images, in splits and classes."""
         return self.source not in OTHER_KEYS
 
     @property
     def has_sequences(self) -> bool:
-        """Whether it is built of sequences of token ids."""
+        """Return True if the dataset is built of sequences of token ids."""
         return self.source in sequence_keys.KINDS
 
     @property
     def is_tree(self) -> bool:
-        """Whether it is a tree of files as it is."""
+        """Return True if the dataset is a tree of files as it is."""
         return self.source == "files"
 
     @property
     def lengths(self) -> list[int]:
-        """Of its sequences, in tokens: one, or those of the buckets."""
+        """Return the lengths of the sequences in tokens: one, or those of the buckets."""
         return self.buckets or [self.sequence_length or 0]
 
     @property
     def row_words(self) -> str:
-        """How long a sequence is, for messages."""
+        """Describe the length of a sequence for messages."""
         return sequence_keys.row_words(self.sequence_length, self.buckets)
 
     @property
     def known_size(self) -> tuple[int, int] | None:
-        """Height and width of the dataset's images, where the specification or its kind of source says so."""
+        """Return height and width of the images, where the specification or its kind of source determines them."""
         return self.size or NATIVE_SIZE.get(self.source)
 
     @property
     def split_paths(self) -> dict[str, str]:
-        """The splits that have a path of their own, by name."""
+        """Return the splits that have a path of their own, by name."""
         return {name: split.path for name, split in sorted((self.splits or {}).items()) if isinstance(split, SplitPath)}
 
     def fractions(self, *, source_has_splits: bool) -> dict[str, float]:
-        """The splits that are a part of train: as stated, else test: 0.1 of a source that has no splits itself."""
+        """Return the splits that are a part of train: the stated ones, else test: 0.1 of a source without splits."""
         default: dict[str, float | SplitPath] = {} if source_has_splits else dict(DEFAULT_SPLITS)
         stated = default if self.splits is None else self.splits
         return {name: split for name, split in stated.items() if not isinstance(split, SplitPath)}
 
     def resolved(self, base_dir: Path) -> DatasetSpec:
-        """The same with absolute paths; relative ones are relative to `base_dir`, the directory of the study file. Links are kept."""
+        """Make all paths absolute. Relative ones start at `base_dir`, the directory of the study file. Links are kept."""
         return self._with_paths(lambda path: _absolute(path, base_dir))
 
     def as_written(self) -> DatasetSpec:
-        """The same with relative paths kept as they are, in their shortest form; paths that begin with `~` become absolute."""
+        """Return the specification with its relative paths in their shortest form. Paths that begin with `~` become absolute."""
         return self._with_paths(lambda path: _absolute(path, Path()) if path.startswith(("/", "~")) else os.path.normpath(path))
 
     def _with_paths(self, change: Callable[[str], str]) -> DatasetSpec:
@@ -326,8 +326,10 @@ class DatasetSpec(BaseModel):
         return self.model_copy(update={"path": self.path and change(self.path), "splits": splits})
 
     def to_json(self) -> dict[str, Any]:
-        """All keys that mean something, JSON-able; `DatasetSpec.model_validate` takes it back. `mean_image` is absent where it is false, as
-        in specifications from before it, by which datasets that are built are found."""
+        """Return all keys that have a meaning, for JSON; `DatasetSpec.model_validate` takes them back.
+
+        `mean_image` is absent where it is false, as in older specifications, by which the datasets that are built are found.
+        """
         if self.has_images:
             return self.model_dump(mode="json", exclude={*sequence_keys.ALL, *(() if self.mean_image else ("mean_image",))})
         return self.model_dump(mode="json", include={*OTHER_KEYS[self.source]})
@@ -338,7 +340,7 @@ def _absolute(path: str, base_dir: Path) -> str:
 
 
 def parse_spec(values: Any, base_dir: Path) -> DatasetSpec:
-    """A resolved specification from JSON values. Raises ConfigError with one line per wrong key."""
+    """Parse a resolved specification from JSON values. Raises ConfigError with one line per wrong key."""
     try:
         return DatasetSpec.model_validate(values).resolved(base_dir)
     except ValidationError as error:
@@ -347,10 +349,10 @@ def parse_spec(values: Any, base_dir: Path) -> DatasetSpec:
 
 
 def spec_digest(spec: DatasetSpec | Mapping[str, Any]) -> str:
-    """64 hex digits: blake3 of the canonical JSON of the specification; the first 12 are the build directory's `spec12`."""
+    """Compute the blake3 of the specification's canonical JSON, 64 hex digits. The first 12 are the build directory's `spec12`."""
     return blake3(canonical_json(dict(spec) if isinstance(spec, Mapping) else spec.to_json())).hexdigest()
 
 
 def spec12(spec: DatasetSpec | Mapping[str, Any]) -> str:
-    """The 12 digits in the name of the build directory, `<storage>/datasets/.build/<name>-<spec12>/`."""
+    """Return the 12 digits in the name of the build directory, `<storage>/datasets/.build/<name>-<spec12>/`."""
     return spec_digest(spec)[:12]

@@ -1,1 +1,1 @@
-"""From a specification to a published dataset: plan -> one job per shard -> finish. Each step resumes where a killed one stopped."""
+"""Build a dataset from a specification in three steps: plan, one job per shard, finish. Each step resumes where a killed one stopped."""

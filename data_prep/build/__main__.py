@@ -142,7 +142,7 @@ def _work(arguments: argparse.Namespace) -> None:
 
 
 def _specification(arguments: argparse.Namespace) -> tuple[str, object, Path]:
-    """The dataset's name, its specification as JSON values, and where relative paths start."""
+    """Read the dataset's name, its specification as JSON values, and the directory of relative paths."""
     from base.jsonfile import read_json
 
     if not is_name(arguments.name):

@@ -1,4 +1,4 @@
-"""The whole build in one call, as `slipway dataset build` does it: plan, shards in parallel, finish; a killed one is continued."""
+"""Build a dataset in one call, as `slipway dataset build` does: plan, shards in parallel, finish. A killed build is continued."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from data_prep.tree.plan import build_tree
 
 
 def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
-    """`<datasets>/.build/<name>-<spec12>`, where a dataset is made; `spec` is resolved."""
+    """Return the directory where a dataset is made, `<datasets>/.build/<name>-<spec12>`. `spec` is resolved."""
     return datasets_dir / ".build" / f"{name}-{spec12(spec)}"
 
 

@@ -1,4 +1,4 @@
-"""dataset.json: the finished dataset of a build directory, the only file that runs depend on."""
+"""Read and write dataset.json, which names the finished dataset of a build directory and is the only file that runs depend on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DirectoryName = Annotated[str, Check("<name>-<12 hex digits>", lambda value: _DI
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltDataset:
-    """The content of `dataset.json`; `path` is the name of the dataset's directory below the datasets directory."""
+    """The content of `dataset.json`. `path` is the name of the dataset's directory below the datasets directory."""
 
     name: Name
     digest: Digest
@@ -30,7 +30,7 @@ class BuiltDataset:
 
 
 def read_dataset_file(build_dir: Path) -> BuiltDataset:
-    """The finished dataset of `build_dir`. Raises DatasetError when it is not finished."""
+    """Read the finished dataset of `build_dir`. Raises DatasetError when it is not finished."""
     path = build_dir / DATASET_FILE
     return read_as(BuiltDataset, read_json(path, DatasetError), path, DatasetError, "remove it and run again")
 

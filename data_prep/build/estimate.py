@@ -1,4 +1,4 @@
-"""What a dataset will take, without touching more than a few headers: for a plan, before anything is built."""
+"""Estimate what a dataset will take before anything is built, reading a few headers at most."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ _LARGEST_IN_LEAF = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """None where it is not known. `bytes` are those of the LMDB files, about."""
+    """An estimate, with None for what is not known. `bytes` is the approximate length of the LMDB files."""
 
     samples: int | None
     bytes: int | None
 
 
 def estimate(spec: DatasetSpec) -> Estimate:
-    """Of a resolved specification: samples of synthetic, digits, plain IDX and binary CIFAR; bytes of raw images of a known size."""
+    """Estimate a resolved specification.
+
+    Samples are known for synthetic, digits, plain IDX and binary CIFAR, bytes for raw images of a known size.
+    """
     counts = [SOURCES[spec.source].estimate(root) for root in roots_of(spec, Path("/nonexistent"))]
     known = [count for count in counts if count is not None]
     samples = sum(known) if len(known) == len(counts) else None
@@ -31,7 +34,7 @@ def estimate(spec: DatasetSpec) -> Estimate:
 
 
 def estimate_of(spec: DatasetSpec, samples: int | None) -> Estimate:
-    """The same for a number of samples known from elsewhere: ImageNet's 1,281,167 at 256 x 256 are 0.26 TB."""
+    """Estimate a specification for a number of samples known from elsewhere: ImageNet's 1,281,167 at 256 x 256 take 0.26 TB."""
     size = spec.known_size
     if spec.encoding != "raw" or size is None:
         return Estimate(samples=samples, bytes=None)

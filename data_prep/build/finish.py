@@ -1,4 +1,4 @@
-"""Put the shards together: the manifest, the published dataset, and last `dataset.json`, the only file that runs depend on."""
+"""Put the shards together: write the manifest, publish the dataset, and last write `dataset.json`, the only file that runs depend on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | Non
 
 
 def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[int]]:
-    """The manifest, and which of the plan's shards each of its shards is: empty ones are left out."""
+    """Make the manifest without empty shards, and list for each of its shards the number in the plan."""
     rejections = Rejections()
     rejections.merge(plan.rejected, plan.rejected_count)
     for receipt in receipts:
@@ -114,7 +114,7 @@ def _size(plan: Plan, receipts: Sequence[Receipt]) -> tuple[int, int] | None:
 
 
 def _source(plan: Plan) -> dict[str, Any]:
-    """Where it came from, without a word about the place."""
+    """Describe the source without its place."""
     chosen = {key: plan.spec[key] for key in _PROVENANCE if plan.spec[key] is not None}
     if plan.conversion.encoding == "raw":
         del chosen["quality"]

@@ -1,7 +1,7 @@
-"""One stored image -> the bytes of its Datum and its pixels. Damaged, foreign and oversized images are BadSample with a fixed reason.
+"""Convert a stored image to the bytes of its Datum and its pixels.
 
-Decoding is simplejpeg's for ordinary JPEG and Pillow's for the rest; resizing is Pillow's, in fixed point, so that every CPU gives the same
-pixels.
+Damaged, unsupported and oversized images are BadSample with a fixed reason. Decoding is simplejpeg's for ordinary JPEG and Pillow's for the
+rest; resizing is Pillow's, in fixed point, so that every CPU gives the same pixels.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Quality = Annotated[int, Check("1 to 100", lambda value: 1 <= value <= 100)]
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What every image becomes; `size` is (height, width), None keeps each image's own."""
+    """The target format of every image. `size` is (height, width), or None to keep each image's own."""
 
     encoding: Literal["raw", "jpeg"]
     layout: Literal["hwc", "caffe"]
@@ -42,14 +42,14 @@ class Conversion:
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """`data` is what the Datum holds; `pixels` (H, W, C) are what a reader will decode from it."""
+    """A converted image. `data` is stored in the Datum; `pixels` (H, W, C) are what a reader will decode from it."""
 
     data: bytes
     pixels: Pixels
 
 
 def convert(stored: bytes | Pixels, conversion: Conversion) -> Converted:
-    """An image file or pixels as stored -> what goes into the dataset. Raises BadSample."""
+    """Convert an image file or stored pixels to what the dataset holds. Raises BadSample."""
     if isinstance(stored, bytes):
         pixels, kept = _decode(stored, conversion)
         if kept:
@@ -66,7 +66,7 @@ def convert(stored: bytes | Pixels, conversion: Conversion) -> Converted:
 
 
 def _decode(stored: bytes, conversion: Conversion) -> tuple[Pixels, bool]:
-    """Pixels, upright, in the channels asked; True where the file itself can be kept as it is."""
+    """Decode to upright pixels in the requested channels. The second value is True where the file itself can be kept as it is."""
     found = sniff(stored[:SNIFF_BYTES])
     if found is None:
         raise BadSample("not an image of a listed format")
@@ -89,7 +89,10 @@ def _can_keep(header: JpegHeader, conversion: Conversion) -> bool:
 
 
 def _decode_jpeg(stored: bytes, header: JpegHeader, conversion: Conversion, *, full: bool) -> Pixels | None:
-    """None where the decoder complains at all: Pillow decides then whether the image is damaged or only odd."""
+    """Decode a JPEG.
+
+    The result is None at any complaint of the decoder: Pillow then decides whether the image is damaged or only unusual.
+    """
     scale = 1 if full else _scale(header, conversion)
     smallest = {"min_height": -(-header.height // scale), "min_width": -(-header.width // scale)} if scale > 1 else {}
     try:
@@ -100,7 +103,7 @@ def _decode_jpeg(stored: bytes, header: JpegHeader, conversion: Conversion, *, f
 
 
 def _scale(header: JpegHeader, conversion: Conversion) -> int:
-    """1, 2, 4 or 8: how much smaller the decoder may deliver, so that the resize after it still has twice the pixels it needs."""
+    """Choose by which factor (1, 2, 4 or 8) the decoder reduces the image: the later resize keeps twice the pixels it needs."""
     if conversion.size is None:
         return 1
     height, width = conversion.size if header.orientation < 5 else conversion.size[::-1]
@@ -142,7 +145,7 @@ def _check_pixels(height: int, width: int) -> None:
 
 
 def _check_scans(stored: bytes, header: JpegHeader | None) -> None:
-    """A few hundred kilobytes can ask for thousands of passes over the pixels, which take minutes."""
+    """Refuse a file of a few hundred kilobytes that asks for thousands of passes over the pixels, which take minutes."""
     pixels = min(header.height * header.width, MAX_PIXELS) if header else MAX_PIXELS
     most = min(MAX_SCANS, MAX_SCANNED_PIXELS // pixels)
     if stored.count(_SCAN) > most and jpeg_scans(stored) > most:  # the cheap count may find the two bytes in other places
@@ -150,7 +153,7 @@ def _check_scans(stored: bytes, header: JpegHeader | None) -> None:
 
 
 def _pillow_pixels(image: Image.Image, channels: int) -> Pixels:
-    """The first frame, upright, on white where it is transparent."""
+    """Read the first frame upright, on white where it is transparent."""
     image.load()
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I") or image.mode == "F":
@@ -165,7 +168,7 @@ def _pillow_pixels(image: Image.Image, channels: int) -> Pixels:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """Without transparency, in as few copies as can be."""
+    """Remove transparency with as few copies as possible."""
     layer = image if image.mode in ("RGBA", "LA") else image.convert("RGBA")
     canvas = Image.new("RGB", layer.size, "white")
     canvas.paste(layer, mask=layer.getchannel("A"))
@@ -173,7 +176,7 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 
 def _with_channels(pixels: Pixels, channels: int) -> Pixels:
-    """(H, W) or (H, W, C) -> (H, W, channels); grey by the weights of ITU-R 601, as Pillow has them."""
+    """Convert (H, W) or (H, W, C) to (H, W, channels). Grey has the weights of ITU-R 601, as in Pillow."""
     grey = pixels[:, :, None] if pixels.ndim == 2 else pixels
     if grey.shape[2] == channels:
         return np.ascontiguousarray(grey)

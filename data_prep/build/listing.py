@@ -1,6 +1,6 @@
-"""All samples of a source in little memory, and the pure decisions about them: order, duplicates, bounds per class, splits, shards.
+"""Keep all samples of a source in little memory, and decide their order, duplicates, bounds per class, splits and shards.
 
-Some 200 bytes per sample: one line of JSON each, the numbers in arrays.
+The decisions are pure functions. A sample takes some 200 bytes: one line of JSON, the numbers in arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ORDER = b"slipway.order/1"
 
 
 class Listing:
-    """Samples as they were found; `freeze` turns the arrays into numpy's."""
+    """The samples in the order in which they were listed. `freeze` turns the arrays into numpy's."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -33,7 +33,7 @@ class Listing:
         self._keys = bytearray()  # 16 bytes each: where in the order
 
     def add(self, found: Found, line: bytes) -> None:
-        """One more sample, with the line that will stand for it."""
+        """Add a sample and the line that will stand for it."""
         label = self.labels.setdefault(found.label, len(self.labels))
         origin = self.origins.setdefault(found.split, len(self.origins))
         self._numbers.extend((label, origin, found.size))
@@ -45,22 +45,25 @@ class Listing:
 
     @property
     def numbers(self) -> Numbers:
-        """(n, 3): label, origin, size."""
+        """Return an array (n, 3) of label, origin and size."""
         return np.frombuffer(self._numbers, np.int64).reshape(-1, 3)
 
     @property
     def keys(self) -> Hashes:
-        """(n, 2): the place in the order, by the hash of the name, so that classes are mixed and no listing order matters."""
+        """Return an array (n, 2) of places in the order.
+
+        They are hashes of the names, so that classes are mixed and the order of listing has no influence.
+        """
         return np.frombuffer(bytes(self._keys), ">u8").reshape(-1, 2).astype(np.uint64)
 
 
 def in_order(keys: Hashes, *groups: Numbers) -> Numbers:
-    """Positions sorted by `groups`, the first one most significant, then by key; equal ones keep their order."""
+    """Sort positions by `groups`, the first one most significant, then by key. Equal ones keep their order."""
     return np.lexsort((keys[:, 1], keys[:, 0], *reversed(groups)))
 
 
 def repeated(keys: Hashes) -> Mask:
-    """Samples that have the name of an earlier one."""
+    """Mark samples that have the name of an earlier one."""
     order = in_order(keys)
     mask = np.zeros(len(keys), bool)
     same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
@@ -69,7 +72,7 @@ def repeated(keys: Hashes) -> Mask:
 
 
 def too_many(keys: Hashes, labels: Numbers, origins: Numbers, kept: Mask, maximum: int) -> Mask:
-    """Samples beyond the first `maximum` of their class and origin, in the order of the keys."""
+    """Mark samples beyond the first `maximum` of their class and origin, in the order of the keys."""
     positions = np.flatnonzero(kept)
     order = positions[in_order(keys[positions], origins[positions], labels[positions])]
     mask = np.zeros(len(keys), bool)
@@ -83,7 +86,7 @@ def too_many(keys: Hashes, labels: Numbers, origins: Numbers, kept: Mask, maximu
 
 
 def by_content(hashes: Hashes, fractions: Mapping[str, float]) -> dict[str, Mask]:
-    """Which samples go to which split: where the hash of the content lies in 0 to 2^64. What is alike stays together.
+    """Assign samples to splits by where the hash of their content lies in 0 to 2^64, so that equal images stay together.
 
     A split that got nothing gets the sample with the smallest hash that is left for train. Raises ValueError when there are too few.
     """
@@ -109,7 +112,7 @@ def _threshold(fraction: float) -> np.uint64:
 
 
 def shards_per_split(samples: Mapping[str, int], shards: int) -> dict[str, int]:
-    """How many of `shards` each split gets: in proportion to its samples, at least one. Raises ValueError for too few."""
+    """Divide `shards` among the splits in proportion to their samples, at least one each. Raises ValueError for too few."""
     if shards < len(samples):
         raise ValueError(f"{shards} shards for {len(samples)} splits ({', '.join(samples)}): each needs one of its own")
     counts = dict.fromkeys(samples, 1)
@@ -119,13 +122,16 @@ def shards_per_split(samples: Mapping[str, int], shards: int) -> dict[str, int]:
 
 
 def slices(count: int, parts: int) -> list[tuple[int, int]]:
-    """`count` things in `parts` runs that differ by one at most."""
+    """Divide `count` items into `parts` runs whose lengths differ by one at most."""
     bounds = [count * part // parts for part in range(parts + 1)]
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
 def listing_digest(keys: Hashes, labels: Numbers, sizes: Numbers, order: Numbers, classes: Sequence[str]) -> str:
-    """blake3 over names (by their hash), classes and sizes of the samples taken, in order: the identity of the source's listing."""
+    """Compute the identity of the source's listing.
+
+    It is the blake3 over names (by their hash), classes and sizes of the selected samples, in order.
+    """
     digest = blake3(json.dumps(list(classes)).encode())
     digest.update(keys[order].astype(">u8").tobytes())
     digest.update(np.stack([labels[order], sizes[order]], axis=1).astype(">i8").tobytes())

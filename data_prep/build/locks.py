@@ -1,4 +1,4 @@
-"""Locks that keep two builders of one dataset from doing the same work twice. The result is right without them too.
+"""Lock the work of builders, so that two of them do not do the same work twice. The result is right without locks too.
 
 Every builder of a shard writes the same bytes into a part of its own, and the first to publish wins; so a lock that the file system does
 not honour, or whose holder is frozen, costs time only.
@@ -54,7 +54,7 @@ def _host() -> str:
 
 @contextlib.contextmanager
 def own_part(target: Path) -> Iterator[Path]:
-    """A fresh directory beside `target` that `remove_dead_parts` leaves alone as long as this process lives; removed if still there."""
+    """Create a directory beside `target` and remove it in the end. While this process lives, `remove_dead_parts` leaves it alone."""
     part = target.parent / f".{target.name}.part-{_host()}-{secrets.token_hex(6)}"
     part.mkdir(parents=True)
     descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -69,14 +69,14 @@ def own_part(target: Path) -> Iterator[Path]:
 
 
 def publish_json_of(target: Path, value: Any) -> None:
-    """publish_json() out of a part that others know to be dead as soon as this process is."""
+    """Publish JSON from a part that others can see to be dead as soon as this process has ended."""
     with own_part(target) as part:
         publish_json(part / target.name, value)
         publish_file(part / target.name, target)
 
 
 def remove_all_dead_parts(build_dir: Path) -> None:
-    """`remove_dead_parts` of everything that is made in `build_dir`."""
+    """Remove the dead parts of everything that is made in `build_dir`."""
     for part in build_dir.glob(".*.part-*"):
         remove_dead_parts(build_dir / part.name[1:].rpartition(".part-")[0])
 

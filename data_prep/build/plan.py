@@ -118,7 +118,7 @@ def _refuse_empty(selection: Selection, spec: DatasetSpec) -> None:
 
 
 def _runs(selection: Selection, splits: Mapping[str, Mask], spec: DatasetSpec) -> list[tuple[str, Numbers]]:
-    """(split, positions in order) of every shard. Raises DatasetError for fewer shards than splits."""
+    """Return (split, positions in order) of every shard. Raises DatasetError for fewer shards than splits."""
     counts = {name: int(mask.sum()) for name, mask in splits.items()}
     try:
         shares = shards_per_split(counts, spec.shards)
@@ -133,7 +133,7 @@ def _runs(selection: Selection, splits: Mapping[str, Mask], spec: DatasetSpec) -
 
 
 def _require_room(build_dir: Path, conversion: Conversion, samples: int, stored_bytes: int) -> None:
-    """Before days of work: what is known about the size of the dataset must fit."""
+    """Check before days of work that the dataset fits, as far as its size is known."""
     need = 0
     if conversion.encoding == "raw":
         need = samples * conversion.channels * conversion.size[0] * conversion.size[1] if conversion.size else 0
@@ -143,7 +143,7 @@ def _require_room(build_dir: Path, conversion: Conversion, samples: int, stored_
 
 
 def _write_lists(selection: Selection, labels: Numbers, runs: list[tuple[str, Numbers]], build_dir: Path) -> list[PlannedShard]:
-    """The lists of samples, durable before plan.json names them."""
+    """Write the lists of samples durably before plan.json names them."""
     target = samples_dir(build_dir)
     remove_dead_parts(target)
     planned_shards = []

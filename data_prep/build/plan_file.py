@@ -1,4 +1,7 @@
-"""plan.json: what the shards of one dataset will hold. It is written once, last of the plan; every shard job reads it."""
+"""Read and write plan.json, which says what the shards of a dataset will hold.
+
+It is written once, last of the plan; every shard job reads it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ MAX_BYTES = 1 << 30
 
 
 class Options(TypedDict):
-    """What the specification says to a source."""
+    """The options of a source from the specification."""
 
     samples: Count | None
     classes: Count | None
@@ -31,7 +34,7 @@ class Options(TypedDict):
 
 
 class PlannedSpec(TypedDict):
-    """What of the specification the shards and the manifest are made with; all of it is kept."""
+    """The part of the specification with which the shards and the manifest are made, stored whole."""
 
     source: str
     splits: dict[str, Any] | None
@@ -46,7 +49,7 @@ class PlannedSpec(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRoot:
-    """One place of the source: what it is, and the size and time of the files that must not change until the end."""
+    """A place of the source: its kind, and the size and time of the files that must not change until the end."""
 
     kind: str
     path: PathText
@@ -59,7 +62,7 @@ class PlannedRoot:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedShard:
-    """`stored_bytes` are those of its samples in the source; `listed` is the blake3 of its list of samples."""
+    """A planned shard. `stored_bytes` is the length of its samples in the source; `listed` is the blake3 of its list of samples."""
 
     split: str
     samples: Count
@@ -69,7 +72,7 @@ class PlannedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything of plan.json."""
+    """The content of plan.json."""
 
     name: Name
     spec: Annotated[Mapping[str, Any], Like(PlannedSpec)]
@@ -85,32 +88,32 @@ class Plan:
 
     @property
     def samples(self) -> int:
-        """Of all shards, before any turns out to be damaged."""
+        """Count the samples of all shards, damaged ones included."""
         return sum(shard.samples for shard in self.shards)
 
     def shard_key(self, index: int) -> str:
-        """Names what shard `index` will hold: the same key, the same bytes."""
+        """Return a key for the content of shard `index`. The same key stands for the same bytes."""
         return blake3(canonical_json([self.shards[index].listed, asdict(self.conversion), self.classes])).hexdigest()
 
 
 def samples_dir(build_dir: Path) -> Path:
-    """The lists of samples, one file per shard."""
+    """Return the directory of the lists of samples, one file per shard."""
     return build_dir / "samples"
 
 
 def samples_path(build_dir: Path, index: int) -> Path:
-    """The list of samples of a shard, see data_prep.build.samples."""
+    """Return the path of a shard's list of samples."""
     return samples_dir(build_dir) / f"{index:05d}.jsonl"
 
 
 def root_of(planned: PlannedRoot, build_dir: Path, number: int) -> tuple[Root, Prepared]:
-    """The root and what was found out about it, as a source wants them."""
+    """Make the root, and what was prepared for it, as a source needs them."""
     root = Root(path=Path(planned.path), scratch=scratch_path(build_dir, number), whole=planned.whole, options=planned.options)
     return root, Prepared(files=tuple(Path(path) for path in planned.files), facts=planned.facts)
 
 
 def scratch_path(build_dir: Path, number: int) -> Path:
-    """Where unpacked files of root `number` lie until the dataset is finished."""
+    """Return the directory of the unpacked files of root `number`, which is kept until the dataset is finished."""
     return build_dir / "spool" / str(number)
 
 
@@ -120,7 +123,7 @@ def write_plan(build_dir: Path, plan: Plan) -> None:
 
 
 def read_plan(build_dir: Path) -> Plan:
-    """The plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
+    """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
     path = build_dir / PLAN_FILE
     plain = read_json(path, DatasetError, MAX_BYTES)
     again = f"remove {build_dir} and build again"

@@ -1,4 +1,4 @@
-"""Publishing what the shards of a build became: the directory with its manifest, and last `dataset.json`, which runs depend on."""
+"""Publish the shards of a build: the directory with its manifest, and last `dataset.json`, which runs depend on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from data_prep.space import is_full, not_enough_space
 
 
 class Counted(Protocol):
-    """What `dataset.json` says of a manifest."""
+    """The numbers of a manifest that `dataset.json` repeats."""
 
     @property
     def name(self) -> str: ...
@@ -31,7 +31,7 @@ class Counted(Protocol):
 
 
 def finished(build_dir: Path, datasets_dir: Path) -> BuiltDataset | None:
-    """The dataset, if `dataset.json` names one that is still there; a stale file is removed."""
+    """Find the dataset that `dataset.json` names. The result is None if it is gone, and a stale file is removed."""
     if not (build_dir / DATASET_FILE).exists():
         return None
     built = read_dataset_file(build_dir)
@@ -50,8 +50,10 @@ def finished(build_dir: Path, datasets_dir: Path) -> BuiltDataset | None:
 def publish_built(
     build_dir: Path, datasets_dir: Path, spec12: str, content: bytes, manifest: Counted, shards: Sequence[tuple[Path, Shard]]
 ) -> BuiltDataset:
-    """`datasets_dir/<name>-<digest12>/` with `content` as its manifest, then `dataset.json`. `shards`: where each was built. Raises
-    DatasetError, NotEnoughSpace."""
+    """Publish `datasets_dir/<name>-<digest12>/` with `content` as its manifest, then `dataset.json`.
+
+    `shards` are the paths at which the shards were built. Raises DatasetError, NotEnoughSpace.
+    """
     digest = digest_of(content)
     target = datasets_dir / f"{manifest.name}-{digest[:12]}"
     _publish(target, content, shards)
@@ -82,7 +84,7 @@ def _publish(target: Path, content: bytes, shards: Sequence[tuple[Path, Shard]])
 
 
 def _link(built: Path, target: Path, shard: Shard) -> None:
-    """The same file under another name; a checked copy where the file system has no such thing."""
+    """Link the same file under another name, or make a checked copy where the file system has no links."""
     try:
         os.link(built, target)
     except OSError as error:
@@ -95,7 +97,7 @@ def _link(built: Path, target: Path, shard: Shard) -> None:
 
 
 def clear(build_dir: Path, shards: int) -> None:
-    """What the published dataset has made superfluous; plan, lists and receipts stay."""
+    """Remove what the published dataset has made superfluous. Plan, lists and receipts stay."""
     for index in range(shards):
         remove_tree(shard_path(build_dir, index))
     remove_tree(build_dir / "spool")

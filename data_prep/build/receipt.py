@@ -1,4 +1,7 @@
-"""The receipt of a shard: what it holds, written after the shard itself is durable. A shard without one is made again."""
+"""Read and write the receipt of a shard, which says what the shard holds.
+
+It is written after the shard itself is durable. A shard without one is made again.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """`key` is the plan's name for the content; `size` is (height, width) where all images have the same; None: they differ, or none."""
+    """The receipt of a shard.
+
+    `key` is the plan's name for the content. `size` is (height, width) where all images have the same, else None.
+    """
 
     key: str
     samples: Count
@@ -39,12 +45,12 @@ class Receipt:
 
 
 def receipt_path(build_dir: Path, index: int) -> Path:
-    """`shard-00000.json`."""
+    """Return the path of a shard's receipt, `shard-00000.json`."""
     return build_dir / f"shard-{index:05d}.json"
 
 
 def shard_path(build_dir: Path, index: int) -> Path:
-    """`shard-00000.lmdb`, a directory."""
+    """Return the path of a shard, the directory `shard-00000.lmdb`."""
     return build_dir / f"shard-{index:05d}.lmdb"
 
 
@@ -55,8 +61,7 @@ def not_older(path: Path, than: Path) -> None:
 
 
 def made_once(build_dir: Path, index: int, find: Callable[[], R | None], make: Callable[[], R]) -> R:
-    """What `find` finds of shard `index`, or what `make` makes where there is nothing, in one process at a time. Its receipt is then not
-    older than the plan."""
+    """Find shard `index` with `find`, or make it with `make`, in one process at a time. The receipt is never older than the plan."""
     found = find()
     if found is None:
         with held(build_dir / "locks" / f"shard-{index:05d}"):
@@ -73,7 +78,7 @@ def write_receipt(build_dir: Path, index: int, receipt: Receipt) -> None:
 
 
 def read_receipt(build_dir: Path, index: int, key: str) -> Receipt | None:
-    """The receipt of shard `index`; None where there is no whole one of this plan and version: the shard is made again."""
+    """Read the receipt of shard `index`. The result is None where there is no whole one of this plan and version."""
     path = receipt_path(build_dir, index)
     try:
         plain = read_json(path, DatasetError)

@@ -1,5 +1,4 @@
-"""Samples that were rejected, and why: all are counted, the first are kept by name, so that a million strange files do not fill the
-memory."""
+"""Count rejected samples and keep the first names and reasons, so that a million of them do not fill the memory."""
 
 from __future__ import annotations
 
@@ -14,30 +13,30 @@ _SHOWN = 5
 
 
 class Rejections:
-    """Collects (name, reason); which are kept does not depend on the order they came in."""
+    """A collector of (name, reason). The entries that it keeps do not depend on their order of arrival."""
 
     def __init__(self) -> None:
         self.count = 0
         self._entries: list[tuple[str, str]] = []
 
     def add(self, name: str, reason: str) -> None:
-        """One more entry; names may hold any bytes."""
+        """Add an entry. Names may hold any bytes."""
         self.count += 1
         self._entries.append((printable(name), reason))
         if len(self._entries) > 4 * KEPT:
             self._entries = sorted(self._entries)[:KEPT]
 
     def merge(self, entries: Iterable[Mapping[str, str]], count: int) -> None:
-        """Those of another collector, as `to_json` gave them."""
+        """Add the entries of another collector, as `to_json` returned them."""
         self._entries += [(entry["name"], entry["reason"]) for entry in entries]
         self.count += count
 
     def to_json(self) -> list[dict[str, str]]:
-        """The first by name."""
+        """Return the first entries by name."""
         return [{"name": name, "reason": reason} for name, reason in sorted(self._entries)[:KEPT]]
 
     def refuse(self, what: str) -> DatasetError:
-        """The error for a build that accepts none."""
+        """Make the error for a build that accepts no rejected samples."""
         lines = [f"{entry['name']}: {entry['reason']}" for entry in self.to_json()[:_SHOWN]]
         listed = "".join(f"\n  {line}" for line in filter(None, [*lines, and_more(self.count, _SHOWN)]))
         return DatasetError(f"{what}: {self.count} entries of the source cannot be used:{listed}")

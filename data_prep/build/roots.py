@@ -1,4 +1,4 @@
-"""The places of a source, from the specification to open readers: one for all, and one for each split with a path of its own."""
+"""Open the places of a source: one for all samples, and one for each split with a path of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from data_prep.spec import TRAIN, DatasetSpec
 
 
 def roots_of(spec: DatasetSpec, build_dir: Path) -> list[Root]:
-    """The main one first, then those of the splits by name."""
+    """List the main root first, then those of the splits by name."""
     options = {
         "samples": spec.samples,
         "classes": spec.classes,
@@ -36,7 +36,7 @@ def roots_of(spec: DatasetSpec, build_dir: Path) -> list[Root]:
 
 
 def planned(kind: str, root: Root, prepared: Prepared) -> PlannedRoot:
-    """The root as plan.json holds it, with what must not change."""
+    """Make the entry of a root in plan.json, with the files that must not change."""
     given = [root.path] if root.path.is_file() else []
     apart = [path for path in prepared.files if root.scratch not in path.parents and path not in given]
     return PlannedRoot(
@@ -51,7 +51,7 @@ def planned(kind: str, root: Root, prepared: Prepared) -> PlannedRoot:
 
 
 def check_unchanged(roots: Sequence[PlannedRoot]) -> None:
-    """Raises DatasetError naming the first file that is not what was listed."""
+    """Check the files of the roots. Raises DatasetError naming the first one that has changed since it was listed."""
     for root in roots:
         for path, size, mtime_ns in root.watched:
             now = _watch(Path(path))
@@ -63,7 +63,7 @@ def check_unchanged(roots: Sequence[PlannedRoot]) -> None:
 
 
 def open_reader(plan_root: PlannedRoot, build_dir: Path, number: int) -> AbstractContextManager[Reader]:
-    """A reader of root `number`; what was unpacked and then cleared away is unpacked again."""
+    """Open a reader of root `number`. Unpacked files that were removed are unpacked again."""
     root, prepared = root_of(plan_root, build_dir, number)
     if plan_root.kind not in SOURCES:
         raise DatasetError(f"{build_dir}: the plan names a source {plan_root.kind!r}; {choices(plan_root.kind, SOURCES)}; build again")
@@ -75,14 +75,14 @@ def open_reader(plan_root: PlannedRoot, build_dir: Path, number: int) -> Abstrac
 
 
 def main_options(spec: DatasetSpec, prepared: Prepared) -> dict[str, Any]:
-    """Encoding, layout and channels: what the specification says, else what the source is."""
+    """Return encoding, layout and channels from the specification or, where it leaves them out, from the source."""
     encoding = spec.encoding or prepared.facts["encoding"]
     channels = prepared.facts["channels"] if spec.channels is None else 3 if spec.channels == "rgb" else 1
     return {"encoding": encoding, "layout": spec.layout if encoding == "raw" else "hwc", "channels": channels}
 
 
 def forbid_split_twice(found: set[str | None], roots: Sequence[Root]) -> None:
-    """A split comes from the source itself or from a path of its own, not from both. Raises DatasetError."""
+    """Refuse a split that comes both from the source itself and from a path of its own. Raises DatasetError."""
     for root in roots:
         if root.whole is not None and root.whole in found:
             raise DatasetError(f"the source at {roots[0].path} has a split {root.whole!r} of its own; remove {root.whole} from splits")

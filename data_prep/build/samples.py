@@ -1,4 +1,4 @@
-"""The lists of samples between plan and shards: one JSON array per line, [label, name, size, mtime_ns, root, *at]."""
+"""Read and write the lists of samples between plan and shards: one JSON array per line, [label, name, size, mtime_ns, root, *at]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from data_prep.sources.types import Found
 
 
 class Listed(NamedTuple):
-    """One sample of a shard: `label` is the position of its class, `root` the number of the place it lies in."""
+    """A sample of a shard. `label` is the position of its class, `root` the number of the place it lies in."""
 
     label: int
     root: int
@@ -21,23 +21,23 @@ class Listed(NamedTuple):
 
 
 def line_of(found: Found, root: int) -> bytes:
-    """Everything but the label, which is known only when all classes are."""
+    """Format a sample without its label, which is known only when all classes are."""
     return json.dumps([found.name, found.size, found.mtime_ns, root, *found.at], separators=(",", ":")).encode()
 
 
 def with_label(line: bytes, label: int) -> bytes:
-    """The line of a shard's list."""
+    """Add the label to the line of a sample."""
     return b"[%d,%b\n" % (label, line[1:])
 
 
 def found_of(line: bytes, label: str = "") -> Found:
-    """The sample in a line without a label."""
+    """Parse a line without a label."""
     name, size, mtime_ns, _, *at = json.loads(line)
     return Found(name, label, size, mtime_ns, tuple(at))
 
 
 def read_samples(path: Path, classes: Sequence[str], digest: str) -> Iterator[Listed]:
-    """The samples of a shard's list. Raises DatasetError when it is missing, or not the list with the blake3 `digest` that was planned."""
+    """Read the samples of a shard's list. Raises DatasetError when it is missing, or its blake3 is not the planned `digest`."""
     try:
         if hash_file(path).blake3 != digest:
             raise DatasetError(f"{path} is damaged: it is not the list that was planned; remove {path.parent.parent} and build again")

@@ -1,4 +1,4 @@
-"""Which of the samples found are taken, and into which split."""
+"""Select the samples of a listing, and assign them to splits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OpenReader = Callable[[], AbstractContextManager[Reader]]
 
 
 class Selection:
-    """The samples of a listing on their way to splits; every array is parallel to the listing's lines."""
+    """The samples of a listing on their way to splits. Every array is parallel to the listing's lines."""
 
     def __init__(self, listing: Listing, rejections: Rejections) -> None:
         self.listing = listing
@@ -41,7 +41,7 @@ class Selection:
         self.kept: Mask = ~twice
 
     def in_train(self) -> Mask:
-        """Samples that are train's, or that fractions will share out."""
+        """Mark the samples of train, from which fractions are taken later."""
         origins = [number for name, number in self.listing.origins.items() if name in (None, TRAIN)]
         return self.kept & np.isin(self.origins, origins)
 
@@ -55,21 +55,21 @@ class Selection:
         return sorted_classes({name for name, number in self.listing.labels.items() if few[number]})
 
     def classes(self) -> list[str]:
-        """The names of the classes of what is kept, in the order of their final labels."""
+        """List the classes that are kept, in the order of their final labels."""
         names = {number: name for name, number in self.listing.labels.items()}
         return sorted_classes({names[label] for label in np.unique(self.labels[self.kept]).tolist()})
 
     def final_labels(self, classes: list[str]) -> Numbers:
-        """The label of every sample as a position in `classes`; -1 where its class was left out."""
+        """Return the label of every sample as a position in `classes`, -1 where its class was left out."""
         positions = {name: position for position, name in enumerate(classes)}
         table = np.array([positions.get(name, -1) for name in self.listing.labels], np.int64)
         return table[self.labels]
 
 
 def share_out(selection: Selection, spec: DatasetSpec, open_reader: OpenReader, progress: Progress) -> dict[str, Mask]:
-    """The samples of each split, train first: the source's own, those with a path of their own, and the fractions asked.
+    """Assign the samples to splits, train first: the source's own splits, those with a path of their own, and the requested fractions.
 
-    Contents are read, by `open_reader`, only where fractions are to be taken.
+    Contents are read, by `open_reader`, only where fractions are requested.
     """
     own = {name: number for name, number in selection.listing.origins.items() if name not in (None, TRAIN)}
     splits = {str(name): selection.kept & (selection.origins == number) for name, number in own.items()}
@@ -107,7 +107,7 @@ def _fractions(
 
 
 def _content_hashes(selection: Selection, positions: Numbers, reader: Reader, parallel: bool, progress: Progress) -> Hashes:
-    """The first 64 bits of blake3 over size and first 64 KiB of each sample; one that cannot be read is not kept any more."""
+    """Hash the size and the first 64 KiB of each sample to 64 bits of blake3. A sample that cannot be read is not kept any more."""
     names = {number: name for name, number in selection.listing.labels.items()}
 
     def content(position: int) -> int | BadSample:

@@ -55,7 +55,7 @@ def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *
 
 
 def finished(build_dir: Path, index: int, key: str) -> Receipt | None:
-    """The receipt of a shard that needs no more work: it is there, or it went into the finished dataset."""
+    """Find the receipt of a shard that needs no more work, since it is there or in the finished dataset."""
     receipt = read_receipt(build_dir, index, key)
     if receipt is None or (build_dir / DATASET_FILE).exists():
         return receipt
@@ -64,7 +64,7 @@ def finished(build_dir: Path, index: int, key: str) -> Receipt | None:
 
 
 class _Shard:
-    """The work of one attempt, and what comes out of it."""
+    """The work of one attempt at a shard, and its results."""
 
     def __init__(self, plan: Plan, build_dir: Path, index: int) -> None:
         self.plan = plan
@@ -81,14 +81,14 @@ class _Shard:
         self.sizes_differ = False
 
     def least_bytes(self) -> int:
-        """What the shard takes for certain, if no image is rejected."""
+        """Return what the shard takes at least, if no image is rejected."""
         conversion = self.plan.conversion
         if conversion.encoding == "raw":
             return self.planned.samples * conversion.channels * conversion.size[0] * conversion.size[1] if conversion.size else 0
         return 0
 
     def map_bytes(self) -> int:
-        """Address space for LMDB, by an estimate; the map grows where this is too little."""
+        """Estimate the address space for LMDB. The map grows where this is too little."""
         conversion = self.plan.conversion
         values = 2 * self.planned.stored_bytes
         if conversion.size is not None:
@@ -96,7 +96,6 @@ class _Shard:
         return map_bytes(self.planned.samples, values)
 
     def write(self, part: Path, progress: Progress | None) -> None:
-        """All samples of the list into an LMDB in `part`, durable."""
         listed = read_samples(samples_path(self.build_dir, self.index), self.plan.classes, self.planned.listed)
         with contextlib.ExitStack() as stack:
             readers: dict[int, Reader] = {}
@@ -118,11 +117,9 @@ class _Shard:
                 writer.finish()
 
     def check_source(self) -> None:
-        """See ShardWork."""
         check_unchanged(self.plan.roots)
 
     def finish(self, hashes: FileHashes) -> Receipt:
-        """See ShardWork."""
         receipt = Receipt(
             key=self.plan.shard_key(self.index),
             samples=self.samples,
@@ -162,11 +159,11 @@ class _Shard:
                 raise differing_sizes(self.plan.name, self.size, size, sample.found.name)
 
     def _left_bytes(self, writer: ShardWriter) -> int:
-        """About how many bytes are still to come."""
+        """Estimate how many bytes are still to come."""
         return (self.planned.samples - writer.samples) * (writer.bytes // max(writer.samples, 1))
 
 
 def differing_sizes(name: str, one: tuple[int, int], other: tuple[int, int], where: str) -> DatasetError:
-    """Raw images must have one size."""
+    """Make the error for raw images of different sizes."""
     found = f"{one[0]}x{one[1]} and {other[0]}x{other[1]} (height x width; {where})"
     return DatasetError(f"{name}: images of different sizes, {found}; raw images need one: set size, or encoding: jpeg")

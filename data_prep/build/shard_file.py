@@ -1,4 +1,4 @@
-"""One shard as a file, whatever its values mean: written in a part of its own, hashed, published, and last its receipt."""
+"""Make a shard as a file, whatever its values mean: write it in a part of its own, hash it, publish it, and last write its receipt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class _WriteFailed(DatasetError):
-    """The part could not be written or synced; it is removed, and another one is begun."""
+    """The part could not be written or synced. It is removed, and another one is begun."""
 
 
 class ShardWork(Protocol[R_co]):
@@ -35,20 +35,20 @@ class ShardWork(Protocol[R_co]):
     doing: str
 
     def least_bytes(self) -> int:
-        """What the shard takes for certain."""
+        """Return what the shard takes at least."""
 
     def check_source(self) -> None:
-        """Raises DatasetError where the source is not what it was when the dataset was planned."""
+        """Check that the source has not changed since the dataset was planned. Raises DatasetError."""
 
     def write(self, part: Path, progress: Progress | None) -> None:
-        """All its values into an LMDB in `part`, durable."""
+        """Write all values durably into an LMDB in `part`."""
 
     def finish(self, hashes: FileHashes) -> R_co:
         """Write the receipt, and return it."""
 
 
 def make_shard(build_dir: Path, index: int, begin: Callable[[], ShardWork[R]], progress: Progress | None) -> R:
-    """`build_dir/shard-NNNNN.lmdb/` and its receipt. Raises DatasetError, NotEnoughSpace, StorageError."""
+    """Make `build_dir/shard-NNNNN.lmdb/` and its receipt. Raises DatasetError, NotEnoughSpace, StorageError."""
     remove_dead_parts(shard_path(build_dir, index))
     receipt_path(build_dir, index).unlink(missing_ok=True)
     for attempt in range(1, _TRIES + 1):
@@ -76,7 +76,7 @@ def _attempt(build_dir: Path, index: int, work: ShardWork[R], progress: Progress
 
 
 def _publish(part: Path, target: Path, hashes: FileHashes) -> None:
-    """Two builders of one shard make the same bytes, so the first one's stand; what an older plan left is removed."""
+    """Publish a shard. A shard of another builder has the same bytes and stays; one of an older plan is removed."""
     if target.exists() and not _is(target, hashes):
         remove_tree(target)
     if not publish_directory(part, target) and not _is(target, hashes):
@@ -92,7 +92,7 @@ def _is(target: Path, hashes: FileHashes) -> bool:
 
 @contextlib.contextmanager
 def writing(directory: Path, need: int, doing: str) -> Iterator[None]:
-    """A failed write is lack of room where the file system says so, whatever LMDB calls it."""
+    """Turn a failed write into the error for lack of room where the file system is full, whatever LMDB calls it."""
     try:
         yield
     except (lmdb.Error, OSError) as error:

@@ -1,4 +1,4 @@
-"""Mean and deviation of decoded pixels per channel, and the mean image, exact: whole numbers are summed, one division at the end."""
+"""Compute mean and deviation of decoded pixels per channel, and the mean image, exactly: whole numbers are summed and divided once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _MOST_ROWS = 65_000  # 255^2 times as many still fits 32 bits
 
 @dataclass(frozen=True, kw_only=True)
 class PixelSums:
-    """Per channel: the sum of the values and of their squares, over `pixels` pixels each. `image`: the sums of each pixel of the image, as
-    base64 of unsigned 64-bit numbers; None where they are not asked for."""
+    """The sum of the values and of their squares per channel, over `pixels` pixels each.
+
+    `image` holds the sums of each pixel of the image, as base64 of unsigned 64-bit numbers, or None if they are not requested.
+    """
 
     pixels: Count
     sums: tuple[Count, ...]
@@ -29,7 +31,7 @@ class PixelSums:
 
 
 class PixelCounter:
-    """Adds up images of one number of channels. `with_image`: they have one size, and each pixel of the image is added up too."""
+    """A counter that adds up images of one number of channels. `with_image` adds up each pixel too, of images of one size."""
 
     def __init__(self, channels: int, *, with_image: bool = False) -> None:
         self.channels = channels
@@ -40,7 +42,7 @@ class PixelCounter:
         self._squares = [0] * channels
 
     def add(self, image: Pixels) -> None:
-        """(H, W, C)."""
+        """Add an image (H, W, C)."""
         if self._with_image and self._image is None:
             self._image = np.zeros(image.shape, np.uint64)
         if self._image is not None and self._image.shape == image.shape:  # where sizes differ the dataset is refused at its end
@@ -60,7 +62,7 @@ class PixelCounter:
                 totals[channel] += total
 
     def total(self) -> PixelSums:
-        """The sums over all images that were added until now."""
+        """Return the sums over all images that were added until now."""
         image = None if self._image is None else base64.b64encode(self._image.astype("<u8").tobytes()).decode()
         return PixelSums(pixels=self._pixels, sums=tuple(self._sums), squares=tuple(self._squares), image=image)
 

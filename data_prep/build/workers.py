@@ -1,6 +1,7 @@
-"""Several shards at once: worker processes that are handed one shard after the other, and the progress of all of them together.
+"""Build several shards at once in worker processes, and sum their progress.
 
-A worker is `python -m data_prep.build work`; it ends with its parent, since it reads and writes the parent's pipes.
+A worker gets one shard after the other. It is `python -m data_prep.build work`; it ends with its parent, since it reads and writes the
+parent's pipes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _heed(worker: _Worker, line: dict[str, Any], waiting: list[int], on_samples:
 
 
 class _Worker(PipedChild):
-    """One process; it answers {"done": samples}, {"finished": index} or {"error": class, "message": text}."""
+    """A worker process. It answers {"done": samples}, {"finished": index} or {"error": class, "message": text}."""
 
     def __init__(self, build_dir: Path) -> None:
         super().__init__("data_prep.build", "work", "--build-dir", str(build_dir))
@@ -57,11 +58,10 @@ class _Worker(PipedChild):
         self._rest = b""
 
     def fileno(self) -> int:
-        """Readable when it has said something or ended."""
+        """Return the descriptor that is readable when the worker has answered or ended."""
         return self.answers.fileno()
 
     def begin(self, index: int) -> None:
-        """Hand it the next shard."""
         self.index = index
         try:
             self.ask(f"{index}\n".encode())
@@ -70,12 +70,12 @@ class _Worker(PipedChild):
             self.check_end()
 
     def release(self) -> None:
-        """No more shards: it may end."""
+        """Let the worker end, since no shards are left."""
         self.index = -1
         self.requests.close()
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has said since."""
+        """Read the answers that have arrived."""
         content = os.read(self.fileno(), 1 << 16)
         if not content:
             self.ended = True
@@ -84,7 +84,7 @@ class _Worker(PipedChild):
         return [json.loads(line) for line in lines]
 
     def check_end(self) -> None:
-        """Raises DatasetError if it died instead of ending."""
+        """Check how the worker ended. Raises DatasetError if it died."""
         code = self.process.wait()
         if code < 0:
             hint = " (out of memory?)" if code == -signal.SIGKILL else ""

@@ -1,7 +1,8 @@
-"""Writing one LMDB file: values appended in order, batches of transactions, one sync at the end. The same values give the same bytes.
+"""Write an LMDB file: values in order, batches of transactions, one sync at the end. The same values give the same bytes.
 
-Never writemap (slower, a full disk would be SIGBUS, the file as long as the map), no lock file, memory initialised (else the file holds
-what lay in memory before). A map that turns out too small grows, and the whole batch is put again: a failed transaction holds nothing.
+There is no writemap, which is slower, turns a full disk into SIGBUS and makes the file as long as the map, and no lock file. Memory is
+initialised, since the file would otherwise hold what lay in memory before. A map that turns out too small grows, and the whole batch is put
+again: a failed transaction holds nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ _STEP = 1 << 20
 
 
 def map_bytes(values: int, value_bytes: int) -> int:
-    """Room for `values` values of `value_bytes` bytes in all; address space only, the file grows as it is written."""
+    """Estimate the map for `values` values of `value_bytes` bytes in all.
+
+    It takes address space only, since the file grows as it is written.
+    """
     need = value_bytes + values * (_PAGE + _ENTRY) + _SLACK
     return -(-need // _STEP) * _STEP
 
 
 class ShardWriter:
-    """An LMDB environment in the existing directory `part`, keys %08d from 0. Raises lmdb.Error and OSError as they come."""
+    """An LMDB environment in the existing directory `part`, with keys %08d from 0. Raises lmdb.Error and OSError as they come."""
 
     def __init__(self, part: Path, map_size: int) -> None:
         self.samples = 0

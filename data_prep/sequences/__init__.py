@@ -1,1 +1,1 @@
-"""Datasets of token sequences: text, or files of token ids, as rows of equal length in sharded LMDB."""
+"""Build datasets of token sequences: text, or files of token ids, become rows of equal length in sharded LMDB."""

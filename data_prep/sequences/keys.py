@@ -1,4 +1,4 @@
-"""What a specification of token sequences must say: keys against each other. Pure."""
+"""Check the keys of a specification of token sequences against each other. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ OF_KIND: Final[dict[str, tuple[str, ...]]] = {"text": ("documents", "words"), "t
 ALL: Final = frozenset({*OWN, *OF_KIND["text"], *OF_KIND["tokens"]})
 """Keys that mean nothing for images."""
 WORDS: Final = 10_000
-"""Of a vocabulary of words, with the end of a document and the unknown word."""
+"""The default size of a vocabulary of words, with the end of a document and the unknown word."""
 DEFAULTS: Final[dict[str, dict[str, Any]]] = {"text": {"documents": "file", "vocabulary": "bytes"}, "tokens": {"id_type": "uint16"}}
 
 
 def fault(spec: Any) -> str | None:
-    """What is wrong with a specification (of data_prep.spec) whose defaults are filled in; None: nothing."""
+    """Return what is wrong with a specification whose defaults are filled in, or None."""
     problem = _text_fault(spec) if spec.source == "text" else _tokens_fault(spec)
     return problem or _length_fault(spec)
 
@@ -49,16 +49,16 @@ def _length_fault(spec: Any) -> str | None:
 
 
 def keys_of(kind: str) -> tuple[str, ...]:
-    """The keys that mean something with a source of this kind."""
+    """Return the keys that have a meaning with a source of this kind."""
     return ("source", "path", *OWN, "splits", "shards", "strict", *OF_KIND[kind])
 
 
 def whose(key: str) -> str:
-    """What a key is for."""
+    """Return what a key is for."""
     kinds = [kind for kind, keys in OF_KIND.items() if key in keys]
     return f"source: {kinds[0]}" if kinds else "token sequences" if key in ALL else "images"
 
 
 def row_words(sequence_length: int | None, buckets: Sequence[int] | None) -> str:
-    """How long a row is, for messages."""
+    """Describe the length of a row for messages."""
     return f"{sequence_length} tokens and one more" if buckets is None else f"2 to {buckets[-1] + 1} tokens"

@@ -1,4 +1,4 @@
-"""The manifest of a dataset of token sequences: as that of images, the hash of every part, and its own digest is the dataset's name."""
+"""Read and write the manifest of a dataset of token sequences: the hash of every part, and its own digest is the dataset's name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from base.typed import Count, FromOne, Name
 from data_prep.hashing import require
 from data_prep.manifest import FORMAT, Progress, Shard, read_manifest_as, schema_in, verify_shards
 
-# Token ids as they lie in files: little-endian, 2 or 4 bytes each. The largest number stands for no token: the end of a row is filled up
-# with it.
+# Token ids
 
 
 MOST_IDS: Final = 2**31 - 1
-"""Of a vocabulary: a program has them as 32-bit numbers with a sign."""
+"""The largest size of a vocabulary, since programs hold ids as 32-bit numbers with a sign."""
 END_OF_BYTES: Final = 256
 """The vocabulary of bytes: 0 to 255, and the end of a document."""
 END_OF_WORDS: Final = 0
@@ -26,17 +25,20 @@ UNKNOWN: Final = 1
 
 
 def width_of(vocabulary: int) -> int:
-    """Bytes of an id, so that one number is left."""
+    """Return the bytes per id that leave one number for the padding.
+
+    Ids lie in files as little-endian numbers of 2 or 4 bytes.
+    """
     return 2 if vocabulary < 1 << 16 else 4
 
 
 def type_of(width: int) -> str:
-    """Of ids of so many bytes, as numpy calls it."""
+    """Return numpy's name of the type of ids of this width."""
     return f"<u{width}"
 
 
 def pad_of(width: int) -> int:
-    """What stands for no token."""
+    """Return the number that stands for no token and fills up the end of a row, the largest of this width."""
     return (1 << 8 * width) - 1
 
 
@@ -46,7 +48,10 @@ VALUE: Final = "token-rows"
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceShard(Shard):
-    """`samples` rows of `length` + 1 ids each, `rows` of them to a value, fewer in the last one; `tokens`: ids that are targets."""
+    """A shard of `samples` rows of `length` + 1 ids each.
+
+    A value holds `rows` of them, the last one fewer. `tokens` counts the ids that are targets.
+    """
 
     length: FromOne
     rows: FromOne
@@ -55,7 +60,7 @@ class SequenceShard(Shard):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceSplit:
-    """`shards` are positions in the manifest's list, those of shorter rows first."""
+    """A split of the dataset. `shards` are positions in the manifest's list, those of shorter rows first."""
 
     samples: Count
     tokens: Count
@@ -64,7 +69,10 @@ class SequenceSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceManifest:
-    """Everything of `manifest.json`. `words`: those of the ids from 2 on, where it was made of words. `lengths`: of the buckets."""
+    """The content of `manifest.json`.
+
+    `words` are those of the ids from 2 on, for a vocabulary of words; `lengths` are those of the buckets.
+    """
 
     name: Name
     vocabulary: FromOne
@@ -106,7 +114,7 @@ class SequenceManifest:
                 require(getattr(split, key) == sum(getattr(shard, key) for shard in held), f"split {name!r}: {key} is not the sum")
 
     def groups(self, split: str) -> dict[int, tuple[int, int]]:
-        """Of each bucket of a split: length -> (rows, tokens)."""
+        """Return the rows and tokens of each bucket of a split, by length."""
         found: dict[int, tuple[int, int]] = {}
         for position in self.splits[split].shards:
             shard = self.shards[position]
@@ -115,7 +123,7 @@ class SequenceManifest:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `manifest.json`."""
+        """Return the content of `manifest.json`."""
         plain = dict(vars(self))
         plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
         plain["shards"] = [vars(shard) for shard in self.shards]
@@ -123,28 +131,28 @@ class SequenceManifest:
 
 
 def padding(groups: Mapping[int, tuple[int, int]]) -> float:
-    """Which part of what a program is given is no token, since rows of a bucket are filled up to one length."""
+    """Return which part of the rows is padding, since the rows of a bucket are filled up to one length."""
     places = sum(length * samples for length, (samples, _) in groups.items())
     return 1 - sum(tokens for _, tokens in groups.values()) / places if places else 0.0
 
 
 def to_bytes(manifest: SequenceManifest) -> bytes:
-    """The bytes of `manifest.json`, a newline at the end."""
+    """Encode `manifest.json`, with a newline at the end."""
     return canonical_json(manifest.to_json()) + b"\n"
 
 
 def read_sequence_manifest(root: Path) -> SequenceManifest:
-    """The manifest in the directory `root`. Raises DatasetError."""
+    """Read the manifest in the directory `root`. Raises DatasetError."""
     return read_manifest_as(SequenceManifest, root)
 
 
 def is_sequences(root: Path) -> bool:
-    """Whether the dataset in `root` is one of token sequences. Raises DatasetError where it has no manifest."""
+    """Return True if the dataset in `root` is one of token sequences. Raises DatasetError where it has no manifest."""
     return bool(schema_in(root) == SCHEMA)
 
 
 def verify_sequences(root: Path, progress: Progress | None = None) -> SequenceManifest:
-    """See data_prep.manifest.verify_dataset."""
+    """Verify a dataset of token sequences as verify_dataset does one of images."""
     manifest = read_sequence_manifest(root)
     verify_shards(root, manifest.shards, progress)
     return manifest

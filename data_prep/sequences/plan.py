@@ -38,8 +38,7 @@ from data_prep.space import require_space
 from data_prep.spec import TRAIN, DatasetSpec, spec12
 from data_prep.tree.plan import list_tree
 
-# Streams of token ids, one file each: where they lie, which split they are of. Files of ids are read where they lie, text is turned into
-# a stream first (text.py).
+# Streams of token ids
 
 
 Ids = NDArray[Any]
@@ -50,12 +49,12 @@ _SHOWN: Final = 3
 _NPY_HEADER_BYTES: Final = 64 << 10
 """More than numpy takes; of a damaged length it would first read gigabytes."""
 _OF_HEADERS: Final = (ValueError, TypeError, IndexError, SyntaxError, TokenError, Warning)
-"""What numpy says of the header of a .npy, which it reads as words of Python: a damaged one may be any. A warning, where it is an error."""
+"""The errors of numpy at the header of a damaged .npy, which it parses as Python. They include warnings that are errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """A file of the source. `name` is its path below the place that the study gives."""
+    """A file of the source. `name` is its path below the place in the study."""
 
     name: str
     path: PathText
@@ -66,7 +65,10 @@ class SourceFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """`path` is relative to the build directory where the stream was made there. `offset`: bytes before the first id; `width`: of an id."""
+    """A stream of token ids in one file. `offset` counts the bytes before the first id, and `width` those of an id.
+
+    `path` is relative to the build directory where the stream was made there from text. Files of ids are read where they lie.
+    """
 
     split: str
     path: PathText
@@ -76,7 +78,7 @@ class Stream:
 
 
 def source_files(spec: DatasetSpec, rejections: Rejections) -> list[SourceFile]:
-    """The files of all splits that the source has itself or a path of their own, in the order of their names. Raises DatasetError."""
+    """List the files of all splits, in the order of their names. Raises DatasetError."""
     assert spec.path is not None
     files = _listed(Path(spec.path), None, rejections)
     of_names = {file.split for file in files}
@@ -88,7 +90,7 @@ def source_files(spec: DatasetSpec, rejections: Rejections) -> list[SourceFile]:
 
 
 def _listed(path: Path, whole: str | None, rejections: Rejections) -> list[SourceFile]:
-    """`whole`: the split that all of it belongs to."""
+    """List the files at a path. `whole` is the split to which all of them belong."""
     tree = list_tree(path)
     shown = []
     for file in tree.files:
@@ -112,13 +114,13 @@ def _listed(path: Path, whole: str | None, rejections: Rejections) -> list[Sourc
 
 
 def _split_in(name: str) -> str | None:
-    """`train.bin`, `ptb.valid.txt` and all below `test/` say of which split they are."""
+    """Find the split in a name such as `train.bin`, `ptb.valid.txt` or `test/a.txt`."""
     words = _IN_NAMES.split(name.partition("/")[0].lower())
     return next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
 
 
 def check_unchanged(files: Sequence[SourceFile]) -> None:
-    """Raises DatasetError naming the first file that is not what was listed."""
+    """Check the files against the listing. Raises DatasetError naming the first one that has changed."""
     for file in files:
         try:
             status = Path(file.path).stat()
@@ -132,7 +134,7 @@ def check_unchanged(files: Sequence[SourceFile]) -> None:
 
 
 def streams_of_ids(spec: DatasetSpec, files: Sequence[SourceFile], rejections: Rejections) -> tuple[list[SourceFile], list[Stream]]:
-    """The files of ids among `files`, and a stream for each. Raises DatasetError for one that is damaged, or none at all."""
+    """Select the files of ids among `files`, and make a stream of each. Raises DatasetError for a damaged file, or if there is none."""
     kept = [file for file in files if file.name.endswith(SUFFIXES)]
     for file in set(files) - set(kept):
         rejections.add(file.name, "neither .bin nor .npy")
@@ -151,7 +153,7 @@ def _bin(file: SourceFile, width: int) -> Stream:
 
 
 def _npy(file: SourceFile) -> Stream:
-    """Of one dimension, or more in the order of C: they are read as they lie."""
+    """Make the stream of a .npy file. Arrays of more than one dimension must be in C order, and are read as they lie."""
     try:
         with Path(file.path).open("rb") as whole:
             content = io.BytesIO(whole.read(_NPY_HEADER_BYTES))
@@ -169,25 +171,19 @@ def _npy(file: SourceFile) -> Stream:
 
 
 def blocks_of(build_dir: Path, stream: Stream) -> Iterator[tuple[int, Ids]]:
-    """The ids of a stream in parts, each with the number of its first one. Raises DatasetError, StorageError."""
+    """Read a stream in parts, each with the number of its first id. Raises DatasetError, StorageError."""
     with OpenFiles([build_dir / stream.path]) as files:
         for first in range(0, stream.ids, SCANNED_IDS):
             yield first, read_ids(files, 0, stream, first, min(SCANNED_IDS, stream.ids - first))
 
 
 def read_ids(files: OpenFiles, number: int, stream: Stream, first: int, count: int) -> Ids:
-    """`count` ids from the one with number `first` on. `number`: of the stream's file in `files`."""
+    """Read `count` ids, starting at the one with number `first`. `number` is that of the stream's file in `files`."""
     content = files.read_exactly(stream.offset + first * stream.width, count * stream.width, number)
     return np.frombuffer(content, type_of(stream.width))
 
 
-# Rows: which ids of which stream make one sequence. Numbers only, 24 bytes per row.
-#
-# A row has one id more than the model sees: its inputs are all but the last one, its targets all but the first. Of a fixed
-# `sequence_length`
-# rows follow one another through a stream, whatever documents are in it, and what is left at its end is no row. With `buckets` a document
-# is
-# a row of the shortest bucket that holds it; one that is longer than the longest bucket is cut into several rows.
+# Rows
 
 
 Rows = NDArray[np.uint64]
@@ -196,7 +192,13 @@ ROW_BYTES: Final = 24
 
 
 def rows_of(spec: DatasetSpec, build_dir: Path, streams: Sequence[Stream], end: int | None) -> dict[str, Rows]:
-    """The rows of each split that the source has, in the order of the streams. Raises DatasetError."""
+    """Cut the streams into rows for each split that the source has. Raises DatasetError.
+
+    A row takes 24 bytes in the table, and has one id more than the model sees: its inputs are all but the last id, its targets all but the
+    first. With a fixed `sequence_length`, rows follow one another through a stream across documents, and the remainder at its end is no
+    row. With `buckets` a document is a row of the shortest bucket that holds it; one that is longer than the longest bucket is cut into
+    several rows.
+    """
     found: dict[str, list[Rows]] = {}
     for number, stream in enumerate(streams):
         if spec.buckets is None:
@@ -215,7 +217,7 @@ def _windows(number: int, ids: int, length: int) -> Rows:
 
 
 def _documents(number: int, ends: NDArray[np.uint64], longest: int) -> Rows:
-    """Pieces of a document share one id, as windows do; a piece of one id has no target, and is none."""
+    """Cut documents into rows. Pieces of a document share one id, as windows do. A piece of one id has no target and is no row."""
     starts = np.concatenate([np.zeros(1, np.uint64), ends])[:-1]
     lengths = ends - starts
     pieces = (np.maximum(lengths, 2) - np.uint64(2)) // np.uint64(longest) + np.uint64(1)
@@ -232,14 +234,17 @@ def _table(number: int, starts: NDArray[np.uint64], lengths: NDArray[np.uint64])
 
 
 def _ends(build_dir: Path, stream: Stream, end: int) -> NDArray[np.uint64]:
-    """Where documents end: behind the id that ends them, and at the end of the stream."""
+    """Find the ends of documents: behind each id that ends one, and at the end of the stream."""
     found = [np.flatnonzero(ids == end).astype(np.uint64) + np.uint64(first + 1) for first, ids in blocks_of(build_dir, stream)]
     ends: NDArray[np.uint64] = np.concatenate([*found, np.array([stream.ids], np.uint64)])
     return np.unique(ends)
 
 
 def share_out(rows: Mapping[str, Rows], spec: DatasetSpec) -> dict[str, Rows]:
-    """The splits, train first. A fraction is what train has at its end, as the field does it. Raises DatasetError for too few rows."""
+    """Divide the rows into splits, train first.
+
+    A fraction is taken from the end of train, as the field does it. Raises DatasetError for too few rows.
+    """
     left = rows.get(TRAIN, np.empty((0, 3), np.uint64))
     found = {split: part for split, part in rows.items() if split != TRAIN}
     of_source = bool(set(found) - set(spec.split_paths))
@@ -258,16 +263,13 @@ def share_out(rows: Mapping[str, Rows], spec: DatasetSpec) -> dict[str, Rows]:
 
 
 def in_buckets(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
-    """(length, rows) of each bucket that has any."""
+    """Group the rows by bucket, as (length, rows), without empty buckets."""
     bucket = np.searchsorted(np.array(lengths, np.uint64), rows[:, 2] - np.uint64(1))
     parts = [(length, rows[bucket == number]) for number, length in enumerate(lengths)]
     return [(length, part) for length, part in parts if len(part)]
 
 
-# Text -> streams of token ids, one per split, in the build directory. Read in pieces: a line may be as long as the file.
-#
-# `vocabulary: bytes`: each byte is a token, whatever its encoding. `vocabulary: words`: what stands between white space (of ASCII), and the
-# text must be UTF-8. After each document, a file or a line, comes one more token; lines without a word, or a byte, are no documents.
+# Text
 
 
 PIECE_BYTES: Final = 4 << 20
@@ -283,8 +285,10 @@ ToIds = Callable[[SourceFile], Iterator[Ids]]
 
 
 def vocabulary_of(files: Sequence[SourceFile], most: int, rejections: Rejections) -> tuple[list[SourceFile], tuple[str, ...]]:
-    """The files that are text of words, and the most frequent words of their training split, at most so many that with the end of a
-    document and the unknown word there are `most`. Raises DatasetError."""
+    """Select the files that are text of words, and the most frequent words of their training split.
+
+    With the end of a document and the unknown word there are at most `most`. Raises DatasetError.
+    """
     counts: Counter[bytes] = Counter()
     kept = []
     for file in files:
@@ -306,12 +310,17 @@ def vocabulary_of(files: Sequence[SourceFile], most: int, rejections: Rejections
 
 
 def has_text(files: Sequence[SourceFile]) -> bool:
-    """Whether there is more than white space in the training split. Looks no further than the first of it."""
+    """Return True if the training split holds more than white space. Only as much of it as needed is read."""
     return any(piece.strip() for file in files if file.split == "train" for piece in _pieces(file))
 
 
 def to_streams(build_dir: Path, files: Sequence[SourceFile], words: Sequence[str] | None, *, lines: bool) -> list[Stream]:
-    """Write `spool/<split>.ids` for each split. `words`: of `vocabulary_of`; None: bytes are the tokens. `lines`: each is a document."""
+    """Turn text into the streams `spool/<split>.ids`, one for each split.
+
+    With `words`, those of `vocabulary_of`, the tokens are what stands between white space (of ASCII), and the text must be UTF-8; with None
+    each byte is a token, whatever its encoding. After each document, a file or with `lines` a line, comes one more token. Lines without a
+    word, or without a byte, are no documents.
+    """
     if words is None:
         end, width = END_OF_BYTES, width_of(END_OF_BYTES + 1)
         to_ids: ToIds = partial(_byte_ids, dtype=type_of(width), lines=lines)
@@ -336,7 +345,7 @@ def to_streams(build_dir: Path, files: Sequence[SourceFile], words: Sequence[str
 
 
 def _write(out: Any, parts: Iterator[Ids], end: int, dtype: str) -> int:
-    """The ids of a file, ends of documents once each, the last one at the end. How many."""
+    """Write the ids of a file and return their number. Each document ends with one id, the last one too."""
     count, last = 0, end
     for ids in parts:
         before = np.concatenate([np.array([last], dtype), ids[:-1]])
@@ -365,7 +374,7 @@ def _word_ids(file: SourceFile, *, table: dict[bytes, int], dtype: str, lines: b
 
 
 def _word_pieces(file: SourceFile) -> Iterator[bytes]:
-    """The text in parts that end between words. Raises BadSample for what is no text of words."""
+    """Read the text in parts that end between words. Raises BadSample for a file that is no text of words."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     rest, done = b"", 0
     for piece in chain(_pieces(file), (None,)):
@@ -385,13 +394,13 @@ def _word_pieces(file: SourceFile) -> Iterator[bytes]:
 
 
 def _last_space(text: bytes) -> int:
-    """Where the last word of `text` begins, which may go on; 0 where there is no white space near its end."""
+    """Return where the last, perhaps unfinished word of `text` begins. The result is 0 where no white space is near its end."""
     ends = [found.end() for found in _SPACE.finditer(text, max(0, len(text) - LONGEST_WORD - 1))]
     return ends[-1] if ends else 0
 
 
 def _pieces(file: SourceFile) -> Iterator[bytes]:
-    """Raises DatasetError, StorageError."""
+    """Read a file in pieces, since a line may be as long as the file. Raises DatasetError, StorageError."""
     try:
         with Path(file.path).open("rb", buffering=0) as content:
             while piece := retried(printable(file.path), lambda: content.read(PIECE_BYTES)):
@@ -402,12 +411,15 @@ def _pieces(file: SourceFile) -> Iterator[bytes]:
 
 SCHEMA: Final = "slipway.sequences-plan/1"
 MOST_IN_VALUE: Final = 64 << 10
-"""Bytes of a value in LMDB, about: large values waste little of their last page, and a reader touches only what it needs of one."""
+"""The approximate length of a value in LMDB.
+
+Large values waste little of their last page, and a reader touches only the pages that it needs.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRows:
-    """A shard: rows `first` to `first` + `count` of the table `rows`, whose blake3 is `listed`."""
+    """A planned shard: rows `first` to `first` + `count` of the table `rows`, whose blake3 is `listed`."""
 
     split: str
     length: FromOne
@@ -419,7 +431,7 @@ class PlannedRows:
 
 @dataclass(frozen=True, kw_only=True)
 class SequencePlan:
-    """Everything of plan.json."""
+    """The content of plan.json."""
 
     name: Name
     spec: Annotated[Mapping[str, Any], Like(dict[str, Any])]
@@ -438,20 +450,20 @@ class SequencePlan:
 
     @property
     def width(self) -> int:
-        """Bytes of an id in the dataset."""
+        """Return the bytes of an id in the dataset."""
         return width_of(self.vocabulary)
 
     @property
     def samples(self) -> int:
-        """Of all shards."""
+        """Count the rows of all shards."""
         return sum(shard.count for shard in self.shards)
 
     def rows_per_value(self, length: int) -> int:
-        """Of a bucket."""
+        """Return how many rows of a bucket a value holds."""
         return max(1, MOST_IN_VALUE // ((length + 1) * self.width))
 
     def shard_key(self, index: int) -> str:
-        """Names what shard `index` will hold: the same key, the same bytes."""
+        """Return a key for the content of shard `index`. The same key stands for the same bytes."""
         return blake3(canonical_json([asdict(self.shards[index]), self.vocabulary, [asdict(one) for one in self.streams]])).hexdigest()
 
 
@@ -507,7 +519,7 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
 def _streams(
     spec: DatasetSpec, build_dir: Path, listed: list[SourceFile], rejections: Rejections
 ) -> tuple[list[SourceFile], list[Stream], tuple[str, ...] | None]:
-    """The files that are used, the streams, and the words of the vocabulary."""
+    """Select the files, and make their streams and the words of the vocabulary."""
     if spec.source == "tokens":
         return *streams_of_ids(spec, listed, rejections), None
     words = None
@@ -523,7 +535,7 @@ def _streams(
 
 
 def _vocabulary(spec: DatasetSpec, words: Sequence[str] | None) -> tuple[int, int | None]:
-    """How many ids there are, and the one that ends documents."""
+    """Return the size of the vocabulary, and the id that ends documents."""
     if isinstance(spec.vocabulary, int):
         return spec.vocabulary, spec.end
     return (END_OF_BYTES + 1, END_OF_BYTES) if words is None else (len(words) + 2, END_OF_WORDS)
@@ -542,7 +554,7 @@ def streams_again(plan: SequencePlan, build_dir: Path) -> None:
 
 
 def _write_rows(build_dir: Path, groups: Sequence[tuple[str, int, Rows]], spec: DatasetSpec) -> list[PlannedRows]:
-    """The tables, durable before plan.json names them, and the shards that share them."""
+    """Write the tables durably before plan.json names them, and divide them into shards."""
     try:
         shares = shards_per_split({f"{split}, {length}": len(rows) for split, length, rows in groups}, spec.shards)
     except ValueError as error:
@@ -563,18 +575,18 @@ def _write_rows(build_dir: Path, groups: Sequence[tuple[str, int, Rows]], spec: 
 
 
 def rows_path(build_dir: Path, number: int) -> Path:
-    """A table of rows."""
+    """Return the path of a table of rows."""
     return samples_dir(build_dir) / f"{number:05d}.rows"
 
 
 def has_sequence_plan(build_dir: Path) -> bool:
-    """Whether token sequences are built there. Raises DatasetError where there is no plan."""
+    """Return True if token sequences are built in `build_dir`. Raises DatasetError where there is no plan."""
     plain = read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
     return isinstance(plain, dict) and plain.get("schema") == SCHEMA
 
 
 def read_sequence_plan(build_dir: Path) -> SequencePlan:
-    """The plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
+    """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
     path, again = build_dir / PLAN_FILE, f"remove {build_dir} and build again"
     plain = read_json(path, DatasetError, MAX_BYTES)
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:

@@ -46,7 +46,7 @@ _REPORT_EVERY: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceReceipt:
-    """`key` is the plan's name for the content."""
+    """The receipt of a shard. `key` is the plan's name for the content."""
 
     key: str
     samples: Count
@@ -73,7 +73,7 @@ def build_sequence_shard(build_dir: Path, index: int, progress: Progress | None 
 
 
 def finished_shard(build_dir: Path, index: int, plan: SequencePlan) -> SequenceReceipt | None:
-    """The receipt of a shard that needs no more work: it is there, or it went into the finished dataset."""
+    """Find the receipt of a shard that needs no more work, since it is there or in the finished dataset."""
     path = receipt_path(build_dir, index)
     try:
         receipt = read_as(SequenceReceipt, read_json(path, DatasetError), path, DatasetError)
@@ -87,7 +87,7 @@ def finished_shard(build_dir: Path, index: int, plan: SequencePlan) -> SequenceR
 
 
 class _Shard:
-    """The work of one attempt."""
+    """The work of one attempt at a shard."""
 
     def __init__(self, plan: SequencePlan, build_dir: Path, index: int) -> None:
         self.plan, self.build_dir, self.index = plan, build_dir, index
@@ -96,16 +96,14 @@ class _Shard:
         self.tokens = 0
 
     def least_bytes(self) -> int:
-        """See ShardWork."""
         return self.planned.count * (self.planned.length + 1) * self.plan.width
 
     def check_source(self) -> None:
-        """See ShardWork. Text that has become a stream is not read any more."""
+        """Check that the source is unchanged. Text that has become a stream is not read any more, and so not checked."""
         if self.plan.spec["source"] == "tokens":
             check_unchanged(self.plan.files)
 
     def write(self, part: Path, progress: Progress | None) -> None:
-        """See ShardWork."""
         rows = self._rows()
         if any(not (self.build_dir / stream.path).exists() for stream in self.plan.streams):
             streams_again(self.plan, self.build_dir)
@@ -125,14 +123,13 @@ class _Shard:
                     writer.finish()
 
     def finish(self, hashes: FileHashes) -> SequenceReceipt:
-        """See ShardWork."""
         key = self.plan.shard_key(self.index)
         receipt = SequenceReceipt(key=key, samples=self.planned.count, tokens=self.tokens, hashes=hashes)
         publish_json_of(receipt_path(self.build_dir, self.index), asdict(receipt))
         return receipt
 
     def _rows(self) -> Rows:
-        """Its part of the table. Raises DatasetError where that is not the table that was planned."""
+        """Read the shard's part of the table of rows. Raises DatasetError where the table is not the planned one."""
         path = rows_path(self.build_dir, self.planned.rows)
         try:
             if hash_file(path).blake3 != self.planned.listed:
@@ -143,7 +140,7 @@ class _Shard:
         return rows.reshape(-1, 3)
 
     def _value(self, files: OpenFiles, rows: Rows) -> bytes:
-        """These rows, filled up. Raises DatasetError for an id that the vocabulary does not have."""
+        """Fill up rows to one length and encode them. Raises DatasetError for an id outside the vocabulary."""
         ids = np.full((len(rows), self.planned.length + 1), pad_of(self.plan.width), type_of(self.plan.width))
         for row, (number, first, count) in zip(ids, rows.tolist(), strict=True):
             stream = self.plan.streams[number]
@@ -162,18 +159,18 @@ class _Shard:
         )
 
 
-# All steps for token sequences: put the shards together, or all from the plan on in one call, as `slipway dataset build` does it.
+# Build
 
 
 ALONE_BYTES: Final = 32 << 20
-"""So much is written here, faster than processes are started for it."""
+"""The limit of bytes that this process writes alone, faster than it would start others."""
 _PROVENANCE: Final = ("splits", "documents", "vocabulary", "words", "end", "sequence_length", "buckets")
 
 
 def build_sequences(
     spec: DatasetSpec, name: str, build_dir: Path, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None
 ) -> BuiltDataset:
-    """See data_prep.build.dataset.build_dataset."""
+    """Build token sequences as build_dataset does images."""
     plan = plan_sequences(spec, name, build_dir, progress)
     left = [index for index in range(len(plan.shards)) if finished_shard(build_dir, index, plan) is None]
     done = [0 if index in set(left) else shard.count for index, shard in enumerate(plan.shards)]
@@ -213,7 +210,7 @@ def finish_sequences(build_dir: Path, datasets_dir: Path, progress: Progress | N
 
 
 def _manifest(plan: SequencePlan, receipts: Sequence[tuple[int, SequenceReceipt]]) -> SequenceManifest:
-    """Empty shards are left out."""
+    """Make the manifest without empty shards."""
     shards = tuple(_shard(plan, number, index, receipt) for number, (index, receipt) in enumerate(receipts))
     return SequenceManifest(
         name=plan.name,
@@ -256,7 +253,7 @@ def _split(name: str, shards: Sequence[SequenceShard]) -> SequenceSplit:
 
 
 def _source(plan: SequencePlan) -> dict[str, Any]:
-    """Where it came from, without a word about the place."""
+    """Describe the source without its place."""
     chosen = {key: plan.spec[key] for key in _PROVENANCE if plan.spec.get(key) is not None}
     if "splits" in chosen:
         chosen["splits"] = {name: "apart" if isinstance(split, dict) else split for name, split in chosen["splits"].items()}
