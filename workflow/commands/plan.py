@@ -1,4 +1,4 @@
-"""`slipway plan`: print the plan of a study, or of one cell; refuse what is over its limit."""
+"""Print the plan of a study, or of one cell, for `slipway plan`; refuse a study that is over its limit."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ from workflow.study.series import NOT_SERIES, Series, flat, series_of, tells_not
 from workflow.study.site import Site, device_of, refuse_foreign_scheduler, storage_limit
 from workflow.study.study import Study
 
-# What the site's scheduler would be asked, word for word, in both ways: for a job per run, and for one job for all.
+# The jobs that the site's scheduler would be asked for.
 
 
 JOB_TOKEN: Final = "0" * 8
 
 
 def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
-    """The job that `slipway run` submits for a run; its name ends in 8 digits that are drawn then."""
+    """Return the job that `slipway run` submits for a run; its name ends in 8 digits that are drawn at the submission."""
     results = str(study.results_dir)
     work = Work(mark=mark_of(study.name, results), rule=RUN, wildcards=run_id)
     command = shlex.join(supervisor_argv(sys.executable, results, run_id, images=images_file(study)))
@@ -95,12 +95,12 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
 
 
 def run_words(jobs: Jobs, job: BatchJob) -> str:
-    """The command that submits the job of a run."""
+    """Return the command that submits the job of a run."""
     return " ".join([jobs.SUBMIT, *(option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job))])
 
 
 def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each kind of job that `slipway run` submits: how many, and the command of the first."""
+    """Count each kind of job that `slipway run` submits, and add the command of the first."""
     jobs = jobs_at(study.site)
     kinds: dict[JobSize, list[BatchJob]] = defaultdict(list)
     for run in runs:
@@ -110,20 +110,20 @@ def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
-    """What `slipway submit` would ask and execute now; its name ends in 8 digits that are drawn then."""
+    """Return what `slipway submit` would request and execute now."""
     jobs = jobs_at(study.site)
     job = plan_submission(study, runs, Width(), JOB_TOKEN, built=is_prepared(study, runs))
     return {jobs.SUBMIT: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
 
 
-# Whether the site's scheduler would take the jobs of a study, before any is submitted.
+# The check that the site's scheduler would take the jobs.
 
 
 MOST_KINDS: Final = 4
 
 
 def problem_of_runs(study: Study, runs: Sequence[Run]) -> str | None:
-    """Why the largest run can never start as a job of its own. Raises SchedulerSilent."""
+    """Return why the largest run can never start as a job of its own, or None if it can. Raises SchedulerSilent."""
     if not runs:
         return None
     largest = max(runs, key=lambda run: run.cell.nodes)
@@ -150,7 +150,7 @@ def refuse_jobs(study: Study, runs: Sequence[Run]) -> None:
             )
 
 
-# The plan of a whole study as one value: cells and runs, what they need and cost, how they scale. Reads files, writes none.
+# The plan of a whole study.
 
 
 GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
@@ -158,18 +158,21 @@ GPU_MEMORY_QUERY: Final = ("nvidia-smi", "--query-gpu=memory.total", "--format=c
 
 @dataclass(frozen=True, kw_only=True)
 class CellPlan:
-    """`memory_bytes`: what a process needs at the least; `available_bytes`: its share of the device's memory. None: not known."""
+    """The plan of one cell.
+
+    `memory_bytes`: what a process needs at the least; `available_bytes`: its share of the device's memory. None: not known.
+    """
 
     cell: Cell
     states: Mapping[str, int]
     memory_bytes: int | None
     available_bytes: int | None
     estimate: Estimate | None
-    """What a run takes, by what runs took before."""
+    """The estimate for a run, from what runs took before."""
 
     @property
     def fits(self) -> bool | None:
-        """Whether the device has the memory; None where one of the two is not known."""
+        """Return True if the device has the memory, or None where one of the two is not known."""
         if self.memory_bytes is None or self.available_bytes is None:
             return None
         return self.memory_bytes <= self.available_bytes
@@ -177,7 +180,7 @@ class CellPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """Everything that `slipway plan STUDY` says."""
+    """The contents of `slipway plan STUDY`."""
 
     study: Study
     states: tuple[RunState, ...]
@@ -190,22 +193,22 @@ class StudyPlan:
 
     @property
     def gpu_hours(self) -> float:
-        """The bound: walltime x GPUs of the runs that are still to be made."""
+        """Return the bound of the runs still to be made: walltime x GPUs."""
         return hours_on("cuda", self.study, self.to_run)
 
     @property
     def process_hours(self) -> float:
-        """The same for runs on the CPU."""
+        """Return the bound of the runs on the CPU still to be made: walltime x processes."""
         return hours_on("cpu", self.study, self.to_run)
 
     @property
     def outlook(self) -> Outlook:
-        """What those runs will take, as far as anything is known."""
+        """Return the estimate for the runs still to be made, as far as anything is known."""
         return outlook_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
 
     @property
     def to_run(self) -> list[Any]:
-        """The runs that snakemake would start."""
+        """Return the runs that snakemake would start."""
         return [state.run for state in self.states if state.to_run]
 
 
@@ -255,12 +258,12 @@ def plan_study(study: Study) -> StudyPlan:
 
 
 def nodes_of(plan: StudyPlan, dataset: str) -> int:
-    """The most nodes of one run on that dataset: so many caches it fills at once."""
+    """Return the most nodes of one run on that dataset, which is the number of caches that it fills at once."""
     return max(cell.cell.nodes for cell in plan.cells if cell.cell.dataset == dataset)
 
 
 def nodes_staged(plan: StudyPlan, needs: DatasetRequirements) -> int | None:
-    """How many of those nodes have it in their cache already; None where the nodes are other machines."""
+    """Count the nodes of a run on that dataset whose caches hold it already; None where the nodes are other machines."""
     if plan.study.site.scheduler != local.NAME or needs.root is None:
         return None
     caches = [plan.study.site.cache.path / f"{local.NAME}-{node}" for node in range(nodes_of(plan, needs.name))]
@@ -268,7 +271,7 @@ def nodes_staged(plan: StudyPlan, needs: DatasetRequirements) -> int | None:
 
 
 def _cache_notes(site: Site) -> Iterator[str]:
-    """Where the cache goes away with the job."""
+    """Yield a note where the cache goes away with the job."""
     name = None if site.cache.place is None else of_a_job(variables_of(str(site.cache.path)))
     if name is not None:
         yield (
@@ -278,7 +281,7 @@ def _cache_notes(site: Site) -> Iterator[str]:
 
 
 def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
-    """Of runs that are done, and that this site would have made with another engine."""
+    """Yield notes on finished runs that this site would have made with another engine."""
     others = Counter(state.engine for state in states if state.state == "done" and state.engine not in (None, site.engine))
     for engine, count in others.items():
         yield (
@@ -295,7 +298,7 @@ def _owner_notes(study: Study) -> list[str]:
 
 
 def _content_notes(states: Sequence[RunState], datasets: Mapping[str, DatasetRequirements]) -> Iterator[str]:
-    """Runs that are done, and whose dataset had another content than the one that is built now."""
+    """Yield notes on finished runs whose dataset had another content than the one that is built now."""
     for name, needs in datasets.items():
         digest = None if needs.root is None else needs.root.name.rsplit("-", 1)[1]
         of_it = (state.dataset for state in states if state.state == "done" and state.run.cell.dataset == name and state.dataset)
@@ -309,7 +312,7 @@ def _content_notes(states: Sequence[RunState], datasets: Mapping[str, DatasetReq
 
 
 def _memory_of(device: str, study: Study) -> int | None:
-    """Bytes of one node (CPU) or one GPU; of another machine only where the site file says it."""
+    """Return the bytes of memory of one node (CPU) or one GPU; of another machine only where the site file gives them."""
     local = study.site.scheduler == "local"
     if device == "cpu":
         return study.site.memory_per_node_bytes or (memory_bytes() if local else None)
@@ -324,13 +327,16 @@ def _gpu_memory_text() -> str:
 
 
 def parse_gpu_memory(text: str) -> int | None:
-    """The least memory among the GPUs that nvidia-smi lists, in bytes."""
+    """Return the least memory among the GPUs that nvidia-smi lists, in bytes."""
     sizes = [int(line) << 20 for line in text.split() if line.isdecimal()]
     return min(sizes, default=None)
 
 
 def _share(total: int | None, cell: Cell, study: Study) -> int | None:
-    """What one process of the cell may take: a GPU is its own; a node's memory is for all processes there, this machine's for all."""
+    """Return the memory that one process of the cell may take.
+
+    A GPU belongs to one process; a node's memory is for all processes there, this machine's for all.
+    """
     if total is None or device_of(cell.device, study.site) == "cuda":
         return total
     return total // (cell.world_size if study.site.scheduler == "local" else cell.gpus_per_node)
@@ -347,7 +353,7 @@ def _memory_notes(cells: Sequence[CellPlan]) -> list[str]:
 
 
 def _core_notes(study: Study) -> Iterator[str]:
-    """Cells on the CPU whose nodes have fewer cores than their processes have threads, where the nodes are known."""
+    """Yield notes on CPU cells whose nodes are known to have fewer cores than their processes have threads."""
     site, largest = study.site, max(cell.nodes for cell in study.cells)
     here = len(usable_cores())
     cores = max(1, here // largest) if site.scheduler == local.NAME else site.cpus_per_node
@@ -365,7 +371,10 @@ def _core_notes(study: Study) -> Iterator[str]:
 
 
 def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequirements]) -> list[str]:
-    """Batches that the training split may be too small for, which is seen when the dataset is built; what is certain is refused."""
+    """Return notes on batches that may be too large for the training split.
+
+    The build of the dataset decides; what is certain is refused.
+    """
     notes = []
     for name, needs in datasets.items():
         batch = max(cell.global_batch_size for cell in cells if cell.dataset == name)
@@ -378,7 +387,7 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequiremen
 
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
-    """What the cluster that we are at will never start."""
+    """Return notes on runs that the scheduler of this cluster will never start."""
     try:
         problem = problem_of_runs(study, runs) if jobs_of(study.site.scheduler) is not None else None
     except SchedulerSilent:
@@ -426,7 +435,7 @@ def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
 
 
 def to_json(plan: StudyPlan) -> dict[str, Any]:
-    """The plan for programs."""
+    """Return the plan as JSON-able values, for programs."""
     study = plan.study
     return {
         "study": study.name,
@@ -459,7 +468,10 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
 
 
 def _asked_of_schedulers(plan: StudyPlan) -> dict[str, Any]:
-    """What each scheduler with jobs would be asked, in both ways: None but for the site's own, where a run is left."""
+    """Return what each scheduler with jobs would be asked, both for a job per run and for one job.
+
+    It is None but for the site's own scheduler where a run is left.
+    """
     return {name: _asked(plan) if plan.study.site.scheduler == name and plan.to_run else None for name in with_jobs()}
 
 
@@ -482,7 +494,7 @@ def _dataset_json(plan: StudyPlan, needs: DatasetRequirements) -> dict[str, Any]
 
 
 def _seconds_to_read(plan: StudyPlan, needs: DatasetRequirements) -> float | None:
-    """How long staging takes, where the site says how fast storage may be read, or earlier runs tell how fast it was."""
+    """Estimate the seconds of staging, by the site's limit of storage or by the speed of earlier runs."""
     limit = plan.study.site.storage_limit
     rates = [rate for rate in (limit.bytes_per_s if limit else None, plan.staged_per_s) if rate is not None]
     return needs.bytes / min(rates) if rates and needs.bytes is not None else None
@@ -538,7 +550,7 @@ def _more(count: int, what: str) -> None:
 
 
 def _cost(plan: StudyPlan) -> Iterator[str]:
-    """The bound, which the limit is checked against, and the estimate, which it is not."""
+    """Yield the lines on cost: the bound, which the limit is checked against, and the estimate, which it is not."""
     if not plan.to_run:
         yield "cost: nothing is left to run"
         return
@@ -560,7 +572,7 @@ def _cost(plan: StudyPlan) -> Iterator[str]:
 
 
 def _hours(gpu: float, process: float) -> str:
-    """Those of GPUs, and of processes on the CPU, which cost none."""
+    """Format the hours of GPUs, and of processes on the CPU, which have no limit."""
     parts = [f"{gpu:,.2g} GPU hours" if gpu < 1 else f"{gpu:,.1f} GPU hours"] if gpu or not process else []
     parts += [f"{process:,.2g} process hours on the CPU" if process < 1 else f"{process:,.1f} process hours on the CPU"] if process else []
     return " and ".join(parts)
@@ -587,7 +599,7 @@ def _series_rows(series: Sequence[Series]) -> list[Sequence[object]]:
 
 
 def _labels(series: Sequence[Series]) -> list[str]:
-    """Model and dataset, and whatever else differs between the series."""
+    """Return a name for each series: model and dataset, and whatever else differs between the series."""
     keys = [one.cells[0].to_json() for one in series]
     for key in NOT_SERIES + ("dataset_spec",):
         for one in keys:
@@ -600,12 +612,12 @@ def _labels(series: Sequence[Series]) -> list[str]:
 
 
 def _flat(keys: dict[str, Any]) -> dict[str, Any]:
-    """Nested keys as `optimizer.momentum`; a total that only adds up the other steps says nothing new."""
+    """Flatten nested keys to `optimizer.momentum`, without a total of steps that only adds up the others."""
     return flat({**keys, "steps": without_sum(keys["steps"] or {})})
 
 
 def _cell_row(plan: CellPlan, told: Mapping[str, str]) -> Sequence[object]:
-    """`told`: of each cell what its id has as digits only; nothing where ids tell all."""
+    """Return the row of a cell. `told`: what a cell's id holds as digits only, by cell; empty where ids tell all."""
     cell = plan.cell
     name = (cell.cell_id, told[cell.cell_id]) if told else (cell.cell_id,)
     states = ", ".join(f"{plan.states[state]} {state}" for state in STATES if plan.states[state])
@@ -615,9 +627,7 @@ def _cell_row(plan: CellPlan, told: Mapping[str, str]) -> Sequence[object]:
     return *name, cell.batch_size, cell.global_batch_size, cell.nodes, cell.gpus_per_node, need, have, takes, states
 
 
-# `slipway plan --cell ID`: everything that a run of one cell will start and copy, built by the functions that the run itself uses.
-#
-# What is known only at the start stands in angle brackets, or as port 0.
+# The plan of one cell, built by the functions that the run itself uses.
 
 
 MAX_COPIES: Final = 40
@@ -635,7 +645,11 @@ def print_cell_plan(study: Study, cell: Cell, as_json: bool) -> None:
 
 
 def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The plan as JSON-able values. Raises UnsupportedRequest for a scheduler that is not here, AllocationError without the GPUs."""
+    """Return the plan of a cell's first repeat as JSON-able values.
+
+    A value that is known only at the start stands in angle brackets, or as port 0. Raises UnsupportedRequest for a scheduler that is not
+    here, AllocationError without the GPUs.
+    """
     site = study.site
     scheduler = get_scheduler(site.scheduler)
     run_id = f"{cell.cell_id}-r1"
@@ -678,7 +692,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
 
 
 def _program(framework: Framework) -> dict[str, Any] | None:
-    """Of a program of the study: what is taken along of its folder, as it is now."""
+    """Describe the folder of a program of the study, as it is now and would be copied."""
     if not framework.own:
         return None
     taken = look_at(Path(framework.folder))._asdict() if framework.folder else {}
@@ -686,14 +700,14 @@ def _program(framework: Framework) -> dict[str, Any] | None:
 
 
 def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
-    """The command that submits the run as a job of its own."""
+    """Return the command that submits the run as a job of its own."""
 
     jobs = jobs_at(study.site)
     return {jobs.SUBMIT: run_words(jobs, job_of_run(study, cell, run_id))}
 
 
 def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, Any]:
-    """What the node program of one node will start: the stager, then the engine's processes."""
+    """Return what the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
     cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
     name = None if needs is None else needs.root.name if needs.root else f"{needs.name}-<digest>"

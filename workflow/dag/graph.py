@@ -1,4 +1,4 @@
-"""What the Snakefile asks: the files of one study, as lookups that cost next to nothing per job."""
+"""Look up the files of one study for the Snakefile, at a cost of next to nothing per job."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ from workflow.study.paths import STUDY_FILE
 from workflow.study.publishing import STORAGE_S, origin_of, publish_content, refuse_unless_owner, resolved_study
 from workflow.study.study import Study
 
-# The resources of Snakemake's rules. On this machine a run asks for none; what all runs have in common costs nothing per job.
+# The resources of Snakemake's rules.
 
 
 def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], Any]], Any]) -> dict[str, Any]:
-    """Of the rule whose jobs are runs: values where all cells agree, functions of the wildcards where they do not,
-    which `lookup` makes of functions of the run's id."""
+    """Return the resources of the rule whose jobs are runs.
+
+    They are values where all cells agree, and functions of the wildcards where they do not, which `lookup` makes of functions of the run's
+    id. On this machine a run requests none.
+    """
     if way == "local":
         return {}
     of_cell = {cell.cell_id: _of_cell(study, way, cell) for cell in study.cells}
@@ -60,7 +63,7 @@ def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], 
 
 
 def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
-    """Of the rule that builds shards: jobs of their own only where each run is one."""
+    """Return the resources of the rule that builds shards, which has jobs of its own only where each run is one."""
     if way != "jobs":
         return {}
     asked = resources_of(shard_size(study.site))
@@ -68,12 +71,12 @@ def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
 
 
 def resources_of_staging(mode: Mode) -> dict[str, Any]:
-    """Of the rule that stages a dataset on all nodes of the job, which no run may stand beside."""
+    """Return the resources of the rule that stages a dataset on all nodes of the job, so that no run goes beside it."""
     return {NODES: mode.nodes} if mode.way == "allocation" else {}
 
 
 def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
-    """Threads that a shard is counted with: as many shards at once as this host has cores, whatever number of them Snakemake is told."""
+    """Return the threads that a shard is counted with, so that as many shards run at once as this host has cores."""
     return max(1, (cores or 1) // host_cores) if way == "allocation" else 1
 
 
@@ -87,8 +90,7 @@ def _of_run(of_run: Mapping[str, Mapping[str, Any]], name: str) -> Callable[[str
     return lambda run_id: of_run[run_id][name]
 
 
-# End a study in time: when the job has too little time left for another run, Snakemake starts no more, waits for those that run, and
-# makes the tables.
+# The end of a study in time.
 
 
 logger = logging.getLogger(__name__)
@@ -120,28 +122,31 @@ def _watch(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# What lies on storage of a study: whose its results are, which runs have one, and whether its tables are of it: what Snakemake decides by.
-# Imports little, because an interpreter of its own runs it (base/worker.py).
+# The look at storage, in an interpreter of its own (base/worker.py), for which this module imports little.
 
 
 class Seen(TypedDict):
-    """results_in(), and outdated() of the tables."""
+    """The results of the runs, and when outdated tables were made."""
 
     results: dict[str, dict[str, Any]]
     outdated: int | None
 
 
 def look(results_dir: str, run_ids: Sequence[str], origin: Mapping[str, Any], digest: str | None) -> Seen:
-    """All of it; tables where a `digest` is given. Raises ConfigError when the results are those of another study file."""
+    """Look at the results, and at the tables if `digest` is given.
+
+    Raises ConfigError when the results are those of another study file.
+    """
     refuse_unless_owner(results_dir, origin)
     made = None if digest is None else outdated(results_dir, digest)
     return {"results": results_in(results_dir, run_ids), "outdated": made}
 
 
 def outdated(results_dir: str, digest: str) -> int | None:
-    """When records.parquet was made (ns), if of another study than that of `digest`, the beginning of its SHA-256; else None.
+    """Return when records.parquet was made (ns) if it is of another study than that of `digest`, else None.
 
-    It is of the study.json that is older than it; one that is newer was written by a start whose tables were never made.
+    `digest` is the beginning of a SHA-256. The tables are of the study.json that is older than they are; one that is newer was written by a
+    start whose tables were never made.
     """
     try:
         made = Path(results_dir, RECORDS_FILE).stat().st_mtime_ns
@@ -157,7 +162,7 @@ def outdated(results_dir: str, digest: str) -> int | None:
 
 
 def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """result_at() of those runs that have a published record. In a child with a time limit."""
+    """Return the results of those runs that have a published record. It is called in a child with a time limit."""
     runs = Path(results_dir, "runs")
     there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
     paths = {run_id: runs / run_id / "record.json" for run_id in run_ids if run_id in there}
@@ -166,8 +171,11 @@ def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, 
 
 
 def result_at(path: Path, study: str | None = None) -> dict[str, Any]:
-    """Status and number of a published record; one that is not believed stops nobody: the tables show it, and `retry=failed` asks for any
-    result: that of the attempt's own copy, where it can be read, or a new one."""
+    """Return the status and the number of a published record.
+
+    A record that is not believed stops nobody: the tables show it, and `retry=failed` asks for any result: that of the attempt's own copy,
+    where it can be read, or a new one.
+    """
     try:
         record = record_of(read_content(path, max_bytes=MAX_BYTES), path.parent.name, study=study)
         if record.result_number is not None:  # else it is of a prevented attempt
@@ -178,13 +186,15 @@ def result_at(path: Path, study: str | None = None) -> dict[str, Any]:
 
 
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")
-"""What Snakemake is told that a run leaves: it deletes outputs before a job and after a failed one, and must delete no record."""
+"""The outputs of runs that Snakemake sees. It deletes outputs before a job and after a failed one, and must delete no record."""
 T = TypeVar("T")
 
 
 class Graph:
-    """The lookups of one study. `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is what is asked of
-    a run (workflow.run.storage.results), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
+    """The lookups of one study.
+
+    `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is the requested result of a run
+    (workflow.run.storage.results), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
     """
 
     def __init__(self, study: Study, retry_failed: bool, mode: Mode | None = None, *, adopt: bool = False) -> None:
@@ -224,21 +234,21 @@ class Graph:
         self.plot_specs = self._results(name for name in PLOT_FILES if not name.endswith(".svg"))
 
     def run_asks_for(self, *names: str) -> dict[str, Any]:
-        """What a run asks of the scheduler, under all its names, which the rule writes out. Absent: not asked for."""
+        """Return the resources of a run, all of which `names` must have, as the rule writes them out. Others are absent."""
         return _named(self.run_resources, names)
 
     def _asks_of(self, run_id: str) -> str:
-        """What the job of a run asks for, for its message: ` (job: nodes=2 gres=gpu:8 runtime=33)`."""
+        """Return the resources of a run's job for its message: ` (job: nodes=2 gres=gpu:8 runtime=33)`."""
         wildcards = SimpleNamespace(run=run_id)
         asked = {name: value(wildcards) if callable(value) else value for name, value in self.run_resources.items()}
         return f" (job: {' '.join(f'{name}={value}' for name, value in asked.items() if value is not None)})"
 
     def shard_asks_for(self, *names: str) -> dict[str, Any]:
-        """The same of the job that builds a shard."""
+        """Return the resources of the job that builds a shard, all of which `names` must have."""
         return _named(self.shard_resources, names)
 
     def stage_asks_for(self, *names: str) -> dict[str, Any]:
-        """The same of staging on all nodes of the job."""
+        """Return the resources of staging on all nodes of the job, all of which `names` must have."""
         return _named(self.stage_resources, names)
 
     def _results(self, names: Iterable[str]) -> list[str]:
@@ -246,18 +256,21 @@ class Graph:
 
     @cached_property
     def digest(self) -> str:
-        """Changes when the resolved study does: tables are made anew then, even if no run is."""
+        """Return a digest of the resolved study: when it changes, tables are made anew, even if no run is."""
         return hashlib.sha256(canonical_json(resolved_study(self.study))).hexdigest()[:16]
 
     @cached_property
     def _finished(self) -> dict[str, dict[str, Any]]:
-        """Of every run with a published record: its status and number. Raises StorageError where storage does not answer."""
+        """Read the status and the number of every run with a published record. Raises StorageError where storage does not answer."""
         what, names = f"the records of {self.study.name}", list(self._order)
         found: dict[str, dict[str, Any]] = call_apart(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
         return found
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
-        """The one file of the dataset that a run depends on, if any; nothing for a run that is done, so a deleted dataset repeats none."""
+        """Return the dataset file that a run depends on, if any.
+
+        A run that is done has none, so that a deleted dataset repeats no run.
+        """
         return [] if self._is_done(run_id) else self._manifest_of[run_id]
 
     def _is_done(self, run_id: str) -> bool:
@@ -266,9 +279,9 @@ class Graph:
 
     @cached_property
     def staged(self) -> Any:
-        """Nothing, or the input function of what runs inside of one job wait for: that all its nodes hold all their datasets.
+        """Return an input function for runs inside of one job: all its nodes must hold all their datasets; an empty list if none is needed.
 
-        All of them, because staging takes every node: a dataset that came later would wait for a moment in which no run is there.
+        All datasets, because staging takes every node: a dataset that came later would wait for a moment in which no run is there.
         """
         if self.mode.way != "allocation" or self.mode.nodes in (None, 1):
             return []
@@ -278,63 +291,67 @@ class Graph:
 
     @cached_property
     def images_file(self) -> str | None:
-        """What the study's images were pinned to; None for the bare engine."""
+        """Return the path of the file to which the study's images were pinned, or None for the bare engine."""
         return images_file(self.study)
 
     @cached_property
     def images(self) -> Any:
-        """Nothing, or the input function of what runs wait for where they are containers."""
+        """Return the input function for runs that are containers, or an empty list."""
         file = self.images_file
         return [] if file is None else _lookup(lambda run_id: [] if self._is_done(run_id) else file)
 
     @property
     def images_option(self) -> str:
-        """For the supervisor's command."""
+        """Return the option of the supervisor's command that names the images."""
         return "" if self.images_file is None else f" --images {shlex.quote(self.images_file)}"
 
     def receipts_of(self, wildcards: Any) -> list[str]:
-        """The receipts of a dataset's shards, whose number the specification tells."""
+        """Return the receipts of a dataset's shards, whose number is in the specification."""
         _, spec = self._datasets[wildcards.dataset]
         return [f"{self.datasets_dir}/.build/{wildcards.dataset}/shard-{index:05d}.json" for index in range(spec.shards)]
 
     def shard_words_of(self, wildcards: Any) -> str:
-        """What the job of a shard does, for its message."""
+        """Describe the job of a shard, for its message."""
         _, spec = self._datasets[wildcards.dataset]
         if not spec.is_tree:
             return f"read and encode samples -> shard {wildcards.shard} on storage"
         return f"hash part {wildcards.shard} of {spec.path} where it lies"
 
     def name_of(self, wildcards: Any) -> str:
-        """The study's own name of a dataset."""
+        """Return the study's own name of a dataset."""
         return self._datasets[wildcards.dataset][0]
 
     def spec_of(self, wildcards: Any) -> str:
-        """The dataset's specification as JSON text, for the command that lists the source."""
+        """Return the dataset's specification as JSON text, for the command that lists the source."""
         return canonical_json(self._datasets[wildcards.dataset][1].to_json()).decode()
 
     def _asked_of(self, run_id: str) -> str:
-        """What is asked of a run that is not done: with `retry=failed` a result later than the failed one that we see, else any."""
+        """Return the requested result of a run that is not done: with `retry=failed` one later than the known failed one, else any."""
         end = self._finished.get(run_id)
         return asked_of(run_id, end["result_number"] if end else 0)
 
     @cached_property
     def receipts(self) -> list[str]:
-        """Of the runs to make: what their jobs leave for Snakemake. Targets too, since it makes no missing file for the sake of one that
-        is there, as records.parquet may be."""
+        """Return the receipts that the jobs of the runs to make leave for Snakemake.
+
+        They are targets too, since Snakemake makes no missing file for the sake of one that is there, as records.parquet may be.
+        """
         return [f"{self.receipts_dir}/{self._asked_of(run.run_id)}" for run in self.runs_to_make]
 
     @cached_property
     def records(self) -> list[str]:
-        """Of the runs that are done: tables are made anew when one is newer than they are."""
+        """Return the records of the runs that are done: tables are made anew when one is newer than they are."""
         missing = {run.run_id for run in self.runs_to_make}
         return [str(self.study.record_path(run.run_id)) for run in self.study.runs if run.run_id not in missing]
 
     def see_storage(self, before_runs: bool) -> None:
-        """One look at storage, in a child with a time limit. Raises ConfigError when the results are those of another study file,
-        StorageError where storage hangs. `before_runs`: as Snakemake is to make what is missing, receipts and tables are looked at too.
+        """Look once at storage, in a child with a time limit.
+
+        Raises ConfigError when the results are those of another study file, StorageError where storage hangs. `before_runs`: as Snakemake
+        is to make what is missing, receipts and tables are looked at too.
 
         A receipt whose result is not on storage any more, since somebody removed it, is dropped. Receipts are listed before records are
-        read: whose result came between the two is younger than its record. Tables of another version of the study are made anew, since
+        read: a result that came between the two is younger than its record. Tables of another version of the study are made anew, since
         they wait for a receipt then, which is a target too. What Snakemake remembers of the study lies where it works, which is another
         directory for `slipway run`. The receipt is named by when the tables were made: one that is there already is newer than they are.
         """
@@ -352,27 +369,31 @@ class Graph:
                 (directory / name).unlink(missing_ok=True)
 
     def _priority_of(self, run_id: str) -> int:
-        """Runs start in the study's order: shuffled within each repeat, one repeat after the other."""
+        """Return the place in the study's order, in which runs start: shuffled within each repeat, one repeat after the other."""
         return self._order[run_id]
 
     def run_threads(self, cores: int | None) -> int:
-        """On this machine a run takes all cores, because a measurement stands nothing beside it; elsewhere the job has its own nodes."""
+        """Return the threads of a run: all cores on this machine, since nothing may run beside a measurement, else 1, as the job has its
+        nodes."""
         return (cores or 1) if self.mode.way == "local" else 1
 
     def shard_threads(self, cores: int | None) -> int:
-        """As many shards at once as this machine has cores; each is a job of its own where runs are."""
+        """Return the threads of a shard, so that as many are built at once as this machine has cores."""
         return shard_threads(self.mode.way, cores, len(usable_cores()))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What Snakemake's environment gains: our modules for the commands; where it submits jobs, whose jobs they are."""
+        """Return the variables that Snakemake's environment gains: where our modules are, and whose jobs it submits."""
         ours = rooms_environ(environ)
         if self.mode.way == "jobs":
             ours[SUBMITS] = f"{self.study.site.scheduler} {mark_of(self.study.name, self.results_dir)}"
         return ours
 
     def start(self, executor: str) -> None:
-        """Before the first job: refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables
-        read, see that storage has the images that runs load, and look at the clock of the job we are in."""
+        """Prepare for the first job.
+
+        Refuse an executor that is not the profile's, write the resolved study, from which supervisors and tables read, check that storage
+        has the images that runs load, and look at the clock of the job that Snakemake runs in.
+        """
         refuse_wrong_executor(self.mode.way, executor)
         self.publish_study()
         if self.images_file is not None and self.runs_to_make:
@@ -394,23 +415,23 @@ class Graph:
 
     @property
     def runs_to_make(self) -> list[Run]:
-        """The runs that Snakemake would start."""
+        """Return the runs that Snakemake would start."""
         return [run for run in self.study.runs if not self._is_done(run.run_id)]
 
     def counts(self) -> tuple[Counter[str], int]:
-        """How the runs stand now: how many results of each status, and how many runs have none. Raises StorageError."""
+        """Count the results of each status, and the runs that have none. Raises StorageError."""
         self.__dict__.pop("_finished", None)
         ends = Counter(record["status"] for record in self._finished.values())
         return ends, len(self.study.runs) - sum(ends.values())
 
     def unmet(self, asked: Iterable[str]) -> list[str]:
-        """The runs of which `asked`, names of receipts, have no such result now. Raises StorageError."""
+        """Return the runs whose requested results, by the names of their receipts in `asked`, are not there now. Raises StorageError."""
         self.counts()
         wanted = (parse_asked(name) for name in asked)
         return [run_id for run_id, after in wanted if run_id not in self._finished or self._finished[run_id]["result_number"] <= after]
 
     def without_result(self) -> list[str]:
-        """The runs that have none, as `counts` saw it."""
+        """Return the runs without a result, as the last `counts` saw it."""
         return [run_id for run_id in self._order if run_id not in self._finished]
 
 
@@ -420,8 +441,10 @@ def _named(resources: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, An
 
 
 def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
-    """`function` of the run's id as one of wildcards, with its signature at hand: Snakemake asks for it several times per job, which costs
-    more than the look-up."""
+    """Return a function of the wildcards that calls `function` with the run's id.
+
+    Its signature is kept at hand: Snakemake asks for it several times per job, which costs more than the look-up.
+    """
 
     def call(wildcards: Any) -> T:
         return function(parse_asked(wildcards.run)[0])

@@ -1,8 +1,7 @@
-"""The jobs in a scheduler's queue that one Snakemake waits for, and how each ends. What is done about one that never would, is in
-lost_jobs.py, failed_jobs.py and ended_jobs.py.
+"""Watch the jobs in a scheduler's queue that one Snakemake waits for, and tell how each ends.
 
-Their exit files are looked for twice a second in one directory. The queue is asked by one question for all, in a thread of its own, from
-5 s to half a minute apart: a scheduler that is silent delays no end that storage tells, and no job is forgotten while it is.
+Exit files are looked for twice a second in one directory. The queue is asked by one question for all jobs, in a thread of its own, from 5 s
+to half a minute apart: a silent scheduler delays no end that storage tells, and no job is forgotten meanwhile.
 """
 
 from __future__ import annotations
@@ -27,25 +26,27 @@ from workflow.dag.queue_view import QueueView
 from workflow.study.cell import Cell
 from workflow.study.site import Site
 
-# Jobs that have ended well, by what they left on storage, and that the queue has nevertheless: somebody put them back just before that.
-#
-# Nobody needs another start of them, so they are taken out. After a requeue in their last second Slurm and PBS would start them once more,
-# and Grid Engine may keep one for a quarter of an hour in the state `Rt`, with its slots. One that has started again finds that there is
-# nothing to do, and one that is just ending is listed for some seconds: both are left alone.
+# Jobs that ended well and are back in the queue.
 
 
 def is_back(queued: QueuedJob) -> bool:
-    """Pure: whether a job that has ended well is to start again, or was given nodes for that."""
+    """Return True if the scheduler is to start a job that had already ended well, or has given it nodes for that."""
     return queued.waits or bool(queued.restarts and queued.lost)
 
 
 def is_settled(queued: QueuedJob) -> bool:
-    """Pure: whether a job that has ended well is listed only because the scheduler has not heard of it yet: nobody has put it back."""
+    """Return True if a job that ended well is listed only because the scheduler has not heard of its end yet."""
     return queued.stage == "runs" and not queued.restarts
 
 
 class EndedJobs:
-    """Of one who has waited for jobs of `jobs`; `say` tells it a person."""
+    """The jobs that ended well, by what they left on storage, and that may be back in the queue.
+
+    Nobody needs another start of them, so they are taken out. After a requeue in their last second Slurm and PBS would start them once
+    more, and Grid Engine may keep one for a quarter of an hour in the state `Rt`, with its slots. One that has started again finds that
+    there is nothing to do, and one that is just ending is listed for some seconds: both are left alone. `say` prints a message for a
+    person.
+    """
 
     def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
         self._jobs, self._say = jobs, say
@@ -56,14 +57,16 @@ class EndedJobs:
         self._settled.set()
 
     def add(self, job_id: str, name: str) -> None:
-        """It has ended well. `name`: no other job's, as its id may be of a scheduler that has lost its memory."""
+        """Add a job that has ended well. `name`: no other job has it, whereas a scheduler that has lost its memory gives an id again."""
         self._settled.clear()
         self._names[job_id] = name
         self._since[job_id] = time.monotonic()
 
     def take_out(self, view: QueueView) -> bool:
-        """Those that are back, by an answer to a question that is later than their ends; whether there were some. One that stays
-        nevertheless is tried again at the next answer."""
+        """Take out the jobs that are back in the queue, and return True if there were some.
+
+        The answer must be to a question that is later than their ends. A job that stays is tried again at the next answer.
+        """
         queued = {job.job_id: job for job in view.jobs if job.name == self._names.get(job.job_id)}
         known = [job_id for job_id, since in self._since.items() if view.known_since(since)]
         for job_id in known:
@@ -78,7 +81,7 @@ class EndedJobs:
         return bool(back)
 
     def wait(self, limit_s: float) -> None:
-        """Until an answer of the scheduler shows that none is back."""
+        """Wait until an answer of the scheduler shows that no job is back."""
         self._settled.wait(limit_s)
 
     def _take_out(self, job: QueuedJob) -> None:
@@ -90,30 +93,29 @@ class EndedJobs:
             self._say_once(f"{words}, and could not be taken out: {error}")
 
     def _say_once(self, words: str) -> None:
-        """What cannot be done now is tried at every answer, perhaps for hours."""
+        """Say once what cannot be done now, since it is tried again at every answer, perhaps for hours."""
         if words not in self._told:
             self._told.add(words)
             self._say(words)
 
 
-# A job that was submitted, and what is known of its end: by its exit file, which it leaves on shared storage, and by the queue. Pure.
-#
-# An exit code of 0 is an end at once. Any other may be of a start that the scheduler repeats, so the queue must have forgotten the job,
-# by an
-# answer to a question that was asked later. A job that the queue has forgotten may have left a file that network storage still hides.
+# The end of one job.
 
 
 LATE_S: Final = 60.0
-"""So long a file may be hidden, where Snakemake's --latency-wait does not say it."""
+"""The seconds for which network storage may hide a file, where Snakemake's --latency-wait does not say it."""
 Step = Literal["goes on", "done", "failed", "gone"]
-"""`gone`: the queue has no such job, and it has left no exit code, so far."""
+"""The state of a watched job. `gone`: the queue has no such job, and it has left no exit code so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """Times are of the monotonic clock. `asked`: only an answer of the scheduler that is later than this says something of its end; `code`:
-    the last exit code that was seen; `gone`: since when it is; `adopted`: another Snakemake has submitted it; `taken_out`: what was the
-    matter with it where we have taken it out of the queue."""
+    """A job that was submitted.
+
+    Times are of the monotonic clock. `asked`: only an answer of the scheduler that is later than this says something of the job's end;
+    `code`: the last exit code that was seen; `gone`: since when the queue does not have the job; `adopted`: another Snakemake has submitted
+    it; `taken_out`: why this process took the job out of the queue.
+    """
 
     job_id: str
     name: str
@@ -127,7 +129,11 @@ class Submitted:
 
 
 def step(job: Submitted, code: int | None, view: QueueView, now: float) -> tuple[Step, Submitted]:
-    """What is known of it now, and the job with what was seen."""
+    """Return what is known of a job's end now, and the job with what was seen.
+
+    An exit code of 0 is an end at once. Any other code may be of a start that the scheduler repeats, so the queue must have forgotten the
+    job, by an answer to a question that was asked later. A forgotten job may have left a file that network storage still hides.
+    """
     if code != job.code:
         job = replace(job, code=code, asked=now if code else job.asked)
     if code == 0:
@@ -142,7 +148,7 @@ def step(job: Submitted, code: int | None, view: QueueView, now: float) -> tuple
 
 
 def is_over(job: Submitted, known: QueuedJob | None, now: float, late_s: float = LATE_S) -> bool:
-    """Of a job that has failed or is gone: whether that is its end, by what the scheduler says of it. `late_s`: how late a file is."""
+    """Return True if a job that has failed or is gone has ended, by what the scheduler knows of it. `late_s`: how late a file may be."""
     if known is not None and known.stage != "over":
         return False  # it is on its way back into the queue
     if job.taken_out or job.code is not None or (known is not None and known.ended_by is not None):
@@ -151,7 +157,7 @@ def is_over(job: Submitted, known: QueuedJob | None, now: float, late_s: float =
 
 
 def end_words(job: Submitted, known: QueuedJob | None) -> str:
-    """Why a job has failed, in a sentence."""
+    """Return the reason for which a job has failed, as a sentence."""
     code = "and left no exit code" if job.code is None else f"with exit code {job.code}"
     if job.taken_out:
         return f"job {job.job_id} {job.taken_out}"
@@ -167,17 +173,20 @@ def end_words(job: Submitted, known: QueuedJob | None) -> str:
     return f"job {job.job_id} {said} {code}"
 
 
-# Jobs that the scheduler could not start, and keeps, and those that somebody holds: the first are taken out of the queue, since nobody may
-# be there to let them go, and the next job may get other nodes; of the others it is said once, and they are waited for.
+# Jobs that the scheduler could not start, and jobs that somebody holds.
 
 
 THEIRS_S: Final = 90.0
-"""So long a job that could not be started is left to the other Snakemake that has submitted it. Where that lives it asks every half minute,
-takes the job out itself, and tries once more; of one that somebody else took out it would not know why."""
+"""The seconds for which a job that could not be started is left to the other Snakemake that has submitted it. Where that lives it asks
+every half minute, takes the job out itself, and tries once more; of one that somebody else took out it would not know why."""
 
 
 class FailedJobs:
-    """Of one who waits for jobs of `jobs`; `say` tells it a person."""
+    """The jobs that the scheduler could not start and keeps, and those that somebody holds.
+
+    The first are taken out of the queue, since nobody may be there to release them, and the next job may get other nodes. A held job is
+    reported once and waited for. `say` prints a message for a person.
+    """
 
     def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
         self._jobs, self._say = jobs, say
@@ -186,7 +195,7 @@ class FailedJobs:
         self._tried: dict[str, float | None] = {}
 
     def take_out(self, view: QueueView, watched: Mapping[str, Submitted]) -> tuple[QueuedJob, ...]:
-        """Those of `watched` that were taken out now."""
+        """Take failed jobs out of the queue, and return those of `watched` that were taken out now."""
         done = []
         for queued in view.jobs:
             if queued.job_id not in watched or not queued.hold:
@@ -199,12 +208,12 @@ class FailedJobs:
         return tuple(done)
 
     def _is_ours_to_end(self, job: Submitted) -> bool:
-        """Whether nobody else is there who would take it out."""
+        """Return True if no other Snakemake lives that would take the job out."""
         now = time.monotonic()
         return not job.adopted or now - self._since.setdefault(job.job_id, now) >= THEIRS_S
 
     def _is_taken_out(self, queued: QueuedJob, view: QueueView) -> bool:
-        """Tried once for each answer of the scheduler."""
+        """Try to take the job out, once for each answer of the scheduler."""
         if queued.job_id in self._tried and self._tried[queued.job_id] == view.began:
             return False
         self._tried[queued.job_id] = view.began
@@ -216,36 +225,41 @@ class FailedJobs:
         return True
 
 
-# Jobs that the scheduler keeps in its queue because their first node answers nobody: after a while they are taken out, and tried again.
-#
-# Only Grid Engine keeps them: until the node is back, for ever if need be. Its nodes all seem lost for half a minute after a restart of
-# qmaster, which is why a node must have been silent in all answers of two minutes, with no silence of qmaster itself among them.
+# Jobs whose first node answers nobody.
 
 
 LOST_S: Final = 120.0
 
 
 def lost_since(before: Mapping[str, float], view: QueueView) -> dict[str, float]:
-    """Pure: by job, the moment of the first of the answers which all have called its node lost. `before`: the same after the last view."""
+    """Return by job the moment of the first of the answers that have all called its node lost. `before`: the result for the last view."""
     if view.began is None or view.silent_s is not None:
         return {}
     return {job.job_id: before.get(job.job_id, view.began) for job in view.jobs if job.lost}
 
 
 def long_lost(since: Mapping[str, float], view: QueueView) -> tuple[QueuedJob, ...]:
-    """Pure: those that are to be taken out."""
+    """Return the jobs that are to be taken out since their node has been lost for long."""
     return tuple(job for job in view.jobs if view.began is not None and view.began - since.get(job.job_id, view.began) >= LOST_S)
 
 
 class LostJobs:
-    """Of one who waits for jobs of `jobs`; `say` tells it a person."""
+    """The jobs that the scheduler keeps in its queue although their first node answers nobody.
+
+    After a while they are taken out, and tried again. Only Grid Engine keeps them: until the node is back, for ever if need be. Its nodes
+    all seem lost for half a minute after a restart of qmaster, which is why a node must have been silent in all answers of two minutes,
+    with no silence of qmaster itself among them. `say` prints a message for a person.
+    """
 
     def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
         self._jobs, self._say = jobs, say
         self._since: dict[str, float] = {}
 
     def take_out(self, view: QueueView, job_ids: set[str]) -> tuple[QueuedJob, ...]:
-        """Those of `job_ids` that were taken out now. One that could not be, or that stays nevertheless, is tried again that much later."""
+        """Take out jobs whose node is lost, and return those of `job_ids` that were taken out now.
+
+        A job that could not be taken out, or that stays, is tried again after a while.
+        """
         self._since = lost_since(self._since, view)
         done = []
         for job in long_lost(self._since, view):
@@ -263,24 +277,25 @@ class LostJobs:
         return tuple(done)
 
 
-# The batch job of one run, or of one shard: what it asks for, under which names Snakemake hears of that, and what it executes. Pure.
-#
-# The job runs the shell command of the rule itself, and no Snakemake, which would start twice in it for 3.5 s: the Snakemake that submits
-# prepares the outputs of a job before it, waits for them and touches them after it, and deletes those of a failed one (its
-# `Job.prepare` and `Job.postprocess`, which it calls for jobs wherever they run), so in the job nothing is left to do but the command.
+# The batch job of one run, or of one shard.
 
 
 PLACE: Final = PurePath(".slipway", "jobs")
-"""In the directory where Snakemake works: logs of jobs, and their exit codes."""
+"""The folder, in the directory where Snakemake works, with the logs of jobs and their exit codes."""
 THREADS: Final = (
     *("OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
     *("MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"),
 )
-"""As Snakemake tells a command of one thread, which these are: a run decides for its programs."""
+"""Environment variables that are set to one thread, as Snakemake does for a command of one thread: a run decides for its programs."""
 
 
 def run_job(work: Work, size: JobSize, command: str, directory: str, token: str, umask: int = 0o077) -> BatchJob:
-    """`command`: of the rule, for bash. `directory`: where Snakemake works, which jobs see too. `token`: 8 hex digits."""
+    """Build the batch job of a rule's shell command.
+
+    The job runs the command itself, and no Snakemake, which would start twice in it for 3.5 s: the Snakemake that submits prepares the
+    outputs of a job before it, waits for them and touches them after it, and deletes those of a failed one (its `Job.prepare` and
+    `Job.postprocess`). `command` is for bash; `directory` is where Snakemake works, which jobs see too; `token` has 8 hex digits.
+    """
     name = work_name(work, token)
     return BatchJob(
         name=name,
@@ -295,12 +310,12 @@ def run_job(work: Work, size: JobSize, command: str, directory: str, token: str,
 
 
 def exit_file(directory: str, name: str) -> PurePath:
-    """Where the job of that name, submitted in `directory`, leaves its exit code."""
+    """Return the path at which the job of that name, submitted in `directory`, leaves its exit code."""
     return PurePath(directory, PLACE, f"{name}.exit")
 
 
 def resources_of(size: JobSize) -> dict[str, Any]:
-    """What a job asks for, as resources of its rule: numbers and words. None: not asked for."""
+    """Return the Snakemake resources of a job as numbers and words. A resource that the job does not request is None."""
     return {
         "nodes": size.nodes,
         "runtime": size.minutes,
@@ -318,7 +333,7 @@ def resources_of(size: JobSize) -> dict[str, Any]:
 
 
 def size_of(resources: Mapping[str, Any]) -> JobSize:
-    """The reverse, of the resources of a job, which the user may have changed by --set-resources. Raises ValueError."""
+    """Return the job size that Snakemake's resources mean, which the user may have changed by --set-resources. Raises ValueError."""
     return JobSize(
         nodes=_number(resources, "nodes") or 1,
         minutes=_number(resources, "runtime") or 1,
@@ -349,7 +364,7 @@ def _number(resources: Mapping[str, Any], name: str) -> int | None:
 LOOK_S: Final = 0.5
 SAID_AFTER_S: Final = 10.0
 BACK_S: Final = 15.0
-"""So long at most one who closes may wait until the queue shows that no job which has ended well is back in it."""
+"""The most seconds that closing may take until the queue shows that no job which ended well is back in it."""
 
 Ended = Callable[[Any, str | None], None]
 """Called for each job with what was handed over for it, and why it has failed; None: it has not."""
@@ -360,20 +375,23 @@ Key = tuple[str, str]
 
 
 class Queue(Protocol):
-    """What is asked of the scheduler's queue; all answer at once."""
+    """The questions to the scheduler's queue, all of which are answered at once."""
 
     def view(self) -> QueueView:
-        """The last answer."""
+        """Return the last answer."""
 
     def ask_soon(self) -> None:
-        """Something has happened that it does not hold."""
+        """Ask again soon, since something has happened that the last answer does not hold."""
 
     def stop(self) -> None:
         """Ask no more."""
 
 
 class WatchedJobs:
-    """From when it is made until `close`. `ended` is called in a thread of ours; `say` tells a person."""
+    """The jobs that are watched until `close`.
+
+    `ended` is called in the thread of this object; `say` prints a message for a person.
+    """
 
     def __init__(self, jobs: Jobs, queue: Queue, ended: Ended, say: Callable[[str], None], late_s: float = LATE_S) -> None:
         self._jobs, self._queue, self._ended, self._say, self._late_s = jobs, queue, ended, say, late_s
@@ -382,7 +400,7 @@ class WatchedJobs:
         self.own: set[str] = set()
         """The ids of all that were watched: no other Snakemake's, which could be waited for."""
         self.cancelled: dict[Key, str] = {}
-        """Ours that somebody has cancelled."""
+        """The jobs of this Snakemake that somebody has cancelled."""
         self.lost: dict[Key, tuple[str, ...]] = {}
         """Nodes that were lost, and recorded nothing."""
         self._lost_jobs, self._failed_jobs, self._ended_jobs = LostJobs(jobs, say), FailedJobs(jobs, say), EndedJobs(jobs, say)
@@ -394,14 +412,14 @@ class WatchedJobs:
         self._thread.start()
 
     def watch(self, job: Submitted, what: Any) -> None:
-        """From now on; `ended` hears of its end with `what`."""
+        """Watch a job until its end, at which `ended` is called with `what`."""
         with self._lock:
             self._watched[job.job_id] = (job, what)
             self.own.add(job.job_id)
         self._queue.ask_soon()
 
     def job_ids(self) -> list[str]:
-        """Of those whose end is not known, and which no other Snakemake has submitted."""
+        """Return the ids of the jobs whose end is not known and which no other Snakemake has submitted."""
         with self._lock:
             return [job_id for job_id, (job, _) in self._watched.items() if not job.adopted]
 
@@ -419,7 +437,7 @@ class WatchedJobs:
             self.look()
 
     def look(self) -> None:
-        """Once, at exit files and at the last answer of the scheduler."""
+        """Look once at exit files and at the scheduler's last answer."""
         self._tell_silence()
         with self._lock:
             watched = dict(self._watched)
@@ -446,7 +464,7 @@ class WatchedJobs:
             self._end_doubtful(doubtful, view, now)
 
     def _take_out_lost(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
-        """Those whose node is lost; their next jobs ask for other nodes."""
+        """Take out the jobs whose node is lost; their next jobs avoid these nodes."""
         found = {}
         for queued in self._lost_jobs.take_out(view, set(watched)):
             job, what = watched[queued.job_id]
@@ -456,7 +474,7 @@ class WatchedJobs:
         return found
 
     def _take_out_failed(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
-        """Those that the scheduler could not start."""
+        """Take out the jobs that the scheduler could not start."""
         found = {}
         for queued in self._failed_jobs.take_out(view, {job_id: job for job_id, (job, _) in watched.items()}):
             job, what = watched[queued.job_id]
@@ -465,7 +483,7 @@ class WatchedJobs:
         return found
 
     def _end_doubtful(self, doubtful: Mapping[str, Submitted], view: QueueView, now: float) -> None:
-        """Of what the queue does not show any more: one question for why it ended."""
+        """Ask the scheduler once why the jobs ended that its queue does not show any more."""
         try:
             known = {job.job_id: job for job in self._jobs.known_jobs(tuple(doubtful), 0.0)}
         except (SlipwayError, ValueError):  # also an answer that nobody can read
@@ -486,19 +504,22 @@ class WatchedJobs:
                 self._wait_for(other, job)
 
     def _of_another(self, job: Submitted, view: QueueView) -> QueuedJob | None:
-        """The job of another Snakemake for the same, which had the run when `job` began."""
+        """Return the job of another Snakemake for the same output, which had the run when `job` began."""
         others = [queued for queued in view.jobs if queued.job_id not in self.own]
         return jobs_of_rule(others, job.work.mark, job.work.rule).get(job.work.wildcards)
 
     def _wait_for(self, other: QueuedJob, job: Submitted) -> None:
-        """In the place of `job`, which was refused the run."""
+        """Wait for the other job in place of `job`, which was refused the run."""
         self._say(f"job {job.job_id} was refused {job.work.wildcards or job.work.rule}: job {other.job_id} has it, and is waited for")
         with self._lock:
             _, what = self._watched.pop(job.job_id)
         self.watch(adopted(other, job), what)
 
     def _end(self, job: Submitted, why: str | None) -> None:
-        """Its log is not needed any more, unless it has failed. Its exit code is: another Snakemake may wait for the same job."""
+        """End the watch of a job and delete its log, unless it failed.
+
+        Its exit code stays, since another Snakemake may wait for the same job.
+        """
         with contextlib.suppress(OSError):
             if why is None:
                 Path(exit_file(job.directory, job.name)).with_suffix(".log").unlink(missing_ok=True)
@@ -510,7 +531,7 @@ class WatchedJobs:
         self._ended(what, why)
 
     def _files(self, directories: Set[str]) -> dict[str, set[str]]:
-        """What lies in PLACE of each. Storage that is away tells of no end: its directories are left out, which is said once."""
+        """List the folder PLACE of each directory. Directories on storage that is away are left out, which is said once."""
         found: dict[str, set[str]] = {}
         for directory in directories:
             place = Path(directory, PLACE)
@@ -525,7 +546,7 @@ class WatchedJobs:
         return found
 
     def _tell_silence(self) -> None:
-        """Once, when it begins and when it is over."""
+        """Say once that the scheduler is silent, and once that it answers again."""
         silent_s = self._queue.view().silent_s
         if silent_s is None and self._silent:
             self._silent = False
@@ -536,7 +557,7 @@ class WatchedJobs:
 
 
 def adopted(queued: QueuedJob, like: Submitted) -> Submitted:
-    """A job of another Snakemake, which makes what `like` is about."""
+    """Return the job of another Snakemake as one to wait for in place of `like`, whose output it makes."""
     where = queued.directory or like.directory
     now = time.monotonic()
     return replace(like, job_id=queued.job_id, name=queued.name, directory=where, asked=now, code=None, gone=None, adopted=True)
@@ -546,20 +567,26 @@ def adopted(queued: QueuedJob, like: Submitted) -> Submitted:
 
 
 START_S: Final = 60.0
-"""Between the start of a job and that of its run: Snakemake starts twice in it."""
+"""The seconds between the start of a job and that of its run: Snakemake starts twice in it."""
 SHARD_MINUTES: Final = 240
 SHARD_MEM_MB: Final = 2000
 MIB: Final = 1 << 20
 
 
 def job_minutes(limit_s: float, site: Site) -> int:
-    """Whole minutes of the job of a run that may take `limit_s`: the run's clock ends it first, with time to push; at most the site's."""
+    """Return the whole minutes of the job of a run that may take `limit_s`, at most the site's.
+
+    The run's own clock ends it first, with time to push.
+    """
     wanted = limit_s + site.deadline_margin_s + START_S
     return math.ceil(min(wanted, site.walltime_s or math.inf) / 60)
 
 
 def node_share(cell: Cell, site: Site) -> tuple[int | None, int | None]:
-    """Cores and MB of each node. None: what the node has, or what the scheduler gives; 0 MB: all of the node's."""
+    """Return the cores and the MB of memory of each node.
+
+    None: what the node has, or what the scheduler gives; 0 MB: all of the node's.
+    """
     if not site.share_nodes:
         return site.cpus_per_node, 0
     threads = cell.threads if isinstance(cell.threads, int) else 1
@@ -572,7 +599,7 @@ def node_share(cell: Cell, site: Site) -> tuple[int | None, int | None]:
 
 
 def run_size(cell: Cell, site: Site, limit_s: float) -> JobSize:
-    """Of the job of a run. GPUs are asked for where the site says that its nodes have some."""
+    """Return the size of the job of a run. GPUs are requested where the site says that its nodes have some."""
     cores, memory = node_share(cell, site)
     return JobSize(
         nodes=cell.nodes,
@@ -586,13 +613,13 @@ def run_size(cell: Cell, site: Site, limit_s: float) -> JobSize:
 
 
 def shard_size(site: Site) -> JobSize:
-    """Of the job that builds one shard: a core of some node, shared with others."""
+    """Return the size of the job that builds one shard: one core of a node that is shared with others."""
     limit = SHARD_MINUTES if site.walltime_s is None else min(SHARD_MINUTES, math.ceil(site.walltime_s / 60))
     return JobSize(nodes=1, minutes=limit, cores=1, memory_mb=SHARD_MEM_MB, whole_nodes=False, **of_the_site(site))
 
 
 def of_the_site(site: Site) -> dict[str, Any]:
-    """Whose hours, which queue, which nodes: what all jobs of a site ask for."""
+    """Return what all jobs of a site request: account, queue, constraint and directives."""
     return {name: getattr(site, name) for name in ("queue", "account", "qos", "constraint", "parallel_environment", "directives")}
 
 
