@@ -1,1 +1,1 @@
-"""Checks of `slipway doctor` that concern bytes: network storage and the node-local cache."""
+"""Check network storage and the node-local cache for `slipway doctor`."""

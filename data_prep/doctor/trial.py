@@ -1,6 +1,6 @@
-"""Try a directory out: may we write, does O_EXCL hold, does rename replace, do locks lock, how fast is it, what is its clock?
+"""Try out directories for storage and cache: permissions, O_EXCL, rename, locks, speed and clock, and judge the results.
 
-All of it in a hidden directory of our own that is removed at the end. It may hang where the storage does: callers limit it.
+A trial works in a hidden directory of its own that is removed at the end. It may hang where the storage does: callers limit it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ MOST_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What was found. `locks` None: the file system refuses flock. Speeds are of one stream in blocks of 1 MiB, written durably."""
+    """The results of a trial.
+
+    `locks` is None where the file system refuses flock. Speeds are of one stream in blocks of 1 MiB, written durably.
+    """
 
     exclusive: bool
     replaces: bool
@@ -47,12 +50,12 @@ class Trial:
     write_bytes_per_s: float
     read_bytes_per_s: float
     direct: bool
-    """Whether it was read around the page cache; otherwise the figure may be that of memory."""
+    """True if the file was read around the page cache; otherwise the figure may be that of memory."""
 
 
 @contextmanager
 def own_directory(parent: Path) -> Iterator[Path]:
-    """A hidden directory in `parent`, removed at the end; so are those that a killed check of ours has left there."""
+    """Create a hidden directory in `parent` and remove it in the end, with those that killed checks have left there."""
     for old in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             status = old.lstat()
@@ -67,7 +70,7 @@ def own_directory(parent: Path) -> Iterator[Path]:
 
 
 def try_out(parent: Path, most_bytes: int = MOST_BYTES) -> Trial:
-    """Everything, in a few seconds. Raises OSError where we may not write, or the disk is full."""
+    """Try out everything in a few seconds. Raises OSError where this user may not write, or the disk is full."""
     with own_directory(parent) as directory:
         marker = directory / "marker"
         before = time.time()
@@ -91,14 +94,17 @@ def try_out(parent: Path, most_bytes: int = MOST_BYTES) -> Trial:
 
 
 def _skew(stamp: float, before: float, after: float) -> float:
-    """0 where the stamp can lie between the two moments; a file system may keep whole seconds only, or those of the last tick."""
+    """Compute the clock skew.
+
+    It is 0 where the stamp can lie between the two moments, since a file system may keep whole seconds only, or those of the last tick.
+    """
     if stamp > after:
         return stamp - after
     return min(0.0, stamp - before + 0.02) if stamp % 1 else min(0.0, stamp + 1 - before)
 
 
 def _locks(path: Path) -> bool | None:
-    """Whether a second lock on the same file is refused."""
+    """Return True if a second lock on the same file is refused."""
     with path.open("rb") as first, path.open("rb") as second:
         try:
             return try_lock(first.fileno()) and not try_lock(second.fileno())
@@ -147,7 +153,7 @@ def _open_direct(path: Path) -> tuple[int, bool]:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
 
 
-# Which file system a path lies on, by /proc/self/mountinfo.
+# Mounts, from /proc/self/mountinfo
 
 
 MOUNTINFO: Final = Path("/proc/self/mountinfo")
@@ -162,7 +168,7 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """One line of mountinfo. `root`: the directory of the file system that appears at `point`; `source`: device or server."""
+    """A line of mountinfo. `root` is the directory of the file system that appears at `point`; `source` is the device or server."""
 
     point: str
     root: str
@@ -173,7 +179,7 @@ class Mount:
 
     @property
     def kind(self) -> str:
-        """`network`, `local`, `memory`, or `other`: an overlay, or a type we do not know."""
+        """Return `network`, `local`, `memory`, or `other`: an overlay or an unknown type."""
         if self.type in NETWORK or (self.type.startswith("fuse.") and not self.type.startswith(("fuse.overlay", "fuse.fuse-overlay"))):
             return "network"
         if self.type in LOCAL or (self.type == "fuseblk" and self.source.startswith("/dev/")):
@@ -181,11 +187,11 @@ class Mount:
         return "memory" if self.type in MEMORY else "other"
 
     def describe(self) -> str:
-        """Such as `nfs4 from server:/export at /nfs`."""
+        """Describe the mount, such as `nfs4 from server:/export at /nfs`."""
         return f"{self.type} from {self.source} at {self.point}"
 
     def option(self, name: str) -> str | None:
-        """The value of `name=value`; the empty text where it is a word of its own; None where it is not there."""
+        """Return the value of `name=value`, the empty text for an option without a value, or None where it is absent."""
         for option in self.options:
             key, _, value = option.partition("=")
             if key == name:
@@ -194,7 +200,7 @@ class Mount:
 
 
 def parse_mountinfo(text: str) -> tuple[Mount, ...]:
-    """All mounts in their order; a line that cannot be read is left out."""
+    """Parse all mounts in their order. Unreadable lines are left out."""
     found = []
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
@@ -214,18 +220,18 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
 
 
 def mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
-    """The mount that `path` (absolute, without links) lies on: the longest point above it, the last one where several are the same."""
+    """Find the mount of `path` (absolute, without links): the longest point above it, the last one where several are equal."""
     above = [mount for mount in mounts if path == mount.point or path.startswith(mount.point.rstrip("/") + "/")]
     return max(enumerate(above), key=lambda pair: (len(pair[1].point), pair[0]), default=(0, None))[1]
 
 
 def read_mounts() -> tuple[Mount, ...]:
-    """The mounts that this process sees."""
+    """Read the mounts that this process sees."""
     return parse_mountinfo(MOUNTINFO.read_text(errors="replace"))
 
 
 def place_of(path: Path) -> tuple[Path, Mount | None]:
-    """The nearest directory above `path` that exists, without links, and its mount. Touches the file system: it may hang."""
+    """Find the nearest existing directory above `path`, without links, and its mount. It asks the file system and may hang."""
     existing = path
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -234,7 +240,7 @@ def place_of(path: Path) -> tuple[Path, Mount | None]:
 
 
 def writable(mounts: Iterable[Mount]) -> list[Mount]:
-    """Those that are not mounted read-only and that we may write."""
+    """Select the mounts that are not read-only and that this user may write."""
     return [mount for mount in mounts if "rw" in mount.options and os.access(mount.point, os.W_OK | os.X_OK)]
 
 
@@ -242,8 +248,7 @@ def _plain(text: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
 
 
-# What storage and cache have in common when they are judged: room, speed, clock, what the directory can do. Only `room_of` asks
-# the file system.
+# Judgements for storage and cache
 
 
 LITTLE_BYTES: Final = 10**9
@@ -256,7 +261,7 @@ LARGE_SKEW_S: Final = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What is free for an ordinary user; `inodes` None: not counted."""
+    """The free room for an ordinary user. `inodes` is None where they are not counted."""
 
     free_bytes: int
     total_bytes: int
@@ -264,13 +269,13 @@ class Room:
 
 
 def room_of(directory: Path) -> Room:
-    """Asked of the file system; may hang."""
+    """Ask the file system for its free room, which may hang."""
     status = os.statvfs(directory)
     return Room(free_bytes=free_bytes(directory), total_bytes=status.f_blocks * status.f_frsize, inodes=free_inodes(directory))
 
 
 def judge_room(subject: str, room: Room, key: str) -> Iterator[Finding]:
-    """`key`: what to change in the site file where it is too little."""
+    """Judge free room. `key` is what to change in the site file where it is too little."""
     said = f"{format_size(room.free_bytes)} of {format_size(room.total_bytes)} free"
     advice = f"free room there, or another {key} in the site file"
     if room.inodes == 0:
@@ -286,7 +291,7 @@ def judge_room(subject: str, room: Room, key: str) -> Iterator[Finding]:
 
 
 def judge_speed(subject: str, trial: Trial, slow_advice: str) -> Iterator[Finding]:
-    """One stream, a small file: a hint, not a benchmark."""
+    """Judge the speed of one stream with a small file. The result is a hint, not a benchmark."""
     around = "around the page cache" if trial.direct else "perhaps from memory"
     text = (
         f"{format_size(trial.num_bytes)} in one stream: written durably at {format_size(trial.write_bytes_per_s)}/s, "
@@ -297,7 +302,7 @@ def judge_speed(subject: str, trial: Trial, slow_advice: str) -> Iterator[Findin
 
 
 def judge_clock(trial: Trial) -> Iterator[Finding]:
-    """The clock that stamps files on storage against ours."""
+    """Compare the clock that stamps files on storage with this machine's."""
     if abs(trial.skew_s) < NOTABLE_SKEW_S:
         yield Finding("clock", "ok", "files on storage are stamped with our time (to a second)")
         return
@@ -307,7 +312,7 @@ def judge_clock(trial: Trial) -> Iterator[Finding]:
 
 
 def judge_refusal(subject: str, error: OSError, directory: Path, mount: Mount | None, key: str) -> Finding:
-    """Why nothing can be written."""
+    """Explain why nothing can be written."""
     where = f"{directory} ({mount.describe()})" if mount else str(directory)
     advice = {
         errno.EROFS: f"it is mounted read-only here: another {key}, or ask why",
@@ -319,7 +324,7 @@ def judge_refusal(subject: str, error: OSError, directory: Path, mount: Mount | 
     return Finding(subject, "error", f"cannot be written: {error.strerror}: {where}", advice)
 
 
-# `cache.path` of the site file, looked at where runs are: really local, there after the job, ours to write, large and fast enough.
+# Judgements of the cache
 
 
 CACHE: Final = "cache"
@@ -330,7 +335,7 @@ OWN: Final = ("datasets", "leases", "locks", "used", "verified", "runs")
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlace:
-    """Where the cache is, and what the job has to do with it. `place`: the nearest directory that exists."""
+    """The place of the cache, and what the job has to do with it. `place` is the nearest directory that exists."""
 
     path: Path
     place: Path
@@ -342,7 +347,7 @@ class CachePlace:
 
 
 def judge_cache_mount(cache: CachePlace) -> Iterator[Finding]:
-    """Pure: whether the file system is one of this node alone."""
+    """Judge whether the file system belongs to this node alone."""
     mount = cache.mount
     if mount is None:
         yield Finding(CACHE, "note", f"the file system of {cache.place} does not show in /proc/self/mountinfo")
@@ -362,7 +367,7 @@ def judge_cache_mount(cache: CachePlace) -> Iterator[Finding]:
 
 
 def judge_survival(cache: CachePlace) -> Iterator[Finding]:
-    """Pure: whether what one job puts there is there for the next."""
+    """Judge whether the next job still finds what one job puts there."""
     why = None if cache.alone else next(iter(_reasons(cache)), None)
     if why:
         text = f"{cache.path} does not survive the job: {why}; each job would stage its datasets again"
@@ -391,14 +396,14 @@ def _reasons(cache: CachePlace) -> Iterator[str]:
 
 
 def judge_size(max_bytes: int | None, room: Room) -> Iterator[Finding]:
-    """Pure: the site's cache.max_bytes against the disk."""
+    """Compare the site's cache.max_bytes with the disk."""
     if max_bytes is not None and max_bytes > room.total_bytes:
         text = f"cache.max_bytes {format_size(max_bytes)} of the site file, but the disk has {format_size(room.total_bytes)}"
         yield Finding(CACHE, "note", text, "nothing breaks: the disk's own limit holds")
 
 
 def judge_owner(owners: Mapping[str, tuple[int, int]], uid: int) -> Iterator[Finding]:
-    """Pure: directory -> (owner, mode) of the cache's own directories: somebody else could change the data in them."""
+    """Judge the owners and modes of the cache's own directories, through which another user could change the data."""
     for name, (owner, mode) in owners.items():
         group = mode & stat.S_ISGID and mode & stat.S_IWGRP and not mode & stat.S_IWOTH
         if not group and (owner != uid or mode & (stat.S_IWGRP | stat.S_IWOTH)):
@@ -408,7 +413,7 @@ def judge_owner(owners: Mapping[str, tuple[int, int]], uid: int) -> Iterator[Fin
 
 
 def check_way(path: Path, *, group: bool) -> Iterator[Finding]:
-    """Whether the cache, or the nearest directory that is there, is one that nobody else can exchange."""
+    """Check that nobody else can exchange the cache, or the nearest directory that exists."""
     there = path
     while not os.path.lexists(there):
         there = there.parent
@@ -419,7 +424,7 @@ def check_way(path: Path, *, group: bool) -> Iterator[Finding]:
 
 
 def check_cache_path(path: Path, storage: Path, private_tmp: bool) -> tuple[Finding, ...]:
-    """Pure: what the path alone tells, on a machine where no run is started."""
+    """Check what the path alone shows, on a machine where no run is started."""
     if path == storage or path.is_relative_to(storage):
         text = f"cache.path {path} lies in storage {storage}: nothing would be local"
         return (Finding(CACHE, "error", text, "cache.path on a local disk of every node"),)
@@ -452,7 +457,7 @@ def check_cache(path: Path, max_bytes: int | None, alone: bool, private_tmp: boo
 
 
 def _held(path: Path) -> Iterator[Finding]:
-    """What lies there; with the local scheduler one cache per node below `path`."""
+    """Report what lies in the cache. With the local scheduler there is one cache per node below `path`."""
     roots = [path, *path.glob("local-*")]
     datasets = [entry for root in roots for entry in _entries(root / "datasets")]
     waiting = sum(1 for root in roots for _ in (root / "runs").glob("*/pending.json"))
@@ -487,7 +492,7 @@ def _below(path: Path, places: tuple[str, ...]) -> str | None:
     return next((place for place in places if path.is_relative_to(place)), None)
 
 
-# Where storage and cache could be, by looking: the variables that sites set, network mounts, local disks.
+# Suggested places
 
 
 VARIABLES: Final = ("SCRATCH", "WORK", "PROJECT", "WORKDIR", "GROUP_SCRATCH")
@@ -495,12 +500,12 @@ USUAL: Final = (
     *("/local/scratch", "/local", "/scratch/local", "/localscratch", "/lscratch", "/nvme", "/nvme0", "/mnt/nvme", "/mnt/nvme0", "/ssd"),
     *("/mnt/ssd", "/mnt/local", "/data/local", "/raid", "/disk/scratch", "/var/scratch"),
 )
-"""Where sites mount the local disk of a compute node."""
+"""The usual mount points of the local disks of compute nodes."""
 SYSTEM: Final = ("/", "/boot", "/usr", "/var", "/home", "/root", "/tmp", "/run", "/dev", "/etc", "/sys", "/proc", "/opt")
 
 
 def shared_places(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
-    """Directories of network storage that we may write, best first, each with where it comes from. It may hang."""
+    """Find directories of network storage that this user may write, best first, each with its origin. It may hang."""
     mounts = read_mounts()
     found = [
         (Path(environ[name]), f"${name}")
@@ -518,7 +523,7 @@ def shared_places(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
 
 
 def local_places() -> list[Path]:
-    """Directories on local disks that we may write, best first."""
+    """Find directories on local disks that this user may write, best first."""
     mounts = read_mounts()
     usual = [Path(name) for name in USUAL if os.path.isdir(name) and os.access(name, os.W_OK | os.X_OK)]
     chosen = [path for path in usual if _is_local(mounts, path)]
@@ -535,7 +540,7 @@ def _is_system(path: Path) -> bool:
     return str(path) in SYSTEM or path.is_relative_to("/run") or path.is_relative_to("/etc") or path.is_relative_to("/tmp")  # noqa: S108
 
 
-# `storage` of the site file: there, ours to write, shared, with room, and with the promises that publishing relies on.
+# Judgements of storage
 
 
 STORAGE: Final = "storage"
@@ -544,7 +549,10 @@ ATTRIBUTE_CACHE: Final = ("acdirmax", "acregmax", "actimeo")
 
 
 def judge_storage_mount(mount: Mount | None, alone: bool, inside: bool) -> Iterator[Finding]:
-    """Pure. `alone`: runs stay on this machine, so that nothing needs to be shared. `inside`: the nodes are asked whether they see it."""
+    """Judge the mount of storage.
+
+    `alone` means that runs stay on this machine, so that nothing is shared; `inside`, that the nodes are asked whether they see it.
+    """
     if mount is None:
         yield Finding(STORAGE, "note", "its file system does not show in /proc/self/mountinfo")
         return
@@ -571,7 +579,7 @@ def _judge_nfs(mount: Mount) -> Finding:
 
 
 def judge_trial(trial: Trial) -> Iterator[Finding]:
-    """Pure: the promises that leases and publishing rely on."""
+    """Judge the promises on which leases and publishing rely."""
     if not trial.exclusive:
         text = "O_EXCL does not hold: a file that exists was created again; two writers of one run could not be told apart"
         yield Finding(STORAGE, "error", text, "other storage: this one is not safe for leases")
@@ -586,7 +594,7 @@ def judge_trial(trial: Trial) -> Iterator[Finding]:
 
 
 def judge_group(mode: int, shared: str, path: Path) -> Iterator[Finding]:
-    """Pure: whether what we write belongs to the group, where the site file says `shared: group`."""
+    """Judge whether new files belong to the group, where the site file says `shared: group`."""
     if shared == "group" and not (mode & stat.S_ISGID and mode & stat.S_IWGRP):
         text = f"the site file says shared: group, but {path} is mode {stat.S_IMODE(mode):o}: new files do not belong to its group"
         yield Finding(STORAGE, "warning", text, f"chmod g+ws {path}, with the right group")

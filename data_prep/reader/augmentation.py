@@ -1,5 +1,6 @@
-"""Training images that are moved and mirrored by chance: pure arithmetic on (seed, epoch, sample), so the same pixels for every world size,
-number of workers and framework, and after a resume.
+"""Move and mirror training images by chance: pure arithmetic on (seed, epoch, sample).
+
+So the pixels are the same for every world size, number of workers and framework, and after a resume.
 
 `crop`: a border of zeros as wide as an eighth of the image, and a window of the image's own size somewhere in it (for 32 x 32: 4 pixels,
 the paper of ResNet's recipe for CIFAR). `flip`: mirrored, left and right, one time in two. In integer arithmetic: every numpy gives the
@@ -19,14 +20,14 @@ _APART = 0xA54FF53A5F1D36F1  # the numbers here are not those of the order, whic
 
 
 def kinds_of(augmentation: str) -> FrozenSet[str]:
-    """What a word of the cell asks for. Raises ValueError with the words there are."""
+    """Return the kinds that a word of the cell stands for. Raises ValueError with the valid words."""
     if augmentation not in KINDS:
         raise ValueError("augmentation %r is not known; valid: %s" % (augmentation, ", ".join(KINDS)))
     return KINDS[augmentation]
 
 
 def augment(images: np.ndarray, augmentation: str, seed: int, epoch: int, samples: np.ndarray) -> None:
-    """Change `images`, uint8 [batch, height, width, channels], in place: row k is sample `samples[k]` in this epoch."""
+    """Move and mirror `images`, uint8 [batch, height, width, channels], in place: row k is sample `samples[k]` in this epoch."""
     kinds = kinds_of(augmentation)
     height, width = images.shape[1:3]
     down, right = (_shifts(draw(seed, epoch, samples, which), side) for which, side in enumerate((height, width)))
@@ -41,19 +42,18 @@ def augment(images: np.ndarray, augmentation: str, seed: int, epoch: int, sample
 
 
 def draw(seed: int, epoch: int, samples: np.ndarray, which: int) -> np.ndarray:
-    """A random number of 64 bits for each sample, the `which`-th that it has in this epoch."""
+    """Draw a random number of 64 bits for each sample, the `which`-th that it has in this epoch."""
     first, second = keys_of(seed ^ _APART, epoch)[2 * which : 2 * which + 2]
     return mixed(mixed(samples.astype(np.uint64), first), second)
 
 
 def _shifts(numbers: np.ndarray, side: int) -> np.ndarray:
-    """Each from -border to border."""
     border = side // BORDER
     return (numbers % np.uint64(2 * border + 1)).astype(np.int64) - border
 
 
 def _move(image: np.ndarray, down: int, right: int) -> None:
-    """The window that lies so far from the image's own place; what it has of the border is zero."""
+    """Move the image in place: what comes from the border is zero."""
     height, width = image.shape[:2]
     kept = image[max(0, down) : height + min(0, down), max(0, right) : width + min(0, right)].copy()
     image[:] = 0

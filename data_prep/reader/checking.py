@@ -1,4 +1,7 @@
-"""Is this the manifest of a dataset? Whoever may write to the cache may have changed it: what the reader uses is checked by type."""
+"""Check that a file is the manifest of a dataset.
+
+Whoever may write to the cache may have changed it, so every used value is checked by type.
+"""
 
 import base64
 import re
@@ -13,7 +16,7 @@ MOST = 2**53
 
 
 def check_manifest(manifest: Any) -> Dict[str, Any]:
-    """The manifest, if the reader can use it. Raises ValueError naming the key that is wrong."""
+    """Return the manifest if the reader can use it. Raises ValueError naming the key that is wrong."""
     _need(isinstance(manifest, dict), "it is no object")
     schema = manifest.get("schema")
     if schema == SEQUENCES:

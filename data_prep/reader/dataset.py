@@ -1,4 +1,4 @@
-"""A staged dataset as a training program sees it: splits of samples that are read by number."""
+"""Read a staged dataset in a training program: splits of samples that are read by number."""
 
 import base64
 import json
@@ -17,7 +17,10 @@ from .sequences import Sequences
 
 
 class Dataset:
-    """What the manifest says, and the splits. `size` is (height, width), or None where images differ. Holds no open file."""
+    """A dataset: the values of the manifest, and the splits.
+
+    `size` is (height, width), or None where images differ. It holds no open file.
+    """
 
     def __init__(self, root: str, manifest: Dict[str, Any]) -> None:
         self.root = root
@@ -32,7 +35,7 @@ class Dataset:
 
     @property
     def mean_image(self) -> Optional[np.ndarray]:
-        """The mean of each pixel of train, float32 (height, width, channels); None where the dataset was built without it."""
+        """Return the mean of each pixel of train, float32 (height, width, channels). It is None where the dataset was built without it."""
         text = self.manifest.get("mean_image")
         if text is None or self.size is None:
             return None
@@ -40,22 +43,22 @@ class Dataset:
 
     @property
     def shapes(self) -> Tuple[List[int], List[int]]:
-        """Of what a network is given for a sample, and of what it answers."""
+        """Return the shapes of a network's input for one sample, and of its output."""
         return [self.channels] + list(self.size or ()), [self.num_classes]
 
     def groups(self, name: str) -> Tuple[int, ...]:
-        """How many samples of a split may stand in one batch: of images all."""
+        """Return how many samples of a split may stand in one batch: for images all."""
         return (self.manifest["splits"][name]["samples"],)
 
     def split(self, name: str) -> "Split":
-        """The samples of one split. Raises ReaderError with the names there are."""
+        """Return a split. Raises ReaderError with the valid names."""
         if name not in self.manifest["splits"]:
             raise ReaderError("%s has no split %r; it has: %s" % (self.root, name, ", ".join(sorted(self.manifest["splits"]))))
         return Split(self, name)
 
 
 class Split:
-    """Samples 0 .. len-1, in the order of the shards. Safe to pickle, to fork and to share between threads."""
+    """A split: samples 0 .. len-1, in the order of the shards. It is safe to pickle, to fork and to share between threads."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
         chosen = [dataset.manifest["shards"][index] for index in dataset.manifest["splits"][name]["shards"]]
@@ -75,14 +78,14 @@ class Split:
         return self.read(index)
 
     def read(self, index: int) -> Tuple[np.ndarray, int]:
-        """One image, uint8 (height, width, channels), RGB or grey, and its label."""
+        """Read an image, uint8 (height, width, channels), RGB or grey, and its label."""
         image, label = self._sample(index, None)
         return image, label
 
     def read_many(self, indices: Sequence[int], out: Optional[np.ndarray] = None) -> Tuple[np.ndarray, np.ndarray]:
-        """Images, uint8 (len, height, width, channels), and labels, int64 (len,). Fills `out` (that shape, or longer) and returns its part.
+        """Read images, uint8 (len, height, width, channels), and labels, int64 (len,).
 
-        Raises ReaderError for a dataset without one size.
+        The images go to `out` (that shape, or longer), whose filled part is returned. Raises ReaderError for a dataset without one size.
         """
         if self.size is None:
             raise ReaderError("the images of split %r differ in size: use read(), or build the dataset with a size" % self.name)
@@ -93,7 +96,7 @@ class Split:
         return images, labels
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Have the kernel read these samples while others are decoded. Advice only: it never changes a result."""
+        """Let the kernel read these samples while others are decoded. It never changes a result."""
         by_shard: Dict[int, List[bytes]] = {}
         for index in sorted(indices):
             shard, key = self._place(int(index))
@@ -102,7 +105,6 @@ class Split:
             shards.will_need(self.paths[shard], self.bytes[shard], keys)
 
     def _place(self, index: int) -> Tuple[int, bytes]:
-        """The shard of a sample, and its key there."""
         if not 0 <= index < self.starts[-1]:
             raise IndexError("sample %d of split %r, which has %d" % (index, self.name, len(self)))
         shard = bisect_right(self.starts, index) - 1
@@ -127,7 +129,7 @@ class Split:
         return image, label
 
     def _raw(self, datum: Datum) -> np.ndarray:
-        """The pixels in place, HWC RGB; Caffe keeps planes in the order blue, green, red."""
+        """Return the pixels as HWC RGB without a copy. Caffe keeps planes in the order blue, green, red."""
         pixels = np.frombuffer(datum.data, np.uint8)
         if self.caffe:
             return self._checked(pixels.reshape(datum.channels, datum.height, datum.width)[::-1].transpose(1, 2, 0))
@@ -165,7 +167,7 @@ def open_dataset(root: str) -> Any:
 
 
 def _fill(image: np.ndarray, out: Optional[np.ndarray]) -> np.ndarray:
-    """A copy of `image` that outlives the buffer it lies in: in `out`, or of its own."""
+    """Copy `image` out of its buffer, to `out` or to a new array."""
     if out is None:
         return np.array(image, order="C")
     np.copyto(out, image)

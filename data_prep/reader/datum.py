@@ -1,4 +1,4 @@
-"""The value of a sample in LMDB: Caffe's Datum, a protocol buffer of seven fields, read without copying the pixels.
+"""Encode and parse the value of a sample in LMDB: Caffe's Datum, a protocol buffer of seven fields, without copying the pixels.
 
 message Datum { int32 channels=1, height=2, width=3; bytes data=4; int32 label=5; repeated float float_data=6; bool encoded=7; }
 Raw images hold channels * height * width bytes in `data`; encoded ones a whole JPEG or PNG file. `float_data` is refused.
@@ -15,7 +15,7 @@ _CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _ENCODED = 0x08, 0x10, 0x18, 0x22, 0x
 
 
 class Datum(NamedTuple):
-    """One sample. `data` points into the value it was parsed from: as long-lived as that, and no longer."""
+    """A sample. `data` points into the value that it was parsed from, and is valid as long as that."""
 
     channels: int
     height: int
@@ -26,7 +26,7 @@ class Datum(NamedTuple):
 
 
 def encode(channels: int, height: int, width: int, data: Buffer, label: int, encoded: bool = False) -> bytes:
-    """The bytes of a Datum, fields in order as protobuf itself writes them, so that one sample has one text.
+    """Encode a Datum with its fields in protobuf's own order, so that a sample has only one encoding.
 
     Raises DatumError where a raw image is not channels * height * width bytes, or a number does not fit an int32.
     """
@@ -76,7 +76,7 @@ def parse(value: Buffer) -> Datum:
 
 
 def _after_unknown(view: memoryview, at: int) -> int:
-    """Where the field that starts at `at` ends."""
+    """Skip the unknown field that starts at `at`, and return its end."""
     tag, at = _long(view, at)
     field, kind = tag >> 3, tag & 7
     if field == 6:
@@ -92,7 +92,7 @@ def _after_unknown(view: memoryview, at: int) -> int:
 
 
 def _long(view: memoryview, at: int) -> Tuple[int, int]:
-    """The varint at `at`, of 1 to 10 bytes, and where it ends. Raises IndexError past the end."""
+    """Parse the varint at `at`, of 1 to 10 bytes, and return its end too. Raises IndexError past the end."""
     number = shift = 0
     while shift < 70:
         byte = view[at]
@@ -105,7 +105,7 @@ def _long(view: memoryview, at: int) -> Tuple[int, int]:
 
 
 def _int32(number: int) -> int:
-    """A varint as int32: negative ones travel as 64 bits in two's complement."""
+    """Convert a varint to int32. Negative ones travel as 64 bits in two's complement."""
     number &= 0xFFFFFFFF
     return number - (1 << 32) if number >= 1 << 31 else number
 

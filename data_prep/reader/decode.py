@@ -1,4 +1,4 @@
-"""Encoded images to uint8 HWC, RGB or grey, with whichever decoder is installed: simplejpeg (fastest), OpenCV, Pillow."""
+"""Decode images to uint8 HWC, RGB or grey, with whichever decoder is installed: simplejpeg (fastest), OpenCV, Pillow."""
 
 import functools
 import importlib
@@ -35,10 +35,10 @@ CANDIDATES: Tuple[Candidate, ...] = (("simplejpeg", _simplejpeg), ("cv2", _cv2),
 
 
 def decode(data: bytes, channels: int, candidates: Tuple[Candidate, ...] = CANDIDATES) -> np.ndarray:
-    """The image in `data`: uint8 (height, width, channels), channels 1 or 3. Raises DecodeError with the reason of the last decoder tried.
+    """Decode `data` to uint8 (height, width, channels), with 1 or 3 channels.
 
     A decoder that refuses (simplejpeg knows no PNG and no CMYK) passes the image on to the next. EXIF orientation is not applied: what the
-    build measured is what the program gets.
+    build measured is what the program gets. Raises DecodeError with the reason of the last decoder.
     """
     reason = "no decoder: install simplejpeg, opencv-python-headless or Pillow"
     for module, decoder in _decoders(candidates):
@@ -51,7 +51,7 @@ def decode(data: bytes, channels: int, candidates: Tuple[Candidate, ...] = CANDI
 
 @functools.lru_cache(maxsize=None)
 def _decoders(candidates: Tuple[Candidate, ...]) -> List[Tuple[Any, Decoder]]:
-    """The installed ones, in order of speed; imported at the first encoded image, since raw datasets need none."""
+    """List the installed decoders in order of speed. They are imported at the first encoded image, since raw datasets need none."""
     found = []
     for name, decoder in candidates:
         try:

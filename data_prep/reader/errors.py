@@ -1,12 +1,12 @@
-"""What the reader raises. Every message names dataset, shard and sample, and says what to do."""
+"""Define the errors of the reader. Every message names dataset, shard and sample, and says what to do."""
 
 
 class ReaderError(Exception):
-    """Base of the reader's errors."""
+    """The base of the reader's errors."""
 
 
 class DatasetChanged(ReaderError):
-    """The files are not those of the manifest: cut, replaced or unreadable. Stage the dataset again."""
+    """The files are not those of the manifest: cut, replaced or unreadable. The dataset must be staged again."""
 
 
 class DatumError(ReaderError):

@@ -1,4 +1,4 @@
-"""A worker process must not outlive the program that started it."""
+"""End a worker process when the program that started it ends."""
 
 import ctypes
 import os
@@ -8,9 +8,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int = 0) -> None:
-    """Have the kernel kill this process when its parent's forking thread ends (Linux). Call it first in every worker.
+    """Let the kernel kill this process when its parent's forking thread ends (Linux).
 
-    `parent` is the expected parent's pid: if it is gone already, this process ends at once.
+    It is called first in every worker. `parent` is the expected parent's pid: if it is gone already, this process ends at once.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent and os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Which sample comes when: pure arithmetic on (seed, epoch, position), the same for every world size and number of workers.
+"""Choose which sample comes when: pure arithmetic on (seed, epoch, position), the same for every world size and number of workers.
 
 The permutation is computed for the positions asked for, not stored: a batch costs some 0.1 ms and no memory, also in a dataset of 10^8
 samples, and training resumes at any step at once. It is the generalised Feistel cipher of Black and Rogaway (2002) on the smallest square
@@ -15,13 +15,13 @@ _MASK64 = (1 << 64) - 1
 
 
 def order(seed: int, epoch: int, num_samples: int, shuffle: bool = True) -> np.ndarray:
-    """The whole epoch as int64 (num_samples,): a permutation of 0..num_samples-1."""
+    """Return the whole epoch as int64 (num_samples,), a permutation of 0..num_samples-1."""
     positions = np.arange(num_samples, dtype=np.int64)
     return samples_at(seed, epoch, num_samples, positions) if shuffle else positions
 
 
 def samples_at(seed: int, epoch: int, num_samples: int, positions: np.ndarray) -> np.ndarray:
-    """The samples, int64, at these positions of the epoch's shuffled order."""
+    """Return the samples, int64, at these positions of the epoch's shuffled order."""
     side = int(math.sqrt(num_samples - 1)) + 1 if num_samples > 1 else 1
     side += side * side < num_samples  # the root of a large number is rounded
     keys = keys_of(seed, epoch)
@@ -43,10 +43,11 @@ def batch_indices(  # noqa: PLR0913
     world: int,
     shuffle: bool = True,
 ) -> Iterator[np.ndarray]:
-    """For each step from `first_step` on, the samples of this rank: int64 (global_batch / world,). Endless where `num_steps` is None.
+    """Yield the samples of this rank, int64 (global_batch / world,), for each step from `first_step` on.
 
-    The global batch of a step is the same, in the same order, for every world size; rank r takes its r-th contiguous slice. A last, partial
-    global batch of an epoch is dropped. Raises ValueError, before the first batch, where the numbers do not go together.
+    It is endless where `num_steps` is None. The global batch of a step is the same, in the same order, for every world size; rank r takes
+    its r-th contiguous slice. A last, partial global batch of an epoch is dropped. Raises ValueError, before the first batch, where the
+    numbers do not go together.
     """
     if not 0 <= rank < world or global_batch < 1 or global_batch % world:
         raise ValueError("rank %d of %d cannot take an equal part of a global batch of %d" % (rank, world, global_batch))
@@ -70,11 +71,11 @@ def _batches(
 
 
 def grouped_batch(seed: int, step: int, groups: Sequence[int], global_batch: int, rank: int, world: int) -> np.ndarray:
-    """The samples of this rank in one step, int64 (global_batch / world,), of a split whose samples lie in groups, one after the other, so
-    many in each, and a batch is of one group: token sequences of one length.
+    """Return the samples of this rank in one step, int64 (global_batch / world,), where a batch is of one group.
 
-    As `batch_indices`, which it is for a single group. The batches of an epoch come in a shuffled order; of each group what is no whole
-    global batch is dropped. Raises ValueError where no group fills a batch.
+    The samples of the split lie in groups of the given sizes, one after the other, such as token sequences of one length. With a single
+    group it is the same as `batch_indices`. The batches of an epoch come in a shuffled order; of each group the last, partial global batch
+    is dropped. Raises ValueError where no group fills a batch.
     """
     counts = [samples // global_batch for samples in groups]
     if not 0 <= rank < world or global_batch < 1 or global_batch % world or sum(counts) == 0:
@@ -92,7 +93,7 @@ def grouped_batch(seed: int, step: int, groups: Sequence[int], global_batch: int
 
 
 def _rounds(positions: np.ndarray, side: int, keys: List[int]) -> np.ndarray:
-    """One pass of the cipher over uint64 values below side * side: a bijection whatever the mixing is."""
+    """Apply one pass of the cipher to uint64 values below side * side. It is a bijection whatever the mixing is."""
     base = np.uint64(side)
     left: np.ndarray = positions // base
     right: np.ndarray = positions % base
@@ -102,7 +103,7 @@ def _rounds(positions: np.ndarray, side: int, keys: List[int]) -> np.ndarray:
 
 
 def mixed(values: np.ndarray, key: int) -> np.ndarray:
-    """A number of 64 bits for each of `values`, uint64, that looks like chance."""
+    """Return a pseudorandom number of 64 bits for each of `values`, uint64."""
     found = (values + np.uint64(key)) * np.uint64(0xFF51AFD7ED558CCD)  # the finalizer of MurmurHash3; arrays wrap at 2^64
     found ^= found >> np.uint64(33)
     found *= np.uint64(0xC4CEB9FE1A85EC53)
@@ -111,7 +112,7 @@ def mixed(values: np.ndarray, key: int) -> np.ndarray:
 
 
 def keys_of(seed: int, epoch: int) -> List[int]:
-    """One 64-bit key per round, by SplitMix64 over seed and epoch."""
+    """Derive one 64-bit key per round by SplitMix64 from seed and epoch."""
     state = seed & _MASK64
     keys = []
     for step in range(_ROUNDS + 1):

@@ -1,4 +1,4 @@
-"""A staged dataset of token sequences as a training program sees it: rows of ids that are read by number."""
+"""Read a staged dataset of token sequences in a training program: rows of ids that are read by number."""
 
 import os
 from bisect import bisect_right
@@ -14,7 +14,7 @@ PAD = -1
 
 
 class Sequences:
-    """What the manifest says, and the splits. A program sees at most `length` tokens of a row. Holds no open file."""
+    """A dataset: the values of the manifest, and the splits. A program sees at most `length` tokens of a row. It holds no open file."""
 
     def __init__(self, root: str, manifest: Dict[str, Any]) -> None:
         self.root = root
@@ -26,21 +26,21 @@ class Sequences:
 
     @property
     def shapes(self) -> Tuple[List[int], List[int]]:
-        """Of what a network is given for a sample, and of what it answers."""
+        """Return the shapes of a network's input for one sample, and of its output."""
         return [self.length], [self.length, self.vocabulary]
 
     def split(self, name: str) -> "SequenceSplit":
-        """The rows of one split. Raises ReaderError with the names there are."""
+        """Return the rows of a split. Raises ReaderError with the valid names."""
         if name not in self.manifest["splits"]:
             raise ReaderError("%s has no split %r; it has: %s" % (self.root, name, ", ".join(sorted(self.manifest["splits"]))))
         return SequenceSplit(self, name)
 
     def groups(self, name: str) -> Tuple[int, ...]:
-        """How many rows of a split have one length, the shortest first: a batch is of rows of one length."""
+        """Return how many rows of a split have each length, the shortest first. A batch is of rows of one length."""
         return tuple(self.rows_of_lengths(name).values())
 
     def rows_of_lengths(self, name: str) -> Dict[int, int]:
-        """The same by length."""
+        """Return how many rows of a split have each length, by length."""
         found = {}  # type: Dict[int, int]
         for index in self.manifest["splits"][name]["shards"]:
             shard = self.manifest["shards"][index]
@@ -49,7 +49,7 @@ class Sequences:
 
 
 class SequenceSplit:
-    """Rows 0 .. len-1, the shortest first. Safe to pickle, to fork and to share between threads."""
+    """A split: rows 0 .. len-1, the shortest first. It is safe to pickle, to fork and to share between threads."""
 
     def __init__(self, dataset: Sequences, name: str) -> None:
         chosen = [dataset.manifest["shards"][index] for index in dataset.manifest["splits"][name]["shards"]]
@@ -67,13 +67,14 @@ class SequenceSplit:
         return self.starts[-1]
 
     def read(self, index: int) -> np.ndarray:
-        """The tokens of one row, int32, without what fills it up."""
+        """Read the tokens of a row, int32, without the padding."""
         row = self.read_many([index])[0]
         return row[row != PAD]
 
     def read_many(self, indices: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
-        """Rows of one bucket, int32 (len, length of the bucket + 1), filled up with PAD. Fills `out` (as long, or longer) and returns
-        its part. Raises ReaderError for rows of several lengths.
+        """Read rows of one bucket, int32 (len, length of the bucket + 1), filled up with PAD.
+
+        The rows go to `out` (as long, or longer), whose filled part is returned. Raises ReaderError for rows of several lengths.
         """
         places = [self._place(int(index)) for index in indices]
         length = self.lengths[places[0][0]] if places else 0
@@ -86,7 +87,7 @@ class SequenceSplit:
         return ids
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Have the kernel read these rows while others are used. Advice only: it never changes a result."""
+        """Let the kernel read these rows while others are used. It never changes a result."""
         by_shard = {}  # type: Dict[int, List[bytes]]
         for index in sorted(indices):
             shard, number = self._place(int(index))
@@ -96,11 +97,10 @@ class SequenceSplit:
 
     @property
     def _pad(self) -> int:
-        """What fills a row up, as int32 has it."""
+        """Return the padding id as int32."""
         return 65535 if self.width == 2 else -1
 
     def _place(self, index: int) -> Tuple[int, int]:
-        """The shard of a row, and its number there."""
         if not 0 <= index < self.starts[-1]:
             raise IndexError("row %d of split %r, which has %d" % (index, self.name, len(self)))
         shard = bisect_right(self.starts, index) - 1

@@ -1,4 +1,4 @@
-"""Open shards of this process: LMDB environments, opened at the first use, shared by all datasets, a bounded number of them.
+"""Open the shards of this process: a bounded number of LMDB environments, opened at the first use, shared by all datasets.
 
 LMDB wants one environment per file and process, and none that was inherited by fork. A file shorter than LMDB believes kills the process
 with SIGBUS at the first touch, so its size is compared with the manifest before it is opened. Values are used under one lock and copied
@@ -22,7 +22,7 @@ _ADVICE = "stage the dataset again; the copy was changed after it was checked"
 
 
 class _Shard:
-    """One open environment with its long read transaction, and a descriptor to look around and for advice to the kernel."""
+    """An open environment with its long read transaction, and a descriptor for advice to the kernel."""
 
     def __init__(self, path: str, num_bytes: int) -> None:
         self.descriptor = os.open(os.path.join(path, "data.mdb"), os.O_RDONLY | os.O_CLOEXEC)
@@ -52,10 +52,11 @@ class _Shard:
         os.close(self.descriptor)
 
     def will_need(self, key: bytes) -> bool:
-        """Have the kernel read the value of `key` in the background; False if there is none. Where the kernel cannot be asked, do nothing.
+        """Let the kernel read the value of `key` in the background. Return False if there is none.
 
-        Asking py-lmdb for the value would touch every page of it, one fault after the other. Its key lies in a leaf page, and beside it the
-        number of the page where a large value begins (lmdb 0.9, mdb.c, struct MDB_node: sizes, flags, key, page).
+        Where the kernel cannot be asked, nothing is done. To ask py-lmdb for the value would touch every page of it, one fault after the
+        other. Its key lies in a leaf page, and beside it the number of the page where a large value begins (lmdb 0.9, mdb.c, struct
+        MDB_node: sizes, flags, key, page).
         """
         if not self.cursor.set_key(key):
             return False
@@ -79,7 +80,10 @@ _max_open = 4096 if _files == resource.RLIM_INFINITY else max(8, _files // 4)  #
 
 
 def use(path: str, num_bytes: int, key: bytes, function: Callable[[memoryview], Any]) -> Any:
-    """`function(value)` of one key; the value is valid during the call only. Raises DatasetChanged for anything not as in the manifest."""
+    """Return `function(value)` for a key; the value is valid during the call only.
+
+    Raises DatasetChanged for anything not as in the manifest.
+    """
     with _current_lock():
         shard = _opened(path, num_bytes)
         return function(_value(shard, path, key))
@@ -102,7 +106,10 @@ def close_all() -> None:
 
 
 def _current_lock() -> Any:
-    """The lock of this process; after a fork a fresh one (another thread may have held the old), with everything inherited closed."""
+    """Return the lock of this process.
+
+    After a fork it is a new one, since another thread may have held the old, and all that was inherited is closed.
+    """
     global _owner, _lock
     if os.getpid() != _owner:
         _owner = os.getpid()
@@ -139,7 +146,7 @@ def _missing(path: str, key: bytes) -> DatasetChanged:
 
 
 def _mapping_start(address: int) -> int:
-    """Where in memory byte 0 of the file would lie that is mapped around `address`; 0 if the kernel does not tell."""
+    """Find where in memory byte 0 of the file lies that is mapped around `address`, 0 if the kernel does not tell."""
     try:
         with open("/proc/self/maps") as lines:
             for line in lines:

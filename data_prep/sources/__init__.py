@@ -1,4 +1,4 @@
-"""Where images come from: one module per kind of source, listed in SOURCES under the name the study file uses."""
+"""List the sources of images in SOURCES, one module per kind, under the name that study files use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An LMDB of Caffe Datums, as convert_imageset and DIGITS write it: taken as it is, or converted like any other images."""
+"""Read an LMDB of Caffe Datums, as convert_imageset and DIGITS write it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prepare(root: Root) -> Prepared:
 
 
 def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
-    """One sample per key; classes are the labels."""
+    """List one sample per key; classes are the labels."""
     for entry in entries(prepared.files[0], VALUES):
         if isinstance(entry, Refused):
             yield entry
@@ -43,12 +43,12 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[DatumReader]:
-    """A child process reads."""
+    """Open a reader, which starts a child process."""
     return DatumReader(prepared.files)
 
 
 def estimate(_root: Root) -> int | None:
-    """Unknown: the file is not opened in this process."""
+    """Return None, since the file is not opened in this process."""
     return None
 
 
@@ -62,10 +62,10 @@ def _reason(entry: dict[str, Any]) -> str | None:
 
 
 class DatumReader(LmdbReader):
-    """Datums."""
+    """A reader of Datums."""
 
     def read(self, found: Found) -> bytes | Pixels:
-        """The encoded image, or pixels (H, W, C), RGB."""
+        """Return the encoded image, or pixels (H, W, C), RGB."""
         try:
             datum = parse(self.value(found))
         except DatumError as error:

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, binary and python version: the directory, the tar.gz it comes in, or one of its files.
+"""Read CIFAR-10 and CIFAR-100, binary and python version: the directory, the tar.gz it comes in, or one of its files.
 
 The binary files are read in place. The python version is unpacked into the same record form in the build directory, so that both give the
 same dataset.
@@ -32,14 +32,14 @@ _WANTED = "data_batch_1.bin ... test_batch.bin, train.bin and test.bin, or the p
 
 
 class _Blob(NamedTuple):
-    """Where one of CIFAR's files lies: by itself, or inside a tar."""
+    """A file of CIFAR, by itself or inside a tar."""
 
     path: Path
     offset: int
     size: int
 
     def read(self, name: str, most: int) -> bytes:
-        """All of it. Raises DatasetError for more than `most` bytes."""
+        """Read the whole file. Raises DatasetError for more than `most` bytes."""
         if self.size > most:
             raise DatasetError(f"{self.path}: {name} has {self.size} bytes, more than {most}: this is not a file of CIFAR")
         with self.path.open("rb") as file:
@@ -68,7 +68,7 @@ def prepare(root: Root) -> Prepared:
 
 
 def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
-    """One sample per record; classes by the names of the meta file, else by number."""
+    """List one sample per record; classes have the names of the meta file, else numbers."""
     classes = prepared.facts["classes"]
     with OpenFiles(prepared.files) as files:
         for part in prepared.facts["parts"]:
@@ -85,12 +85,12 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[CifarReader]:
-    """Records are read by offset."""
+    """Open a reader, which reads records by offset."""
     return CifarReader(prepared.files)
 
 
 def estimate(root: Root) -> int | None:
-    """The number of records, from the sizes of binary files in a directory."""
+    """Return the number of records, from the sizes of binary files in a directory."""
     try:
         if not root.path.is_dir():
             return None
@@ -101,16 +101,16 @@ def estimate(root: Root) -> int | None:
 
 
 class CifarReader(FileReader):
-    """`at` is (file, offset of the pixels)."""
+    """A reader of records; `at` is (file, offset of the pixels)."""
 
     def read(self, found: Found) -> Pixels:
-        """Pixels (32, 32, 3)."""
+        """Return the pixels (32, 32, 3)."""
         planes = np.frombuffer(self.files.read_exactly(int(found.at[1]), PIXEL_BYTES, int(found.at[0])), np.uint8)
         return planes.reshape(3, SIDE, SIDE).transpose(1, 2, 0)
 
 
 def _blobs(root: Root) -> dict[str, _Blob]:
-    """CIFAR's files by their own names."""
+    """Find CIFAR's files by their own names."""
     path = root.path
     if path.is_dir():
         return _in_directory(path)
@@ -158,7 +158,9 @@ def _is_ours(name: str) -> bool:
 
 
 def _label_bytes(name: str, size: int) -> int:
-    """CIFAR-100 has a coarse label before the fine one; the files say so by their names, a file by itself by its size."""
+    """Return the number of label bytes: CIFAR-100 has a coarse label before the fine one, shown by file names, or by the size of a single
+    file.
+    """
     fine = name in ("train.bin", "test.bin") or size % (PIXEL_BYTES + 1) != 0
     return 2 if fine else 1
 
@@ -175,7 +177,7 @@ def _part(blob: _Blob, name: str, label_bytes: int) -> dict[str, Any]:
 
 
 def _as_records(blob: _Blob, name: str, root: Root) -> tuple[_Blob, int]:
-    """The blob as records of label and pixels, with the bytes of label."""
+    """Convert a file to records of label and pixels, and return the number of label bytes."""
     if name.endswith(".bin"):
         return blob, _label_bytes(name, blob.size)
     batch = _load(blob, name)
@@ -201,7 +203,7 @@ def _load(blob: _Blob, name: str) -> Mapping[str, Any]:
 
 
 def _class_names(blobs: Mapping[str, _Blob]) -> list[str]:
-    """Names from the meta file in the order of the labels; empty without one."""
+    """Read the class names from the meta file in the order of the labels. They are empty without one."""
     for name in _META:
         if name not in blobs:
             continue

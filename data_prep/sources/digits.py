@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 handwritten digits of 8 x 8 pixels, real data that is always at hand.
+"""Read scikit-learn's digits: 1,797 handwritten digits of 8 x 8 pixels, real data that is always at hand.
 
 The package's own data file is read, not the package imported: that takes a second, the file a few milliseconds.
 """
@@ -24,14 +24,14 @@ _FULL = 16  # the largest value in the file
 
 
 def prepare(root: Root) -> Prepared:
-    """Pixels 0 to 255 and labels into one file, images first."""
+    """Write pixels 0 to 255 and labels into one file, images first."""
     pixels, labels = _load()
     target = write_scratch(root.scratch / "digits.records", [pixels.tobytes(), labels.tobytes()])
     return Prepared(files=(target,), facts={"samples": len(labels)})
 
 
 def scan(_root: Root, prepared: Prepared) -> Iterator[Found]:
-    """One sample per line of the package's file."""
+    """List one sample per line of the package's file."""
     count = prepared.facts["samples"]
     size = SIDE * SIDE
     labels = prepared.files[0].read_bytes()[count * size :]
@@ -40,12 +40,12 @@ def scan(_root: Root, prepared: Prepared) -> Iterator[Found]:
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxReader]:
-    """As in an IDX file."""
+    """Open a reader like that of an IDX file."""
     return IdxReader(prepared.files)
 
 
 def estimate(_root: Root) -> int | None:
-    """Known for all time."""
+    """Return the fixed number of samples."""
     return SAMPLES
 
 

@@ -1,4 +1,4 @@
-"""Reading samples that are files of their own: inside one folder, unchanged since they were listed, tried again when storage stumbles."""
+"""Read samples that are files inside one folder, unchanged since they were listed, and retry when storage fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def retried(what: str, function: Callable[[], _Result]) -> _Result:
-    """`function()`, again where storage fails, three times in all. Raises StorageError then."""
+    """Call `function` up to three times while storage fails. Raises StorageError then."""
     for attempt in range(1, _TRIES + 1):
         try:
             return function()
@@ -34,7 +34,7 @@ def retried(what: str, function: Callable[[], _Result]) -> _Result:
 
 
 def sample_reason(name: str, size: int, head: Callable[[], bytes]) -> str | None:
-    """Why something cannot be a sample, as far as its size, its name, or else its first bytes tell."""
+    """Return why something cannot be a sample, as far as its size, its name, or else its first bytes show, or None."""
     if size == 0:
         return "zero bytes"
     if size > MAX_MEMBER_BYTES:
@@ -43,7 +43,7 @@ def sample_reason(name: str, size: int, head: Callable[[], bytes]) -> str | None
 
 
 def file_reason(path: bytes, name: str, status: os.stat_result) -> str | None:
-    """The same of the file `path`, whose status that is, and which is called `name`. Raises OSError."""
+    """Return why the file `path`, with this name and status, cannot be a sample, or None. Raises OSError."""
     return sample_reason(name, status.st_size, lambda: _peek(path)) if stat.S_ISREG(status.st_mode) else "not a regular file"
 
 
@@ -63,14 +63,14 @@ def _is_link(path: bytes) -> bool:
 
 
 class Inside:
-    """Resolves links below one folder and says when a path leaves it; remembers the folders it has seen."""
+    """A resolver of links below one folder that notices paths out of it, and remembers the folders it has seen."""
 
     def __init__(self, folder: Path) -> None:
         self.root = os.path.realpath(os.fsencode(folder))
         self._folders: dict[bytes, bytes] = {}
 
     def resolve(self, relative: bytes) -> bytes | None:
-        """The path without links, relative to the folder; None when it lies outside."""
+        """Resolve the links of a path relative to the folder. The result is None when it lies outside."""
         folder, name = os.path.split(os.path.join(self.root, relative))
         real = self._folders.get(folder)
         if real is None:
@@ -83,7 +83,7 @@ class Inside:
 
 
 class FileReader:
-    """Samples as files below `folder`: the path is `at[0]`, or the name."""
+    """A reader of samples that are files below `folder`: the path is `at[0]`, or the name."""
 
     def __init__(self, folder: Path) -> None:
         self.root = os.path.realpath(os.fsencode(folder))
@@ -95,11 +95,10 @@ class FileReader:
         return None
 
     def head(self, found: Found, limit: int) -> bytes:
-        """See Reader."""
+        """Read the first bytes of a sample."""
         return retried(self._shown(found), lambda: self._read(found, limit))
 
     def read(self, found: Found) -> bytes:
-        """See Reader."""
         return retried(self._shown(found), lambda: self._read(found, found.size))
 
     def _shown(self, found: Found) -> str:

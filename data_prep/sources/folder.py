@@ -1,4 +1,4 @@
-"""A folder of class folders with images in them, at any depth below the class folder.
+"""Read a folder of class folders with images in them, at any depth below the class folder.
 
 A top level of `train`, `val`, `test` folders that hold class folders is taken as the source's own splits.
 """
@@ -30,7 +30,7 @@ def prepare(root: Root) -> Prepared:
 
 
 def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
-    """Files below each class folder; the class is the folder's name."""
+    """List the files below each class folder; the class is the folder's name."""
     inside = Inside(root.path)
     splits = prepared.facts["splits"]
     if splits:
@@ -41,12 +41,12 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
 
 
 def open_reader(root: Root, _prepared: Prepared) -> FileReader:
-    """Files are read in place."""
+    """Open a reader, which reads files in place."""
     return FileReader(root.path)
 
 
 def estimate(_root: Root) -> int | None:
-    """Unknown before it is listed."""
+    """Return None, since the number is not known before listing."""
     return None
 
 

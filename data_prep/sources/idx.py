@@ -1,4 +1,4 @@
-"""IDX files, as MNIST comes: a directory with train-images-idx3-ubyte[.gz] and its companions, or one images file and its labels."""
+"""Read IDX files, as MNIST comes: a directory with train-images-idx3-ubyte[.gz] and its companions, or one images file and its labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def prepare(root: Root) -> Prepared:
 
 
 def scan(root: Root, prepared: Prepared) -> Iterator[Found]:
-    """One sample per image; classes are the labels, 0 to 255."""
+    """List one sample per image; classes are the labels, 0 to 255."""
     with OpenFiles(prepared.files) as files:
         for part in prepared.facts["parts"]:
             count, height, width = part["shape"]
@@ -54,12 +54,12 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found]:
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxReader]:
-    """Images are read by offset."""
+    """Open a reader, which reads images by offset."""
     return IdxReader(prepared.files)
 
 
 def estimate(root: Root) -> int | None:
-    """The sum over the headers, where the files are not compressed."""
+    """Return the sum over the headers, where the files are not compressed."""
     try:
         counts = [_header(images, images, dimensions=3).shape[0] for _, images, _ in _pairs(root) if images.suffix != ".gz"]
         return sum(counts) if len(counts) == len(_pairs(root)) else None
@@ -68,16 +68,16 @@ def estimate(root: Root) -> int | None:
 
 
 class IdxReader(FileReader):
-    """`at` is (file, offset, height, width)."""
+    """A reader of images; `at` is (file, offset, height, width)."""
 
     def read(self, found: Found) -> Pixels:
-        """Pixels (H, W)."""
+        """Return the pixels (H, W)."""
         number, offset, height, width = (int(value) for value in found.at)
         return np.frombuffer(self.files.read_exactly(offset, found.size, number), np.uint8).reshape(height, width)
 
 
 def _pairs(root: Root) -> list[tuple[str, Path, Path]]:
-    """(split, images, labels); the split is `all` for a file given by itself."""
+    """Find the files as (split, images, labels). The split is `all` for a file given by itself."""
     path = root.path
     if path.is_file():
         labels = _companion(path)
@@ -111,7 +111,7 @@ def _companion(images: Path) -> Path | None:
 
 
 def _header(path: Path, shown: Path, dimensions: int) -> _Header:
-    """The header of a plain file, checked against its length. Raises DatasetError."""
+    """Read the header of a plain file and compare it with the length. Raises DatasetError."""
     wanted = 4 + 4 * dimensions
     with path.open("rb") as file:
         head = file.read(wanted)

@@ -1,4 +1,4 @@
-"""A text list: one image per line, its path (relative to the list) and its label, a word or a number.
+"""Read a text list with one image per line: its path (relative to the list) and its label, a word or a number.
 
 The label is the last field: after the last tab where there is one, else after the last blank, so that paths may hold blanks.
 """
@@ -25,7 +25,7 @@ def prepare(root: Root) -> Prepared:
 
 
 def scan(root: Root, _prepared: Prepared) -> Iterator[Found | Refused]:
-    """One entry per line that is not blank."""
+    """List one entry per line that is not blank."""
     inside = Inside(root.path.parent)
     with root.path.open("rb") as lines:
         number = 0
@@ -43,12 +43,12 @@ def scan(root: Root, _prepared: Prepared) -> Iterator[Found | Refused]:
 
 
 def open_reader(root: Root, _prepared: Prepared) -> FileReader:
-    """Files are read in place, below the list's folder."""
+    """Open a reader, which reads files in place below the list's folder."""
     return FileReader(root.path.parent)
 
 
 def estimate(_root: Root) -> int | None:
-    """Unknown before it is read: the list may lie on slow storage."""
+    """Return None, since the list may lie on slow storage and is not read for an estimate."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""LMDB files of unknown origin, for the sources that are made of them: what lies in one, and a reader of single values."""
+"""Read LMDB files of unknown origin for the sources that are made of them: a list of the entries, and single values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from data_prep.sources.types import MAX_MEMBERS, Found, Refused
 
 
 def data_file(path: Path) -> Path | None:
-    """The file of the LMDB that a path names, which is a directory with it or the file itself."""
+    """Find the file of the LMDB that a path names, which is a directory with it or the file itself."""
     data = path / "data.mdb" if path.is_dir() else path
     return data if data.is_file() else None
 
 
 def entries(path: Path, values: str) -> Iterator[dict[str, Any] | Refused]:
-    """What data_prep.lmdb_child says of every entry; `values`: what they are to be. Raises DatasetError."""
+    """List what data_prep.lmdb_child reports of every entry. `values` says what they should be. Raises DatasetError."""
     with child(values, path) as process:
         for number, line in enumerate(process.answers):
             if number >= MAX_MEMBERS:
@@ -41,12 +41,12 @@ def entries(path: Path, values: str) -> Iterator[dict[str, Any] | Refused]:
 
 
 def key_text(key: str) -> str:
-    """A key as the child tells it, as text."""
+    """Convert a key from the child's form to text."""
     return to_text(key.encode("latin-1"))
 
 
 def child(mode: str, *paths: Path) -> PipedChild:
-    """A process that reads them."""
+    """Start a process that reads the files."""
     return PipedChild("data_prep.lmdb_child", mode, *map(str, paths), stderr=subprocess.PIPE)
 
 
@@ -64,7 +64,7 @@ def _died(path: Path, process: PipedChild) -> DatasetError:
 
 
 class LmdbReader:
-    """`at` is (key as latin-1, number of the file)."""
+    """A reader of values; `at` is (key as latin-1, number of the file)."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths, self.child = paths, child("serve", *paths)
@@ -76,11 +76,11 @@ class LmdbReader:
         self.child.__exit__(kind, error, trace)
 
     def head(self, found: Found, limit: int) -> bytes:
-        """See Reader."""
+        """Read the first bytes of a sample."""
         return self.value(found)[:limit]
 
     def value(self, found: Found) -> bytes:
-        """All of it. Raises DatasetError where the source is not what was listed."""
+        """Read a whole value. Raises DatasetError where the source is not what was listed."""
         answers = self.child.answers
         key, number = str(found.at[0]).encode("latin-1"), int(found.at[1])
         path = self.paths[number]

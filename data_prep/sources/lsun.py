@@ -1,4 +1,4 @@
-"""LSUN as it is published: one LMDB for each category and set, such as `bedroom_train_lmdb/`, of a key and an image file for each image."""
+"""Read LSUN as it is published: one LMDB per category and set, such as `bedroom_train_lmdb/`, with a key and an image file per image."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def prepare(root: Root) -> Prepared:
 
 
 def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
-    """One sample per key; classes are the categories."""
+    """List one sample per key; classes are the categories."""
     for number, (part, path) in enumerate(zip(prepared.facts["parts"], prepared.files, strict=True)):
         if part["folder"] in WITHOUT_CLASS:
             yield Refused(part["folder"], "images without a category")
@@ -61,20 +61,19 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[ImageReader]:
-    """A child process reads."""
+    """Open a reader, which starts a child process."""
     return ImageReader(prepared.files)
 
 
 def estimate(_root: Root) -> int | None:
-    """Unknown: the files are not opened in this process."""
+    """Return None, since the files are not opened in this process."""
     return None
 
 
 class ImageReader(LmdbReader):
-    """Values are image files."""
+    """A reader of values that are image files."""
 
     def read(self, found: Found) -> bytes:
-        """See Reader."""
         return self.value(found)
 
 

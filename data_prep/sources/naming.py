@@ -1,4 +1,4 @@
-"""Names as files and archives hold them (bytes), as we hold them (text with surrogates) and as we show them (printable, one to one)."""
+"""Convert names between bytes (in files and archives), text with surrogates (in programs) and printable text, one to one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ SPLIT_NAMES = {"train": "train", "val": "validation", "valid": "validation", "va
 
 
 def to_text(raw: bytes) -> str:
-    """Bytes of a file name as text; `to_raw` gives the same bytes back whatever they are. The locale plays no part."""
+    """Decode the bytes of a file name. `to_raw` gives the same bytes back whatever they are, and the locale plays no part."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def to_raw(text: str) -> bytes:
-    """The bytes of a name that `to_text` made."""
+    """Return the bytes of a name that `to_text` made."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def printable(text: str) -> str:
-    """Different names stay different: backslash, control characters and undecodable bytes are escaped."""
+    """Replace backslashes, control characters and undecodable bytes by escapes, so that different names stay different."""
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(_shown(character) for character in text)
@@ -38,24 +38,27 @@ def _shown(character: str) -> str:
 
 
 def class_name(text: str) -> str:
-    """A label as the name of a class: whole numbers in their plain form, so that 3 and 03 are one class."""
+    """Convert a label to the name of a class. Whole numbers get their plain form, so that 3 and 03 are one class."""
     return str(int(text)) if _INTEGER.fullmatch(text) else printable(text)
 
 
 def sorted_classes(names: set[str]) -> list[str]:
-    """Classes in the order of their labels: by name; by value where all are whole numbers."""
+    """Sort classes by name, or by value where all are whole numbers."""
     if all(_INTEGER.fullmatch(name) for name in names):
         return sorted(names, key=int)
     return sorted(names)
 
 
 def has_image_suffix(name: str) -> bool:
-    """Whether the name claims to be an image of a listed format."""
+    """Return True if the name has the suffix of a listed image format."""
     return name.rpartition(".")[2].lower() in IMAGE_SUFFIXES
 
 
 def own_splits(top_level: set[str]) -> dict[str, str]:
-    """The splits of a source whose top level is `train`, `val`, `test` and the like, {folder: split}; empty where these are class names."""
+    """Return the splits {folder: split} of a source whose top level is `train`, `val`, `test` and the like.
+
+    It is empty where these are class names.
+    """
     found = {name: SPLIT_NAMES[name.lower()] for name in top_level if name.lower() in SPLIT_NAMES}
     unambiguous = len(found) == len(top_level) == len(set(found.values()))
     return found if unambiguous and "train" in found.values() else {}

@@ -1,4 +1,4 @@
-"""Samples inside large files: read by offset, the files unchanged since they were listed."""
+"""Read samples inside large files by offset, while the files are unchanged since they were listed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data_prep.sources.types import Found
 
 
 class OpenFiles:
-    """Files by number, opened when first used, closed together."""
+    """A set of files by number, opened when first used, closed together."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
@@ -28,15 +28,15 @@ class OpenFiles:
             os.close(self._descriptors.popitem()[1])
 
     def size(self, number: int = 0) -> int:
-        """Bytes of the file. Raises DatasetError."""
+        """Return the length of the file. Raises DatasetError."""
         return os.fstat(self._open(number)).st_size
 
     def read_at(self, offset: int, size: int, number: int = 0) -> bytes:
-        """`size` bytes at `offset`, fewer only at the end of the file. Raises StorageError after three tries."""
+        """Read `size` bytes at `offset`, fewer only at the end of the file. Raises StorageError after three tries."""
         return retried(str(self.paths[number]), lambda: _pread(self._open(number), offset, size))
 
     def read_exactly(self, offset: int, size: int, number: int = 0) -> bytes:
-        """`size` bytes at `offset`. Raises DatasetError when the file ends before."""
+        """Read `size` bytes at `offset`. Raises DatasetError when the file ends before."""
         content = self.read_at(offset, size, number)
         if len(content) != size:
             raise DatasetError(
@@ -56,13 +56,13 @@ class OpenFiles:
 
 
 class FileReader:
-    """A reader of samples that lie in files at known places: its files are open inside its `with`."""
+    """A reader of samples that lie in files at known places. Its files are open inside its `with`."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.files = OpenFiles(paths)
 
     def head(self, found: Found, limit: int) -> bytes:
-        """See Reader. Of a sample whose `at` begins with its file and the offset there."""
+        """Read the first bytes of a sample whose `at` begins with its file and the offset there."""
         return self.files.read_exactly(int(found.at[1]), min(limit, found.size), int(found.at[0]))
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Unpacking what cannot be read in place: a compressed file becomes a plain one in the build directory, bounded in size and ratio."""
+"""Unpack a compressed file, which cannot be read in place, to a plain one in the build directory, with limits of size and ratio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\
 
 
 def compression(path: Path) -> str | None:
-    """gzip, bzip2, xz by the first bytes; None for a plain file. Raises DatasetError for packings that are not read here."""
+    """Return gzip, bzip2 or xz by the first bytes, or None for a plain file. Raises DatasetError for unsupported formats."""
     with path.open("rb") as file:
         head = file.read(8)
     found = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
@@ -34,13 +34,16 @@ def compression(path: Path) -> str | None:
 
 
 def plain_file(path: Path, scratch: Path) -> Path:
-    """`path` itself where it is not compressed, else its content in a file below `scratch`. Raises DatasetError, NotEnoughSpace."""
+    """Return `path` itself where it is not compressed, else a file below `scratch` with its content.
+
+    Raises DatasetError, NotEnoughSpace.
+    """
     kind = compression(path)
     return path if kind is None else write_scratch(scratch / f"{path.name}.plain", _bounded(path, kind))
 
 
 def write_scratch(target: Path, chunks: Iterable[bytes]) -> Path:
-    """A scratch file with these bytes, whole or not at all. Raises NotEnoughSpace."""
+    """Write a scratch file with these bytes, whole or not at all. Raises NotEnoughSpace."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = part_path(target)
     written = 0
@@ -91,7 +94,7 @@ def _chunks(file: BinaryIO, kind: str) -> Iterator[bytes]:
 
 
 def _xz_chunks(file: BinaryIO) -> Iterator[bytes]:
-    """As lzma.LZMAFile, with a limit of memory: an xz header can ask for gigabytes."""
+    """Decompress xz with a limit of memory, which lzma.LZMAFile does not have: an xz header can ask for gigabytes."""
     decoder = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
     pending = b""
     while True:

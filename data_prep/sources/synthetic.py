@@ -1,4 +1,4 @@
-"""Images from a seed: each class has a pattern of blocks, each sample adds noise and brightness. Learnable, and the same everywhere.
+"""Make images from a seed that can be learned and are the same everywhere: patterns of blocks per class, noise and brightness per sample.
 
 All randomness is the output of blake3, whose bytes no library version changes.
 """
@@ -19,29 +19,29 @@ _BRIGHTNESS = 16
 
 
 def prepare(_root: Root) -> Prepared:
-    """Nothing to find out."""
+    """Return an empty result, since there is nothing to find out."""
     return Prepared()
 
 
 def scan(root: Root, _prepared: Prepared) -> Iterator[Found]:
-    """Classes take turns."""
+    """List the samples, whose classes take turns."""
     height, width, channels = root.options["size"][0], root.options["size"][1], root.options["channels"]
     for index in range(root.options["samples"]):
         yield Found(f"{index:08d}", str(index % root.options["classes"]), height * width * channels, 0, (index,))
 
 
 def open_reader(root: Root, _prepared: Prepared) -> AbstractContextManager[SyntheticReader]:
-    """Images are made when they are read."""
+    """Open a reader, which makes images when they are read."""
     return nullcontext(SyntheticReader(root))
 
 
 def estimate(root: Root) -> int | None:
-    """As asked."""
+    """Return the requested number."""
     return int(root.options["samples"])
 
 
 class SyntheticReader:
-    """`at` is the sample's number."""
+    """A reader that makes images; `at` is the sample's number."""
 
     def __init__(self, root: Root) -> None:
         self.seed: int = root.options["seed"]
@@ -49,11 +49,14 @@ class SyntheticReader:
         self._patterns: dict[str, Pixels] = {}
 
     def head(self, found: Found, limit: int) -> bytes:
-        """A name instead of the bytes: no two samples are alike, and making them twice would be slow."""
+        """Return a name instead of the bytes, since no two samples are alike and to make them twice would be slow."""
         return f"{self.seed}/{found.at[0]}".encode()[:limit]
 
     def read(self, found: Found) -> Pixels:
-        """Pixels (H, W, C): pattern + brightness + noise, without clipping, since 64 + 127 + 16 + 48 = 255 and 64 - 16 - 48 = 0."""
+        """Make pixels (H, W, C) of pattern + brightness + noise.
+
+        Nothing is clipped, since 64 + 127 + 16 + 48 = 255 and 64 - 16 - 48 = 0.
+        """
         pattern = self._patterns.get(found.label)
         if pattern is None:
             pattern = self._patterns[found.label] = self._pattern(found.label)
@@ -63,7 +66,7 @@ class SyntheticReader:
         return pattern + shifted + np.uint8(256 + brightness - _NOISE & 255)  # modulo 256, and the sum lies in 0 to 255
 
     def _pattern(self, label: str) -> Pixels:
-        """4 x 4 blocks of 64 to 191."""
+        """Make 4 x 4 blocks of 64 to 191."""
         height, width, channels = self.shape
         blocks = _random(self.seed, f"class {label}", _BLOCKS * _BLOCKS * channels).reshape(_BLOCKS, _BLOCKS, channels) % np.uint8(128)
         rows, columns = np.arange(height) * _BLOCKS // height, np.arange(width) * _BLOCKS // width

@@ -1,7 +1,7 @@
-"""A tar of class folders, or a tar of tars as ImageNet comes (the inner archive's name is the class). Read in place, never extracted.
+"""Read a tar of class folders, or a tar of tars as ImageNet comes (the inner archive's name is the class), in place without extraction.
 
-A member is addressed by its offset in the outer file. A compressed archive is unpacked once into the build directory, as one plain tar.
-The class is the first folder below the one that holds everything, as if the archive had been extracted and given as a folder.
+A member is addressed by its offset in the outer file. A compressed archive is unpacked once into the build directory, as one plain tar. The
+class is the first folder below the one that holds everything, as if the archive had been extracted and given as a folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from data_prep.sources.types import MAX_MEMBERS, Found, Prepared, Refused, Root
 
 
 class _Entry(NamedTuple):
-    """A member of the outer archive, or of one inside it: `path` as if inner archives were folders."""
+    """A member of the outer archive, or of one inside it. `path` treats inner archives as folders."""
 
     name: str
     path: tuple[str, ...]
@@ -46,7 +46,7 @@ def prepare(root: Root) -> Prepared:
 
 
 def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
-    """Members, in the order of the archive."""
+    """List the members in the order of the archive."""
     prefix, splits = tuple(prepared.facts["prefix"]), prepared.facts["splits"]
     with OpenFiles(prepared.files) as files:
         for entry in _entries(files):
@@ -65,29 +65,28 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[TarReader]:
-    """Members are read by offset."""
+    """Open a reader, which reads members by offset."""
     return TarReader(prepared.files)
 
 
 def estimate(_root: Root) -> int | None:
-    """Unknown before all headers are read."""
+    """Return None, since the number is not known before all headers are read."""
     return None
 
 
 class TarReader(FileReader):
-    """`at` is the offset of the member's content."""
+    """A reader of members; `at` is the offset of the content."""
 
     def head(self, found: Found, limit: int) -> bytes:
-        """See Reader."""
+        """Read the first bytes of a sample."""
         return self.files.read_exactly(int(found.at[0]), min(limit, found.size))
 
     def read(self, found: Found) -> bytes:
-        """See Reader."""
         return self.files.read_exactly(int(found.at[0]), found.size)
 
 
 def _common_prefix(folders: set[tuple[str, ...]]) -> tuple[str, ...]:
-    """The leading folders all paths share; the last folder of a single one is a class, not shared."""
+    """Return the leading folders that all paths share. The last folder of a single one is a class and not shared."""
     if not folders:
         return ()
     first, last = min(folders), max(folders)
@@ -100,7 +99,7 @@ def _common_prefix(folders: set[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _entries(files: OpenFiles) -> Iterator[_Entry | Refused]:
-    """Every member, those of inner archives too; damage ends the archive it is in."""
+    """List every member, those of inner archives too. Damage ends the archive it is in."""
     count = 0
     for outer in _walk(files, 0, files.size(), ""):
         inner: Iterator[_Entry | Refused] = iter((outer,))

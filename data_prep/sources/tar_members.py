@@ -1,4 +1,4 @@
-"""The members of a tar archive as places in the file: name, kind, offset, size. Nothing is extracted, no name becomes a path.
+"""List the members of a tar archive as places in the file: name, kind, offset, size. Nothing is extracted, no name becomes a path.
 
 Reads ustar, GNU long names and pax names and sizes. Every number is checked against the file; headers that describe members are bounded.
 """
@@ -16,7 +16,7 @@ ReadAt = Callable[[int, int], bytes]
 
 
 class Member(NamedTuple):
-    """One member; `kind` is file, folder, link, hard link, device, sparse file or other. `size` bytes of content at `offset`."""
+    """A member with `size` bytes of content at `offset`. The kind is file, folder, link, hard link, device, sparse file or other."""
 
     name: bytes
     kind: str
@@ -25,7 +25,7 @@ class Member(NamedTuple):
 
 
 class TarError(Exception):
-    """The archive is damaged here; what came before stands."""
+    """The archive is damaged from here on. The members before it are valid."""
 
 
 _KINDS = {
@@ -36,12 +36,12 @@ _WITHOUT_CONTENT = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Whether 512 bytes are a header with a right checksum."""
+    """Return True if 512 bytes are a header with a right checksum."""
     return len(block) == BLOCK and block != bytes(BLOCK) and _checksum_right(block)
 
 
 def members(read_at: ReadAt, start: int, end: int) -> Iterator[Member]:
-    """Members of the archive that lies in `start` to `end` of a file. Raises TarError at the first damage.
+    """List the members of the archive that lies in `start` to `end` of a file. Raises TarError at the first damage.
 
     An archive ends with a block of zeros (POSIX: two of them). One that ends without it was cut, in a header or just before one.
     """
@@ -78,7 +78,7 @@ def _shown(name: bytes) -> str:
 
 
 def _sparse_maps(read_at: ReadAt, at: int) -> int:
-    """Bytes of the extra blocks after the header of an old GNU sparse file."""
+    """Return the length of the extra blocks after the header of an old GNU sparse file."""
     count = 0
     while True:
         count += 1
@@ -90,7 +90,7 @@ def _sparse_maps(read_at: ReadAt, at: int) -> int:
 
 
 class _Extra:
-    """What long names and pax headers say about the next member."""
+    """The fields of the next member that long names and pax headers determine."""
 
     def __init__(self) -> None:
         self.name: bytes | None = None
@@ -139,7 +139,7 @@ def _name(block: bytes) -> bytes:
 
 
 def _number(field: bytes) -> int:
-    """Octal text, or GNU's base-256."""
+    """Parse octal text, or GNU's base-256."""
     if field[0] & 0x80:
         value = int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
         if field[0] & 0x40 or value >= 1 << 62:

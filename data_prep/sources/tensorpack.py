@@ -1,4 +1,4 @@
-"""An LMDB of datapoints, as tensorpack's LMDBSerializer writes it: per key a list of image and label in msgpack, and `__keys__`."""
+"""Read an LMDB of datapoints, as tensorpack's LMDBSerializer writes it: per key a list of image and label in msgpack, and `__keys__`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prepare(root: Root) -> Prepared:
 
 
 def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
-    """One sample per key; classes are the labels."""
+    """List one sample per key; classes are the labels."""
     num_values = 0
     for entry in entries(prepared.files[0], VALUES):
         if isinstance(entry, Refused):
@@ -51,20 +51,20 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[DatapointReader]:
-    """A child process reads."""
+    """Open a reader, which starts a child process."""
     return DatapointReader(prepared.files)
 
 
 def estimate(_root: Root) -> int | None:
-    """Unknown: the file is not opened in this process."""
+    """Return None, since the file is not opened in this process."""
     return None
 
 
 class DatapointReader(LmdbReader):
-    """Values are datapoints."""
+    """A reader of values that are datapoints."""
 
     def read(self, found: Found) -> bytes | Pixels:
-        """The encoded image, or pixels (H, W)."""
+        """Return the encoded image, or pixels (H, W)."""
         try:
             image = parse_datapoint(memoryview(self.value(found))).image
         except DatapointError as error:

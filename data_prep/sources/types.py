@@ -1,4 +1,4 @@
-"""What every source of images offers: it lists samples, and reads one of them later, perhaps in another process on another machine.
+"""Define what every source of images offers: it lists samples, and reads one of them later, perhaps in a process on another machine.
 
 A source is a module with the functions of `Source`, listed in `data_prep.sources.SOURCES`.
 """
@@ -21,11 +21,11 @@ MAX_MEMBERS = 10**8
 
 
 class BadSample(Exception):
-    """One sample cannot be used; the message is the reason in the manifest. The rest of the source is not concerned."""
+    """A sample that cannot be used. The message is its reason in the manifest; the rest of the source is not concerned."""
 
 
 class Found(NamedTuple):
-    """One sample: where it lies and what it is."""
+    """A listed sample: its place and what it is."""
 
     name: str  # unique in its split; undecodable bytes as surrogates, see naming.printable
     label: str  # the class's name, printable
@@ -44,7 +44,7 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """One place to take samples from. `whole` is the split all of it belongs to, for a split with a path of its own."""
+    """A place to take samples from. `whole` is the split all of it belongs to, for a split with a path of its own."""
 
     path: Path
     scratch: Path  # where unpacked files may be kept until the dataset is finished
@@ -54,20 +54,20 @@ class Root:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a source found out once, before listing: the files that hold its samples (watched for change) and JSON-able facts."""
+    """The facts that a source finds out once, before listing: the files that hold its samples (watched for change) and values for JSON."""
 
     files: tuple[Path, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Reader(Protocol):
-    """Reads samples. Both raise BadSample for this sample, DatasetError where the source is not what was listed."""
+    """A reader of samples. Both functions raise BadSample for this sample, DatasetError where the source is not what was listed."""
 
     def head(self, found: Found, limit: int) -> bytes:
-        """The first `limit` bytes as stored, for the content hash."""
+        """Return the first `limit` bytes as stored, for the content hash."""
 
     def read(self, found: Found) -> bytes | Pixels:
-        """An image file's bytes, or pixels (H, W) or (H, W, C), RGB."""
+        """Return an image file's bytes, or pixels (H, W) or (H, W, C), RGB."""
 
 
 class Source(Protocol):
@@ -77,10 +77,10 @@ class Source(Protocol):
         """Look at the source as a whole; unpack what cannot be read in place. Raises DatasetError."""
 
     def scan(self, root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
-        """Every entry, in any order."""
+        """List every entry, in any order."""
 
     def open_reader(self, root: Root, prepared: Prepared) -> AbstractContextManager[Reader]:
-        """A reader, also in a process that did not list."""
+        """Open a reader, also in a process that did not list."""
 
     def estimate(self, root: Root) -> int | None:
-        """The number of samples, if it is known without listing. Raises nothing: None."""
+        """Return the number of samples if it is known without listing, else None. It raises nothing."""

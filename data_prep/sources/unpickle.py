@@ -1,4 +1,4 @@
-"""A reader of pickles that can build nothing but lists, tuples, dicts, numbers, bytes, strings and arrays of bytes.
+"""Read pickles, and build nothing but lists, tuples, dicts, numbers, bytes, strings and arrays of bytes.
 
 Python's own unpickler calls whatever the file names. This one looks at the opcodes and never imports or calls anything: the few globals
 that numpy writes are recognised by name and become plain records, everything else is refused.
@@ -57,14 +57,14 @@ class _Dtype:
 
 @dataclass
 class _Array:
-    """An ndarray being built: filled by its BUILD opcode."""
+    """An ndarray that its BUILD opcode will fill."""
 
     shape: tuple[int, ...] = ()
     content: bytes | None = None
 
 
 def loads(content: bytes) -> Any:
-    """The value in a pickle of any protocol; arrays of uint8 as numpy arrays, read-only. Raises UnsafePickle."""
+    """Read the value in a pickle of any protocol. Arrays of uint8 become numpy arrays, read-only. Raises UnsafePickle."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in old text pickles
@@ -91,7 +91,7 @@ class _Machine:
         self._left = 0
 
     def run(self, content: bytes) -> Any:
-        """The value on top at STOP."""
+        """Return the value on top of the stack at STOP."""
         self._left = _MAX_COPIES * len(content)
         for name, argument in _operations(content):
             if name == "STOP":
@@ -206,7 +206,7 @@ class _Machine:
         self.stack.append(_reduced(_expect(function, _Global).kind, _expect(arguments, tuple), self._made))
 
     def _made(self, content: bytes) -> bytes:
-        """`content` is a copy: a value that is named again and again must not become many."""
+        """Count a copy of `content` against the limit, so that a value that is named again and again does not become many."""
         self._left -= len(content)
         if self._left < 0:
             raise UnsafePickle(f"it copies its own bytes more than {_MAX_COPIES} times")
@@ -230,14 +230,14 @@ def _bounded(value: Any) -> Any:
 
 
 def _pairs(items: list[Any]) -> dict[Any, Any]:
-    """Keys are text only: hashing nested tuples can take for ever, and numbers can be chosen so that all hashes collide."""
+    """Build a dict with text keys only: hashing nested tuples can take for ever, and numbers can be chosen so that all hashes collide."""
     for key in items[::2]:
         _expect(key, (str, bytes))
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
 def _reduced(kind: str, arguments: tuple[Any, ...], made: Callable[[bytes], bytes]) -> Any:
-    """What numpy's and Python's few functions would have made of their arguments."""
+    """Make what numpy's and Python's few functions would have made of their arguments."""
     if kind == _ENCODE:
         text, encoding = arguments
         if encoding not in ("latin1", "latin-1"):
@@ -264,8 +264,10 @@ def _array_bytes(content: Any, dtype: Any) -> bytes:
 
 
 def _finished(value: Any) -> Any:
-    """Arrays made real where the value itself, or the dict that it is, holds one; deeper ones are not looked at, since one dict may be
-    named by thousands of others."""
+    """Make arrays real where the value itself, or the dict that it is, holds one.
+
+    Deeper ones are not looked at, since one dict may be named by thousands of others.
+    """
     if isinstance(value, dict):
         return {_text(key): _one(item) for key, item in value.items()}
     return _one(value)
