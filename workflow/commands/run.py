@@ -1,4 +1,4 @@
-"""`slipway run STUDY`: Snakemake with our Snakefile and profile, from any directory, and what it does in words."""
+"""Run Snakemake for `slipway run STUDY`, with our Snakefile and profile, from any directory, and show what it does in words."""
 
 from __future__ import annotations
 
@@ -61,24 +61,27 @@ from workflow.study.next_command import command, completed
 from workflow.study.site import Site
 from workflow.study.study import Study
 
-# Snakemake as a child: in a process group of its own, all it says in a file, our signals passed on, nothing left when we are gone.
+# Snakemake as a child.
 
 
 GRACE_S: Final = 60.0
-"""In which Snakemake's runs end after an interrupt: their containers are stopped and what there is is pushed."""
+"""The seconds in which Snakemake's runs end after an interrupt: their containers are stopped and their files are pushed."""
 JOBS_LOOK_S: Final = 5.0
-"""How often Snakemake and all that it has started is looked at for a wait for storage."""
+"""The seconds between two looks whether Snakemake, or a process that it has started, waits for storage."""
 TO_LOG: Final = ("/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1')
-"""Before the path of a log and a command. The log lies on storage: the child opens it, since we must not wait for that."""
+"""The command that stands before the path of a log and a command. The log is on storage: the child opens it, since we must not wait for
+that."""
 
 
 class Child:
-    """Started by its making. A context manager: signals to us go to it while it is open, and `told` says which came, in order;
+    """Snakemake as a child, started when the object is made, in a process group of its own.
+
+    As a context manager it receives our signals, and `told` has their numbers in order; nothing of it is left after the end.
     `storage_wait_s`: for how long it, or a job of it, has waited for storage, at the last look.
 
     Ctrl-C goes to its whole group, as a terminal would send it: Snakemake waits for its runs, and they end by it; what a second one does is
-    up to them. SIGHUP is as Ctrl-C, since Snakemake would end by it at once and leave its temporary directory. SIGTERM
-    goes to Snakemake alone, which then starts nothing more and waits for what runs; a second one is as Ctrl-C.
+    up to them. SIGHUP is as Ctrl-C, since Snakemake would end by it at once and leave its temporary directory. SIGTERM goes to Snakemake
+    alone, which then starts nothing more and waits for what runs; a second one is as Ctrl-C.
     """
 
     def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
@@ -111,7 +114,7 @@ class Child:
         os.close(self._descriptor)
 
     def wait(self, limit_s: float) -> int | None:
-        """Its exit code, if it ends within `limit_s`: negative for a signal."""
+        """Wait for the end of the child, for `limit_s` at most, and return its exit code, negative for a signal."""
         select.select([self._descriptor], [], [], limit_s)
         code = self._process.poll()
         if code is None and time.monotonic() - self._looked >= JOBS_LOOK_S:
@@ -122,7 +125,7 @@ class Child:
         return code
 
     def is_stuck(self, grace_s: float = GRACE_S) -> bool:
-        """Whether it was told to end at once, has not within `grace_s`, and it, or a process that it has started, waits for storage."""
+        """Return True if the child must end at once, has not within `grace_s`, and it or a process of it waits for storage."""
         at_once = len(self.told) > 1 or any(number != signal.SIGTERM for number in self.told)
         if not at_once or time.monotonic() - max(self._passed.values()) < grace_s:
             return False
@@ -140,7 +143,7 @@ class Child:
         )
 
     def _stop(self) -> None:
-        """We leave before it has ended, by a fault of ours: its runs end as by Ctrl-C, if they can."""
+        """Interrupt the child and wait for its end, since we leave first by a fault of ours: its runs end as by Ctrl-C, if they can."""
         os.killpg(self._process.pid, signal.SIGINT)
         if self.wait(GRACE_S) is None:
             self._process.kill()
@@ -159,12 +162,12 @@ class Child:
             os.killpg(self._process.pid, signal.SIGINT)
 
 
-# Why a study's runs cannot start: the datasets and images that they wait for, and what the logs of these say.
+# The reasons for which a study's runs cannot start.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hindrance:
-    """Something that all runs, or those of one dataset, cannot begin without."""
+    """A dataset or the images, without which all runs, or those of one dataset, cannot begin."""
 
     what: str
     reason: str
@@ -172,8 +175,10 @@ class Hindrance:
 
 
 def hindrances(study: Study) -> tuple[Hindrance, ...]:
-    """Pinned images and datasets that are not there and whose last attempt failed. Reads only. What several shards of a dataset say alike
-    is there once, with the log of the first."""
+    """Return the pinned images and datasets that are not there and whose last attempt failed.
+
+    Only logs are read. A reason that several shards of a dataset have in common is there once, with the log of the first.
+    """
     found: dict[tuple[str, str], Hindrance] = {}
     for what, log in _waited_for(study):
         if reason := last_error(log):
@@ -182,7 +187,7 @@ def hindrances(study: Study) -> tuple[Hindrance, ...]:
 
 
 def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
-    """What is not there, with each log that may say why."""
+    """Yield what is not there, with each log that may give the reason."""
     images = images_file(study)
     if images is not None and not Path(images).exists():
         yield "the images", study.results_dir / "logs" / Path(images).with_suffix(".log").name
@@ -192,7 +197,7 @@ def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
             yield from ((f"dataset {name}", log) for log in sorted((build / "logs").glob("*.log")))
 
 
-# Sort the words that were typed after `slipway run`: which are ours, and which are Snakemake's. Pure.
+# The words that were typed after `slipway run`.
 
 
 _CONFIG: Final = ("--config", "-C")
@@ -216,8 +221,11 @@ _NO_VALUE: Final = frozenset((*(f"-{letter}" for letter in _FLAGS), *DRY, "--kee
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """`study`: the file, where one was named. `config`: all of Snakemake's --config, those words of ours that mean the same included;
-    `rest`: for Snakemake, as they were typed."""
+    """The words of a command line, sorted into ours and Snakemake's.
+
+    `study`: the file, where one was named. `config`: all of Snakemake's --config, our options that mean the same included; `rest`: for
+    Snakemake, as they were typed.
+    """
 
     study: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
@@ -225,22 +233,24 @@ class Words:
 
     @property
     def looks(self) -> bool:
-        """Whether nothing is to be run."""
+        """Return True if nothing is to be run."""
         return any(name in LOOKS for word in self.rest for name in _names(word))
 
     @property
     def dry(self) -> bool:
-        """Whether it is to be told what would run."""
+        """Return True if Snakemake is only to print what would run."""
         return any(name in DRY for word in self.rest for name in _names(word))
 
     def has(self, *names: str) -> bool:
-        """Whether one of Snakemake's options of these names is among them."""
+        """Return True if one of Snakemake's options of these names is among the words."""
         return any(word.partition("=")[0] in names for word in self.rest)
 
 
 def sort_words(words: Sequence[str], ours: Mapping[str, str | None]) -> Words:
-    """`words` as they were typed, without our own options: those are in `ours`, by the keys of --config that they mean. Raises
-    ConfigError."""
+    """Sort the words that were typed, without our own options. Raises ConfigError.
+
+    `ours` has our options by the keys of --config that they mean.
+    """
     studies: list[str] = []
     config: dict[str, str] = {}
     rest: list[str] = []
@@ -266,7 +276,7 @@ def sort_words(words: Sequence[str], ours: Mapping[str, str | None]) -> Words:
 
 
 def _names(word: str) -> list[str]:
-    """The options that `word` is: `-np` is two."""
+    """Return the options that `word` is: `-np` is two."""
     if not word.startswith("-") or word.startswith("--"):
         return [word.partition("=")[0]]
     names = []
@@ -278,7 +288,7 @@ def _names(word: str) -> list[str]:
 
 
 def _values(left: list[str], most: int) -> list[str]:
-    """The words up to the next option, at most so many, taken away."""
+    """Take away the words up to the next option, `most` at the most, and return them."""
     count = next((index for index, word in enumerate(left[:most]) if word.startswith("-")), min(most, len(left)))
     taken, left[:] = left[:count], left[count:]
     return taken
@@ -293,7 +303,7 @@ def _add(config: dict[str, str], pair: str) -> None:
 
 
 def _refuse_studies(studies: Sequence[str], rest: Sequence[str]) -> None:
-    """More than one; or one behind Snakemake's options, which cannot be told from their values."""
+    """Refuse more than one study, or one behind Snakemake's options, where it cannot be told from their values."""
     more = _more_studies(rest)
     found = [*studies, *more]
     if len(found) > 1:
@@ -303,7 +313,7 @@ def _refuse_studies(studies: Sequence[str], rest: Sequence[str]) -> None:
 
 
 def _more_studies(rest: Sequence[str]) -> list[str]:
-    """Words that look like study files, and are not the value of the option before them."""
+    """Return the words that look like study files, and are not the value of the option before them."""
     found = []
     for before, word in zip(("", *rest), rest, strict=False):
         takes_it = before.startswith("-") and not all(name in _NO_VALUE for name in _names(before))
@@ -312,7 +322,7 @@ def _more_studies(rest: Sequence[str]) -> list[str]:
     return found
 
 
-# Snakemake's command line and what it said when it failed. Pure.
+# Snakemake's command line, and its output when it failed.
 
 
 _OURS: Final = re.compile(r"^snakemake: (?P<message>.+)$")
@@ -325,7 +335,7 @@ A_JOB_FAILED: Final = "At least one job did not complete successfully."
 
 
 def profile_name(site: Site, environ: Mapping[str, str]) -> str:
-    """The profile that fits the site and the place we are at."""
+    """Return the name of the profile that fits the site and the environment."""
     jobs = jobs_of(site.scheduler)
     if jobs is None:
         return site.scheduler
@@ -333,7 +343,7 @@ def profile_name(site: Site, environ: Mapping[str, str]) -> str:
 
 
 def profile_path(name: str) -> str:
-    """What Snakemake is told: one of ours by its name, or the user's own as it is. Raises ConfigError."""
+    """Return the profile that Snakemake is given: one of ours by its name, or the user's own as it is. Raises ConfigError."""
     own = PROFILES / name
     if "/" not in name and own.is_dir():
         return str(own)
@@ -347,7 +357,7 @@ def profile_path(name: str) -> str:
 
 
 def profile_way(path: str) -> Way | None:
-    """How one of our profiles makes runs; None: it is the user's own."""
+    """Return how one of our profiles makes runs, or None for the user's own."""
     name = Path(path).name
     jobs = next((jobs for jobs in with_jobs().values() if name in (jobs.PROFILE, jobs.SHARED_PROFILE)), None)
     if Path(path).parent != PROFILES:
@@ -356,7 +366,7 @@ def profile_way(path: str) -> Way | None:
 
 
 def child_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """All words of the child. It works in `directory`, whatever ours is."""
+    """Build the whole command of the child, which works in `directory`, whatever ours is."""
     many = [] if words.has("--directory", "-d") else ["--directory", str(directory)]
     shared = next((jobs for jobs in with_jobs().values() if Path(profile).name == jobs.SHARED_PROFILE), None)
     count = None if shared is None or words.has("--resources", "--res") else shared.num_nodes_of_job(environ)
@@ -369,8 +379,10 @@ def child_argv(profile: str, study: Path, directory: Path, words: Words, environ
 
 
 def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:
-    """`rest` with the files that Snakemake is to write relative to where the user is, and not to `directory`. Raises ConfigError for a
-    report of Snakemake's in place of ours."""
+    """Return `rest` with absolute paths for files that Snakemake would write below `directory` and not where the user is.
+
+    Raises ConfigError for a report of Snakemake's in place of ours.
+    """
     words = list(rest)
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -387,7 +399,7 @@ def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:
 
 
 def what_it_said(log: str) -> str:
-    """The error in Snakemake's words, as far as it can be told from all else that it prints; "" if there is none."""
+    """Return the error in Snakemake's words, as far as it can be told from all else that it prints; "" if there is none."""
     lines = log.splitlines()
     for index in reversed(range(len(lines))):
         told = _OURS.match(lines[index]) or _USAGE.match(lines[index])
@@ -401,17 +413,17 @@ def what_it_said(log: str) -> str:
 
 
 def is_usage(log: str) -> bool:
-    """Whether it refused an option."""
+    """Return True if Snakemake refused an option."""
     return any(_USAGE.match(line) for line in log.splitlines()[-3:])
 
 
 def failed_rules(log: str) -> list[str]:
-    """The rules of which a job failed, each once."""
+    """Return the rules of which a job failed, each once."""
     return list(dict.fromkeys(match["rule"] for line in log.splitlines() if (match := _IN_RULE.match(line))))
 
 
 def _paragraph(lines: Sequence[str]) -> list[str]:
-    """Up to a blank line or a place in a program."""
+    """Return the lines up to a blank line or a place in a program."""
     taken = []
     for line in lines:
         if not line.strip() or line.startswith(("  File ", "[", "Traceback")):
@@ -420,7 +432,7 @@ def _paragraph(lines: Sequence[str]) -> list[str]:
     return taken
 
 
-# How `slipway run` ends: the table, and an error unless all that was asked for is done; or why Snakemake did not begin.
+# The end of `slipway run`.
 
 
 LOG_BYTES: Final = 1 << 20
@@ -429,8 +441,11 @@ OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study")
 
 
 def end(graph: Graph, asked: Sequence[str], code: int, told: Sequence[int], log: Path, *, table: bool) -> None:
-    """`asked`: the receipts of the runs to be made, by name. What Snakemake could not do, since another start had the run, is done when
-    that one has done it: then the report is made from all records."""
+    """End the command with the table, and with an error unless all that was requested is done.
+
+    `asked`: the receipts of the runs to be made, by name. What Snakemake could not do, since another start had the run, is done when that
+    one has done it: then the report is made from all records.
+    """
     text = log_text(log)
     failed = failed_rules(text)
     if code and not told and not failed and (said := what_it_said(text)):
@@ -468,18 +483,20 @@ def _tell_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
 
 
 def refuse(text: str, code: int, said: str, where: str) -> None:
-    """Snakemake did not begin, by its own words. Raises what our Snakefile ended with, else ConfigError; BadParameter for an option that
-    it does not know."""
+    """Raise the reason for which Snakemake did not begin, by its own words.
+
+    It is what our Snakefile ended with, else ConfigError; BadParameter for an option that Snakemake does not know.
+    """
     if is_usage(text):
         raise WrongUsage(usage_words(said, where))
     raise error_of_exit(code, ConfigError)(f"snakemake: {said}{where}")
 
 
 class WrongUsage(typer.BadParameter):
-    """What is wrong with an option, in a sentence of its own."""
+    """A wrong use of an option, explained in a sentence of its own."""
 
     def format_message(self) -> str:
-        """Without `Invalid value:`, since more was wrong than a value."""
+        """Return the message without `Invalid value:`, since more was wrong than a value."""
         return self.message
 
 
@@ -491,7 +508,7 @@ def refuse_keys(options: Iterable[str]) -> None:
 
 
 def usage_words(said: str, where: str) -> str:
-    """What is wrong with an option, by Snakemake's words."""
+    """Explain what is wrong with an option, by Snakemake's words."""
     if not said.startswith(UNKNOWN):
         return f"snakemake does not accept this: {said}{where}"
     words = [word for word in said.removeprefix(UNKNOWN).split() if word.startswith("-")] or [said.removeprefix(UNKNOWN)]
@@ -505,7 +522,7 @@ def usage_words(said: str, where: str) -> str:
 
 
 def log_text(log: Path) -> str:
-    """The end of Snakemake's log. Raises StorageError."""
+    """Read the end of Snakemake's log. Raises StorageError."""
     text: str = call_apart(f"snakemake's log {log}", end_of, str(log), timeout_s=LOOK_S)
     return text
 
@@ -523,8 +540,10 @@ CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--res
 
 
 def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | None, default: Path, *, table: bool = True) -> None:
-    """`ours`: our options by the keys of --config that they mean; `table`: whether it ends with the speed-up table. Raises what the study,
-    or its end, is at fault with."""
+    """Run the study. Raises the error that the study, or its end, has.
+
+    `ours`: our options by the keys of --config that they mean; `table`: whether it ends with the speed-up table.
+    """
     refuse_without_home(os.environ)
     sorted_words = sort_words(words, ours)
     study = Path(sorted_words.study) if sorted_words.study is not None else default
@@ -551,7 +570,10 @@ def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | No
 
 
 def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) -> None:
-    """`other_jobs`: they may be others than those of the site file, so that the scheduler alone can tell whether it takes them."""
+    """Run Snakemake and end the command.
+
+    `other_jobs`: the jobs may be others than those of the site file, so that the scheduler alone can tell whether it takes them.
+    """
     study = graph.study
     name = study.site.scheduler
     own_jobs = jobs_of(name) if scheduler_of(os.environ) != name else None
@@ -592,7 +614,7 @@ def _make_log(log: Path, study: Study) -> None:
 
 
 def local_nodes(study: Study, cores: int) -> str:
-    """What the nodes are, where this machine stands for them; "" elsewhere. Pure."""
+    """Describe the nodes, where this machine stands for them; "" elsewhere."""
     if study.site.scheduler != LOCAL:
         return ""
     count = max((run.cell.nodes for run in study.runs), default=1)
@@ -640,7 +662,7 @@ def _passed_on(number: int, *, again: bool) -> str:
 
 
 def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
-    """What Snakemake would run, with the targets and options that it was given, in words."""
+    """Print in words what Snakemake would run, with the targets and options that it was given."""
     chosen = log.with_name("would-run")
     with Child(argv, log, {**os.environ, **rooms_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
         code = child.wait(DRY_S)

@@ -1,4 +1,4 @@
-"""`slipway session`: start a notebook, a shell, TensorBoard, a server or a script in an allocation; show, enter and end what runs."""
+"""Start a notebook, a shell, TensorBoard, a server or a script in an allocation for `slipway session`; show, enter and end sessions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from workflow.study.study import Study
 KINDS: Final[dict[str, Kind]] = {"shell": "shell", "notebook": "notebook", "tensorboard": "tensorboard", "serve": "program", "run": "run"}
 """Command -> kind of session."""
 KEPT_S: Final = 86400.0
-"""How long the log of a session that has ended is kept."""
+"""The seconds for which the log of an ended session is kept."""
 QUEUE_PATIENCE_S: Final = 20.0
 QUEUE_ANSWER_S: Final = 10.0
 FIRST_LOCAL_PORT: Final = 20000
@@ -64,7 +64,7 @@ BY_SSH_ALONE: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Options of a session that is to be started. Durations as they were typed."""
+    """The options of a session that is to be started. Durations as they were typed."""
 
     nodes: int
     gpus: int | None
@@ -137,7 +137,7 @@ def _refuse_typed(name: str, kind: Kind, words: Sequence[str], wanted: Wanted) -
 
 
 def by_ssh_alone(asked: Asked) -> str | None:
-    """Pure: what to know of a shell of a scheduler that has no other way to its node, before it holds one."""
+    """Return what to know, before it holds a node, of a shell whose scheduler has no other way to its node than ssh; None for others."""
     jobs = jobs_of(asked.site.scheduler)
     if asked.kind != "shell" or jobs is None or jobs.enter_words("0", "node"):
         return None
@@ -145,7 +145,7 @@ def by_ssh_alone(asked: Asked) -> str | None:
 
 
 def _asked(kind: Kind, study: Study | None, site: Site, words: Sequence[str], wanted: Wanted) -> Asked:
-    """What the options come to. Raises ConfigError."""
+    """Build the request of a session from the options. Raises ConfigError."""
     session = f"{kind}-{secrets.token_hex(3)}"
     ports = _ports(wanted.ports) or ((6006,) if kind == "tensorboard" else ())
     if ports and kind not in ("program", "tensorboard"):
@@ -216,7 +216,7 @@ def _refuse_what_never_starts(jobs: Any, size: Any) -> None:
 
 
 def _export(study: Study, to: Path) -> None:
-    """The events of the runs that there are, for TensorBoard."""
+    """Export the events of the runs that there are, for TensorBoard."""
     from workflow.export import tensorboard
     from workflow.export.runs import exported_runs
 
@@ -226,11 +226,11 @@ def _export(study: Study, to: Path) -> None:
     output.line(f"TensorBoard shows {files} of {len(study.runs)} runs of {study.name}, as they are now")
 
 
-# -- how it goes on
+# -- the progress of a session
 
 
 def _wait(directory: Path, stages: Sequence[str]) -> Seen:
-    """Until it is in one of these stages; ended, where its job is gone. Ctrl-C leaves it running."""
+    """Wait until the session is in one of these stages, or ended, as where its job is gone. Ctrl-C leaves it running."""
     queue = Queue()
     try:
         with waiting(f"session {directory.name}") as tell:
@@ -246,7 +246,7 @@ def _wait(directory: Path, stages: Sequence[str]) -> Seen:
 
 
 def _follow(directory: Path) -> Seen:
-    """Until its command has ended; what that prints is shown as it comes. Ctrl-C leaves it running."""
+    """Show the output of the session's command until it ends. Ctrl-C leaves it running."""
     seen, queue, size = _wait(directory, ("ready", "ended")), Queue(), 0
     try:
         for seen in looks(partial(queue.look, directory), None):
@@ -260,7 +260,7 @@ def _follow(directory: Path) -> Seen:
 
 
 def _show_output(path: Path, start: int) -> int:
-    """How many bytes of it came, and were shown, since there were `start`."""
+    """Show the bytes of a file from `start` on, and return how many there were."""
     if not path.is_file():
         return 0
     count = 0
@@ -280,7 +280,7 @@ class Queue:
         self._asked = time.monotonic()
 
     def look(self, directory: Path) -> Seen:
-        """How the session stands."""
+        """Return the state of the session."""
         seen = told(directory)
         jobs = jobs_of(seen.asked.site.scheduler)
         if seen.is_over or (jobs is not None and time.monotonic() - self._asked < QUEUE_PATIENCE_S):
@@ -292,7 +292,7 @@ class Queue:
 
 
 def _queued(jobs: Any) -> frozenset[str] | None:
-    """None where nobody answers."""
+    """Return the ids in the queue, or None where nobody answers."""
     try:
         return queued_ids(jobs, QUEUE_PATIENCE_S, QUEUE_ANSWER_S)
     except SchedulerSilent:
@@ -300,8 +300,11 @@ def _queued(jobs: Any) -> frozenset[str] | None:
 
 
 def _say_end(seen: Seen) -> None:
-    """How it ended. A command that failed ends ours with its code, one that was ended early with that of the class. Raises TrainingFailed
-    where another program failed, or something else, PushError where its files wait."""
+    """Print how the session ended, and end this command accordingly.
+
+    A command that failed ends ours with its code, one that was ended early with that of the class. Raises TrainingFailed where another
+    program failed, or something else, PushError where its files wait.
+    """
     state = seen.state
     words = f"session {seen.asked.session} has ended: {state.reason}"
     if state.pushed is not None:
@@ -320,13 +323,13 @@ def _say_end(seen: Seen) -> None:
 
 
 def _say_reached(seen: Seen, login: str | None) -> None:
-    """How it is reached from the laptop, and until when."""
+    """Print how the session is reached from the laptop, and until when."""
     for text in reached(seen, login):
         output.line(text)
 
 
 def reached(seen: Seen, login: str | None) -> list[str]:
-    """Pure but for the token: the line for the laptop, then what to open there."""
+    """Return the line to type on the laptop, then what to open there, with the session's token."""
     asked, state = seen.asked, seen.state
     if state.directory is None or state.node is None or asked.kind == "run":
         return []
@@ -341,8 +344,10 @@ def reached(seen: Seen, login: str | None) -> list[str]:
 
 
 def _way_to(asked: Asked, node: str, login: str | None) -> tuple[str, str | None]:
-    """The node as the laptop reaches it, and the login node before it; of the machine itself, `login` is its name on the laptop. The
-    user of `login` is the node's too."""
+    """Return the node as the laptop reaches it, and the login node before it.
+
+    Of the machine itself, `login` is its name on the laptop. The user of `login` is the node's too.
+    """
     if jobs_of(asked.site.scheduler) is None:
         return login or node, None
     through = login or asked.host
@@ -351,7 +356,7 @@ def _way_to(asked: Asked, node: str, login: str | None) -> tuple[str, str | None
 
 
 def enter(seen: Seen) -> NoReturn:
-    """A terminal at a shell of it; ends with the code of the shell."""
+    """Open a terminal at a shell of the session, and end with the shell's code."""
     from workflow.session.attach import attach
 
     node, directory = seen.state.node, seen.state.directory
@@ -368,7 +373,7 @@ def enter(seen: Seen) -> NoReturn:
 
 
 def _not_reached(seen: Seen, node: str, remote: str) -> str:
-    """What to do where ssh has failed, while the session holds its node."""
+    """Advise what to do where ssh has failed while the session holds its node."""
     jobs, name = jobs_of(seen.asked.site.scheduler), seen.asked.session
     words = "" if jobs is None or seen.state.job_id is None else jobs.enter_words(seen.state.job_id, node)
     other = f"`{words} {remote}` enters it without ssh; " if words else ""
@@ -382,7 +387,7 @@ def _not_reached(seen: Seen, node: str, remote: str) -> str:
 
 
 def ls(site_name: str | None, login: str | None, as_json: bool) -> None:
-    """All sessions of this user on the site's storage; the secrets of those that have ended are removed."""
+    """List all sessions of this user on the site's storage, and remove the secrets of those that have ended."""
     site = load_site(site_name)
     jobs = jobs_of(site.scheduler)
     found = sessions(site.storage, None if jobs is None else _queued(jobs))
@@ -430,12 +435,12 @@ def _as_json(seen: Seen) -> dict[str, Any]:
 
 
 def attach_to(site_name: str | None, session: str) -> NoReturn:
-    """A terminal at its shell."""
+    """Open a terminal at the session's shell."""
     enter(_found(load_site(site_name), session))
 
 
 def _found(site: Site, session: str) -> Seen:
-    """The session of that name, or the only one that begins so. Raises ConfigError."""
+    """Return the session of that name, or the only one that begins so. Raises ConfigError."""
     names = [path.name for path in all_sessions(site.storage)]
     chosen = [session] if session in names else [name for name in names if name.startswith(session)]
     if len(chosen) != 1:
@@ -472,7 +477,7 @@ def _cancel(seen: Seen, jobs: Any) -> None:
 
 
 def _until_ended(seen: Seen) -> Seen:
-    """Raises SlipwayError where it goes on."""
+    """Wait until the session has ended. Raises SlipwayError where it goes on."""
     queue, last = Queue(), seen
     with waiting(f"session {seen.asked.session} ends"):
         for last in looks(partial(queue.look, seen.directory), STOP_WAIT_S):
@@ -488,7 +493,7 @@ def _until_ended(seen: Seen) -> Seen:
 
 
 def _is_cancelled(seen: Seen) -> bool:
-    """Whether the scheduler does not know its job any more."""
+    """Return True if the scheduler does not know the session's job any more."""
     jobs = jobs_of(seen.asked.site.scheduler)
     queued = None if jobs is None else _queued(jobs)
     return queued is not None and seen.state.job_id not in queued

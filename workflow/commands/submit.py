@@ -1,4 +1,4 @@
-"""`slipway submit`: one batch job for the whole study. All that `snakemake -n` would refuse is refused before anything is submitted."""
+"""Submit one batch job for the whole study, for `slipway submit`, after refusing all that `snakemake -n` would refuse."""
 
 from __future__ import annotations
 
@@ -41,12 +41,14 @@ from workflow.study.next_command import command
 from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 
-# Pin a study's images on the login node before its job is submitted, so that nobody waits in a queue to learn of a wrong name.
+# The images, pinned on the login node before the job is submitted.
 
 
 def pin_here(graph: Graph) -> bool:
-    """What the job's first rule would do, where this machine's engine answers; where not, the first node of the job does it. Whether it
-    was done. Raises SlipwayError."""
+    """Pin the study's images where this machine's engine answers, and return True if it was done. Raises SlipwayError.
+
+    Else the first node of the job does it. Here nobody waits in a queue to learn of a wrong name.
+    """
     file, engine = graph.images_file, graph.study.site.engine
     if file is None or Path(file).exists():
         return False
@@ -62,23 +64,23 @@ def pin_here(graph: Graph) -> bool:
     return True
 
 
-# A submission that is asked for again, since nobody heard its answer, is done once.
-#
-# Its job has a name that is made of a token, by which the scheduler finds it; a note on storage, made after the submission, says it when
-# the
-# scheduler has forgotten. Whoever submits has claimed the token, so that two who ask at once, on two login nodes, do not both submit.
+# The submission, which is done once.
 
 
 LOOK_S: Final = 600.0
 SETTLE_S: Final = 3.0
-"""How long a job may be on its way into the queue when its submitter died."""
+"""The seconds that a job may be on its way into the queue when its submitter died."""
 CLAIM_S: Final = 900.0
-"""How long somebody submits at the most, who cannot be asked since he is on another machine."""
+"""The seconds that a submission takes at the most, by a process on another machine, which cannot be asked."""
 PAUSE_S: Final = 2.0
 
 
 def submitted_as(study: Study, jobs: Jobs, token: str) -> QueuedJob | None:
-    """The job of this token, also where the scheduler has forgotten it; None where there is none. Raises SchedulerSilent."""
+    """Find the job of this token, also where the scheduler has forgotten it; None where there is none. Raises SchedulerSilent.
+
+    The job has a name that is made of the token, by which the scheduler finds it; a note on storage, made after the submission, has it when
+    the scheduler has forgotten.
+    """
     name = job_name(study.name, token)
     noted = _noted(study, token)
     if noted is None and not _claim(study, token, 1).exists():
@@ -90,7 +92,11 @@ def submitted_as(study: Study, jobs: Jobs, token: str) -> QueuedJob | None:
 
 
 def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
-    """The id of the one job of this token. Raises SubmitError, SchedulerSilent."""
+    """Submit the job of this token once, and return its id. Raises SubmitError, SchedulerSilent.
+
+    A submission that is requested again, since nobody heard its answer, is not repeated. Whoever submits has claimed the token, so that two
+    who ask at once, on two login nodes, do not both submit.
+    """
     number, told = 1, False
     while not publish_new(_claim(study, token, number), json_line(holder_of(os.getpid(), LOCAL, "submit", 0).to_json())):
         if not told:
@@ -114,7 +120,7 @@ def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
 
 
 def _await_end(study: Study, token: str, number: int) -> str | None:
-    """Until that claim's process has noted the job, which is told, or has died."""
+    """Wait until that claim's process has noted the job, whose id is returned, or has died."""
     path, give_up = _claim(study, token, number), time.monotonic() + CLAIM_S
     while True:
         alive = _alive(path)
@@ -133,7 +139,7 @@ def _alive(claim: Path) -> bool | None:
 
 
 def _noted(study: Study, token: str) -> str | None:
-    """Raises RecordError for a note that is none."""
+    """Read the job that was noted for the token. Raises RecordError for a note that is none."""
     path = _file(study, token)
     if not path.exists():
         return None
@@ -164,7 +170,7 @@ ANSWER_S: Final = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """How: on how many nodes; only show the script; wait for the end."""
+    """The options of a submission: the number of nodes, only show the script, wait for the end."""
 
     width: Width = Width()
     only_print: bool = False
@@ -174,8 +180,10 @@ class Wanted:
 
 
 def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
-    """Submit, or say that nothing is left to do. `ours`: as for `slipway run`, the keys of snakemake's --config. Raises ConfigError,
-    SubmitError, and with `wait` what `follow` raises."""
+    """Submit the study, or say that nothing is left to do. Raises ConfigError, SubmitError, and with `wait` what `follow` raises.
+
+    `ours`: as for `slipway run`, the keys of snakemake's --config.
+    """
     given = {key: word for key, word in ours.items() if word is not None}
     graph = load_graph(given, [path], FILES, os.environ, tell=tell_site, ask_scheduler=not how.only_print)
     graph.mode = Mode(way="allocation")  # `slipway submit` continues what is left
@@ -245,14 +253,14 @@ def _made(directory: Path) -> tuple[Path, ...]:
 
 
 def _remove(made: Sequence[Path]) -> None:
-    """Root's would be in the way of the user whom it asks next."""
+    """Remove what was made, since files of root would be in the way of the user who is asked to submit instead."""
     for directory in made:
         with suppress(OSError):  # somebody has put something into it
             directory.rmdir()
 
 
 def _wait(graph: Graph, jobs: Jobs, job: QueuedJob, how: Wanted) -> None:
-    """With `--wait`."""
+    """Wait for the end of the job, for `--wait`."""
     if how.wait:
         from workflow.commands.watching.follow import follow
 
@@ -295,7 +303,7 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
-    """Asked with patience, which is said. Raises SchedulerSilent in the end."""
+    """Ask for the queue with patience, which is said. Raises SchedulerSilent in the end."""
     try:
         return jobs.our_jobs(SAID_AFTER_S, ANSWER_S)
     except SchedulerSilent:

@@ -1,4 +1,4 @@
-"""What cannot run is refused once, before anything starts: by `slipway plan`, `run` and `submit`, and by Snakemake, with the same error."""
+"""Refuse what cannot run before anything starts: `slipway plan`, `run` and `submit`, and Snakemake, give the same error."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ from workflow.study.publishing import STORAGE_S
 from workflow.study.site import Site, device_of, refuse_foreign_scheduler
 from workflow.study.study import Study, load_study
 
-# Sources of datasets that are not where the study says, and trees of files that are not what was hashed.
+# The sources of datasets, and trees of files that are not what was hashed.
 
 
 def missing_sources(study: Study, names: Iterable[str]) -> list[str]:
-    """One line per path that does not exist, of the datasets `names` that are still to be built, with where the study says it."""
+    """Return a line for each path that does not exist, of the datasets `names` that are still to be built, with its place in the study
+    file."""
     lines = []
     document = parse_document(study.text, study.path, "study")
     for name in sorted(names):
@@ -95,11 +96,11 @@ def _changed(build_dir: str) -> str | None:
     return changed_since(Path(build_dir))
 
 
-# Whether storage can be where the site says, and has room, before anything is written there. Writes nothing.
+# The check of storage before anything is written there.
 
 
 LOOK_S: Final = 60.0
-"""For a look at a few directories: network storage may hang."""
+"""The seconds that a look at a few directories may take: network storage may hang."""
 KERNEL: Final = frozenset(
     ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs", "securityfs", "configfs", "bpf", "pstore", "nsfs")
 )
@@ -140,7 +141,7 @@ def refuse_too_little_space(study: Study, datasets: Iterable[DatasetRequirements
 
 
 def _refuse_missing_inodes(study: Study) -> None:
-    """A cache that holds something may make room."""
+    """Refuse a cache without inodes for the study, unless it holds something that it may remove."""
     cache = study.site.cache.path
     for directory in (study.results_dir, *([cache] if study.site.scheduler == LOCAL else [])):
         place = place_of(directory)[0]
@@ -161,7 +162,7 @@ def _refuse_room(what: str, directory: Path, need: int) -> None:
 
 
 def why_unusable(place: Path, mount: Mount | None, to_write: bool) -> str | None:
-    """What is wrong with `place`, the nearest thing above a path that is there, on `mount`. None: nothing."""
+    """Return what is wrong with `place` on `mount`, or None. `place` is the nearest thing above a path that exists."""
     if not place.is_dir():
         return f"{place} is not a directory"
     if mount is not None and mount.type in KERNEL:
@@ -301,8 +302,10 @@ def _refuse_silent_engine(site: Site) -> None:
 
 
 def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:
-    """Frameworks whose packages are not installed here, where neither an image nor the site's setup brings them; or whose launcher is not,
-    where this machine is the node."""
+    """Refuse frameworks whose packages are not installed here, where neither an image nor the site's setup brings them.
+
+    Where this machine is the node, a missing launcher is refused too.
+    """
     if in_container(study.site.engine) or study.site.setup:
         return
     asked = sorted({(cell.framework, cell.strategy, cell.backend) for cell in cells if cell.program is None})
@@ -315,8 +318,11 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: M
 
 
 def _refuse_missing_packages(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:
-    """Programs of the study that this machine cannot start, where it is the node; elsewhere those that Slipway's own interpreter cannot
-    run, which all nodes have. What the site's setup brings is not known here."""
+    """Refuse programs of the study that this machine cannot start, where it is the node.
+
+    Elsewhere those are refused that Slipway's own interpreter cannot run, which all nodes have. What the site's setup brings is not known
+    here.
+    """
     site = study.site
     if site.setup:
         return
@@ -333,7 +339,7 @@ def _refuse_missing_packages(study: Study, cells: Sequence[Cell], environ: Mappi
 
 
 def _refuse_large_batches(study: Study, cells: Sequence[Cell], datasets: Sequence[DatasetRequirements]) -> None:
-    """A global batch that no training split of the dataset can fill: such a run would end at its first step."""
+    """Refuse a global batch that no training split of the dataset can fill: such a run would end at its first step."""
     for needs in datasets:
         name, most = needs.name, needs.most_train_samples
         large = [cell for cell in cells if cell.dataset == name and most is not None and cell.global_batch_size > most]
@@ -348,7 +354,7 @@ def _refuse_large_batches(study: Study, cells: Sequence[Cell], datasets: Sequenc
 
 
 def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:
-    """What the largest run with GPUs would be refused with when it starts, where its nodes are known before: on this machine."""
+    """Refuse the largest run with GPUs as its start would, where its node is this machine."""
     on_gpus = [cell for cell in cells if device_of(cell.device, study.site) == "cuda"]
     if on_gpus:
         from workflow.run.plan import allocation_request
@@ -358,7 +364,7 @@ def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[s
         get_scheduler(study.site.scheduler).planned(request, environ)
 
 
-# Load the graph of the study for Snakemake, after everything has been refused that can be refused before anything starts.
+# The graph of a study for Snakemake.
 
 
 CONFIG_KEYS: Final = ("site", "retry", "adopt")
@@ -374,11 +380,11 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
     *,
     ask_scheduler: bool = False,
 ) -> Graph:
-    """The graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
+    """Load the graph of the study named by `--configfile`, else of config/study.yaml. Raises ConfigError before anything is started.
 
     `mode`: how Snakemake runs; None: nobody runs anything now, so that the site fits any. `tell` is called with the study as soon as it is
-    read. `ask_scheduler`: see refuse_runs.
-    What cannot run here at all is refused here too: a scheduler or an engine that is not there, and more GPU hours than the study allows.
+    read. `ask_scheduler`: see refuse_runs. What cannot run here at all is refused here too: a scheduler or an engine that is not there, and
+    more GPU hours than the study allows.
     """
     for key in config:
         if key not in CONFIG_KEYS:
@@ -404,7 +410,7 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
 
 
 def _adopts(config: Mapping[str, Any]) -> bool:
-    """Whether results of another study file are to become this one's. Raises ConfigError."""
+    """Return True if results of another study file are to become this one's. Raises ConfigError."""
     found = str(config.get("adopt", "no")).lower()
     if found not in ("yes", "true", "no", "false"):
         raise ConfigError(f"--config adopt={found}: found {found!r}, valid: yes")

@@ -1,6 +1,7 @@
-"""What a cell's dataset and model need: samples and bytes, parameters and memory; read from what is built, else computed where possible.
+"""Tell what a cell's dataset and model need: samples and bytes, parameters and memory.
 
-Reads dataset.json, the manifest and plan.json where they are there, and writes nothing.
+It is read from dataset.json, the manifest and plan.json where they are there, else computed where possible; nothing is written. GPU hours
+and times of runs are estimated here too.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ CHANNELS: Final = {"grey": 1, "rgb": 3}
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetRequirements:
-    """One dataset of a study. `root` is where it is published, None until it is built; numbers are None where nothing tells them.
+    """One dataset of a study.
 
-    `bytes_are`: `built`, `estimated`, or `unknown until built`.
+    `root` is where it is published, None until it is built; numbers are None where nothing tells them. `bytes_are`: `built`, `estimated`,
+    or `unknown until built`.
     """
 
     name: str
@@ -56,19 +58,22 @@ class DatasetRequirements:
     size: tuple[int, int] | None
     num_classes: int | None
     manifest: Manifest | None
-    """Of images."""
+    """The manifest of a built dataset of images."""
     vocabulary: int | None = None
-    """Of token sequences."""
+    """The size of the vocabulary of a dataset of token sequences."""
     length: int | None = None
-    """Of token sequences: the most tokens that one may have."""
+    """The most tokens that a sequence of the dataset may have."""
     in_a_batch: int | None = None
-    """Of token sequences that are built: the largest number of training rows that may stand in one batch."""
+    """The largest number of training rows that may be in one batch, for built token sequences."""
     files: Sequence[ChunkedFile] | None = None
-    """What is copied to the nodes, once that is known."""
+    """The files that are copied to the nodes, once they are known."""
 
     @property
     def train_samples(self) -> int | None:
-        """Samples of the training split; about, while the dataset is not built. Of token sequences in buckets those of the largest one."""
+        """Return the samples of the training split; estimated while the dataset is not built.
+
+        For token sequences in buckets it is the number of the largest bucket.
+        """
         if self.in_a_batch is not None:
             return self.in_a_batch
         if self.manifest is not None:
@@ -79,8 +84,10 @@ class DatasetRequirements:
 
     @property
     def most_train_samples(self) -> int | None:
-        """More than these the training split has not: while the dataset is not built, six deviations above what is expected of a split by
-        the hashes of the images."""
+        """Return a number of samples that the training split does not exceed.
+
+        While the dataset is not built, it is six deviations above what is expected of a split by the hashes of the images.
+        """
         if self.manifest is not None or self.in_a_batch is not None or self.samples is None:
             return self.train_samples
         deviation = math.sqrt(self.samples * self._train_part * (1 - self._train_part))
@@ -92,7 +99,10 @@ class DatasetRequirements:
 
 
 def dataset_needs(study: Study, name: str) -> DatasetRequirements:
-    """What is known of the dataset `name` now. A torn receipt or manifest counts as not built: the build says what is wrong with it."""
+    """Return what is known of the dataset `name` now.
+
+    A torn receipt or manifest counts as not built: the build says what is wrong with it.
+    """
     spec = study.datasets[name]
     if spec.has_sequences:
         return _sequence_needs(study, name)
@@ -135,13 +145,16 @@ def dataset_needs(study: Study, name: str) -> DatasetRequirements:
 
 
 def model_of(cell: Cell, needs: DatasetRequirements | None) -> Model | None:
-    """The cell's network for the samples of its dataset; None while those are not known, or where only its program knows it."""
+    """Return the cell's network for the samples of its dataset.
+
+    It is None while those are not known, or where only the cell's program knows it.
+    """
     asked = None if needs is None else _asked_of(cell.model, needs)
     return None if asked is None else _model(cell.model, *asked)
 
 
 def memory_of(cell: Cell, needs: DatasetRequirements | None) -> MemoryEstimate | None:
-    """What one process of the cell needs on its device, at the least; None while the dataset or the network is not known."""
+    """Return the least memory that one process of the cell needs on its device; None while the dataset or the network is not known."""
     asked = None if needs is None else _asked_of(cell.model, needs)
     if asked is None:
         return None
@@ -150,7 +163,7 @@ def memory_of(cell: Cell, needs: DatasetRequirements | None) -> MemoryEstimate |
 
 
 _Asked = tuple[int, tuple[int, ...], int]
-"""What a network of ours is built for: channels, size and classes of images; or 1, the length of sequences, and the vocabulary."""
+"""The input and output of a network of ours: channels, size and classes of images; or 1, the length of sequences, and the vocabulary."""
 
 
 def _asked_of(model: str, needs: DatasetRequirements) -> _Asked | None:
@@ -174,7 +187,7 @@ def _memory_of_one(name: str, channels: int, size: tuple[int, ...], answers: int
 
 
 def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
-    """Of token sequences: as they were built, else what the specification says."""
+    """Return the requirements of token sequences, as they were built or else as the specification has them."""
     spec = study.datasets[name]
     found = _root(study, name, read_sequence_manifest)
     manifest = None if found is None else found[1]
@@ -198,7 +211,7 @@ def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
 
 
 def _tree_needs(study: Study, name: str) -> DatasetRequirements:
-    """Of a tree of files: as it was hashed, else as it lies there now."""
+    """Return the requirements of a tree of files, as it was hashed or else as it is on disk now."""
     spec = study.datasets[name]
     found = _root(study, name, read_tree_manifest)
     num_bytes = _tree_bytes(spec) if found is None else found[1].bytes
@@ -218,7 +231,7 @@ def _tree_needs(study: Study, name: str) -> DatasetRequirements:
 
 
 def _tree_bytes(spec: DatasetSpec) -> int | None:
-    """Of what lies there now; None where it cannot be listed, which its build says."""
+    """Return the bytes of the tree that is there now; None where it cannot be listed, which its build reports."""
     from data_prep.tree.plan import list_tree
 
     try:
@@ -228,7 +241,7 @@ def _tree_bytes(spec: DatasetSpec) -> int | None:
 
 
 def _root(study: Study, name: str, read: Callable[[Path], M]) -> tuple[Path, M] | None:
-    """Where the dataset is published, and its manifest."""
+    """Return the path of the published dataset and its manifest."""
     receipt = study.build_dir(name) / "dataset.json"
     if not receipt.exists():
         return None
@@ -260,19 +273,20 @@ def _plan(build_dir: Path) -> dict[str, Any] | None:
 
 
 def is_prepared(study: Study, runs: Iterable[Run]) -> bool:
-    """Whether the datasets of these runs are built, and the study's images pinned, so that a job need not do it first."""
+    """Return True if the datasets of these runs are built and the study's images pinned, so that a job need not do it first."""
     images, names = images_file(study), datasets_of(run.cell for run in runs)
     return (images is None or Path(images).exists()) and all((study.build_dir(name) / "dataset.json").exists() for name in names)
 
 
-# What a study may cost before it is refused: GPU hours = walltime x GPUs x missing runs. Pure.
-#
-# The limit is checked against this bound, never against an estimate: what it says cannot be exceeded, whatever the runs do.
+# The most that a study may cost before it is refused: GPU hours = walltime x GPUs x missing runs.
 
 
 def hours_on(device: str, study: Study, runs: Iterable[Run]) -> float:
-    """The most that those of `runs` can take which are on `device`: a run holds its GPUs (`cuda`) for its walltime at most, or has its
-    processes on the CPU (`cpu`), against whose hours there is no limit."""
+    """Return the most hours that those of `runs` can take which are on `device`.
+
+    A run holds its GPUs (`cuda`) for its walltime at most, or has its processes on the CPU (`cpu`), against whose hours there is no limit.
+    The study's limit is checked against this bound, never against an estimate: the runs cannot exceed it.
+    """
     processes = sum(run.cell.world_size for run in runs if device_of(run.cell.device, study.site) == device)
     return study.limits.walltime_s * processes / 3600
 
@@ -291,12 +305,12 @@ def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
 
 
 def _low_enough(study: Study, found: float) -> str:
-    """The longest whole minutes with which the runs fit."""
+    """Return advice with the longest walltime in whole minutes with which the runs fit."""
     minutes = math.floor(study.limits.walltime_s * study.limits.gpu_hours / found / 60)
     return f" to {minutes}m, in which a run that takes longer ends as `timeout`" if minutes else ""
 
 
-# What runs took before, by the records of all studies on this storage. Reads only; what cannot be read says nothing.
+# The times that runs took before, by the records of all studies on this storage.
 
 
 MAX_PER_CELL: Final = 5
@@ -321,7 +335,7 @@ class Past:
 
 
 def past_runs(storage: Path, cells: Collection[Cell]) -> list[Past]:
-    """Of cells that are among `cells`, or like one of them."""
+    """Read the records of cells that are among `cells`, or like one of them. Records that cannot be read are skipped."""
     wanted = list({str(keys): keys for cell in cells if (keys := alike(cell))}.values())
     found: list[Past] = []
     for results in sorted(path.parent for path in (storage / "results").glob(f"*/{STUDY_FILE}")):
@@ -363,16 +377,16 @@ def _past(results: Path, run_id: str, cell: Cell) -> Past | None:
 
 
 def alike(cell: Cell) -> dict[str, Any]:
-    """What two cells must have in common: ALIKE."""
+    """Return the keys of a cell that two cells must have in common for their times to be compared: ALIKE."""
     return {key: getattr(cell, key) for key in ALIKE}
 
 
-# What runs will take, by what runs took before: an estimate, which no limit is checked against. Pure.
+# The time that runs will take, by what runs took before: an estimate, which no limit is checked against.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Seconds of one run of a cell, and the cell whose runs it is made of: its own, or one of another size."""
+    """The seconds of one run of a cell, and the cell whose runs they come from: its own, or one of another size."""
 
     seconds: float
     from_cell: str
@@ -380,7 +394,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """What some runs will take together: `runs` of them by their own cell, by another one, or nobody knows."""
+    """The time that some runs will take together, and how many of them are known by their own cell, by another one, or not at all."""
 
     own: int
     scaled: int
@@ -391,7 +405,10 @@ class Outlook:
 
 
 def estimate_of(cell: Cell, device: str, pasts: Iterable[Past]) -> Estimate | None:
-    """By the mean of the cell's own runs; else of those of the cell that is nearest in size, whose training is scaled by the work."""
+    """Estimate a run of the cell by the mean of the cell's own runs, else by the cell that is nearest in size.
+
+    The training time of another cell is scaled by the work.
+    """
     fitting = [past for past in pasts if past.device == device and alike(past.cell) == alike(cell)]
     own = [past.run_s for past in fitting if past.cell.cell_id == cell.cell_id]
     if own:
@@ -406,7 +423,7 @@ def estimate_of(cell: Cell, device: str, pasts: Iterable[Past]) -> Estimate | No
 
 
 def outlook_of(runs: Sequence[Run], site: Site, estimates: dict[str, Estimate | None]) -> Outlook:
-    """Of `runs`; those of which nothing is known are counted, and not in the sums."""
+    """Sum the estimates of `runs`; runs without an estimate are counted, and are not in the sums."""
     known = [(run, found) for run in runs if (found := estimates[run.cell.cell_id]) is not None]
     hours = {"cuda": 0.0, "cpu": 0.0}
     for run, found in known:
@@ -423,13 +440,13 @@ def outlook_of(runs: Sequence[Run], site: Site, estimates: dict[str, Estimate | 
 
 
 def _work(cell: Cell) -> tuple[str, float]:
-    """Samples of a process; with epochs, parts of the training split."""
+    """Return the unit and the amount of a cell's work: samples of a process, or, with epochs, parts of the training split."""
     if cell.steps is not None:
         return "samples", float(cell.steps["total"] * cell.batch_size)
     return "epochs", float(cell.epochs or 1) / cell.world_size
 
 
 def _distance(past: Cell, cell: Cell) -> tuple[float, float] | None:
-    """How far two cells are apart: in processes, then in work; None where the work of one does not tell that of the other."""
+    """Return how far two cells are apart: in processes, then in work; None where their work cannot be compared."""
     (unit, before), (wanted, now) = _work(past), _work(cell)
     return None if unit != wanted else (abs(math.log(past.world_size / cell.world_size)), abs(math.log(before / now)))

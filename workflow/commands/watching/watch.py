@@ -1,5 +1,7 @@
-"""How the runs of one `slipway run` stand, read from storage: logs, leases, records. It is the same for every way of running. What the
-scheduler says of their jobs comes from whoever has asked it: a look waits for storage alone.
+"""Watch the runs of one `slipway run`, by their logs, leases and records on storage.
+
+It is the same for every way of running. What the scheduler says of their jobs comes from whoever has asked it: a look waits for storage
+alone.
 
 A run has begun when its supervisor's log has changed since the start; what it does is what its supervisor said last. Only runs that have
 begun and not ended are read, so a look costs the same for ten runs as for ten thousand.
@@ -38,7 +40,7 @@ from workflow.study.next_command import completed
 from workflow.study.paths import REFUSED as BESIDE
 from workflow.study.study import Study
 
-# Where each run of a study stands, from the files on storage: records, leases, attempts. Reads only.
+# The state of each run, by the files on storage.
 
 
 STATES: Final = ("done", "failed", "prevented", "running", "queued", "missing")
@@ -48,8 +50,11 @@ MAX_REASON: Final = 2000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunState:
-    """`state` is one of STATES; `status` the record's own word. Done and failed have a published record, which is what snakemake sees.
-    Queued: a job for it is in the scheduler's queue, or has begun and said nothing yet."""
+    """The state of one run.
+
+    `state` is one of STATES; `status` the record's own word. Done and failed have a published record, which is what snakemake sees. Queued:
+    a job for it is in the scheduler's queue, or has begun and said nothing yet.
+    """
 
     run: Run
     state: str
@@ -58,21 +63,24 @@ class RunState:
     attempt: int | None = None
     log: str | None = None
     checkpoint_step: int | None = None
-    """Where the next attempt goes on."""
+    """The step at which the next attempt goes on."""
     engine: str | None = None
-    """Of its record."""
+    """The engine in the record."""
     dataset: str | None = None
-    """The digest of the dataset, of its record."""
+    """The digest of the dataset in the record."""
 
     @property
     def to_run(self) -> bool:
-        """Whether `snakemake` would run it now."""
+        """Return True if `snakemake` would run it now."""
         return self.state not in ("done", "failed")
 
 
 def run_states(study: Study, alive: Alive = holder_alive) -> tuple[RunState, ...]:
-    """The state of every run, in the study's order; `alive` says whether the holder of a lease lives. Two listings for those never started,
-    a few small reads for each of the others. A run that was refused at its start has a log and nothing else."""
+    """Return the state of every run, in the study's order.
+
+    `alive` tells whether the holder of a lease lives. Runs that were never started cost two listings in all, each of the others a few small
+    reads. A run that was refused at its start has a log and nothing else.
+    """
     logs = {parse_asked(name.removesuffix(".log"))[0] for name in _names(study.results_dir / "logs")}
     started = _names(study.results_dir / "runs") | logs
     results = study.results_dir
@@ -80,13 +88,13 @@ def run_states(study: Study, alive: Alive = holder_alive) -> tuple[RunState, ...
 
 
 def counts(states: Iterable[RunState]) -> dict[str, int]:
-    """How many runs are in each state, all states named."""
+    """Count the runs in each state, all states named."""
     found = Counter(state.state for state in states)
     return {state: found[state] for state in STATES}
 
 
 def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
-    """The state of one run."""
+    """Return the state of one run."""
     run_dir = paths.run_dir(results, run.run_id)
     holder = _holder(run_dir, alive)
     if holder is not None:
@@ -108,7 +116,7 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
 
 
 def _believed(found: Found, run: Run, study: str) -> tuple[RunRecord | None, str]:
-    """The record, or why it is not believed."""
+    """Return the record, or why it is not believed."""
     try:
         return (None if found.content is None else record_of(found.content, run.run_id, study=study)), "it is gone"
     except NotBelieved as error:
@@ -140,13 +148,14 @@ def _warnings(record: RunRecord) -> list[str]:
 
 
 def _went_on(record: RunRecord) -> str | None:
-    """Of a run that was cut off and went on from a checkpoint."""
+    """Describe the continuation of a run that was cut off and went on from a checkpoint."""
     earlier = record.resumed_from
     return None if earlier is None else f"went on from attempt {earlier.attempt} at step {earlier.step}"
 
 
 def _holder(run_dir: Path, says: Alive) -> str | None:
-    """Who runs it now, in words; None when nobody does. A holder of whom we cannot know counts as alive, as for a supervisor."""
+    """Describe who holds the run now, or return None when nobody does. A holder that cannot be checked counts as alive, as for a
+    supervisor."""
     from workflow.run.storage.holders import holder_words, lease_of
 
     lease = lease_of(run_dir)
@@ -155,7 +164,7 @@ def _holder(run_dir: Path, says: Alive) -> str | None:
 
 
 def _why_missing(log: str | None) -> str:
-    """Of a run that was started: why it could not begin, else the last that is known of it."""
+    """Return why a run that was started could not begin, else the last that is known of it."""
     said = [] if log is None else messages(_last_told(Path(log)))
     errors = [message for level, message in said if level == "ERROR"]
     if errors:
@@ -164,7 +173,7 @@ def _why_missing(log: str | None) -> str:
 
 
 def _last_told(log: Path) -> Path:
-    """`log`, or the newer file beside it where a supervisor was refused the run: nobody has it now, so that is why."""
+    """Return `log`, or the newer file beside it where a supervisor was refused the run: nobody has it now, so that is why."""
     refused = log.with_suffix(paths.REFUSED)
     return refused if refused.is_file() and refused.stat().st_mtime >= log.stat().st_mtime else log
 
@@ -190,7 +199,7 @@ def _names(directory: Path) -> set[str]:
 
 REFUSED: Final = ("push failed: ", "publish failed: ")
 STEPS: Final = ("image:", "preflight:", "stage:", "train:", "push:", "waiting for", *REFUSED)
-"""What a line of a supervisor's log begins with that says what it does now."""
+"""The words with which a line of a supervisor's log begins that names the current step."""
 SILENT_S: Final = 10.0
 """A run that nobody holds, without a record or an error, has ended when its log did not grow for so long: storage may show files late."""
 Stamp = tuple[int, int]
@@ -198,7 +207,7 @@ Stamp = tuple[int, int]
 
 @dataclass(kw_only=True)
 class _Seen:
-    """What is known of a run that has begun. `key`: of the attempt that ended last; `ended`: how, None while it runs."""
+    """The knowledge of a run that has begun. `key`: of the attempt that ended last; `ended`: how it ended, None while it runs."""
 
     begun: float
     stamp: Stamp | None = None
@@ -206,14 +215,16 @@ class _Seen:
     key: object = None
     ended: str | None = None
     told: bool = False
-    """Whether people know that storage does not take its result."""
+    """True when people know that storage does not take the run's result."""
     active: Active | None = None
 
 
 @dataclass
 class Watch:
-    """Looks at the runs `asked` (as their jobs are named: storage/asked_result.py) of a study. Made before they are started. `queue`: of
-    the scheduler; each run is a job there, or all are in the one of the name `submission`."""
+    """The watch on the requested results `asked` (see workflow.run.storage.results) of a study, made before the runs are started.
+
+    `queue`: of the scheduler; each run is a job there, or all are in the one of the name `submission`.
+    """
 
     study: Study
     asked: Sequence[str]
@@ -245,7 +256,7 @@ class Watch:
         self._width = 1
 
     def look(self) -> StudyState:
-        """Now. Reads storage, which may hang: call it in a thread that nothing waits for."""
+        """Return the state of the study now. It reads storage, which may hang: call it in a thread that nothing waits for."""
         now = self.clock()
         if self.queue is not None:
             self._view = self.queue.view()
@@ -277,21 +288,23 @@ class Watch:
         )
 
     def jobs(self) -> tuple[QueuedJob, ...]:
-        """Those of this study in the scheduler's queue, of runs and shards."""
+        """Return the jobs of this study in the scheduler's queue, of runs and shards."""
         return () if self.queue is None else tuple(job for job in self.queue.view().jobs if job.mark == self._mark)
 
     # -- runs
 
     def _is_queued(self, name: str, job: QueuedJob) -> bool:
-        """Whether a run is not under way, and its job says what it waits for: it has not begun, or the job was put back into the queue. The
-        answer of the queue may be older than what the log says."""
+        """Return True if a run has not begun, or its job was put back into the queue.
+
+        The answer of the queue may be older than what the log says.
+        """
         seen = self._seen.get(name)
         if seen is None:
             return True
         return job.waits and seen.ended not in ("done", "failed") and self._view.known_since(seen.changed)
 
     def _tell_other_start(self, logs: Mapping[str, Stamp]) -> None:
-        """Once: that somebody else has started the study too, by what the supervisors of one of the two say who find a run taken."""
+        """Note once that somebody else has started the study too: a supervisor of one of the two found a run taken."""
         for name in () if self._told_other else self._beside & logs.keys():
             said = messages(self.study.results_dir / "logs" / name, SHORT_BYTES) if self._at_start.get(name) != logs[name] else []
             if said:
@@ -300,7 +313,7 @@ class Watch:
                 return
 
     def _tell_held(self) -> None:
-        """Once of each job that waits until somebody lets it go: nothing else says that it may wait for ever."""
+        """Note once for each job that it waits until somebody releases it: nothing else says that it may wait for ever."""
         whose = {self._jobs[name].job_id: self._words(run) for name, run in self._runs.items() if name in self._jobs}
         for job in self._view.jobs:
             ours = job.job_id in whose or (job.name == self.submission and self.submission is not None)
@@ -309,7 +322,7 @@ class Watch:
                 self._told.append(": ".join(filter(None, [whose.get(job.job_id), job_words(job, time.time())])))
 
     def _logs(self) -> Iterator[tuple[str, Stamp]]:
-        """Of the runs that were asked for: what each log, and what a supervisor without the run has written beside it, looks like now."""
+        """Yield the names and stamps of the logs of the requested runs, and of the files of supervisors that were refused a run."""
         try:
             with os.scandir(self.study.results_dir / "logs") as entries:
                 for entry in entries:
@@ -320,7 +333,7 @@ class Watch:
             return
 
     def _look_at(self, name: str, stamp: Stamp, now: float) -> Ended | None:
-        """What has become of a run since the last look, if it has ended."""
+        """Return how a run has ended since the last look, or None."""
         run = self._runs[name]
         seen = self._seen.get(name)
         if seen is None:
@@ -362,7 +375,10 @@ class Watch:
         return None if reason is None else completed(reason, self.study.chosen_site, self.study.path)
 
     def _has_no_job(self, name: str, changed: float) -> bool:
-        """As far as is known since its log grew last: a job without a word may have begun, or wait in the queue once more."""
+        """Return True if the run has no job since its log grew last.
+
+        A job that has written nothing may have begun, or wait in the queue once more.
+        """
         return self.queue is None or (name not in self._jobs and self._view.known_since(changed + SILENT_S))
 
     def _ended(self, run: Run, seen: _Seen, state: str, reason: str | None, log: str | None) -> Ended:
@@ -394,7 +410,7 @@ class Watch:
         return max(longest, left / self._width)
 
     def _preparing(self) -> Iterator[str]:
-        """Of what runs wait for: what is not there yet, and how far it is."""
+        """Yield what runs wait for that is not there yet, and how far it is."""
         open_runs = [run for name, run in self._runs.items() if (seen := self._seen.get(name)) is None or seen.ended is None]
         images = images_file(self.study) if open_runs else None
         if images is not None and not Path(images).exists():
@@ -413,7 +429,7 @@ class Watch:
 
 
 def step_of(said: Sequence[str], run_id: str) -> str:
-    """Pure: what the supervisor does, by its messages: the last one that names a step."""
+    """Return the step of a supervisor: its last message that names one."""
     for message in reversed(said):
         if message.startswith(STEPS):
             return message
@@ -429,13 +445,13 @@ def _how_far(there: set[str], shards: int) -> str:
 
 
 def _is_shard_to_build(key: str, build: str, there: set[str]) -> bool:
-    """Whether a job with those wildcards builds what is not there yet: the queue is asked less often than storage."""
+    """Return True if a job with those wildcards builds what is not there yet: the queue is asked less often than storage."""
     dataset, _, shard = key.rpartition("_")
     return dataset == build and f"shard-{shard}.json" not in there
 
 
 def _of_jobs(jobs: Sequence[QueuedJob]) -> str:
-    """What the jobs of shards do: one of those that wait speaks for all."""
+    """Describe the jobs of shards; one of those that wait stands for all."""
     waiting = [job for job in jobs if job.waits]
     said = f", {counted(len(jobs) - len(waiting), 'job')} at work" if len(waiting) < len(jobs) else ""
     others = f" ({counted(len(waiting), 'job')} wait)" if len(waiting) > 1 else ""
@@ -457,17 +473,20 @@ def _reason(state: RunState) -> str | None:
     return state.reason if state.status in (None, "ok") or state.reason is None else f"{state.status}: {state.reason}"
 
 
-# Which runs of a study wait in the scheduler's queue, asked once: for commands that look at a study from outside.
+# The runs in the scheduler's queue, for commands that look at a study from outside.
 
 
 ASKED_S: Final = 4.0
-"""For the queue, and as long for all holders: people wait for the command."""
+"""The seconds that the queue may take to answer, and as long for all holders: people wait for the command."""
 UNKNOWN: Final = "whether runs wait in its queue, and whether those that run still live, is not known"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """`silence`: why it is not all that is to know, "" where it is; `silent`: the scheduler is here, and does not answer."""
+    """The states of a study's runs.
+
+    `silence`: why the states are incomplete, "" where they are complete; `silent`: the scheduler is here, and does not answer.
+    """
 
     states: tuple[RunState, ...]
     silence: str = ""
@@ -475,7 +494,7 @@ class Standing:
 
 
 def standing(study: Study) -> Standing:
-    """Where the runs of a study stand, by storage and by the scheduler; within seconds, also where that is silent."""
+    """Return the states of a study's runs, by storage and by the scheduler, within seconds also where that is silent."""
     name = study.site.scheduler
     offered = jobs_of(name)
     if offered is None:
@@ -492,7 +511,7 @@ def standing(study: Study) -> Standing:
 
 
 def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJob], now: float) -> tuple[RunState, ...]:
-    """Pure: runs that have neither a result nor a holder, and a job of their own or one for the whole study, are queued."""
+    """Return the states, where runs with neither result nor holder are queued if they have a job, their own or the whole study's."""
     own = {parse_asked(name)[0]: job for name, job in jobs_of_rule(jobs, mark_of(study.name, str(study.results_dir)), RUN).items()}
     whole = next(iter(jobs_of_submissions(jobs, study.name)), None)
     found = []
@@ -512,12 +531,12 @@ def _of_whole(job: QueuedJob, now: float) -> str:
 
 
 def _elsewhere(silent: str) -> Callable[[Holder], bool | None]:
-    """Whether holders live, of other schedulers than the one that is silent."""
+    """Return a check of holders that does not ask the scheduler that is silent."""
     return lambda holder: None if holder.scheduler == silent else holder_alive(holder)
 
 
 class _Answers:
-    """Whether holders live: of jobs of ours the queue has told it already, others are asked for, one question each, all within a limit."""
+    """A check of holders within a time limit: the queue has answered for our jobs already, for others one question each is asked."""
 
     def __init__(self, scheduler: Scheduler, jobs: Sequence[QueuedJob]) -> None:
         self._scheduler = scheduler
