@@ -1,4 +1,4 @@
-"""Cell, Run, RunLimits: what travels from the study to the record."""
+"""Define what travels from the study to the record: cells, runs and their limits."""
 
 from __future__ import annotations
 
@@ -117,47 +117,52 @@ class Cell:
     reader: str = "slipway"
     """native: the framework reads what it trains on by itself, in an order of its own."""
     parameters: str = SEED
-    """What a run starts from, as the study says it: the seed, a file, or a run that has trained them."""
+    """The parameters that a run starts from, as the study has them: the seed, a file, or a run that has trained them."""
     parameters_file: Annotated[Mapping[str, Any], Like(ParametersFile)] | None = None
     """The file of these parameters when the study was read; its digest identifies the cell. None: the seed."""
     program: Annotated[Mapping[str, Any], Like(ProgramWords)] | None = None
     """All that the study says of the cell's own program, with its name, defaults and absolute paths; None: `framework` is Slipway's."""
     args: Mapping[str, bool | int | float | str] | None = None
-    """Of a program: its arguments."""
+    """The arguments of a program."""
 
     @property
     def has_dataset(self) -> bool:
-        """Whether something is built and staged for it."""
+        """Return True if a dataset is built and staged for the cell."""
         return self.dataset_spec.get("source") != NO_DATASET
 
     @property
     def data_folder(self) -> str:
-        """Below the staged dataset: where a tree of files is, beside which its manifest lies; nothing for other datasets."""
+        """Return the folder of the data below the staged dataset.
+
+        A tree of files has one, beside which its manifest lies; it is empty for other datasets.
+        """
         return TREE_FOLDER if self.dataset_spec.get("source") == "files" else ""
 
     @property
     def world_size(self) -> int:
-        """Processes in all: nodes x gpus_per_node."""
+        """Return the number of processes in all: nodes x gpus_per_node."""
         return self.nodes * self.gpus_per_node
 
     def to_json(self) -> dict[str, Any]:
-        """The cell as JSON-able values, under the study's own names; what concerns programs or a file of parameters only where it has
-        one."""
+        """Return the cell as JSON-able values, under the study's own names.
+
+        Keys of programs or of a file of parameters are there only where the cell has one.
+        """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if value is not None or name not in OPTIONAL}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Cell:
-        """The cell in `value`; keys of others beside it are left alone. Raises RecordError for a missing or a wrong key."""
+        """Read the cell in `value`; keys of others beside it are left alone. Raises RecordError for a missing or a wrong key."""
         return read_as(cls, dict(value), "a cell", advice="it was written by another version of Slipway, or edited")
 
 
 UNITS: Final = ("samples", "tokens")
-"""What a rate counts; the first one where a cell says nothing."""
+"""The units that a rate counts; the first one where a cell names none."""
 
 
 def unit_of(keys: Mapping[str, Any]) -> str:
-    """What the rate of a cell with these keys counts: `samples` or `tokens`. Of a program it is what the study says."""
+    """Return what the rate of a cell with these keys counts: `samples` or `tokens`. For a program the study says it."""
     program = keys.get("program")
     if program is not None:
         return str(program.get("unit", UNITS[0]))
@@ -169,8 +174,8 @@ ARGS: Final = "args."
 OF_PROGRAMS: Final = ("program", "args")
 OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file")
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")
-"""Of a program: where it and what it reads lie, and what its interpreter has, which is no part of what a cell is, as the path of a
-framework's folder is none."""
+"""The keys of a program that are no part of a cell's identity, as the path of a framework's folder is none: where it and what it reads
+are, and what its interpreter has."""
 WORDS: Final = ("model", "framework", "dataset", "mode", "precision", "layout", "comm_hook", "augmentation", "device")
 """Keys whose value is a word: columns of the tables and parts of a series' name, in this order."""
 SIZES: Final = ("batch_size", "global_batch_size", "nodes", "gpus_per_node")
@@ -187,7 +192,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """`<cell_id>-r<repeat>`: the name of the run's directory, and the only wildcard of its rule."""
+        """Return `<cell_id>-r<repeat>`, the name of the run's directory, and the only wildcard of its rule."""
         return f"{self.cell.cell_id}-r{self.repeat}"
 
 
@@ -200,11 +205,12 @@ class RunLimits:
 
 
 def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
-    """A short readable slug and 10 hex digits of the SHA-256 of what identifies the cell (8 would meet twice in 10^4 cells of one slug
-    with probability 0.01).
+    """Return the id of a cell: a short readable slug and 10 hex digits of the SHA-256 of what identifies the cell.
 
-    `keys`: the cell's keys that differ from the study schema's defaults, batch as `batch_size` per process, dataset left out;
-    `dataset`: the keys of its specification that differ from theirs. Neither the study's name nor its name of the dataset is in it.
+    8 digits would meet twice in 10^4 cells of one slug with probability 0.01.
+
+    `keys`: the cell's keys that differ from the study schema's defaults, batch as `batch_size` per process, dataset left out; `dataset`:
+    the keys of its specification that differ from theirs. Neither the study's name nor its name of the dataset is in it.
     """
     digest = hashlib.sha256(canonical_json({**keys, "dataset": dataset})).hexdigest()[:ID_DIGITS]
     place = str(dataset.get("path") or dataset["source"])
@@ -220,10 +226,10 @@ def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
 
 
 def datasets_of(cells: Iterable[Cell]) -> list[str]:
-    """The names of the datasets that are built and staged for them, in order."""
+    """Return the names of the datasets that are built and staged for the cells, in order."""
     return sorted({cell.dataset for cell in cells if cell.has_dataset})
 
 
 def plain_text(value: object) -> str:
-    """An argument as a command or a variable has it: `true` and `false`, numbers as Python and JSON write them."""
+    """Format an argument for a command or a variable: `true` and `false`, numbers as Python and JSON write them."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,7 @@
-"""Candidates -> cells, checked. Each combination of keys is checked once, whatever the number of cells that share it."""
+"""Make checked cells from candidates.
+
+Each combination of keys is checked once, whatever the number of cells that share it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ Verdict = tuple[str, str] | None  # the key at fault and what is wrong with it
 
 
 class CellMaker:
-    """Makes cells for one study on one site; what is wrong is noted in `faults`, once per combination."""
+    """The maker of the cells of one study on one site. Faults are noted in `faults`, once per combination."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -41,7 +44,7 @@ class CellMaker:
         self.programs = programs
         """Resolved: of Program.resolved."""
         self.supports = supports
-        """Of programs: what their cells may ask for; None: anything."""
+        """The limits of what the cells of a program may ask for, by program; None: anything."""
         self.specs = {name: spec.to_json() for name, spec in datasets.items()}
         self.identities = {name: spec_identity(spec) for name, spec in datasets.items()}
         self.find_parameters = find_parameters
@@ -52,7 +55,7 @@ class CellMaker:
         self._verdicts: dict[tuple[Any, ...], Verdict] = {}
 
     def make(self, candidate: Candidate) -> Cell | None:
-        """The cell, or None when something is wrong with it."""
+        """Make the cell, or return None when something is wrong with it."""
         keys = candidate.keys
         for check, names in _CHECKS:
             mark = (check, *(repr(keys[name]) if name in ("args", "optimizer") else keys[name] for name in names))
@@ -75,7 +78,7 @@ class CellMaker:
             self.faults.append(Fault(place=place_of(self.layers, candidate.place, key), message=message))
 
     def _identity(self, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """The keys that identify the cell: those that differ from the defaults."""
+        """Return the keys that identify the cell: those that differ from the defaults."""
         found = {}
         for key in CellKeys.model_fields.keys() - {"dataset", "global_batch_size"}:
             value, default = keys[key], self.defaults.get(key)
@@ -91,7 +94,7 @@ class CellMaker:
 
 
 def size_faults(datasets: Mapping[str, DatasetSpec], used: Collection[str]) -> Iterator[Fault]:
-    """Datasets that would keep each image's own size: a batch has one size, so no run could be made on them."""
+    """Yield faults of datasets that would keep each image's own size: a batch has one size, so no run could be made on them."""
     for name in sorted(used):
         spec = datasets[name]
         if spec.has_images and spec.known_size is None and spec.source not in OF_ONE_SIZE:
@@ -103,7 +106,7 @@ def size_faults(datasets: Mapping[str, DatasetSpec], used: Collection[str]) -> I
 
 
 def without_sum(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Steps without a total that only adds up the others."""
+    """Return steps without a total that only adds up the others."""
     if "total" in values and values["total"] == values["warmup"] + values["measured"]:
         return {name: value for name, value in values.items() if name != "total"}
     return values
@@ -162,7 +165,7 @@ def _check_dataset(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_tokens(spec: DatasetSpec, keys: Mapping[str, Any]) -> Verdict:
-    """What a network of ours for token sequences cannot do."""
+    """Check what a network of ours for token sequences cannot do."""
     if not reads_tokens(keys["model"]):
         return None
     if keys["layout"] != "nchw":
@@ -235,7 +238,7 @@ def _check_optimizer(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_processes(_: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    """One process without sidecars on the nodes does the work of one, whatever the cell says: its rate would stand in a row of several."""
+    """Refuse several processes for a framework of one process, as its rate would stand in a row of several."""
     if keys["program"] is not None:
         return None
     spec = load_framework(keys["framework"])
@@ -256,7 +259,7 @@ def _check_training(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_reader(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    """What a framework's own reader cannot do."""
+    """Check what a framework's own reader cannot do."""
     if keys["reader"] == "slipway":
         return None
     if keys["program"] is not None:
@@ -275,7 +278,7 @@ def _check_reader(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    """What a run starts from is found here, so that cells have the digest of the file."""
+    """Find the parameters that a run starts from, so that cells have the digest of the file."""
     text = keys["parameters"]
     if text == SEED:
         return None

@@ -1,4 +1,4 @@
-"""A cell in words, for people who look at a study while it runs: `resnet18, batch 32, 2 nodes, repeat 1`. Pure."""
+"""Describe a cell for people who look at a study while it runs: `resnet18, batch 32, 2 nodes, repeat 1`. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED: Final = ("comm_hook", "augmentation")
 
 
 def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run], str]:
-    """What tells a run from the others of its study: model, batch, size, and every other key with more than one value among `cells`."""
+    """Return a function that tells a run from the others of its study: model, batch, size, and every other key that differs in `cells`."""
     flats = {cell.cell_id: flat(cell.to_json()) for cell in cells}
     names = _differing(flats)
 
@@ -32,29 +32,31 @@ def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run],
 
 
 def beside_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
-    """Of each cell by its id, what tells it from the others and is in the id as digits only: `strategy fsdp2, seed 1`. Empty where ids tell
-    all: they are names of results, and stay what they are when a key is added."""
+    """Return by cell id the keys that the id has as digits only: `strategy fsdp2, seed 1`.
+
+    It is empty where ids tell all: they are names of results, and stay what they are when a key is added.
+    """
     flats = {cell.cell_id: flat(cell.to_json()) for cell in cells}
     names = [name for name in _differing(flats) if name not in WORDS or name == "dataset"]
     return {cell_id: ", ".join(_value(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
 
 
 def _differing(flats: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Keys with more than one value, but for those that have words of their own."""
+    """Return the keys with more than one value, but for those that have words of their own."""
     said = {*_SAID, *tells_nothing(list(flats.values()))}
     names = dict.fromkeys(name for keys in flats.values() for name in keys)
     return [name for name in names if name not in said and len({repr(keys.get(name)) for keys in flats.values()}) > 1]
 
 
 def stage_words(cell: Cell) -> str:
-    """What a run stages, and where to: `photos -> local disks of 2 nodes`."""
+    """Describe what a run stages, and where to: `photos -> local disks of 2 nodes`."""
     if not cell.has_dataset:
         return "nothing"
     return f"{cell.dataset} -> local disk{'' if cell.nodes == 1 else 's'} of {counted(cell.nodes, 'node')}"
 
 
 def train_words(cell: Cell, site: Site) -> str:
-    """What a run starts, and on what: `train with docker pytorch on 2 x 8 GPUs`."""
+    """Describe what a run starts, and on what: `train with docker pytorch on 2 x 8 GPUs`."""
     unit, units = ("GPU", "GPUs") if device_of(cell.device, site) == "cuda" else ("process", "processes")
     return f"{cell.mode} with {site.engine} {PurePath(cell.framework).name} on {cell.nodes} x {counted(cell.gpus_per_node, unit, units)}"
 

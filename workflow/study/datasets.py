@@ -1,4 +1,4 @@
-"""The specifications by which a study's cells know its datasets: as the study file writes them, so that a project can be moved and copied.
+"""Specify datasets in cells as the study file writes them, so that a project can be moved and copied.
 
 Earlier versions put absolute paths into cells. A study that has such results keeps these specifications, and with them the ids of its
 cells, wherever it lies now.
@@ -18,7 +18,10 @@ from workflow.study.publishing import STORAGE_S, known_datasets
 
 
 def identities(datasets: Mapping[str, DatasetSpec], results_dir: Path, folder: Path) -> dict[str, DatasetSpec]:
-    """The specification of each dataset as cells carry it. `folder`: where the study file is. Raises StorageError."""
+    """Return the specification of each dataset as cells carry it. Raises StorageError.
+
+    `folder`: where the study file is.
+    """
     found = {name: spec.as_written() for name, spec in datasets.items()}
     relative = [name for name, spec in found.items() if spec != spec.resolved(folder)]
     if relative:
@@ -38,7 +41,10 @@ def _spec_of(value: Any) -> DatasetSpec | None:
 
 
 def spec_identity(spec: DatasetSpec) -> dict[str, Any]:
-    """The keys of a specification that differ from the defaults of its kind of source, which a new key with a default does not change."""
+    """Return the keys of a specification that differ from the defaults of its kind of source.
+
+    A new key with a default changes none of them.
+    """
     values = spec.to_json()
     if spec.has_sequences:
         return {key: value for key, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""pydantic's errors in the words of the file: file:line, key path, what was found, what is valid, the closest valid word."""
+"""Explain pydantic's errors in the words of the file: file:line, key path, what was found, what is valid, the closest valid word."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MAX_SHOWN: Final = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One thing that is wrong at one place of the file; `message` says found and valid."""
+    """A fault at one place of the file; `message` says found and valid."""
 
     place: Place
     message: str
 
 
 def fault_error(document: Document, faults: Sequence[Fault]) -> ConfigError:
-    """One error for all `faults`, a line each, in the order of the file."""
+    """Make one error of all `faults`, a line each, in the order of the file."""
     lines = {f"{document.where(fault.place)}: {_label(fault.place)}{fault.message}": fault for fault in faults}
     ordered = sorted(lines, key=lambda line: _line_number(document, lines[line].place))
     if len(ordered) > MAX_SHOWN:
@@ -44,18 +44,24 @@ def fault_error(document: Document, faults: Sequence[Fault]) -> ConfigError:
 
 
 def validation_error(document: Document, error: ValidationError, model: type[BaseModel], hints: Mapping[str, str]) -> ConfigError:
-    """`error` of validating the document as `model`. `hints`: words about keys that stand in the wrong place or in the wrong file."""
+    """Explain an error of validating the document as `model`.
+
+    `hints`: words about keys that stand in the wrong place or in the wrong file.
+    """
     faults = [fault for details in error.errors(include_url=False) if (fault := _fault(details, document, model, hints))]
     return fault_error(document, _without_contradictions(faults))
 
 
 def first_names(names: Iterable[str]) -> str:
-    """The first eight, and how many more there are."""
+    """Name the first eight, and say how many more there are."""
     return units.some(list(names), 8)
 
 
 def _fault(details: ErrorDetails, document: Document, model: type[BaseModel], hints: Mapping[str, str]) -> Fault | None:
-    """The fault in our words; None for a complaint of the wrong branch of a union, which is not about what stands there."""
+    """Explain one of pydantic's errors.
+
+    It is None for a complaint of the wrong branch of a union, which is not about what stands there.
+    """
     place: Place = ()
     found: Any = document.value
     part: Any  # pydantic says that a list is indexed by numbers only
@@ -75,7 +81,7 @@ def _fault(details: ErrorDetails, document: Document, model: type[BaseModel], hi
 
 
 def _dots_kept(location: tuple[int | str, ...], value: Any) -> Iterator[int | str]:
-    """The parts of `location` as the file has them: `args.width` is one key there, and `args`, `width` to the model."""
+    """Yield the parts of `location` as the file has them: `args.width` is one key there, and `args`, `width` to the model."""
     parts, found = list(location), value
     while parts:
         both = f"{parts[0]}.{parts[1]}" if len(parts) > 1 else ""
@@ -153,7 +159,7 @@ def _unknown_key(place: Place, model: type[BaseModel], hints: Mapping[str, str])
 
 
 def _known_keys(place: Place, model: type[BaseModel]) -> list[str]:
-    """The keys of the model that stands at `place`, found by walking down the annotations."""
+    """Return the keys of the model that stands at `place`, found by walking down the annotations."""
     current: Any = model
     for part in place:
         if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
@@ -207,7 +213,7 @@ def _valid(kind: str, context: Mapping[str, Any], found: Any) -> str:
 
 
 def _without_contradictions(faults: list[Fault]) -> list[Fault]:
-    """One fault per place: the first, which is the most specific where a union has several."""
+    """Keep one fault per place: the first, which is the most specific where a union has several."""
     return list({fault.place: fault for fault in reversed(faults)}.values())
 
 

@@ -1,4 +1,4 @@
-"""Words for keys that stand in the wrong place, in the wrong file, or under another tool's name."""
+"""Hint at the right place of keys that stand in the wrong place, in the wrong file, or under another tool's name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HINTS: Final[Mapping[str, str]] = {
 
 
 def key_of_option(option: str) -> str | None:
-    """Where the key of a cell is written that somebody typed as an option, such as `--nodes`; None where it is none."""
+    """Explain where to write the key of a cell that somebody typed as an option, such as `--nodes`; None where it is no key."""
     key = option.removeprefix("--").replace("-", "_")
     if key not in CellKeys.model_fields or key in _OF_SNAKEMAKE:
         return None

@@ -1,4 +1,4 @@
-"""The kinds of values that stand in study and site files, each with its check and its words for what is wrong."""
+"""Check the kinds of values that stand in study and site files, and explain what is wrong with them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DURATION_PATTERN = r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+(\.[0-9]+)?s)?$"
 
 
 def wrong(found: object, valid: str) -> PydanticCustomError:
-    """An error that explain.py prints as it is."""
+    """Make an error that explain.py prints as it is."""
     return PydanticCustomError("slipway", "{text}", {"text": f"found {kind_of(found)}; valid: {valid}"})
 
 
@@ -33,7 +33,10 @@ def _name(value: object) -> object:
 
 
 def amount(value: object, valid: str, parse: Callable[[str], float], meant: str | None = None) -> float:
-    """What the text `value` is by `parse`, more than nothing. `valid`, and `meant` where that is known, are for the error."""
+    """Parse the text `value`, which must be more than nothing.
+
+    `valid`, and `meant` where that is known, are for the error.
+    """
     hint = f"; did you mean {meant}?" if meant else ""
     if not isinstance(value, str):
         raise wrong(value, valid + hint)

@@ -1,7 +1,7 @@
 """Read a YAML file of ours: values with the line of each, and nothing that YAML can do to surprise a reader.
 
-Built on the events of libyaml's parser, not on its object tree, so that nesting is bounded before anything recurses, anchors and aliases
-(306 bytes can mean 9^9 nodes) are refused where they stand, and a duplicate key is an error that names both lines.
+It is built on the events of libyaml's parser, not on its object tree, so that nesting is bounded before anything recurses, anchors and
+aliases (306 bytes can mean 9^9 nodes) are refused where they stand, and a duplicate key is an error that names both lines.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from base.logs import printable
 from base.units import meant_duration
 from base.untrusted import read_fed
 
-# Where something stands in a file, and what stands there, in the words of YAML's users.
+# Places and kinds of values, in the words of YAML's users.
 
 
 Place = tuple[str | int, ...]  # keys and list positions from the top of the file: ("axes", "nodes", 0)
 
 
 def dotted(place: Place) -> str:
-    """A place for people: `axes.nodes[0]`."""
+    """Format a place for people: `axes.nodes[0]`."""
     text = ""
     for part in place:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else printable(part)
@@ -34,7 +34,7 @@ def dotted(place: Place) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in the words of YAML's users."""
+    """Name the kind of a value in the words of YAML's users."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -50,10 +50,7 @@ def kind_of(value: object) -> str:
     return "a list"
 
 
-# What a plain (unquoted) YAML scalar means here: YAML 1.2, and a refusal with the reason wherever 1.1 and 1.2 disagree.
-#
-# PyYAML reads YAML 1.1, editors mostly 1.2: `12:30:00` is 45000 to one and text to the other, `no` is false or text, `1e3` text or 1000,
-# `010` eight or ten. A study must not mean two things, so these are errors, except `1e3`, which everybody means as a number.
+# Plain (unquoted) scalars: YAML 1.2, with a refusal where 1.1 and 1.2 disagree.
 
 
 Scalar = str | int | float | bool | None
@@ -75,7 +72,11 @@ class AmbiguousScalar(ValueError):
 
 
 def plain_scalar(text: str) -> Scalar:
-    """The value of an unquoted scalar. Raises AmbiguousScalar, whose message says what to write instead."""
+    """Return the value of an unquoted scalar. Raises AmbiguousScalar, whose message says what to write instead.
+
+    PyYAML reads YAML 1.1, editors mostly 1.2: `12:30:00` is 45000 to one and text to the other, `no` is false or text, `1e3` text or
+    1000, `010` eight or ten. A study must not mean two things, so these are errors, except `1e3`, which everybody means as a number.
+    """
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:
@@ -123,7 +124,7 @@ def _sexagesimal(text: str) -> str:
     return f"{total:.15g}"
 
 
-# libyaml's parser events -> plain values with the line of each. What is not allowed in our files is refused where it stands.
+# The builder of plain values from libyaml's parser events.
 
 
 MAX_DEPTH: Final = 32
@@ -139,7 +140,8 @@ class _Open:
 
 
 class Builder:
-    """Takes parser events one by one; the stack of open containers is a list, so depth is a comparison and no recursion."""
+    """The builder that takes parser events one by one; its stack of open containers is a list, so depth is a comparison and no
+    recursion."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -149,7 +151,7 @@ class Builder:
         self.stack: list[_Open] = []
 
     def take(self, event: Any) -> None:
-        """One event of the parser. Raises ConfigError for what is not allowed here."""
+        """Take one event of the parser. Raises ConfigError for what is not allowed here."""
         action = _ACTIONS.get(type(event))
         if action is not None:
             action(self, event)
@@ -257,8 +259,10 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A file's content as plain dict, list and scalars; `lines` has the 1-based line of every key and value by its place; `text` is
-    the file as it was typed."""
+    """The content of a file as plain dict, list and scalars.
+
+    `lines` has the 1-based line of every key and value by its place; `text` is the file as it was typed.
+    """
 
     path: Path
     value: dict[str, Any]
@@ -268,7 +272,7 @@ class Document:
     """Places whose keys, and all below, stand in another file: their lines are those of that file."""
 
     def where(self, place: Place) -> str:
-        """`file:line` of the innermost part of `place` that is in the file."""
+        """Return `file:line` of the innermost part of `place` that is in the file."""
         for end in range(len(place), 0, -1):
             if place[:end] in self.lines:
                 file = next((self.files[place[:length]] for length in range(end, 0, -1) if place[:length] in self.files), self.path)
@@ -277,12 +281,12 @@ class Document:
 
 
 def read_document(path: Path, kind: str) -> Document:
-    """The document in `path`; `kind` ("study", "site") is for messages. Raises ConfigError only."""
+    """Read the document in `path`; `kind` ("study", "site") is for messages. Raises ConfigError only."""
     return parse_document(_read_text(path, kind), path, kind)
 
 
 def parse_document(text: str, path: Path, kind: str) -> Document:
-    """The document in `text`; `path` is for messages. Raises ConfigError only."""
+    """Parse the document in `text`; `path` is for messages. Raises ConfigError only."""
     builder = Builder(path)
     try:
         reader = _Loader(text)
@@ -328,7 +332,7 @@ def _read_text(path: Path, kind: str) -> str:
 
 
 def _elsewhere(path: Path, kind: str) -> str:
-    """What to do about a relative path that leads nowhere: mostly the command was started in another directory than the checkout."""
+    """Advise what to do about a relative path that leads nowhere: mostly the command was started outside of the checkout."""
     if path.is_absolute():
         return f"; {_NAME_IT[kind]}" if kind == "site" else ""
     return f" in {Path.cwd()}; {_NAME_IT[kind]}"

@@ -1,4 +1,4 @@
-"""Layers -> candidates for cells: the product of axes and zip rows, less what is excluded, plus the include rows."""
+"""Expand layers into candidates for cells: the product of axes and zip rows, less what is excluded, plus the include rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workflow.study.explain import Fault
 from workflow.study.loader import Place
 from workflow.study.model import CellKeys, Optimizer, Steps, StudyFile, defaults, of_its_rule
 
-# The `exclude` expressions: a small part of Python's syntax over a cell's keys, parsed to a tree and walked, never evaluated as code.
+# The `exclude` expressions: a small part of Python's syntax, parsed to a tree and walked, never evaluated as code.
 
 
 MAX_BYTES: Final = 1024
@@ -44,7 +44,10 @@ _COMPARE: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
 
 
 def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Values], bool]:
-    """A function from a cell's keys to whether it matches. Raises ConfigError (without the file's line, which the caller knows)."""
+    """Compile an expression to a function that tells whether a cell's keys match.
+
+    Raises ConfigError without the file's line, which the caller knows.
+    """
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise ConfigError(f"an expression has at most {MAX_BYTES} bytes, this one has more")
     try:
@@ -86,7 +89,7 @@ def _name(node: Any, names: tuple[str, ...], _depth: int) -> Condition:
 
 
 def _argument(node: Any, names: tuple[str, ...], _depth: int) -> Condition:
-    """`args.width`: a key with a dot."""
+    """Parse a key with a dot, `args.width`."""
     key = ast.unparse(node)
     if key not in names:
         raise ConfigError(f"unknown key {key[:80]!r} in the expression; {choices(key, names)}")
@@ -160,20 +163,22 @@ _BUILDERS: Final[dict[type[ast.AST], Callable[[Any, tuple[str, ...], int], Condi
 }
 
 
-# The layers a cell's keys come from: base, axes, zip rows, include rows; their values, and whether they contradict each other.
+# The layers a cell's keys come from: base, axes, zip rows, include rows.
 
 
 MAX_CELLS: Final = 100_000
 EXCLUSIVE: Final = (("batch_size", "global_batch_size"), ("steps", "epochs"), ("framework", "program"))
 NEEDED: Final = (("model", ("model", "program")), ("dataset", ("dataset", "program")))
-"""What a cell cannot do without, and the keys that say it."""
+"""The things that a cell cannot do without, and the keys that name them."""
 MERGED: Final = ("optimizer", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """The given keys of each layer as plain values, `optimizer` and `steps` already completed from base and defaults; each argument is
-    a key of its own, `args.width`."""
+    """The given keys of each layer as plain values.
+
+    `optimizer` and `steps` are already completed from base and defaults; each argument is a key of its own, `args.width`.
+    """
 
     base: Mapping[str, Any]
     given: frozenset[str]  # keys of base that the file names
@@ -183,23 +188,23 @@ class Layers:
 
     @property
     def has_matrix(self) -> bool:
-        """Whether there are cells besides the include rows: not when only `include` says which."""
+        """Return True if there are cells besides the include rows, which is not so when only `include` names cells."""
         return bool(self.axes or self.zip or not self.include)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """`args.NAME` of every argument that some cell may have."""
+        """Return `args.NAME` of every argument that some cell may have."""
         keys = {*self.base, *self.axes, *(key for row in (*self.zip, *self.include) for key in row)}
         return tuple(sorted(key for key in keys if key.startswith(ARGS)))
 
     @property
     def num_cells(self) -> int:
-        """Cells before any is excluded."""
+        """Count the cells before any is excluded."""
         return math.prod(map(len, self.axes.values())) * max(1, len(self.zip)) * self.has_matrix + len(self.include)
 
 
 def layers_of(keys: StudyFile) -> Layers:
-    """The layers of a valid study file."""
+    """Return the layers of a valid study file."""
     given = _with_single_args(keys.base.model_dump(exclude_unset=True))
     given.pop("repeats", None)
     plain = _with_single_args(defaults())
@@ -216,13 +221,13 @@ def layers_of(keys: StudyFile) -> Layers:
 
 
 def _with_single_args(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """`args: {width: 512}` as `args.width: 512`."""
+    """Turn `args: {width: 512}` into `args.width: 512`."""
     args = {f"{ARGS}{name}": value for name, value in (keys.get("args") or {}).items()}
     return {**{key: value for key, value in keys.items() if key != "args"}, **args}
 
 
 def layer_faults(layers: Layers, datasets: Mapping[str, Any], programs: Mapping[str, Any]) -> list[Fault]:
-    """What is wrong before any cell is made."""
+    """Return what is wrong before any cell is made."""
     has_programs = any(key == "program" for _, key, _ in _values(layers))
     faults = [*_zip_faults(layers), *_repeated(layers), *_combination_faults(layers)]
     if datasets[NO_DATASET].source != NO_DATASET:
@@ -254,7 +259,7 @@ def _values(layers: Layers) -> Iterator[tuple[Place, str, Any]]:
 
 
 def _word_fault(key: str, value: Any, datasets: Mapping[str, Any], programs: Mapping[str, Any]) -> str | None:
-    """What is wrong with the name of a dataset, program or framework."""
+    """Return what is wrong with the name of a dataset, program or framework."""
     if key == "dataset" and value not in datasets:
         return f"found {value!r}, which is not under datasets; {choices(value, datasets)}"
     if key == "program" and value not in programs:
@@ -311,7 +316,7 @@ def _short(value: Any) -> str:
 
 
 def _combination_faults(layers: Layers) -> Iterator[Fault]:
-    """Keys that exclude each other, and keys that a cell cannot do without, for the matrix and for each include row."""
+    """Yield faults of the matrix and of each include row: keys that exclude each other, and missing keys that a cell cannot do without."""
     rows = [(("include", number), set(row)) for number, row in enumerate(layers.include)]
     parts: list[tuple[Place, set[str]]] = [*rows]
     if layers.has_matrix:
@@ -330,7 +335,7 @@ def _combination_faults(layers: Layers) -> Iterator[Fault]:
 
 
 def place_of(layers: Layers, part: Place, key: str) -> Place:
-    """The place of `key` for the cells of `part`: an include row, a zip row, or the axes alone."""
+    """Return the place of `key` for the cells of `part`: an include row, a zip row, or the axes alone."""
     if part[0] == "include":
         return (*part, key) if key in layers.include[int(part[1])] else ("base", key)
     if key in layers.axes:
@@ -345,19 +350,19 @@ EXPRESSION_KEYS: Final = tuple(
     for key in (*CellKeys.model_fields, "world_size", *Optimizer.model_fields, *Steps.model_fields)
     if key not in ("steps", "name", "args")
 )
-"""What an exclude expression can name: every key, and the parts of optimizer and steps. `optimizer` is its name."""
+"""The names that an exclude expression can use: every key, and the parts of optimizer and steps. `optimizer` is its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A cell's keys before they are checked, and which row of axes, zip or include they come from."""
+    """The keys of a cell before they are checked, and the row of axes, zip or include that they come from."""
 
     keys: Mapping[str, Any]
     place: Place
 
 
 def candidates(layers: Layers) -> Iterator[Candidate]:
-    """All combinations, then the include rows."""
+    """Yield all combinations, then the include rows."""
     if layers.has_matrix:
         names = tuple(layers.axes)
         rows = layers.zip or ({},)
@@ -400,7 +405,7 @@ def complete(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def expression_values(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """What an exclude expression can name."""
+    """Return the values that an exclude expression can name."""
     optimizer = keys["optimizer"]
     steps = keys["steps"] or dict.fromkeys(Steps.model_fields)
     args = {f"{ARGS}{name}": value for name, value in (keys["args"] or {}).items()}
@@ -408,7 +413,7 @@ def expression_values(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def excluded(layers: Layers, texts: Sequence[str]) -> tuple[list[Candidate], list[int], list[Fault]]:
-    """The candidates that stay, how many each expression removed, and the faults of the expressions."""
+    """Return the candidates that stay, how many each expression removed, and the faults of the expressions."""
     faults: list[Fault] = []
     conditions: list[Callable[[Mapping[str, Any]], bool]] = []
     for number, text in enumerate(texts):

@@ -1,8 +1,8 @@
-"""The study file as a model: every key, its type and its default. What concerns several keys at once is in
-layers.py (before cells are made) and cell_maker.py (per cell).
+"""Define the model of the study file: every key, its type and its default.
 
-A default changes nothing in a cell's identity (cell.py hashes what differs from the defaults), so a new key needs a default that means
-what was done before the key existed.
+Checks of several keys at once are in matrix.py (before cells are made) and cell_maker.py (per cell). A default changes nothing in a
+cell's identity (cell.py hashes what differs from the defaults), so a new key needs a default that means what was done before the key
+existed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Seed = Annotated[int, Strict(), Field(ge=0, le=2**63 - 1)]
 OF_ADAMW: Final = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 """Constants of AdamW alone, with their defaults."""
 OF_SGD: Final = ("momentum",)
-"""Those of SGD alone."""
+"""The constants of SGD alone."""
 
 
 class Optimizer(Part):
@@ -72,7 +72,7 @@ class Optimizer(Part):
 
 
 def of_its_rule(optimizer: Mapping[str, Any]) -> dict[str, Any]:
-    """The constants of one update rule with the defaults, without those of the other one, which other cells may have."""
+    """Return the constants of one update rule with the defaults, without those of the other one, which other cells may have."""
     if optimizer["name"] == "adamw":
         return {**OF_ADAMW, **{key: value for key, value in optimizer.items() if key not in OF_SGD}}
     return {key: value for key, value in optimizer.items() if key not in OF_ADAMW}
@@ -89,7 +89,7 @@ class Steps(Part):
 
 
 def _with_args(values: Any) -> Any:
-    """`args.width: 512` is another way to write `args: {width: 512}`."""
+    """Accept `args.width: 512` as another way to write `args: {width: 512}`."""
     if not isinstance(values, Mapping) or not isinstance(values.get("args", {}), Mapping):
         return values
     short = {key: value for key, value in values.items() if isinstance(key, str) and key.startswith(ARGS)}
@@ -196,7 +196,7 @@ class StudyFile(Part):
 
 
 def defaults() -> dict[str, Any]:
-    """Every cell key that has a default, as plain values."""
+    """Return every cell key that has a default, as plain values."""
     plain = CellKeys().model_dump()
     plain["steps"].pop("total")
     plain["optimizer"] = {key: value for key, value in plain["optimizer"].items() if value is not None}

@@ -1,4 +1,4 @@
-"""What to type to continue a study: the whole command, quoted, since people copy it from the screen. Pure."""
+"""Propose what to type to continue a study: the whole command, quoted, since people copy it from the screen. Pure."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ PLACE: Final = "STUDY"
 
 
 def command(study: Study, verb: str = "run", *options: str) -> str:
-    """`slipway run photos.yaml --adopt --site here.yaml`. The site is named where it was chosen, by option or variable."""
+    """Return a whole command: `slipway run photos.yaml --adopt --site here.yaml`.
+
+    The site is named where it was chosen, by option or variable.
+    """
     return study.command(verb, str(study.path), *options)
 
 
 def retry_command(study: Study, verb: str = "run") -> str:
-    """The same for runs that failed."""
+    """Return the whole command that repeats runs that failed."""
     return command(study, verb, "--retry", "failed")
 
 
 def completed(text: str, site: str | None, study: Path | None = None) -> str:
-    """`text` with the commands between backticks made whole. Rooms that know nothing of sites and study files propose `slipway reap`;
-    who passes their words on knows the chosen site (None: nobody chose), and which study it is about."""
+    """Complete the commands between backticks in `text`.
+
+    Packages that know nothing of sites and study files propose `slipway reap`; who passes their words on knows the chosen site (None:
+    nobody chose), and which study it is about.
+    """
     return _PROPOSED.sub(lambda match: f"`slipway {_whole(match['words'], site, study)}`", text)
 
 

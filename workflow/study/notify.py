@@ -1,4 +1,7 @@
-"""`notify` of a site or study file: who is told that a study has ended, or that a run of it has failed. dag/notify.py tells."""
+"""Define whom `notify` of a site or study file tells that a study has ended, or that a run of it has failed.
+
+dag/notify.py sends the notifications.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ When = Literal["end", "failure"]
 
 @dataclass(frozen=True, kw_only=True)
 class Notify:
-    """Whom to tell, and when. `webhook_env`, `webhook_file`: where its URL stands, which is a secret and in no file of a study."""
+    """The people to tell, and when.
+
+    `webhook_env`, `webhook_file`: where the webhook's URL is, which is a secret and in no file of a study.
+    """
 
     mail: tuple[str, ...] = ()
     webhook_env: str | None = None

@@ -1,4 +1,4 @@
-"""The keys of `notify` in site and study files."""
+"""Read the keys of `notify` in site and study files."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class NotifyKeys(Part):
     when: tuple[When, ...] = Field(default=Notify.when, description="end: of the study; failure: the first run of it that fails")
 
     def resolved(self, folder: Path) -> Notify:
-        """With paths relative to `folder`. Raises ValueError."""
+        """Return the notification with paths relative to `folder`. Raises ValueError."""
         file: Any = None if self.webhook_file is None else absolute_path(self.webhook_file, folder)
         return Notify(mail=self.mail, webhook_env=self.webhook_env, webhook_file=file, when=self.when)

@@ -1,7 +1,7 @@
-"""`programs` of a study file: the user's own training programs, and the arguments (`args`) that cells give them.
+"""Read the `programs` of a study file: the user's own training programs, and the arguments (`args`) that cells give them.
 
-What is compared when a result is looked for (`identity`) is how a program is started, not the bytes of its folder: who changes those in a
-way that makes other numbers raises `version`. The record has the digest of the folder, and tables mark results of different ones.
+What is compared when a result is looked for (`identity`) is how a program is started, not the bytes of its folder: who changes those in
+a way that makes other numbers raises `version`. The record has the digest of the folder, and tables mark results of different ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OURS: Final = re.compile(
 )
 """Variables that say where a process is and what it was granted: nobody else sets them."""
 TARGET: Final = re.compile(r"/[^/,\"\x00-\x1f\x7f][^,\"\x00-\x1f\x7f]*")
-"""With one slash before all: `os.path.normpath` keeps two, and `//etc` is /etc nevertheless."""
+"""The form of a mount's target. It has one slash before all: `os.path.normpath` keeps two, and `//etc` is /etc nevertheless."""
 TAKEN: Final = re.compile(r"/(slipway|proc|sys|dev|etc|tmp)(/|$)")
 """Places in a container that are its own, or ours."""
 REQUIREMENT: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(==[A-Za-z0-9][A-Za-z0-9.!+_-]{0,99})?$")
@@ -50,7 +50,7 @@ SCRIPTS: Final = (".py", ".sh")
 MAX_TEXT: Final = 1000
 MAX_SIDECARS: Final = 32
 MAX_PORTS: Final = 64
-"""Of a program: each is reserved and held on every node of a run."""
+"""The most ports of a program: each is reserved and held on every node of a run."""
 
 
 def _argument_name(value: object) -> object:
@@ -231,8 +231,10 @@ class Program(Part):
     )
 
     def resolved(self, name: str, folder: Path) -> dict[str, Any]:
-        """What a cell carries: plain values, paths as absolute ones; relative ones are relative to `folder`, the study's. What cells
-        may ask for is not carried: it has been looked at when there is a cell."""
+        """Return what a cell carries: plain values, and absolute paths, for which relative ones are relative to `folder`, the study's.
+
+        The limits of what cells may ask for are left out: they have been checked when there is a cell.
+        """
         plain = self.model_dump(exclude_none=True, exclude={"supports"})
         if not self.packages:
             del plain["packages"]  # as in cells of before the key
@@ -253,15 +255,21 @@ DEFAULTS: Final = {key: field.default for key, field in Program.model_fields.ite
 
 
 def identity(program: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a resolved program identifies a cell: what differs from the defaults, which a new key with a default does not change."""
+    """Return the part of a resolved program that identifies a cell: what differs from the defaults.
+
+    A new key with a default does not change it.
+    """
     return {key: value for key, value in program.items() if key not in PROGRAM_PLACES and (key not in DEFAULTS or value != DEFAULTS[key])}
 
 
 def program_faults(
     programs: Mapping[str, Program], arguments: Mapping[str, frozenset[str]], bare: Collection[str], folder: Path
 ) -> Iterator[Fault]:
-    """What is wrong with programs beyond their keys; where nothing is, `Program.resolved` raises nothing. `arguments`: program -> the names
-    of the arguments that all its cells have; `bare`: programs of which a cell has no dataset; `folder`: the study's."""
+    """Yield faults of programs beyond their keys; where there is none, `Program.resolved` raises nothing.
+
+    `arguments`: program -> the names of the arguments that all its cells have; `bare`: programs of which a cell has no dataset;
+    `folder`: the study's.
+    """
     for name, program in programs.items():
         place = ("programs", name)
         of_sidecars: dict[Place, tuple[str, ...]] = {
@@ -371,7 +379,10 @@ def _path_faults(place: Place, text: str, folder: Path) -> Iterator[Fault]:
 
 
 def _file_faults(place: Place, command: Sequence[str], folder: Path | None) -> Iterator[Fault]:
-    """Words that name a file which is not where the command looks for it. A command runs in the run's output directory, which is empty."""
+    """Yield faults of words that name a file which is not where the command looks for it.
+
+    A command runs in the run's output directory, which is empty.
+    """
     script = _script_of(command)
     for number, word in enumerate(command):
         inside = word.removeprefix("{folder}/")
@@ -391,7 +402,7 @@ def _file_faults(place: Place, command: Sequence[str], folder: Path | None) -> I
 
 
 def _script_of(command: Sequence[str]) -> int | None:
-    """The position of the script that Python is to run; None where it runs a module, or there is none."""
+    """Return the position of the script that Python is to run; None where it runs a module, or there is none."""
     start = next((number for number, word in enumerate(command, 1) if word in PYTHON), len(command))
     for number, word in enumerate(command[start:], start):
         if word.startswith(("-m", "-c")):
@@ -415,7 +426,7 @@ def _folder_fault(text: str, folder: Path) -> str | None:
     return None
 
 
-# `framework.yaml` in the folder of a program of the study: keys that then need not stand in the study file.
+# The file `framework.yaml` in the folder of a program: its keys need not stand in the study file.
 
 
 FILE: Final = "framework.yaml"
@@ -424,8 +435,10 @@ OF_OURS: Final = ("name", "python_version", "containers_only", "own_order", "mis
 
 
 def with_program_files(document: Document) -> Document:
-    """The study with the keys of the files in the folders of its programs. Raises ConfigError: a file that cannot be read, a key that
-    stands in both, or that is none of a program."""
+    """Add to the study the keys of the files in the folders of its programs.
+
+    Raises ConfigError: a file that cannot be read, a key that stands in both, or that is none of a program.
+    """
     programs = document.value.get("programs")
     found = dict(_files(programs, Path(os.path.abspath(document.path)).parent)) if isinstance(programs, dict) else {}
     for name, file in found.items():
@@ -434,7 +447,7 @@ def with_program_files(document: Document) -> Document:
 
 
 def _files(programs: Mapping[str, Any], study_folder: Path) -> Iterator[tuple[str, Document]]:
-    """A folder that is none is somebody else's matter."""
+    """Yield the files in the folders of programs. A folder that is none is refused elsewhere."""
     for name, program in programs.items():
         folder = program.get("folder") if isinstance(program, dict) else None
         if not isinstance(folder, str) or not folder:
@@ -448,7 +461,7 @@ def _files(programs: Mapping[str, Any], study_folder: Path) -> Iterator[tuple[st
 
 
 def _with_renderings(file: Document) -> Document:
-    """With `env_from` instead of a list as `env`, which is what a framework.yaml of Slipway's own calls it."""
+    """Accept `env_from` for `env`, if that is no list, which is what a framework.yaml of Slipway's own calls it."""
     if not isinstance(file.value.get("env"), list):
         return file
     if "env_from" in file.value:
@@ -482,19 +495,21 @@ def _wrong_key(key: str, also: str | None) -> str | None:
     return f"found here and in {also}; valid: one of the two" if also else None
 
 
-# What is worth a look in the programs of a study, and no error: words that only a shell would fill in, arguments that no command
-# uses, a batch that nobody gives them.
+# Notes on programs: what is worth a look, and no error.
 
 
 SHELL_VARIABLE: Final = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][^}]*\}|\()")
-"""What a shell would replace."""
+"""The variables and commands that a shell would replace."""
 SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish"})
 BATCH: Final = frozenset({"batch_size", "global_batch_size"})
 MOST: Final = 4
 
 
 def program_notes(programs: Mapping[str, Program], arguments: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
-    """One line for each program and thing. `arguments`: program and names of its arguments, of each cell that has one."""
+    """Return one line for each program and thing: shell words, unused arguments, a batch that nobody gives the program.
+
+    `arguments`: program and names of its arguments, of each cell that has one.
+    """
     given: dict[str, set[str]] = {}
     for name, names in arguments:
         given.setdefault(name, set()).update(names)

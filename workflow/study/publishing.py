@@ -1,8 +1,8 @@
-"""study.json is written by each start of a study; of several at once, and whoever dies or hangs in between, the last one counts.
+"""Write study.json at each start of a study, so that of several starts, any of which may die or hang, the last one counts.
 
-Each who changes it claims the next number: a file `.study-<n>.json` that is made once, with all that study.json is to say. study.json is a
-copy of the last claim, which whoever comes makes, so that it says the same whoever was slow; and whose the results are is known from the
-moment of the claim on. Claims that are not needed any more are removed.
+Each who changes it claims the next number: a file `.study-<n>.json` that is made once, with all that study.json is to say. study.json is
+a copy of the last claim, which whoever comes makes, so that it says the same whoever was slow; and whose the results are is known from
+the moment of the claim on. Claims that are not needed any more are removed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from workflow.study.study import Study  # half of the time of the interpreter that publishes
 
 
-# Where `slipway remote` puts a study: each version of a study file has a directory named by its content, which never changes, so that a
-# running job keeps what it began with; and all versions of one file are the same file to those who ask whose the results are. Pure.
+# The directories of studies that `slipway remote` brings.
 
 
 PLACE: Final = "studies"
@@ -45,33 +44,38 @@ VERSION: Final = re.compile(rf"(?P<of>.*/{PLACE}/[^/]+-[0-9a-f]{{12}})/[0-9a-f]{
 
 
 def place_of(storage: Path, source: str, digest: str) -> Path:
-    """The directory of one version. `source`: NAME-<12 hex digits>, which stands for the file on the laptop; `digest`: DIGITS of them."""
+    """Return the directory of one version of a study file, named by its content, so that a running job keeps what it began with.
+
+    `source`: NAME-<12 hex digits>, which stands for the file on the laptop; `digest`: DIGITS of them.
+    """
     return storage / PLACE / source / digest
 
 
 def are_versions(one: str, other: str) -> bool:
-    """Whether two paths are of versions of one file that was brought."""
+    """Return True if two paths are of versions of one file that was brought: both have the same results."""
     first, second = VERSION.fullmatch(one), VERSION.fullmatch(other)
     return first is not None and second is not None and first.groups() == second.groups()
 
 
-# Whose the results of a study are: of the file that ran last. Another file of the same name is refused, since one would write into the
-# other's results; the same file elsewhere, as in a moved project, or in one that was copied with its storage, is not another one.
+# The owner of a study's results: the file that ran last.
 
 
 SHORT: Final = 12
 MAX_PATH: Final = 4096
-"""What the kernel takes; a longer path stands only in a study.json that was edited."""
+"""The longest path that the kernel takes; a longer path stands only in a study.json that was edited."""
 KEPT_KEYS: Final = ("path", "file_sha256", "cells_sha256", "sources", "storage")
-"""What a line of the history holds of the file."""
+"""The keys of the study file that a line of the history keeps."""
 STORAGE_S: Final = 300.0
-"""For all records of a study, or one file: network storage may hang, and the caller would with it."""
+"""The seconds for all records of a study, or one file: network storage may hang, and the caller would with it."""
 
 
 def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, Any]:
-    """KEPT: path and digest of the file, the digest of the cells that it asks for, the build directories of the datasets whose path is
-    relative to it, and the storage; `adopt`: whether to take over what is another's, and the `commands` that do; `runs`: whether a run
-    starts, which makes the file the owner."""
+    """Return the values of KEPT_KEYS for this study file, and how it is started.
+
+    They are path and digest of the file, the digest of the cells that it asks for, the build directories of the datasets whose path is
+    relative to it, and the storage. `adopt`: whether to take over results of another file, and the `commands` that do; `runs`: whether a
+    run starts, which makes the file the owner.
+    """
     verbs = ("run",) if study.site.scheduler == "local" else ("run", "submit")
     cells = sorted(cell.cell_id for cell in study.cells)
     relative = {cell.dataset for cell in study.cells if cell.dataset_spec != study.datasets[cell.dataset].to_json()}
@@ -88,14 +92,20 @@ def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, Any]:
 
 
 def kept_of(mine: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """KEPT of a line that is to come: of our file when a run starts, else of the owner, who is nobody where nothing has run."""
+    """Return the values of KEPT_KEYS for the next line of the history.
+
+    They are of our file when a run starts, else of the owner, who is nobody where nothing has run.
+    """
     of = mine if mine["runs"] or is_same_file(last.get("path"), mine["path"]) else last
     return {key: of[key] for key in KEPT_KEYS if key in of}
 
 
 def is_same_file(one: object, other: str) -> bool:
-    """Also by another way: through `..`, a link, or a second mount of the same storage; or brought by `slipway remote` in another version.
-    What is gone is told by where its path leads."""
+    """Return True if two paths lead to one study file.
+
+    It may be another way: through `..`, a link, or a second mount of the same storage; or brought by `slipway remote` in another
+    version. Files that are gone are compared by where their paths lead.
+    """
     if not isinstance(one, str) or len(one) > MAX_PATH:
         return False
     if are_versions(one, other):
@@ -109,14 +119,16 @@ def is_same_file(one: object, other: str) -> bool:
 
 
 def last_version(history: Any) -> Mapping[str, Any]:
-    """The last line of the history in a study.json, which may have been edited; nothing where there is none."""
+    """Return the last line of the history in a study.json, which may have been edited; an empty one where there is none."""
     last = history[-1] if isinstance(history, list) and history else None
     return last if isinstance(last, dict) else {}
 
 
 def known_datasets(results_dir: str) -> tuple[list[Any], list[str]]:
-    """The specifications of datasets in the cells of study.json, each once, and the folders that the study file has been in; nothing where
-    no study.json can be read. In a child with a time limit."""
+    """Return the dataset specifications in the cells of study.json, each once, and the folders that the study file has been in.
+
+    Both are empty where no study.json can be read. It is called in a child with a time limit.
+    """
     try:
         value = read_json(Path(results_dir, STUDY_FILE))
     except RecordError:
@@ -172,8 +184,11 @@ def refuse_foreign_results(study: Study) -> list[str]:
 
 
 def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> list[str]:
-    """The same of what study.json says now; nothing where there is none, or none that can be read: who writes it looks closer. Return a
-    note where the next start takes the results over from another file, and a relative path of a dataset leads to another folder."""
+    """Refuse results of another study file, by what study.json says now.
+
+    Nothing is refused where there is none, or none that can be read: who writes it looks closer. Return a note where the next start
+    takes the results over from another file, and a relative path of a dataset leads to another folder.
+    """
     path = Path(results_dir, STUDY_FILE)
     try:
         found = read_json(path) if path.exists() else {}
@@ -192,7 +207,7 @@ def refuse_unless_owner(results_dir: str, mine: Mapping[str, Any]) -> list[str]:
     ]
 
 
-# study.json: the resolved study beside its results. Supervisor and tables read it; neither needs YAML or pydantic for that.
+# The content of study.json. Supervisor and tables read it, for which neither needs YAML or pydantic.
 
 
 SCHEMA: Final = "slipway.study/1"
@@ -219,7 +234,7 @@ class RunEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedStudy:
-    """study.json, as it is read."""
+    """The content of study.json, as it is read."""
 
     study: Name
     baseline: Mapping[str, Any]
@@ -243,7 +258,7 @@ _LISTS: Final = ("cells", "runs", "history")
 
 
 def resolved_study(study: Study) -> dict[str, Any]:
-    """The content of study.json, without its history."""
+    """Return the content of study.json, without its history."""
     return {
         "schema": SCHEMA,
         "study": study.name,
@@ -258,13 +273,13 @@ def resolved_study(study: Study) -> dict[str, Any]:
 
 
 def read_resolved(results_dir: Path) -> ResolvedStudy:
-    """study.json of a study's results. Raises RecordError when it is missing, torn or of another schema."""
+    """Read study.json of a study's results. Raises RecordError when it is missing, torn or of another schema."""
     path = results_dir / STUDY_FILE
     return parse_resolved(read_json(path), path)
 
 
 def parse_resolved(value: Any, path: Path) -> ResolvedStudy:
-    """`value`, which came from `path`, where it is the content of a study.json. Raises RecordError."""
+    """Parse `value`, the content of the study.json at `path`. Raises RecordError."""
     found = value.get("schema") if isinstance(value, dict) else None
     if found != SCHEMA:
         raise RecordError(f"{path}: schema: found {text(found, 80)}, this version of Slipway reads {SCHEMA!r}")
@@ -272,7 +287,7 @@ def parse_resolved(value: Any, path: Path) -> ResolvedStudy:
 
 
 def find_run(study: ResolvedStudy, run_id: str) -> Run:
-    """The run of that name. Raises RecordError when the current study has none."""
+    """Return the run of that name. Raises RecordError when the current study has none."""
     for entry in study.runs:
         if entry.run_id == run_id:
             return Run(cell=next(cell for cell in study.cells if cell.cell_id == entry.cell_id), repeat=entry.repeat)
@@ -280,7 +295,7 @@ def find_run(study: ResolvedStudy, run_id: str) -> Run:
 
 
 def text_of(value: Mapping[str, Any]) -> bytes:
-    """One cell, run and history entry a line: readable with grep, and fast to write (an indented dump takes ten times as long)."""
+    """Write one cell, run and history entry a line: readable with grep, and fast (an indented dump takes ten times as long)."""
     parts = []
     for key in sorted(value):
         entries = value[key]
@@ -299,20 +314,21 @@ def _line(value: Any) -> str:
 CLAIM: Final = ".study-{number}.json"
 NAME: Final = re.compile(r"\.study-([1-9][0-9]*)\.json")
 TORN_S: Final = 5.0
-"""How long a claim may be without its whole content: where storage has no hard links, it comes after the name."""
+"""The seconds for which a claim may be without its whole content: where storage has no hard links, it comes after the name."""
 PAUSE_S: Final = 0.1
 KEPT: Final = 2
 
 
 class Claim(NamedTuple):
-    """What study.json is to say, and the study file as it was typed by its owner; None: not known, of an older version."""
+    """A claim on the next study.json: its content, and the study file as its owner typed it; None: not known, of an older version."""
 
     study: dict[str, Any]
     typed: str | None
 
 
 class Last(NamedTuple):
-    """What counts now: the number of the last claim (0: none was made), its history, and it itself; None: study.json alone says it."""
+    """The state that counts now: the number of the last claim (0: none was made), its history, and the claim; None: study.json alone has
+    it."""
 
     number: int
     history: tuple[dict[str, str], ...]
@@ -320,7 +336,7 @@ class Last(NamedTuple):
 
 
 def publish_resolved(study: Study, now: datetime | None = None, *, adopt: bool = False, runs: bool = True) -> bool:
-    """publish_content() of this study; `runs`: as in origin_of()."""
+    """Publish the content of this study; `runs`: as in origin_of()."""
     return publish_content(study.results_dir, resolved_study(study), study.text, origin_of(study, adopt, runs), now)
 
 
@@ -382,7 +398,7 @@ def _publish(target: Path, content: bytes) -> None:
 
 
 def claims_in(directory: Path) -> list[int]:
-    """The numbers of the claims that there are, the last one first; a version that made none left none."""
+    """Return the numbers of the claims that there are, the last one first; a version that made none left none."""
     try:
         found = [NAME.fullmatch(path.name) for path in directory.iterdir()]
     except FileNotFoundError:
@@ -391,8 +407,10 @@ def claims_in(directory: Path) -> list[int]:
 
 
 def _last(directory: Path) -> Last:
-    """What counts: the last claim that can be read, or study.json where that has come further, since an older version makes no claims.
-    Raises RecordError for a study.json that cannot be read."""
+    """Return the last claim that can be read, or study.json where that has come further.
+
+    An older version makes no claims. Raises RecordError for a study.json that cannot be read.
+    """
     while True:
         numbers = claims_in(directory)
         told = read_resolved(directory).history if (directory / STUDY_FILE).exists() else ()
@@ -403,7 +421,10 @@ def _last(directory: Path) -> Last:
 
 
 def _read(path: Path) -> Claim | None:
-    """A claim; None where it is not whole after TORN_S, since who made it died in that moment, or has gone."""
+    """Read a claim.
+
+    It is None where the claim is not whole after TORN_S, since who made it died in that moment, or where it has gone.
+    """
     give_up = time.monotonic() + TORN_S
     while True:
         try:
@@ -420,7 +441,7 @@ def _read(path: Path) -> Claim | None:
 
 
 def _is_old(path: Path) -> bool:
-    """Whether nobody can be writing it any more, by the clock of its storage."""
+    """Return True if nobody can be writing the file any more, by the clock of its storage."""
     try:
         return now_at(path.parent) - path.lstat().st_mtime > TORN_S
     except OSError:
