@@ -1,4 +1,4 @@
-"""The end of a study: tables of what there is, how its runs stand in words, and what to type to go on."""
+"""End a study: make tables of what there is, and say in words how its runs stand and what to type to go on."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from workflow.study.next_command import command, retry_command
 
 REPORT_TIMEOUT_S: Final = 1800.0
 MOST_HELD: Final = 3
-"""So many of them are named."""
+"""The most runs that are named."""
 
 
 def after_failure(graph: Graph) -> str:
-    """Tables from whatever records exist, as far as storage lets us: after a failure they are worth most. What was in the way, in words."""
+    """Make tables from whatever records exist, as far as storage lets us, and return in words what was in the way.
+
+    After a failure they are worth most.
+    """
     try:
         graph.publish_study()
         argv = [sys.executable, "-P", "-m", "workflow.report", "all", "--results", graph.results_dir]
@@ -37,7 +40,7 @@ def after_failure(graph: Graph) -> str:
 
 
 def closing_lines(graph: Graph) -> list[str]:
-    """How many runs are done, how many of them are failed rows, and how to go on."""
+    """Return lines on how many runs are done, how many of them are failed rows, and how to go on."""
     name, total = graph.study.name, len(graph.study.runs)
     try:
         ends, left = graph.counts()
@@ -53,7 +56,7 @@ def closing_lines(graph: Graph) -> list[str]:
 
 
 def advice_lines(graph: Graph) -> list[str]:
-    """What to type to go on, whole, one line each."""
+    """Return what to type to go on, whole, one line each."""
     try:
         return _advice(graph, *graph.counts())
     except SlipwayError as error:
@@ -65,14 +68,14 @@ def _unknown(graph: Graph, error: SlipwayError) -> list[str]:
 
 
 def held_by_others(graph: Graph, runs: Sequence[str]) -> dict[str, str]:
-    """Those of `runs` that another start has, and who that is, in words. Raises StorageError."""
+    """Return those of `runs` that another start has, and who that is, in words. Raises StorageError."""
     what = f"who has the runs of {graph.study.name}"
     found: dict[str, str] = call_apart(what, held_runs, graph.results_dir, runs, timeout_s=graph.storage_s) if runs else {}
     return found
 
 
 def held_words(held: Mapping[str, str]) -> str:
-    """Pure: `1 run is at work in another start: RUN, attempt 1: process 7 on a; end it there (kill 7)`."""
+    """Describe the held runs: `1 run is at work in another start: RUN, attempt 1: process 7 on a; end it there (kill 7)`."""
     named = some([f"{run_id}, {who}" for run_id, who in held.items()], MOST_HELD, "; ")
     return f"{counted(len(held), 'run is', 'runs are')} at work in another start: {named}"
 
@@ -90,7 +93,7 @@ def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
 
 
 def _delivery(graph: Graph, left: int) -> list[str]:
-    """What comes before that where nodes may have results which storage did not take: a run that goes on would be measured again."""
+    """Return what to type first where nodes may have results which storage did not take: a run that goes on would be measured again."""
     what, study = f"the logs of {graph.study.name}", graph.study
     waiting = call_apart(what, waiting_runs, graph.results_dir, graph.without_result(), timeout_s=graph.storage_s) if left else ()
     deliver = f"first deliver what nodes have of {counted(len(waiting), 'run')}, there: {study.command('reap', '--push')}"

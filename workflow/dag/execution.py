@@ -1,4 +1,4 @@
-"""How Snakemake runs the study: on this machine, each run as a job of its own, or all inside one job; and whether the site fits that."""
+"""Tell how Snakemake runs the study (on this machine, each run as a job, or all inside one job), and whether the site fits that."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from workflow.study.site import Site
 Way = Literal["local", "jobs", "allocation"]
 NODES: Final = "nodes"
 EXECUTOR: Final = "slipway"
-"""Of Snakemake: ours, in the package snakemake_executor_plugin_slipway, of every profile whose runs are jobs."""
+"""The name of our executor for Snakemake, in the package snakemake_executor_plugin_slipway, in every profile whose runs are jobs."""
 SUBMITS: Final = "SLIPWAY_SUBMITS"
 """The variable that tells it: the scheduler and the study's mark, with a blank between them."""
 NO_JOB: Final = "0-0"
-"""In the place of a job's name, where none is known."""
+"""The text in the place of a job's name, where none is known."""
 DOES: Final[Mapping[Way, str]] = {
     "local": "runs on this machine",
     "jobs": "submits jobs to a scheduler",
     "allocation": "runs inside a job of a scheduler",
 }
-"""What Snakemake does by a profile of that way."""
+"""The words for what Snakemake does by a profile of each way."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """How Snakemake runs: its way, and of how many nodes it may use at once.
+    """The way in which Snakemake runs, and of how many nodes it may use at once.
 
     `job`: the job that it runs in and that job's restart count; "" outside of a job.
     """
@@ -43,9 +43,10 @@ class Mode:
 
 
 def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], environ: Mapping[str, str]) -> Mode:
-    """The mode a profile means: one whose `nodes` are each job's own submits jobs, one that limits `nodes` shares an allocation out.
+    """Return the mode that a profile means.
 
-    `scopes` and `limits` are Snakemake's --set-resource-scopes and --resources: its executor is not known yet when rules are read.
+    One whose `nodes` are each job's own submits jobs, one that limits `nodes` shares an allocation out. `scopes` and `limits` are
+    Snakemake's --set-resource-scopes and --resources: its executor is not known yet when rules are read.
     """
     if scopes.get(NODES) == "local":
         return Mode(way="jobs")
@@ -57,7 +58,7 @@ def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], environ: Mappi
 
 
 def jobs_at(site: Site) -> Jobs:
-    """What the site's scheduler offers for jobs. Raises UnsupportedRequest where it takes none."""
+    """Return what the site's scheduler offers for jobs. Raises UnsupportedRequest where it takes none."""
     jobs = jobs_of(site.scheduler)
     if jobs is None:
         raise UnsupportedRequest(

@@ -1,4 +1,4 @@
-"""Where a study says what its images were pinned to: the file of the rule `image`, on which all its runs depend that are containers."""
+"""Name the file of the rule `image`, in which a study keeps what its images were pinned to, and on which all its containers depend."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from workflow.study.site import Site
 from workflow.study.study import Study
 
 KEEP_S: Final = 3 * 3600.0
-"""How long archives may take to be read, to list their chunks, or to be pulled and written once more: an engine has an hour for a pull."""
+"""The seconds that archives may take to be read, to list their chunks, or to be pulled and written once more: an engine has an hour for
+a pull."""
 
 
 def images_file(study: Study) -> str | None:
-    """Its path; None where runs are no containers. Raises what a wrong framework raises."""
+    """Return the path of the file; None where runs are no containers. Raises what a wrong framework raises."""
     site = study.site
     if not in_container(site.engine):
         return None
@@ -36,8 +37,10 @@ def refuse_missing_credentials(site: Site) -> None:
 
 
 def keep_images(study: Study, file: str, limit_s: float = KEEP_S) -> None:
-    """Before runs start: what `file` names is on storage, archived again if need be. Apart, since storage and daemons may hang. Raises
-    SlipwayError."""
+    """Make sure before runs start that what `file` names is on storage, archived again if need be. Raises SlipwayError.
+
+    It is done in a child, since storage and daemons may hang.
+    """
     from workflow.run.images.kept import keep_archives
 
     site = study.site

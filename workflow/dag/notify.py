@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 SENDMAIL: Final = "/usr/sbin/sendmail"
 TIMEOUT_S: Final = 15.0
-"""For each of those who are told."""
+"""The seconds that each notification may take."""
 LOOK_S: Final = 30.0
-"""Between two looks for a failed run."""
+"""The seconds between two looks for a failed run."""
 HERE: Final = ("localhost", "127.0.0.1", "::1")
 MAX_URL_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """What is told: one line, and more of them."""
+    """A notification: one line, and more of them."""
 
     subject: str
     lines: tuple[str, ...]
@@ -68,7 +68,7 @@ def _tried(what: str, send: Callable[[], None]) -> str | None:
 
 
 def mail_text(to: Sequence[str], news: News) -> str:
-    """Pure: a message as sendmail reads it."""
+    """Return a message as sendmail reads it."""
     message = EmailMessage(policy=SMTP.clone(linesep="\n"))
     message["To"] = ", ".join(to)
     message["Subject"] = " ".join(f"[slipway] {news.subject}".split())
@@ -77,7 +77,7 @@ def mail_text(to: Sequence[str], news: News) -> str:
 
 
 def send_mail(to: Sequence[str], news: News, program: str = SENDMAIL) -> None:
-    """Hand it to the machine's mail program, which delivers it when it can. Raises SlipwayError."""
+    """Give the message to the machine's mail program, which delivers it when it can. Raises SlipwayError."""
     result = run((program, "-i", "--", *to), timeout_s=TIMEOUT_S, stdin=mail_text(to, news))
     if result.returncode:
         raise SlipwayError(describe(result))
@@ -87,7 +87,7 @@ def send_mail(to: Sequence[str], news: News, program: str = SENDMAIL) -> None:
 
 
 def webhook_url(notify: Notify, environ: Mapping[str, str]) -> str:
-    """From the variable, else from the file. Raises ConfigError, which does not hold it; OSError."""
+    """Read the webhook's URL from the variable, else from the file. Raises ConfigError, which does not hold it; OSError."""
     if notify.webhook_env is not None:
         url, where = environ.get(notify.webhook_env, ""), f"${notify.webhook_env}"
     else:
@@ -117,15 +117,17 @@ def _url_in(path: Path) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What is told goes to nobody else."""
+    """A refusal of redirects: the notification goes to nobody else."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
 
 
 def post(url: str, news: News, limit_s: float = TIMEOUT_S) -> None:
-    """As Slack takes it, in a thread of its own: a server that answers a byte now and then would keep a study for hours. Raises
-    SlipwayError, without the URL, whose path is a secret."""
+    """Send a notification as Slack takes it. Raises SlipwayError, without the URL, whose path is a secret.
+
+    It is done in a thread of its own: a server that answers a byte now and then would keep a study for hours.
+    """
     problems: list[str] = []
 
     def send() -> None:

@@ -1,4 +1,4 @@
-"""What the scheduler's queue holds of ours, asked for in a thread of its own: a silent scheduler delays nothing that storage says."""
+"""Ask the scheduler's queue for our jobs in a thread of its own: a silent scheduler delays nothing that storage says."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from cluster.schedulers.jobs import Jobs, QueuedJob
 from cluster.types import Holder
 
 LEAST_S: Final = 5.0
-"""Between two questions."""
+"""The least seconds between two questions."""
 QUEUE_S: Final = 8.0
 HOLDERS_S: Final = 8.0
 FIRST_S: Final = 5.0
 LONGEST_S: Final = 60.0
 BELIEVED_S: Final = 60.0
-"""What was said of a holder in a job that is not ours: that it lived, or that nobody knows it."""
+"""The seconds for which an answer on a holder in a job that is not ours is believed: that it lives, or that nobody knows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueView:
-    """The last answer. `began`: when the question was asked, by the monotonic clock, None before the first answer; `silent_s`: for how long
-    the scheduler has not answered, None while it does."""
+    """The last answer of the queue.
+
+    `began`: when the question was asked, by the monotonic clock, None before the first answer; `silent_s`: for how long the scheduler
+    has not answered, None while it does.
+    """
 
     jobs: tuple[QueuedJob, ...] = ()
     began: float | None = None
     silent_s: float | None = None
 
     def known_since(self, moment: float) -> bool:
-        """Whether the answer is of a later moment."""
+        """Return True if the answer is of a later moment."""
         return self.began is not None and self.began > moment
 
 
 def intervals(longest_s: float = LONGEST_S) -> Iterator[float]:
-    """Seconds between two questions: more and more, to be polite."""
+    """Yield the seconds between two questions: more and more, to be polite."""
     pause = FIRST_S
     while True:
         yield pause
@@ -48,7 +51,7 @@ def intervals(longest_s: float = LONGEST_S) -> Iterator[float]:
 
 
 def cancelled_words(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[QueuedJob] | None) -> str:
-    """Pure: what became of the jobs of a Snakemake that was told to end; `after`: the queue now, None where nobody says it."""
+    """Describe what became of the jobs of a Snakemake that was told to end; `after`: the queue now, None where nobody says it."""
     if not before:
         return ""
     ids = [job.job_id for job in before]
@@ -65,17 +68,17 @@ def cancelled_words(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[Que
 
 
 class Queue(Protocol):
-    """What a look at a study asks of the scheduler; both answer at once."""
+    """The questions of a look at a study to the scheduler, which are answered at once."""
 
     def view(self) -> QueueView:
-        """The last answer."""
+        """Return the last answer."""
 
     def alive(self, holder: Holder) -> bool | None:
-        """Whether the holder of a lease lives, None while that is not known."""
+        """Return True if the holder of a lease lives, None while that is not known."""
 
 
 class AskedQueue:
-    """Asks from when it is made until `stop`, more and more rarely while nothing changes, and soon when something new is to be known."""
+    """The queue, which is asked until `stop`: more and more rarely while nothing changes, and soon when something new is to be known."""
 
     def __init__(
         self,
@@ -98,13 +101,13 @@ class AskedQueue:
         threading.Thread(target=self._go_on, name="queue", daemon=True).start()
 
     def view(self) -> QueueView:
-        """The last answer."""
+        """Return the last answer."""
         with self._lock:
             silent = None if self._silent_since is None else self._clock() - self._silent_since
             return QueueView(jobs=self._jobs, began=self._began, silent_s=silent)
 
     def alive(self, holder: Holder) -> bool | None:
-        """By the last answers; a job of ours that was not in the queue is asked for in the next round."""
+        """Return True if the holder lives, by the last answers; a job of ours that was not in the queue is asked for in the next round."""
         if holder.scheduler != self._scheduler:
             return holder_alive(holder)
         with self._lock:
@@ -119,7 +122,7 @@ class AskedQueue:
         return None
 
     def ask_soon(self) -> None:
-        """Something has happened that the last answer does not hold."""
+        """Ask again soon, since something has happened that the last answer does not hold."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -139,8 +142,10 @@ class AskedQueue:
             self._wake.clear()
 
     def _round(self) -> bool:
-        """One question, and one for each job that its answer did not hold; whether something is new. An answer that is none, or that
-        nobody can read, is silence: the thread goes on."""
+        """Ask one question, and one for each job that its answer did not hold; return True if something is new.
+
+        An answer that nobody can read is silence: the thread goes on.
+        """
         began = self._clock()
         try:
             jobs = tuple(self._ask())
@@ -165,5 +170,5 @@ class AskedQueue:
 
 
 def asked_queue(scheduler: str, jobs: Jobs, longest_s: float = LONGEST_S) -> AskedQueue:
-    """Of that scheduler, which offers `jobs`."""
+    """Return the queue of that scheduler, which offers `jobs`."""
     return AskedQueue(scheduler, lambda: jobs.our_jobs(0.0, QUEUE_S), get_scheduler(scheduler).holders_alive, longest_s=longest_s)

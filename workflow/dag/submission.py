@@ -1,4 +1,4 @@
-"""The one job in which `slipway submit` runs a study: how many nodes, how long, what it executes. Pure."""
+"""Plan the one job in which `slipway submit` runs a study: how many nodes, how long, what it executes. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from workflow.study.spread import SETS, node_sets
 from workflow.study.study import Study
 
 BETWEEN_S: Final = 15.0
-"""Between the end of a run and the start of the next on its nodes, at the most."""
+"""The most seconds between the end of a run and the start of the next on its nodes."""
 BUILD_S: Final = 900.0
-"""For datasets that are not built yet; larger ones are built before (`slipway dataset build`)."""
+"""The seconds for datasets that are not built yet; larger ones are built before (`slipway dataset build`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Width:
-    """How many nodes (None: as many as the largest run needs), and whether repeats have nodes of their own, each as many as that."""
+    """The number of nodes (None: as many as the largest run needs), and whether repeats have nodes of their own, each as many as that."""
 
     nodes: int | None = None
     spread: bool = False
@@ -41,7 +41,10 @@ def plan_submission(
     *,
     built: bool = True,
 ) -> BatchJob:
-    """The one job for `runs`. Raises ConfigError. `options`: more of snakemake's; `built`: whether the datasets are there."""
+    """Plan the one job for `runs`. Raises ConfigError.
+
+    `options`: more of snakemake's; `built`: whether the datasets are there.
+    """
     site, nodes = study.site, width.nodes
     largest = max(run.cell.nodes for run in runs)
     if nodes is not None and nodes < largest:
@@ -70,7 +73,7 @@ def plan_submission(
 
 
 def _num_sets(study: Study, largest: int, nodes: int | None) -> int:
-    """As many as there are repeats, or as `nodes` make. Raises ConfigError."""
+    """Count the sets of nodes: as many as there are repeats, or as `nodes` make. Raises ConfigError."""
     if study.repeats < 2:
         raise ConfigError(f"--spread: {study.path} asks for one repeat of each cell, and only repeats are spread; set `repeats: 3` or more")
     sets = study.repeats if nodes is None else nodes // largest
@@ -83,7 +86,10 @@ def _num_sets(study: Study, largest: int, nodes: int | None) -> int:
 
 
 def minutes_for(study: Study, runs: Iterable[Run], nodes: int, built: bool = True, sets: int = 1) -> int:
-    """Minutes in which `runs` are done on `nodes` nodes, or on their sets, even if each takes all its time; at most the site's."""
+    """Return the minutes in which `runs` are done on `nodes` nodes, or on their sets, even if each takes all its time.
+
+    They are at most the site's.
+    """
     taken = dict(zip((run.run_id for run in study.runs), node_sets((run.cell.cell_id for run in study.runs), sets), strict=True))
     widths: dict[int, list[int]] = defaultdict(list)
     for run in runs:
@@ -94,7 +100,7 @@ def minutes_for(study: Study, runs: Iterable[Run], nodes: int, built: bool = Tru
 
 
 def num_rounds(widths: Iterable[int], nodes: int) -> int:
-    """How many runs of equal length one after the other, where runs of so many nodes go side by side on `nodes` nodes."""
+    """Count how many runs of equal length go one after the other, where runs of so many nodes go side by side on `nodes` nodes."""
     left = Counter(widths)
     rounds = 0
     while left:
@@ -109,7 +115,7 @@ def num_rounds(widths: Iterable[int], nodes: int) -> int:
 
 
 def _gpus(runs: Sequence[Run], study: Study) -> int | None:
-    """All GPUs of whole nodes; of shared ones what the largest run takes."""
+    """Return all GPUs of whole nodes; of shared ones what the largest run takes."""
     site = study.site
     if not site.gpus_per_node:
         return None
@@ -117,7 +123,7 @@ def _gpus(runs: Sequence[Run], study: Study) -> int | None:
 
 
 def _share(cells: Iterable[Cell], study: Study) -> tuple[int | None, int | None]:
-    """Cores and MB of each node: the most that a run takes."""
+    """Return cores and MB of each node: the most that a run takes."""
     shares = [node_share(cell, study.site) for cell in cells]
     cores = [cores for cores, _ in shares if cores is not None]
     memory = [memory for _, memory in shares if memory is not None]

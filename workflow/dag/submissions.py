@@ -1,5 +1,6 @@
-"""What one Snakemake asks of a scheduler's queue: its jobs are submitted once, found again, cancelled. What Snakemake itself is told,
-decides its executor (snakemake_executor_plugin_slipway); how jobs end, watched_jobs.py.
+"""Submit the jobs of one Snakemake once to a scheduler's queue, find them again, cancel them.
+
+The executor (snakemake_executor_plugin_slipway) decides what Snakemake itself is told; watched_jobs.py, how jobs end.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ from workflow.run.storage.results import nodes_to_avoid
 from workflow.study.paths import run_dir
 
 FRESH_S: Final = 5.0
-"""So old may be what the queue was seen to hold when a job is submitted: one question serves many submissions."""
+"""The seconds for which an answer of the queue counts when a job is submitted: one question serves many submissions."""
 LONGEST_S: Final = 30.0
-"""Between two questions for the queue, at most, by who waits for jobs."""
+"""The most seconds between two questions to the queue by who waits for jobs."""
 OLD_S: Final = 86400.0
-"""How long the exit code of a job is kept for all who wait for it."""
+"""The seconds for which the exit code of a job is kept for all who wait for it."""
 CANCEL_S: Final = 30.0
-"""So long a scheduler that is silent is asked to cancel jobs, by somebody who has typed Ctrl-C."""
+"""The seconds for which a silent scheduler is asked to cancel jobs, by somebody who has typed Ctrl-C."""
 
 
 class Submissions:
-    """Of a study, marked `mark`, in `directory`. `ended` is called in a thread of ours. To be closed. All else is called in Snakemake's."""
+    """The submissions of a study, marked `mark`, in `directory`. They must be closed.
+
+    `ended` is called in the thread of this object, all else in Snakemake's.
+    """
 
     def __init__(self, scheduler: str, mark: str, directory: str, ended: Ended, late_s: float = LATE_S) -> None:
         jobs = jobs_of(scheduler)
@@ -49,9 +53,11 @@ class Submissions:
         self._submitting: str | None = None
 
     def earlier(self, rule: str, wildcards: str) -> Submitted | None:
-        """The job that another Snakemake has in the queue for the same, or has left there: it is waited for, once, and no other is
-        submitted. Raises SchedulerOutputError; Cancelled where this Snakemake has submitted one that somebody has cancelled, since it
-        would only be tried once more."""
+        """Return the job that another Snakemake has in the queue for the same, or has left there.
+
+        It is waited for, once, and no other is submitted. Raises SchedulerOutputError; Cancelled where this Snakemake has submitted one
+        that somebody has cancelled, since it would only be tried once more.
+        """
         cancelled = self.watched.cancelled.get((rule, wildcards))
         if cancelled is not None:
             ends = self.jobs.cancel_words([cancelled])
@@ -65,7 +71,7 @@ class Submissions:
         return adopted(job, Submitted(job_id=job.job_id, name=job.name, work=work, directory=self._directory, asked=0.0))
 
     def _look_for_others(self) -> None:
-        """At what is in the queue for this study and is not ours, unless that was done just now."""
+        """Look for jobs in the queue for this study that are not ours, unless that was done just now."""
         if time.monotonic() - self._looked < FRESH_S:
             return
         if self._looked == -math.inf:
@@ -76,8 +82,11 @@ class Submissions:
         self._looked = time.monotonic()
 
     def submit(self, rule: str, wildcards: str, size: JobSize, command: str) -> Submitted:
-        """A job for the shell command of a rule, submitted once, however long the scheduler is silent. A run's asks for other nodes than
-        those that failed it before; where the scheduler has no others, for any. Raises SubmitError, ConfigError, StorageError."""
+        """Submit a job for the shell command of a rule once, however long the scheduler is silent.
+
+        A run's asks for other nodes than those that failed it before; where the scheduler has no others, for any. Raises SubmitError,
+        ConfigError, StorageError.
+        """
         failed = nodes_to_avoid(run_dir(Path(self._directory), wildcards), time.time()) if rule == RUN else ()
         failed = tuple(dict.fromkeys((*self.watched.lost.get((rule, wildcards), ()), *failed)))  # who lost its node has recorded nothing
         if failed:
@@ -102,14 +111,16 @@ class Submissions:
         return Submitted(job_id=job_id, name=job.name, work=work, directory=self._directory, asked=time.monotonic())
 
     def watch(self, job: Submitted, what: Any) -> None:
-        """From now on; `ended` hears of its end with `what`."""
+        """Watch a job until its end, at which `ended` is called with `what`."""
         self.watched.watch(job, what)
         self._submitting = None
 
     def cancel(self) -> None:
-        """Ctrl-C: all that are watched, and the one whose submission was cut off, which the queue may hold nevertheless; not those of
-        another Snakemake, which may live. It is not cut off by another Ctrl-C, which would end the scheduler's own command too: a terminal
-        sends it to the whole group."""
+        """Cancel all jobs that are watched, and the one whose submission was cut off, which the queue may hold nevertheless.
+
+        Those of another Snakemake, which may live, are left alone. Another Ctrl-C does not cut it off, although a terminal sends it to
+        the whole group, where it would end the scheduler's own command too.
+        """
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._cancel()
@@ -133,7 +144,7 @@ class Submissions:
         self.watched.close(patience_s)
 
     def _queued(self) -> tuple[QueuedJob, ...]:
-        """All that is in the queue, asked for until there is an answer: who submitted without it could submit a second job."""
+        """Ask for the queue until there is an answer: who submitted without it could submit a second job."""
         try:
             return self.jobs.our_jobs(SAID_AFTER_S, QUEUE_S)
         except SchedulerSilent:
@@ -142,7 +153,7 @@ class Submissions:
 
 
 def remove_old(place: Path) -> None:
-    """Exit codes of jobs for which nobody waits any more."""
+    """Remove the exit codes of jobs for which nobody waits any more."""
     with contextlib.suppress(OSError):
         for file in place.glob("*.exit"):
             if time.time() - file.stat().st_mtime > OLD_S:
@@ -150,8 +161,10 @@ def remove_old(place: Path) -> None:
 
 
 def tell_log(log: Path, scheduler: str, words: str) -> None:
-    """Why there is no job, where its run is looked for: in the log that the job would have written. A log that cannot be written ends
-    nothing: Snakemake says it in its own."""
+    """Write why there is no job where its run is looked for: into the log that the job would have written.
+
+    A log that cannot be written ends nothing: Snakemake says it in its own.
+    """
     with contextlib.suppress(OSError):
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as file:
@@ -159,7 +172,7 @@ def tell_log(log: Path, scheduler: str, words: str) -> None:
 
 
 def say(words: str) -> None:
-    """To the person at the terminal, which may be gone."""
+    """Print a message for the person at the terminal, which may be gone."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"slipway: {printable(words)}\n")
         sys.stderr.flush()

@@ -1,1 +1,1 @@
-"""From the study file to checked cells and runs."""
+"""Read the study file, and make checked cells and runs of it."""

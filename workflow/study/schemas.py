@@ -26,7 +26,7 @@ WORDS: Final = {"model": sorted(MODELS), "framework": sorted(FRAMEWORKS)}
 
 
 def schema_text(model: type[BaseModel]) -> str:
-    """The JSON Schema of `model` as the text of a file."""
+    """Return the JSON Schema of `model` as the text of a file."""
     schema = model.model_json_schema()
     definitions = schema["$defs"]
     for name, axis in definitions.get("Axes", {}).get("properties", {}).items():
@@ -37,7 +37,7 @@ def schema_text(model: type[BaseModel]) -> str:
 
 
 def outdated(folder: Path = SCHEMAS) -> list[Path]:
-    """The files in `folder` that are not what the models say."""
+    """Return the files in `folder` that differ from the models."""
     return [folder / name for name, model in FILES.items() if _content(folder / name) != schema_text(model)]
 
 
@@ -60,7 +60,7 @@ def _content(path: Path) -> str | None:
 
 
 def _tidy(value: Any, key: str = "") -> Any:
-    """Without titles and null defaults, which say nothing to a reader; names of models and frameworks listed."""
+    """Remove titles and null defaults, which say nothing to a reader, and list the names of models and frameworks."""
     if isinstance(value, list):
         return [_tidy(item) for item in value]
     if not isinstance(value, dict):
@@ -78,7 +78,7 @@ def _noise(name: str, item: Any) -> bool:
 
 
 def _with_words(name: str, schema: Any) -> Any:
-    """The schema of a cell key, with its valid words where a registry knows them."""
+    """Return the schema of a cell key, with its valid words where a registry knows them."""
     if name not in WORDS:
         return schema
     words = {"enum": WORDS[name]}

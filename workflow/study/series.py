@@ -1,8 +1,8 @@
-"""Strong or weak scaling, derived from the cells: never typed, so never wrong. Pure.
+"""Derive strong or weak scaling from the cells: never typed, so never wrong. Pure.
 
 A series is the cells that agree in every key but nodes, gpus_per_node and the batch, and what the baseline names of `optimizer`, `steps`
-and `epochs` (the same definition as in the tables). Beside the
-baseline's cells, a cell scales *weakly* if a baseline cell has its batch per process, *strongly* if one has its global batch.
+and `epochs` (the same definition as in the tables). Beside the baseline's cells, a cell scales *weakly* if a baseline cell has its batch
+per process, *strongly* if one has its global batch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from workflow.study.explain import Fault, fault_error, first_names
 from workflow.study.loader import Document
 from workflow.study.model import StudyFile
 
-# What a baseline names, and which cells it makes comparable: for the cells of a study and those of its tables alike. Pure.
-#
-# Keys are given as in study.json; nested ones are called `optimizer.learning_rate`.
+# The baseline and its comparable cells. Keys are as in study.json; nested ones are `optimizer.learning_rate`.
 
 
 NOT_SERIES: Final = ("cell_id", *SIZES)
 GOES_ALONG: Final = ("optimizer", "steps", "epochs")
-"""What may change with the size, as a learning rate that is scaled with the nodes: a baseline that names it takes it out of the series."""
+"""The keys that may change with the size, as a learning rate that is scaled with the nodes: a baseline that names one takes it out of
+the series."""
 SHAPE: Final = ("nodes", "gpus_per_node", "batch_size")
 PROGRAM_STARTED: Final = "program_started"
 """The command, the environment and whatever else makes another cell of the same program."""
@@ -39,8 +38,10 @@ Keys = Mapping[str, Any]
 
 
 def flat(keys: Keys) -> dict[str, Any]:
-    """One level: `optimizer: {learning_rate: 0.1}` is `optimizer.learning_rate`. A program is its name, and how it is started is
-    PROGRAM_STARTED. A file of parameters is its digest."""
+    """Return flat keys: `optimizer: {learning_rate: 0.1}` is `optimizer.learning_rate`.
+
+    A program is its name, and how it is started is PROGRAM_STARTED. A file of parameters is its digest.
+    """
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if key == "program" and isinstance(value, Mapping):
@@ -59,8 +60,11 @@ def file_digest(file: Any) -> Any:
 
 
 def tells_nothing(flats: Sequence[Keys]) -> set[str]:
-    """Of flat keys those that need not be shown beside the others: what the framework's name tells of a program, that name where it is
-    the model's, as a program's is by default, and the file of `parameters` unless two files have one name."""
+    """Return the flat keys that need not be shown beside the others.
+
+    They are what the framework's name tells of a program, that name where it is the model's, as a program's is by default, and the file
+    of `parameters` unless two files have one name.
+    """
     alike = all(keys.get("framework") == keys.get("model") for keys in flats)
     files = {(keys.get("parameters"), keys.get(PARAMETERS_FILE)) for keys in flats}
     by_name = len(files) == len({name for name, _ in files})
@@ -68,12 +72,12 @@ def tells_nothing(flats: Sequence[Keys]) -> set[str]:
 
 
 def in_words(baseline: Keys) -> str:
-    """`nodes: 1, optimizer.learning_rate: 0.1`."""
+    """Format a baseline for people: `nodes: 1, optimizer.learning_rate: 0.1`."""
     return ", ".join(f"{key}: {value}" for key, value in flat(baseline).items())
 
 
 def value_at(keys: Keys, path: str) -> Any:
-    """The value of a key, None where the cell has none."""
+    """Return the value of a key, None where the cell has none."""
     first, _, rest = path.partition(".")
     value = keys.get(first)
     if path == "program" and isinstance(value, Mapping):
@@ -82,12 +86,12 @@ def value_at(keys: Keys, path: str) -> Any:
 
 
 def is_named(keys: Keys, baseline: Keys) -> bool:
-    """Whether the cell of these keys has all values that the baseline names."""
+    """Return True if the cell of these keys has all values that the baseline names."""
     return bool(baseline) and all(value_at(keys, path) == value for path, value in flat(baseline).items())
 
 
 def comparable(keys: Keys, baseline: Keys) -> dict[str, Any]:
-    """The keys in which a cell and its baseline must agree."""
+    """Return the keys in which a cell and its baseline must agree."""
     named = {*flat(baseline)}
     if "program" in named:
         named |= {PROGRAM_STARTED, "framework", *(["model"] if keys["model"] == value_at(keys, "program") else [])}
@@ -96,8 +100,11 @@ def comparable(keys: Keys, baseline: Keys) -> dict[str, Any]:
 
 
 def baselines(members: Sequence[T], baseline: Keys, keys: Callable[[T], Keys]) -> tuple[T, ...]:
-    """Of cells that agree in what is comparable, those that speed-up is relative to: which have what the baseline names; the smallest of
-    them where all have, since a study in which every cell is a baseline compares nothing."""
+    """Return the cells that speed-up is relative to, of cells that agree in what is comparable.
+
+    They have what the baseline names. Where all cells have it, they are the smallest of them, since a study in which every cell is a
+    baseline compares nothing.
+    """
     named = tuple(member for member in members if is_named(keys(member), baseline))
     if len(named) < len(members):
         return named
@@ -106,13 +113,15 @@ def baselines(members: Sequence[T], baseline: Keys, keys: Callable[[T], Keys]) -
 
 
 def processes(keys: Keys) -> int:
-    """Of a cell."""
+    """Count the processes of a cell."""
     return int(keys["nodes"] * keys["gpus_per_node"])
 
 
 def joined_series(cells: Sequence[Keys], baseline: Keys) -> list[str | None]:
-    """For each cell the name of the series that it makes with others which differ only in what goes along with the size and is named by
-    the baseline; None where nothing is named so, or where two cells of one size would meet."""
+    """Name for each cell the series that it makes with others which differ only in what the baseline names and goes along with the size.
+
+    The name is None where the baseline names no such key, or where two cells of one size would meet.
+    """
     along = [path for path in flat(baseline) if path.split(".")[0] in GOES_ALONG]
     if not along:
         return [None] * len(cells)
@@ -127,7 +136,7 @@ def joined_series(cells: Sequence[Keys], baseline: Keys) -> list[str | None]:
 
 
 def obstacle(keys: Keys, all_cells: Iterable[Keys], baseline: Keys) -> str:
-    """In words, which keys keep the nearest baseline cell from being compared with the cell; empty where there is no baseline cell."""
+    """Name the keys that keep the nearest baseline cell from being compared with the cell; empty where there is no baseline cell."""
     own = comparable(keys, baseline)
     others = [comparable(other, baseline) for other in islice((keys for keys in all_cells if is_named(keys, baseline)), MOST_LOOKED_AT)]
     apart = [{name: other.get(name) for name in sorted(own.keys() | other.keys()) if own.get(name) != other.get(name)} for other in others]
@@ -147,7 +156,7 @@ def _both(there: Any, here: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """`scaling`: weak, strong, mixed (cells of both kinds, or of none), or `one size` where nothing grows."""
+    """The cells of one series. `scaling`: weak, strong, mixed (cells of both kinds, or of none), or `one size` where nothing grows."""
 
     cells: tuple[Cell, ...]
     scaling: str
@@ -158,12 +167,12 @@ class Series:
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
-        """Numbers of processes, ascending."""
+        """Return the numbers of processes, ascending."""
         return tuple(sorted({cell.world_size for cell in self.cells}))
 
 
 def series_of(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> tuple[Series, ...]:
-    """The series of a study, in the order of their first cells."""
+    """Return the series of a study, in the order of their first cells."""
     groups: dict[str, list[Cell]] = {}
     families: dict[str, list[Cell]] = {}
     specs: dict[int, str] = {}
@@ -201,18 +210,21 @@ def _scaling(kinds: Sequence[tuple[bool, bool]]) -> str:
 
 
 def _key(keys: Mapping[str, Any], baseline: Mapping[str, Any], specs: dict[int, str]) -> str:
-    """The keys in which cells must agree, as text; a specification is shared by many cells and written once."""
+    """Return the keys in which cells must agree, as text; a specification is shared by many cells and written once."""
     spec = keys["dataset_spec"]
     text = specs.setdefault(id(spec), json.dumps(spec, sort_keys=True))
     rest = comparable({key: value for key, value in keys.items() if key != "dataset_spec"}, baseline)
     return json.dumps([rest, text], sort_keys=True)
 
 
-# The cells that speed-up is relative to: the values that name them, and that there are such cells.
+# The choice of the baseline.
 
 
 def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> dict[str, Any]:
-    """The baseline's keys and values: those of the file, else the fewest nodes, and the fewest GPUs with them where they differ."""
+    """Return the baseline's keys and values.
+
+    They are those of the file, else the fewest nodes, and the fewest GPUs with them where they differ.
+    """
     if "baseline" not in keys.model_fields_set:
         nodes, gpus = min((cell.nodes, cell.gpus_per_node) for cell in cells)
         return {"nodes": nodes} if all(cell.gpus_per_node == gpus for cell in cells) else {"nodes": nodes, "gpus_per_node": gpus}

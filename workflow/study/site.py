@@ -1,4 +1,4 @@
-"""The site: where storage and cache are, what runs the jobs, what a node has. Pure values; reading the file is in site_file.py."""
+"""Define a site: where storage and cache are, what runs the jobs, what a node has. Pure values; reading the file is in site_file.py."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Cache:
     max_bytes: Count | None = None
     check_s: Seconds | None = None
     place: str | None = None
-    """Where `path` is written, as `file:line`, if variables are left in it, which have their values on the nodes."""
+    """The place of `path` in the site file, as `file:line`, if variables are left in it, which have their values on the nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageLimit:
-    """What network storage may be asked for: bytes per second in all, and readers at once (None: no limit; 16 nodes of a run
-    read an image's archive)."""
+    """The limit of network storage: bytes per second in all, and readers at once (None: no limit; 16 nodes of a run read an image's
+    archive)."""
 
     bytes_per_s: Count | None = None
     readers: Count | None = None
@@ -81,19 +81,22 @@ class Site:
     notify: Notify | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-able values; paths as text, tuples as lists."""
+        """Return the site as JSON-able values; paths as text, tuples as lists."""
         value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=str))
         return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Site:
-        """The site in a study.json. Raises RecordError when it is not one."""
+        """Read the site in a study.json. Raises RecordError when it is not one."""
         return read_as(cls, dict(value), "the site in study.json")
 
 
 def local_site(has_gpu: bool) -> Site:
-    """The built-in site `local`: this machine, everything under the checkout's `.slipway/`, or where the user keeps such things. Raises
-    ConfigError."""
+    """Return the built-in site `local`: this machine, with everything under the checkout's `.slipway/`, or where the user keeps such
+    things.
+
+    Raises ConfigError.
+    """
     storage = default_storage()
     if braces := why_no_storage(storage):
         raise ConfigError(f"the storage of the site 'local': {braces}")
@@ -101,19 +104,19 @@ def local_site(has_gpu: bool) -> Site:
 
 
 def why_no_storage(path: Path) -> str:
-    """Why Snakemake can have no files there; "" where it can."""
+    """Return why Snakemake can have no files at a path; "" where it can."""
     if not set("{}") & set(str(path)):
         return ""
     return f"{str(path)!r} holds a brace, which Snakemake takes for the beginning of a wildcard; choose another path, or link to it"
 
 
 def storage_limit(site: Site) -> StorageLimit:
-    """What storage may be asked for, where the site says nothing too."""
+    """Return the limit of storage, also where the site names none."""
     return site.storage_limit or StorageLimit()
 
 
 def device_of(device: str, site: Site) -> str:
-    """`cuda` or `cpu`: a cell's `device`, or the site's where the cell says `site`."""
+    """Return `cuda` or `cpu`: a cell's `device`, or the site's where the cell says `site`."""
     return site.device if device == "site" else device
 
 

@@ -1,4 +1,4 @@
-"""The site file: where it is found, and how it becomes a Site."""
+"""Find the site file, and make it a Site."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _size(value: object) -> object:
 
 
 def _directive(value: object) -> object:
-    """A line with its marker would stand behind a second one in the script, where the scheduler passes over it."""
+    """Refuse a line with its marker: it would stand behind a second one in the script, where the scheduler passes over it."""
     if isinstance(value, str) and (marked := re.fullmatch(r"#[A-Z]+ +(.+)|#\$ *(.+)", value.strip())):
         raise wrong(value, f"a directive without its marker, such as {marked[1] or marked[2]!r}")
     return value
@@ -136,10 +136,9 @@ def load_site(
     environ: Mapping[str, str] = os.environ,
     directories: Callable[[], Sequence[Path]] = sites_directories,
 ) -> Site:
-    """The site named or lying at `choice`, else by $SLIPWAY_SITE, else `default.yaml` of the nearest directory of sites that has it, else
-    `local`.
+    """Load the site named or lying at `choice`, else at $SLIPWAY_SITE, else the nearest `default.yaml`, else `local`.
 
-    Raises ConfigError.
+    The nearest `default.yaml` is in the first directory of sites that has one. Raises ConfigError.
     """
     wanted, by = (choice, "the site asked for") if choice else (environ.get("SLIPWAY_SITE"), "$SLIPWAY_SITE")
     if wanted:
@@ -149,7 +148,7 @@ def load_site(
 
 
 def chosen_site(choice: str | None, environ: Mapping[str, str]) -> str | None:
-    """What to name the site by in another directory, or in a job; None where nobody chose one."""
+    """Return the name for the site in another directory, or in a job; None where nobody chose one."""
     wanted = choice or environ.get("SLIPWAY_SITE") or None
     return str(absolute_path(wanted, Path())) if wanted is not None and _is_path(wanted) else wanted
 
@@ -159,7 +158,7 @@ def _is_path(wanted: str) -> bool:
 
 
 def read_site(path: Path, environ: Mapping[str, str] = os.environ) -> Site:
-    """The site in the file `path`. Raises ConfigError."""
+    """Read the site in the file `path`. Raises ConfigError."""
     document = read_document(path, "site")
     try:
         keys = SiteFile.model_validate(document.value)
@@ -214,7 +213,7 @@ def _site(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Sit
 
 
 def _mounts(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
-    """By target. Raises ConfigError."""
+    """Yield the mounts by target. Raises ConfigError."""
     seen: set[str] = set()
     for number, mount in sorted(enumerate(keys.mounts), key=lambda one: one[1].target):
         with _at(document, "mounts", number, "target"):
@@ -245,7 +244,7 @@ def _refuse_of_a_job(what: str, path: str, scheduler: str) -> None:
 
 @contextmanager
 def _at(document: Document, *place: str | int) -> Iterator[None]:
-    """A value that is wrong there is a fault of the file. Raises ConfigError."""
+    """Turn an error of a value into a fault of the file at that place. Raises ConfigError."""
     try:
         yield
     except ValueError as error:
@@ -256,7 +255,7 @@ def _sees_gpu() -> bool:
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/proc/driver/nvidia/version"))
 
 
-# The site file beside a study, which is taken without being named: only where nobody else can have put it there, or can exchange it.
+# The site file beside a study.
 
 
 BESIDE: Final = "site.yaml"
@@ -266,10 +265,13 @@ ADVICE: Final = "name the site: --site NAME_OR_PATH, such as --site local"
 def site_beside(
     study: Path, choice: str | None, environ: Mapping[str, str], directories: Callable[[], Sequence[Path]] = sites_directories
 ) -> Path | None:
-    """The file `site.yaml` beside a study file, where it is the study's site: nobody chose another one, by name or by a `default.yaml`.
+    """Return the file `site.yaml` beside a study file, where it is the study's site.
 
-    Raises ConfigError where something of that name lies there that is no plain file of ours alone. A site file says what is executed
-    (`setup`), and is read more than once on its way to the nodes: so file and directory must be such that no other user can write to them.
+    It is, where nobody chose another one, by name or by a `default.yaml`. Raises ConfigError where something of that name lies there
+    that is no plain file of ours alone.
+
+    A site file says what is executed (`setup`), and is read more than once on its way to the nodes: so file and directory must be such
+    that no other user can write to them.
     """
     beside = study.parent / BESIDE
     if choice or environ.get("SLIPWAY_SITE") or beside == study or "default" in site_files(directories):
@@ -287,7 +289,7 @@ def site_beside(
 
 
 def _problem(beside: Path, status: os.stat_result) -> str | None:
-    """Why the file is not ours alone."""
+    """Return why the file is not ours alone, or None."""
     if not stat.S_ISREG(status.st_mode):
         return f"{beside}, beside the study, is not a regular file"
     if status.st_uid not in (0, os.geteuid()) or _is_writable_by_others(status):
@@ -304,7 +306,7 @@ def _is_writable_by_others(status: os.stat_result) -> bool:
 
 
 def _is_of_us_alone(status: os.stat_result) -> bool:
-    """Whether it is ours, and its group is our own: the one of our name, which has no other members."""
+    """Return True if the file is ours, and its group is our own: the one of our name, which has no other members."""
     try:
         group, user = grp.getgrgid(status.st_gid), pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -1,7 +1,7 @@
-"""Repeats on nodes of their own: `slipway submit --spread` divides the nodes of its job into sets; runs of a cell go through them. Pure.
+"""Divide the nodes of a job into sets for `slipway submit --spread`, so that repeats have nodes of their own. Pure.
 
-What nodes have in common with themselves, a slow link or a warm chip, is the same in all repeats on them: an interval over such repeats
-says nothing about other nodes.
+Runs of a cell go through the sets. What nodes have in common with themselves, a slow link or a warm chip, is the same in all repeats on
+them: an interval over such repeats says nothing about other nodes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ SETS: Final = "SLIPWAY_NODE_SETS"
 
 
 def node_sets(cells: Iterable[str], sets: int) -> list[int]:
-    """For each run of a study the set that it takes, 0 to `sets` - 1. `cells`: the cell of each run, in the study's order.
+    """Return for each run of a study the set that it takes, 0 to `sets` - 1.
 
-    A cell takes the set that it has used least, so that as many repeats as there are sets are on different nodes; of several the one whose
-    turn it is, so that runs next to each other can go side by side.
+    `cells`: the cell of each run, in the study's order. A cell takes the set that it has used least, so that as many repeats as there
+    are sets are on different nodes; of several the one whose turn it is, so that runs next to each other can go side by side.
     """
     used: dict[str, Counter[int]] = defaultdict(Counter)
     found = []

@@ -1,4 +1,4 @@
-"""load_study: a study file and a site become a Study: checked, expanded, ordered. Everything after it works with these values."""
+"""Make a study file and a site a Study: checked, expanded, ordered. Everything after it works with these values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits(RunLimits):
-    """What a run may cost, and all missing runs together."""
+    """The limits of what a run may cost, and all missing runs together."""
 
     gpu_hours: float
 
@@ -56,7 +56,7 @@ class Study:
     path: Path
     site: Site
     datasets: Mapping[str, DatasetSpec]
-    """With absolute paths; cells carry the specification as it is written."""
+    """The datasets with absolute paths; cells carry the specification as it is written."""
     cells: tuple[Cell, ...]
     runs: tuple[Run, ...]
     repeats: int
@@ -73,38 +73,38 @@ class Study:
     """The site file beside the study, where that is its site since nobody chose one: `chosen_site` names it."""
 
     def command(self, *words: str) -> str:
-        """What to type for another command about this study, on the same site."""
+        """Return what to type for another command about this study, on the same site."""
         return shlex.join(["slipway", *words, *(() if self.chosen_site is None else ("--site", self.chosen_site))])
 
     @property
     def notify(self) -> Notify | None:
-        """Who is told of its end."""
+        """Return who is told of the study's end."""
         return self.own_notify or self.site.notify
 
     @property
     def site_words(self) -> str:
-        """The site's name; the file where that is `site`, which says nothing."""
+        """Return the site's name, or the file where that is `site`, which says nothing."""
         return (self.chosen_site or self.site.name) if self.site.name == "site" else self.site.name
 
     @property
     def datasets_dir(self) -> Path:
-        """Where published datasets lie on storage."""
+        """Return the directory of published datasets on storage."""
         return paths.datasets_dir(self.site.storage)
 
     def build_dir(self, dataset: str) -> Path:
-        """The directory in which the dataset of that name is built."""
+        """Return the directory in which the dataset of that name is built."""
         return paths.build_dir(self.site.storage, dataset, spec12(self.datasets[dataset]))
 
     def record_path(self, run_id: str) -> Path:
-        """The record that makes a run done."""
+        """Return the path of the record that makes a run done."""
         return paths.record_path(self.results_dir, run_id)
 
     def cell(self, cell_id: str) -> Cell:
-        """The cell of that id, or the only one that starts with it. Raises ConfigError."""
+        """Return the cell of that id, or the only one that starts with it. Raises ConfigError."""
         return self._named("cell", cell_id, {cell.cell_id: cell for cell in self.cells})
 
     def run(self, run_id: str) -> Run:
-        """The run of that id, or the only one that starts with it. Raises ConfigError."""
+        """Return the run of that id, or the only one that starts with it. Raises ConfigError."""
         return self._named("run", run_id, {run.run_id: run for run in self.runs})
 
     def _named(self, kind: str, wanted: str, known: Mapping[str, T]) -> T:
@@ -117,11 +117,11 @@ class Study:
 
 
 def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] = os.environ) -> Study:
-    """The study in the file `path`, on the site named or lying at `site` (None: $SLIPWAY_SITE, default.yaml, the study's neighbour
-    site.yaml, local).
+    """Load the study in the file `path`, on the site named or lying at `site` (None: the site that is chosen otherwise).
 
-    Raises ConfigError, in which what is wrong is said together where one thing does not hide the other; StorageError where a dataset has a
-    relative path and storage does not answer.
+    Without `site` it is $SLIPWAY_SITE, default.yaml, the study's neighbour site.yaml, or local. Raises ConfigError, in which what is
+    wrong is said together where one thing does not hide the other; StorageError where a dataset has a relative path and storage does not
+    answer.
     """
     document = with_program_files(read_document(Path(path), "study"))
     try:
@@ -135,9 +135,10 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
 
 
 def order_runs(name: str, cells: Sequence[Cell], repeats: int) -> tuple[Run, ...]:
-    """Blocks by repeat, each in an order of its own that the study's name decides: drift of the machine meets all cells alike.
+    """Order the runs in blocks by repeat, each in an order of its own that the study's name decides.
 
-    The order is by hash, so a new cell finds a place among the others and moves none of them.
+    So drift of the machine meets all cells alike. The order is by hash, so a new cell finds a place among the others and moves none of
+    them.
     """
 
     def place(cell: Cell, repeat: int) -> bytes:
@@ -219,7 +220,7 @@ def _cells(
 
 
 def _arguments(cells: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
-    """Program -> the names of the arguments that all its cells have; `cells`: keys of candidates."""
+    """Return for each program the names of the arguments that all its cells have; `cells`: keys of candidates."""
     found: dict[str, frozenset[str]] = {}
     for keys in cells:
         if keys["program"] is not None:
@@ -263,7 +264,7 @@ def _check_limits(document: Document, site: Site, limits: Limits, cells: Sequenc
 
 
 def _saves(cell: Cell) -> bool:
-    """Whether its program writes checkpoints."""
+    """Return True if the cell's program writes checkpoints."""
     return bool(load_framework(cell.framework).checkpoint if cell.program is None else cell.program["checkpoint"])
 
 

@@ -1,4 +1,4 @@
-"""The walltime of a run against that of a job of the site. Pure."""
+"""Check the walltime of a run against that of a job of the site. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from workflow.study.site import Site
 
 
 def check_walltime(walltime_s: float, site: Site, without: Sequence[str]) -> tuple[list[Fault], list[str]]:
-    """(faults, notes). `without`: the frameworks of the study that cannot resume from a checkpoint: their runs must fit into one job."""
+    """Return faults and notes on the walltime.
+
+    `without`: the frameworks of the study that cannot resume from a checkpoint: their runs must fit into one job.
+    """
     if site.walltime_s is None or walltime_s <= site.walltime_s:
         return [], []
     most, found = format_duration(site.walltime_s), format_duration(walltime_s)
