@@ -65,7 +65,7 @@ def _word(value: object) -> str | None:
 
 
 def _provenance(value: object) -> Any:
-    """What does not fit into MAX_PROVENANCE is left out by its key: a record has a bound too."""
+    """Check the provenance that a program reports. Values that do not fit into MAX_PROVENANCE are left out by key."""
     found, left = plain(value), MAX_PROVENANCE
     if not isinstance(found, dict):
         return None
@@ -83,7 +83,7 @@ def _flag(value: object) -> bool:
 
 
 def _between(most: float) -> Reader:
-    """A number from 0 to `most`, or None: more than anybody means, and less than what the tables' reader takes of a sum or a mean."""
+    """Make a reader of numbers from 0 to `most`; other values become None."""
 
     def read(value: object) -> float | None:
         found = number(value)
@@ -97,7 +97,7 @@ _flop: Final = _between(MAX_FLOP)
 
 
 def _loss(value: object) -> float | None:
-    """As `number`; what is not finite stays, since it tells that this is no training."""
+    """Read a loss. Values that are not finite stay, since they show that the training failed."""
     return value if isinstance(value, float) and not math.isfinite(value) else number(value)
 
 
@@ -155,13 +155,15 @@ REQUIRED: Final = {"step": ("step", "seconds"), "warning": ("message",), "phase"
 
 
 def not_trained(event: Event) -> bool:
-    """Whether this is a step whose loss is NaN or infinite."""
+    """Return True if the event is a step whose loss is NaN or infinite."""
     return event["event"] == "step" and event.get("loss") is not None and not math.isfinite(event["loss"])
 
 
 def checked_event(value: Any) -> Event | None:
-    """The event in the value of a line: `event` and the fields of FIELDS that it has, of their types, None where they are not. None if it
-    is not an event, or lacks what makes one; of a kind that is not read only `event`."""
+    """Return the event in the value of a line, or None if it is none or lacks a required field.
+
+    It has `event` and those fields of FIELDS that the line has, each of its type or None. An event of an unknown kind has only `event`.
+    """
     kind = value.get("event") if isinstance(value, Mapping) else None
     if not isinstance(kind, str):
         return None
@@ -256,7 +258,6 @@ def _no_count(value: Mapping[str, Any], event: Event) -> str | None:
 
 
 def _part(seconds: float | None, whole_s: float) -> float | None:
-    """Seconds that are part of a step's: no more than it has."""
     return None if seconds is None else min(seconds, whole_s)
 
 
@@ -268,7 +269,10 @@ _DECODER: Final = json.JSONDecoder(parse_int=_any_integer)
 
 
 def parse_line(line: bytes | str) -> Any:
-    """The value in one line, or None when it is not JSON, or longer than MAX_LINE. Its numbers and texts are still to be checked."""
+    """Parse the JSON value in one line.
+
+    None when it is not JSON, or longer than MAX_LINE. Its numbers and texts are still to be checked.
+    """
     if len(line) > MAX_LINE:
         return None
     try:
@@ -309,7 +313,7 @@ def read_events(
 
 
 def _ranks_there(directory: Path, world_size: int) -> list[int]:
-    """Below `world_size`, which may be what a damaged record says: the directory is asked, not every rank."""
+    """List the ranks below `world_size` that have a file. The directory is listed, since a damaged record may give any `world_size`."""
     try:
         found = [_EVENTS_FILE.fullmatch(name) for name in os.listdir(directory)]
     except (FileNotFoundError, NotADirectoryError):
@@ -318,7 +322,7 @@ def _ranks_there(directory: Path, world_size: int) -> list[int]:
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file; an empty one, which is not an event, in place of one that is longer than MAX_LINE."""
+    """Yield the lines of a file. An empty line, which is not an event, replaces each that is longer than MAX_LINE."""
     while line := file.readline(MAX_LINE + 1):
         piece = line
         while len(piece) > MAX_LINE and not piece.endswith(b"\n"):
@@ -335,13 +339,13 @@ SHORT_BYTES: Final = 8192
 
 
 def last_error(log: Path) -> str | None:
-    """What went wrong last, in the words of the log; None if nothing did, or there is no log."""
+    """Return the last error message in a log, or None if there is no error or no log."""
     errors = [message for level, message in messages(log) if level == "ERROR"]
     return errors[-1] if errors else None
 
 
 def messages(log: Path, most: int = TAIL_BYTES) -> list[tuple[str, str]]:
-    """(level, message) of the first line of each message in the last `most` bytes."""
+    """Return level and message of the first line of each message in the last `most` bytes of a log."""
     try:
         with os.fdopen(open_plain(log), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most))
@@ -352,12 +356,10 @@ def messages(log: Path, most: int = TAIL_BYTES) -> list[tuple[str, str]]:
 
 
 # The check of the trained network by its parameter count, the one fact that every framework can report.
-#
-# A name proves nothing. The count is that of the whole network, also where a rank of a later framework holds only a part of it.
 
 
 def wrong_model(events: Mapping[int, RankEvents], model: str, parameters: int) -> str | None:
-    """Why this is no run of `model`, which has so many parameters; None where nothing says so."""
+    """Explain why this is no run of `model`, which has this number of parameters. None where nothing contradicts it."""
     for rank, told in _told(events).items():
         if told is not None and told != parameters:
             return f"the program trained another network: {model} has {parameters} parameters here, and rank {rank} tells of {told}"
@@ -365,7 +367,7 @@ def wrong_model(events: Mapping[int, RankEvents], model: str, parameters: int) -
 
 
 def unchecked_model(events: Mapping[int, RankEvents], model: str) -> list[str]:
-    """A warning where ranks that did steps do not tell the count, so that nobody has compared it."""
+    """Warn where ranks that did steps do not report the parameter count, so that it was not compared."""
     told = _told(events)
     silent = [rank for rank, parameters in told.items() if parameters is None and events[rank].steps]
     if not silent:
@@ -396,17 +398,20 @@ class Telling(NamedTuple):
 
 
 def drives_all(events: Mapping[int, RankEvents]) -> bool:
-    """Whether rank 0 is the one process of the run, and works for all (launcher single): what it tells is of all of them."""
+    """Return True if rank 0 is the only process of the run and works for all ranks (launcher single): its events are those of all."""
     return 0 in events and bool((events[0].start or {}).get("drives_all"))
 
 
 def processes(events: Mapping[int, RankEvents], world_size: int) -> int:
-    """How many ranks are processes, and write events."""
+    """Return how many ranks are processes of their own, and write events."""
     return 1 if drives_all(events) else world_size
 
 
 def telling(events: Mapping[int, RankEvents], world_size: int) -> Telling:
-    """Ranks whose output nobody searched count as silent only beside a rank 0 whose output was."""
+    """Select the ranks whose steps count, and their source.
+
+    Ranks whose output is not read count as silent only beside a rank 0 whose output is read.
+    """
     world_size = processes(events, world_size)
     said = {rank: (entry.start or {}).get("steps_source") for rank, entry in events.items()}
     silent = {rank for rank, word in said.items() if word == "none"}
@@ -418,13 +423,16 @@ def telling(events: Mapping[int, RankEvents], world_size: int) -> Telling:
 
 
 def largest_together(events: Mapping[int, RankEvents]) -> int:
-    """The most steps that a line told of at once, in the measured window of any rank; 1 where each was told for itself."""
+    """Return the largest number of steps that one line reported, in the measured window of any rank; 1 where each was reported by
+    itself.
+    """
     return max((step.together for entry in events.values() for step in entry.steps.values() if step.measured), default=1)
 
 
 def slack(performance: Mapping[str, Any] | None) -> int:
-    """By how many steps a window that was read from output may be shorter than the one that was asked for: lines do not begin and end
-    where it does."""
+    """Return by how many steps a window that was read from output may be shorter than the requested one: its lines do not begin and end
+    where the window does.
+    """
     return 2 * int((performance or {}).get("steps_together") or 1)
 
 
@@ -446,8 +454,11 @@ class StepsAsked(NamedTuple):
 
 
 def steps_asked(cell: Mapping[str, Any], train_samples: int, first: int = 0) -> StepsAsked:
-    """What is left from step `first` on, of `steps` {warmup, measured, total?} or of `epochs` of so many samples. After a resume the
-    warm-up comes again, and as much of the window as there is room for. Of more than is kept of a rank's events as much as is kept."""
+    """Compute the steps that are left from step `first` on.
+
+    The request is `steps` {warmup, measured, total?}, or `epochs` of so many samples. After a resume the warm-up is repeated, and as
+    much of the window as there is room for. The result is at most what is kept of a rank's events.
+    """
     if cell["epochs"] is not None:
         total = cell["epochs"] * (train_samples // cell["global_batch_size"])
         warmup = min(MOST_WARMUP_OF_EPOCHS, total // 5)
@@ -467,8 +478,10 @@ def most_steps(cell: Mapping[str, Any], asked: StepsAsked | None) -> int:
 
 
 def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
-    """The same of ranks whose steps are read from their output: lines that tell of several steps need not begin and end where the window
-    does."""
+    """Find the first rank with fewer steps than requested, where steps are read from output.
+
+    Lines that report several steps need not begin and end where the window does.
+    """
     for rank, entry in sorted(events.items()):
         causes = "; ".join(entry.warnings[:MOST_CAUSES])
         if not entry.steps:
@@ -484,8 +497,10 @@ def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | 
 
 
 def too_few_steps(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
-    """The first rank that tells of fewer steps than were asked of it, measured ones first; None where there is none. How many samples they
-    hold, and whether all ranks measure the same steps, are warnings of the record."""
+    """Find the first rank that reports fewer steps than requested, measured ones first.
+
+    How many samples they hold, and whether all ranks measure the same steps, are warnings of the record.
+    """
     for rank, entry in sorted(events.items()):
         measured = sum(step.measured for step in entry.steps.values())
         if measured < asked.measured:

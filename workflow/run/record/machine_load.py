@@ -86,12 +86,12 @@ class Watched:
 
 
 def file_name(index: int) -> str:
-    """Of the node of that position, in an attempt's directory."""
+    """Return the name of a node's file in an attempt's directory, by the node's position."""
     return f"load-{index}.jsonl"
 
 
 def read_watched(path: Path) -> Watched | None:
-    """The file of a watcher; lines that are none of its are passed over. None where there is no such file."""
+    """Read the file of a watcher, without lines that are not its own. None where there is no such file."""
     try:
         descriptor = open_file(path)
     except (FileNotFoundError, NotADirectoryError, Unusable):
@@ -101,7 +101,7 @@ def read_watched(path: Path) -> Watched | None:
 
 
 def parse_watched(lines: Iterable[bytes]) -> Watched | None:
-    """The lines of such a file. Two watchers write to it, one of them of GPUs only, each in order of its own times."""
+    """Parse the lines of a watcher's file. Two watchers write to it, one of them about GPUs only, each in the order of its own times."""
     head: Any = None
     found: list[Any] = []
     latest: dict[bool, float] = {}
@@ -127,7 +127,7 @@ def parse_watched(lines: Iterable[bytes]) -> Watched | None:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Without what a `kind` has not; None where it is none."""
+    """Convert a value to `kind`, without unknown keys. None where it does not fit."""
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError):  # which it wants to tell of a text with half of a character
@@ -145,7 +145,10 @@ Span = tuple[float, float]
 def loads(
     directory: Path, events: Mapping[int, RankEvents], cell: Mapping[str, Any], told: Callable[[Path], None] = lambda _: None
 ) -> dict[int, dict[str, Any]]:
-    """Position of a node -> the record's `load` of it, of those with a file in `directory`; `told` hears of each before it is read."""
+    """Return the `load` of a record by the position of its node, for nodes with a file in `directory`.
+
+    `told` is called with each path before it is read.
+    """
     per_node, found = cell["gpus_per_node"], {}
     _, tell, num_telling = telling(events, cell["nodes"] * per_node)
     ranks = [tell[rank].steps for rank in range(num_telling) if rank in tell]
@@ -164,7 +167,7 @@ def loads(
 
 
 def whole_span(spans: Sequence[Span | None]) -> Span | None:
-    """From the first begin to the last end; None unless all are known."""
+    """Return the time from the first begin to the last end, or None unless all spans are known."""
     known = [span for span in spans if span is not None]
     if not known or len(known) < len(spans):
         return None
@@ -172,7 +175,7 @@ def whole_span(spans: Sequence[Span | None]) -> Span | None:
 
 
 def load_of(watched: Watched, window: Span | None) -> dict[str, Any]:
-    """The record's `load` of a node."""
+    """Build the `load` of a node for its record."""
     lines = watched.lines
     head = {"cores": watched.cores, "kernel_seen": watched.kernel_seen}
     if not lines:
@@ -188,7 +191,7 @@ def load_of(watched: Watched, window: Span | None) -> dict[str, Any]:
 
 
 def _between(watched: Watched, begin: float, end: float, *, inner: bool) -> dict[str, Any] | None:
-    """Of the lines from `begin` to `end`: those that lie between, or also the ones around. None where there are not two of them."""
+    """Describe the lines from `begin` to `end`: only those inside (`inner`), or also one on each side. None for fewer than two lines."""
     cut = _Cut(watched.lines, begin, end, inner)
     edges = cut.edges("own")
     if edges is None:
@@ -235,7 +238,7 @@ class _Cut:
         self._found: dict[str, list[Mapping[str, Any]]] = {}
 
     def having(self, key: str) -> list[Mapping[str, Any]]:
-        """Those that tell `key`, in the time; around it one each, unless only what lies between counts."""
+        """Return the lines in the time that have `key`, with one before and one after it unless only those inside count."""
         if key not in self._found:  # there may be many lines
             self._found[key] = self._having(key)
         return self._found[key]
@@ -249,12 +252,12 @@ class _Cut:
         return [*before, *(line for line in told if self._begin < line["t"] < self._end), *after]
 
     def edges(self, key: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-        """The first and the last of them."""
+        """Return the first and the last line that has `key`."""
         lines = self.having(key)
         return (lines[0], lines[-1]) if len(lines) > 1 and lines[-1]["t"] > lines[0]["t"] else None
 
     def change(self, key: str, place: int | None = None) -> float | None:
-        """Of a counter from the first to the last; one that was set back (by a reset) is not known."""
+        """Return the change of a counter from the first to the last line. None for a counter that was reset."""
         edges = self.edges(key)
         if edges is None:
             return None
@@ -262,13 +265,13 @@ class _Cut:
         return float(last - first) if last >= first else None
 
     def rate(self, key: str, place: int | None = None) -> float | None:
-        """Per second."""
+        """Return the change of a counter per second."""
         change, edges = self.change(key, place), self.edges(key)
         return None if change is None or edges is None else change / (edges[1]["t"] - edges[0]["t"])
 
 
 def _busiest(lines: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
-    """Who of others used most. A line tells of the time since the one before it, so the first tells of what was earlier."""
+    """List the other processes that used most. A line covers the time since the one before it, so the first line covers an earlier time."""
     used: dict[str, float] = {}
     for line in lines[1:]:
         for name, spent in line["busiest"]:
@@ -280,7 +283,7 @@ def _busiest(lines: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[st
 
 
 def _gpus(lines: Sequence[Mapping[str, Any]], inside: Span) -> list[dict[str, Any]] | None:
-    """What each GPU did; None where nobody looked. `inside`: from when to when a look tells of nothing but the time that is meant."""
+    """Describe what each GPU did, or return None where nobody looked. `inside`: the time in which a look covers only the window."""
     seen: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
     for line in lines:
         for gpu in line["gpus"]:
@@ -296,7 +299,7 @@ def _gpu(uuid: str, timed: Sequence[tuple[float, Mapping[str, Any]]], inside: Sp
         return [look[key] for look in looks if look[key] is not None]
 
     def mean(key: str) -> float | None:
-        """A GPU beside the window may do nothing: that is no part of what it did in it."""
+        """Take the mean of the looks inside the window: a GPU may be idle around it."""
         values = [look[key] for look in in_time if look[key] is not None]
         return _round(sum(values) / len(values)) if values else None
 
@@ -361,7 +364,7 @@ MOST: Final = 10
 
 
 def busy(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One sentence for each thing that was too much of, in the measured window, on any node."""
+    """Return one sentence for each load that was too high in the measured window, on any node."""
     found = []
     for node in nodes:
         load = node.get("load")
@@ -371,7 +374,7 @@ def busy(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def together(sentences: Sequence[str]) -> list[str]:
-    """For people: what was said of several nodes alike is said once, of all of them."""
+    """Combine sentences for readers: the same finding on several nodes becomes one sentence."""
     nodes: dict[str, list[str]] = {}
     for sentence in sentences:
         name, colon, words = sentence.partition(": ")
@@ -380,8 +383,10 @@ def together(sentences: Sequence[str]) -> list[str]:
 
 
 def others_seen(nodes: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether others worked on any node during the window. What is before it tells nothing of others: there daemons load our image and
-    nodes stage our dataset."""
+    """Return True if others worked on any node during the window.
+
+    Load before the window does not count: daemons load the image then, and nodes stage the dataset.
+    """
     loads = [node["load"] for node in nodes if node.get("load") is not None]
     parts = [(load["cores"], load["during"]) for load in loads if load["during"] is not None]
     return any(beyond(cores, part["others_cores"], part["seconds"]) for cores, part in parts)

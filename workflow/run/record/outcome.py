@@ -81,20 +81,20 @@ class RankEnd(NamedTuple):
 
     @property
     def rank(self) -> int | None:
-        """The rank to be named; None of a sidecar or a launcher."""
+        """Return the rank to be named in messages, or None for a sidecar or a launcher."""
         if self.launcher is not None:
             return None
         return next(iter(self.ranks), None) if self.failed_rank is None else self.failed_rank
 
     @property
     def who(self) -> str:
-        """In sentences."""
+        """Return the words that stand for this process in sentences."""
         name = f"sidecar {self.sidecar}" if self.sidecar is not None else self.launcher or f"rank {self.rank}"
         return f"{name} on {self.host}"
 
     @property
     def printed_by(self) -> str:
-        """Whose the last lines are: the ranks of one launcher print into one."""
+        """Name the process that printed the last lines: the ranks of one launcher print into one output."""
         return self.who if len(self.ranks) <= 1 else f"ranks {', '.join(map(str, self.ranks))} on {self.host}"
 
 
@@ -118,12 +118,12 @@ class RankState:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it has been silent for too long."""
+        """Return True if the rank has been silent for longer than its limit."""
         return self.silent_s > self.limit_s
 
     @property
     def is_frozen(self) -> bool:
-        """Whether its process is stopped."""
+        """Return True if the process of the rank is stopped."""
         return self.state in FROZEN
 
 
@@ -148,24 +148,24 @@ class Ending:
 
     @property
     def kind(self) -> str:
-        """`result` or `prevented`."""
+        """Return the kind of the attempt: `result` or `prevented`."""
         return RESULT if TABLE[self.status] is None else PREVENTED
 
     @property
     def failed_nodes(self) -> tuple[str, ...]:
-        """What the run's next attempt keeps off: of an attempt that a node prevented, by itself or by its cache's disk."""
+        """Return the nodes that the run's next attempt avoids: those that prevented this one, by themselves or by their cache's disk."""
         if self.nodes or self.rank_end is None or self.status not in ("node_lost", "storage"):
             return self.nodes if self.kind == PREVENTED else ()
         return (self.rank_end.host,)
 
     @property
     def exit_code(self) -> int:
-        """Of the supervisor."""
+        """Return the exit code of the supervisor."""
         table = TABLE[self.status]
         return 0 if table is None else (self.error or table).exit_code
 
     def failed_rank(self) -> dict[str, object] | None:
-        """As the record has it."""
+        """Return the failed rank in the form that a record has it."""
         end = self.rank_end
         if end is None:
             return None
@@ -181,7 +181,7 @@ class Ending:
 
 
 def signal_name(number: int) -> str:
-    """Such as SIGKILL."""
+    """Return the name of a signal, such as SIGKILL."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -207,7 +207,7 @@ MAPPED: Final = (
 
 
 def prevented_by(end: RankEnd) -> tuple[Literal["oom", "killed", "storage"], str] | None:
-    """(status, what happened to it); None where nothing tells of such a cause."""
+    """Return a status and what happened to the process, or None where nothing shows such a cause."""
     said = f": {end.error_message}" if end.error_message else ""
     if _lost_a_process(end):
         if end.oom_kill:
@@ -222,7 +222,6 @@ def prevented_by(end: RankEnd) -> tuple[Literal["oom", "killed", "storage"], str
 
 
 def _lost_a_process(end: RankEnd) -> bool:
-    """By its exit code, by its event, or in the words of its framework."""
     if not end.exit_code or end.exit_code < 0:
         return False
     return end.error_kind == "killed" or end.exit_code == KILLED_EXIT or CHILD_KILLED.search(end.error_message or "") is not None
@@ -260,7 +259,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(end: RankEnd) -> Verdict | None:
-    """None if the process ended as it should."""
+    """Judge how a process ended. None if it ended as it should."""
     if end.exit_code == CHECKPOINT_EXIT and end.checkpoint is not None:
         return None
     if end.error_kind == "oom" or end.exit_code == OOM_EXIT:
@@ -288,7 +287,7 @@ def verdict(end: RankEnd) -> Verdict | None:
 
 
 def _last_words(end: RankEnd) -> str:
-    """Of a process that told of no error by an event: the exception that it printed, or its last line."""
+    """Return the exception that a process printed, or its last line, for a process that reported no error by an event."""
     lines = end.last_lines.splitlines()
     raised = [line for line in lines if _EXCEPTION.match(line)] if any(line.startswith(_TRACEBACK) for line in lines) else []
     if len(end.ranks) > 1:
@@ -298,7 +297,10 @@ def _last_words(end: RankEnd) -> str:
 
 
 def _of_the_cause(end: RankEnd, lines: list[str], raised: list[str]) -> tuple[list[str], list[str]]:
-    """Where several ranks of one launcher print into one: an exception ends a rank with 1, and echoes are another's words."""
+    """Select the lines that tell of the cause, where several ranks of one launcher print into one output.
+
+    An exception ends a rank with exit code 1; what looks like an echo comes from another rank.
+    """
     if end.exit_code == 1:
         return lines, [line for line in raised if not SECONDARY.search(line)] or raised
     tracebacks = (" ", _TRACEBACK)
@@ -306,7 +308,6 @@ def _of_the_cause(end: RankEnd, lines: list[str], raised: list[str]) -> tuple[li
 
 
 def _what_to_do(words: str) -> str:
-    """About a place that may not be written to."""
     found = READ_ONLY.search(words)
     if found is None:
         return ""
@@ -314,8 +315,10 @@ def _what_to_do(words: str) -> str:
 
 
 def _may_be_of_memory(end: RankEnd) -> bool:
-    """Whether a process may have failed because one that it had started was killed, such as a loader's worker. Not where it tells of an
-    error of its own."""
+    """Return True if a process may have failed because one that it had started was killed, such as a loader's worker.
+
+    False where it reports an error of its own.
+    """
     return end.error_message is None or any(pattern.search(end.error_message) for pattern in (SECONDARY, OF_A_CHILD))
 
 
@@ -330,7 +333,7 @@ def _signal_verdict(end: RankEnd, number: int) -> Verdict:
 
 
 def root_cause(ends: Iterable[RankEnd]) -> Ending | None:
-    """The first failure by time, causes before consequences; None if all ended well."""
+    """Find the first failure by time, causes before consequences. None if all processes ended well."""
     found = [(said.weight, end.time, min(end.ranks, default=0), end, said) for end in ends if (said := verdict(end)) is not None]
     if not found:
         return None
@@ -339,9 +342,9 @@ def root_cause(ends: Iterable[RankEnd]) -> Ending | None:
 
 
 def hang(states: Iterable[RankState]) -> Ending:
-    """The rank that hangs, from what the nodes saw of all: one that is stopped, else the one furthest behind, else the longest silent.
+    """Find the rank that hangs: one that is stopped, else the one furthest behind, else the longest silent.
 
-    `states`: at least one.
+    `states`: what the nodes saw of all ranks, at least one.
     """
     found = min(states, key=lambda rank: (not rank.is_frozen, -1 if rank.step is None else rank.step, -rank.silent_s))
     state = f"; its process is stopped (state {found.state})" if found.is_frozen else ""
@@ -353,7 +356,7 @@ def hang(states: Iterable[RankState]) -> Ending:
 
 
 def only_consequences(ends: Iterable[RankEnd]) -> bool:
-    """Whether all failures among `ends` look like the echo of another one that has not been seen."""
+    """Return True if all failures among `ends` look like consequences of another one that has not been seen."""
     verdicts = [said for end in ends if (said := verdict(end)) is not None]
     return all(said.weight >= 2 for said in verdicts)
 
@@ -363,8 +366,11 @@ def _message(end: RankEnd) -> str:
 
 
 def of_what_is_missing(told: Mapping[str, str], nodes: int) -> Ending:
-    """What nodes lack, by their names. Where none has it, no other attempt will have it either: that is a result. Where some have it,
-    the others are at fault, and other nodes may do."""
+    """Judge a run whose nodes lack something, by the names of these nodes.
+
+    Where all nodes lack it, every other attempt will too: that is a result. Where some have it, the others are at fault, and an attempt
+    on other nodes may succeed.
+    """
     everywhere = len(told) == nodes
     names = "all nodes" if everywhere and nodes > 1 else some(list(told), 4)
     reason = f"{next(iter(told.values()))} (on {names}{'' if everywhere else '; other nodes of the run have it'})"
@@ -372,16 +378,15 @@ def of_what_is_missing(told: Mapping[str, str], nodes: int) -> Ending:
 
 
 # The check of status `ok` against the files that were pushed.
-#
-# That the ranks ended well was seen while they wrote. Their directory is open to the program, and to whoever else may write there, until
-# it is pushed: what makes a row of the tables is what then lies on storage.
 
 
 def contradiction(
     events: Mapping[int, RankEvents], world_size: int, model: tuple[str, int] | None, steps: StepsAsked | None = None
 ) -> str | None:
-    """Why a run with these pushed events is none that ended `ok`, None where nothing speaks against it. `model`: name and parameter count
-    of the cell's network; `steps`: what was asked of each rank."""
+    """Explain why a run with these pushed events did not end `ok`, or return None where nothing contradicts it.
+
+    `model`: name and parameter count of the cell's network; `steps`: the steps requested of each rank.
+    """
     return (
         unfinished(events, world_size)
         or elsewhere(events, world_size)
@@ -398,8 +403,10 @@ def _too_few(events: Mapping[int, RankEvents], world_size: int, steps: StepsAske
 
 
 def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:
-    """The first rank that was not in the run that was asked for: one that worked for itself, where all should work together, has done
-    nothing that a table compares, however well it ended."""
+    """Find the first rank that was not in the requested run.
+
+    A rank that worked by itself, where all should work together, has done nothing that a table compares, however well it ended.
+    """
     if drives_all(events) and len(events) > 1:
         return f"rank 0 tells that it works for all ranks, and there is an events-{max(events)}.jsonl: they did not work together"
     for rank, entry in sorted(events.items()):
@@ -412,7 +419,7 @@ def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:
 
 
 def untrained(events: Mapping[int, RankEvents]) -> str | None:
-    """The first rank with a loss that is not finite: where a node program saw it, the run ended as `nan`."""
+    """Find the first rank with a loss that is not finite. Where a node program saw it, the run has already ended as `nan`."""
     for rank, entry in sorted(events.items()):
         if entry.not_finite is not None:
             return f"rank {rank} ended well, and tells that the loss of its step {entry.not_finite} is NaN or infinite"
@@ -420,8 +427,10 @@ def untrained(events: Mapping[int, RankEvents]) -> str | None:
 
 
 def uncounted(events: Mapping[int, RankEvents]) -> str | None:
-    """The first rank that told of samples or tokens that are no number of them: without them its rate would be of the batch of the cell,
-    which it may not have done."""
+    """Find the first rank that reported an invalid number of samples or tokens.
+
+    Without them its rate would use the batch of the cell, which it may not have done.
+    """
     for rank, entry in sorted(events.items()):
         if entry.no_count is not None:
             return f"rank {rank} tells of {entry.no_count}: expected a whole number from 0 on, or nothing where it does not know"
@@ -429,7 +438,7 @@ def uncounted(events: Mapping[int, RankEvents]) -> str | None:
 
 
 def other_device(events: Mapping[int, RankEvents], device: str) -> str | None:
-    """The first rank that computed on something else than the run was granted, cpu or cuda."""
+    """Find the first rank that computed on another device, cpu or cuda, than the run was granted."""
     for rank, entry in sorted(events.items()):
         told = (entry.start or {}).get("device")
         if told is not None and told.partition(":")[0] != device:
@@ -438,7 +447,7 @@ def other_device(events: Mapping[int, RankEvents], device: str) -> str | None:
 
 
 def unfinished(events: Mapping[int, RankEvents], world_size: int) -> str | None:
-    """The first rank whose events do not go from run_start to run_stop."""
+    """Find the first rank whose events do not go from run_start to run_stop."""
     for rank in range(processes(events, world_size)):
         entry = events.get(rank)
         if entry is None:
@@ -470,9 +479,10 @@ class FailedRank(NamedTuple):
 
 
 def first_failed(code: int, said: str, ranks: Collection[int], errors: Mapping[int, Event]) -> tuple[int | None, int]:
-    """The rank whose failure made a torchrun end with `code`, and that rank's exit code; (None, its own) where it failed itself.
+    """Find the rank whose failure made a torchrun end with `code`, and that rank's exit code. (None, its own code) where the torchrun
+    itself failed.
 
-    `said`: the last that was printed. `errors`: of those of its `ranks` that told of one by an event.
+    `said`: the end of what was printed. `errors`: the error events of those of its `ranks` that wrote one.
     """
     if code < 0 or (code := -_signal(said) or code) < 0:
         return None, code
@@ -487,7 +497,10 @@ def first_failed(code: int, said: str, ranks: Collection[int], errors: Mapping[i
 
 
 def _table(said: str) -> list[FailedRank]:
-    """The one that torchrun saw first stands first. Of those that it saw in the same look, which takes a tenth of a second, that is any."""
+    """Parse the failed ranks, the one that torchrun saw first in front.
+
+    Among ranks that it saw in the same poll, which takes a tenth of a second, that is an arbitrary one.
+    """
     root = ROOT_CAUSE.search(said)
     if root is None:
         return []
@@ -496,7 +509,7 @@ def _table(said: str) -> list[FailedRank]:
 
 
 def _is_echo(failed: FailedRank, said: str, errors: Mapping[int, Event]) -> bool:
-    """Whether it looks like the consequence of another's end: by its own words, or by those of all where it ended as an exception ends."""
+    """Return True if the failure looks like the consequence of another rank's end, by its own message or by what all ranks printed."""
     message = (errors.get(failed.rank) or {}).get("message")
     return _echoes(message) if message else failed.exit_code in (1, -signal.SIGABRT) and _echoes(said)
 
@@ -506,7 +519,7 @@ def _echoes(words: str) -> bool:
 
 
 def _signal(said: str) -> int:
-    """That it was told to end by; 0 where it was not."""
+    """Return the signal that ended the torchrun, 0 where there was none."""
     told = SIGNALLED.search(said)
     word = "0" if told is None else told[1]
     return int(word) if word.isdigit() else int(signal.Signals.__members__.get(word, 0))

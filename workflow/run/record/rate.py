@@ -29,7 +29,10 @@ from workflow.run.record.window_seen import WindowTold
 
 
 def summarise(values: Sequence[float]) -> dict[str, Any]:
-    """Order statistics of at least one value. Percentiles interpolate linearly; `stdev` is the sample's, `mad` the median distance."""
+    """Compute order statistics of at least one value.
+
+    Percentiles interpolate linearly; `stdev` is the sample's, `mad` the median distance from the median.
+    """
     ordered = sorted(values)
     middle = quantile(ordered, 0.5)
     mean = math.fsum(ordered) / len(ordered)
@@ -49,7 +52,7 @@ def summarise(values: Sequence[float]) -> dict[str, Any]:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The quantile of sorted values, linear between neighbours."""
+    """Return a quantile of sorted values, interpolated linearly between neighbours."""
     place = share * (len(ordered) - 1)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
@@ -57,15 +60,11 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle of at least one value."""
+    """Return the median of at least one value."""
     return quantile(sorted(values), 0.5)
 
 
 # Stragglers: the rank for which the others wait.
-#
-# In training a step ends after the exchange of gradients, at the same time on every rank: the longest step is that of an arbitrary rank.
-# What tells ranks apart is their own work: the step without the time in which the rank waited in the exchange. Only a program that tells
-# that time (`exchange_s`) lets a straggler be named; in inference nothing is exchanged, and the step is the rank's own work.
 
 
 SLOWER: Final = 1.1
@@ -78,7 +77,11 @@ Work = Sequence[Sequence[float] | None]
 
 
 def own_work(ranks: Sequence[Mapping[int, Step]], step: int, mode: str) -> list[float] | None:
-    """Seconds that each rank worked in a step; None where one does not tell what it waited."""
+    """Return the seconds that each rank worked in a step, or None where a rank does not report how long it waited for the others.
+
+    In training a step ends after the exchange of gradients, at the same time on every rank, so the own work is the step without the wait
+    in the exchange (`exchange_s`). In inference nothing is exchanged, and the own work is the whole step.
+    """
     if mode == "infer":
         return [steps[step].seconds for steps in ranks]
     work = [took.seconds - took.exchange_s for steps in ranks if (took := steps[step]).exchange_s is not None]
@@ -86,7 +89,10 @@ def own_work(ranks: Sequence[Mapping[int, Step]], step: int, mode: str) -> list[
 
 
 def skew(work: Work) -> float | None:
-    """95th percentile over steps of slowest rank / median rank, by their own work; None for one rank, and where that is not known."""
+    """Return the 95th percentile over steps of the slowest rank's own work / the median rank's.
+
+    None for one rank, and where the own work is not known.
+    """
     ratios = []
     for own in work:
         if own is None or len(own) < 2:
@@ -97,7 +103,7 @@ def skew(work: Work) -> float | None:
 
 
 def straggler(work: Work) -> int | None:
-    """The rank whose own work is longer than that of the others; None where there is none, for one rank, and where that is not known."""
+    """Return the rank whose own work is longer than that of the others, or None if there is none or the own work is not known."""
     known = [own for own in work if own is not None and len(own) > 1]
     if len(known) < max(len(work), STRAGGLER_MIN_STEPS):
         return None
@@ -144,8 +150,11 @@ class Pace:
 
 
 def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked: int, mode: str) -> Pace:
-    """`ranks`: the steps of each; `measured`: of `measured_steps`, at least one; `walls_s`: of `own_window` of each rank; `asked`: samples
-    of a step, all ranks together."""
+    """Compute samples, rate and evenness of a measured window.
+
+    `ranks`: the steps of each rank; `measured`: the result of `measured_steps`, at least one step; `walls_s`: the result of
+    `own_window` for each rank; `asked`: samples of a step, all ranks together.
+    """
     windows = windows_of(ranks, measured, mode)
     samples = [_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)]
     reported = samples_of(ranks, windows, asked)
@@ -174,7 +183,6 @@ def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked:
 
 
 def _tokens(ranks: Ranks, windows: Windows, walls_s: Sequence[float], mode: str) -> tuple[int | None, float | None]:
-    """Tokens of all ranks in their windows, and per second. How many a sample has is not known here: they count as they are told."""
     told = [[steps[step].tokens for step in window] for steps, window in zip(ranks, windows, strict=True)]
     counts = [sum(tokens for tokens in rank if tokens is not None) for rank in told]
     if any(tokens is None for rank in told for tokens in rank):
@@ -184,8 +192,10 @@ def _tokens(ranks: Ranks, windows: Windows, walls_s: Sequence[float], mode: str)
 
 
 def tokens_by_length(ranks: Ranks, windows: Windows) -> list[list[int]] | None:
-    """[length of a sequence, tokens of all ranks in such], the shortest first; None unless every rank tells both of each of its steps, and
-    for more lengths than a dataset has."""
+    """Return pairs of a sequence length and the tokens of all ranks in sequences of it, the shortest first.
+
+    None unless every rank reports both for each of its steps, and for more than MAX_LENGTHS lengths.
+    """
     found: dict[int, int] = {}
     for steps, window in zip(ranks, windows, strict=True):
         for step in window:
@@ -197,18 +207,18 @@ def tokens_by_length(ranks: Ranks, windows: Windows) -> list[list[int]] | None:
 
 
 def measured_steps(ranks: Ranks) -> list[int]:
-    """The numbers of the steps that every rank has and calls measured, in order."""
+    """Return the numbers of the steps that every rank has and calls measured, in order."""
     common = set(ranks[0]).intersection(*ranks[1:]) if ranks else set()
     return sorted(step for step in common if all(steps[step].measured for steps in ranks))
 
 
 def own_steps(steps: Mapping[int, Step]) -> list[int]:
-    """The numbers of the steps that a rank calls measured, in order."""
+    """Return the numbers of the steps that a rank calls measured, in order."""
     return sorted(number for number, step in steps.items() if step.measured)
 
 
 def windows_of(ranks: Ranks, measured: Sequence[int], mode: str) -> Windows:
-    """Of each rank the steps that its rate is made of: those of all ranks in common, and where nobody waits its own."""
+    """Return for each rank the steps that its rate is computed from: the common ones in training, in inference its own."""
     return [own_steps(steps) if mode == "infer" else measured for steps in ranks]
 
 
@@ -230,7 +240,7 @@ def tells_wall(rank: RankEvents, window: Sequence[int]) -> bool:
 
 
 def _wall(rank: RankEvents, window: Sequence[int]) -> float:
-    """0 where it is not known."""
+    """Return the wall time of the window in seconds, 0 where it is not known."""
     whole = not rank.beyond and len(window) == sum(step.measured for step in rank.steps.values())
     told = (number((rank.stop or {}).get("window_wall_s")) or 0.0) if whole else 0.0
     return max(told, _by_lines(rank, window))
@@ -241,13 +251,13 @@ def _is_log(rank: RankEvents) -> bool:
 
 
 def goes_back(steps: Mapping[int, Step], window: Sequence[int]) -> bool:
-    """Whether a step of `window` ended before an earlier one did, by the rank's own clock: then its lines tell no wall time."""
+    """Return True if a step of `window` ended before an earlier one did, by the rank's own clock: its lines then tell no wall time."""
     ends_ns = [end_ns for step in window if (end_ns := steps[step].end_ns) is not None]
     return any(after < before for before, after in pairwise(ends_ns))
 
 
 def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, float] | None:
-    """When a rank's `window` began and ended, in seconds of its own monotonic clock; None where its lines do not tell."""
+    """Return the begin and the end of a rank's `window` in seconds of its own monotonic clock, or None where its lines do not tell."""
     first, last = (steps[window[0]], steps[window[-1]]) if window else (None, None)
     if first is None or last is None or first.end_ns is None or last.end_ns is None or goes_back(steps, window):
         return None
@@ -255,8 +265,10 @@ def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, fl
 
 
 def _by_lines(rank: RankEvents, window: Sequence[int]) -> float:
-    """Seconds of the window by the times of its lines; 0 where they do not tell. A window of steps that were read from output begins no
-    earlier than the line before it."""
+    """Return the seconds of the window by the times of its lines, 0 where they do not tell.
+
+    A window of steps that were read from output begins no earlier than the line before it.
+    """
     steps = rank.steps
     first, last = steps[window[0]], steps[window[-1]]
     if first.end_ns is None or last.end_ns is None or goes_back(steps, window):
@@ -271,23 +283,23 @@ def _sum_s(steps: Mapping[int, Step], window: Sequence[int]) -> float:
 
 
 def samples_of(ranks: Ranks, windows: Windows, asked: int) -> int:
-    """Samples that all ranks tell of in these steps."""
+    """Return the number of samples that all ranks report in these steps."""
     return round(math.fsum(_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)))
 
 
 def samples_asked(windows: Windows, asked: int) -> int:
-    """Samples that the cell asks for in these steps; `asked`: of a step, all ranks together."""
+    """Return the number of samples that the cell requests in these steps. `asked`: samples of a step, all ranks together."""
     return asked * sum(map(len, windows)) // len(windows)
 
 
 def _samples(steps: Mapping[int, Step], measured: Sequence[int], share: float) -> float:
-    """Of one rank; a step that does not tell them has its share of the global batch."""
+    """Count the samples of one rank. A step that does not report them counts with the rank's share of the global batch."""
     told = [steps[step].samples for step in measured]
     return math.fsum(share if samples is None else samples for samples in told)
 
 
 def _together(samples: Sequence[float], seconds: Sequence[float], mode: str) -> float:
-    """The time in which all ranks did their samples: the longest, or, where they do not wait, what the sum of their rates needs."""
+    """Return the time in which all ranks did their samples: the longest, or in inference what the sum of their rates needs."""
     if mode != "infer":
         return max(seconds)
     rate = math.fsum(count / took for count, took in zip(samples, seconds, strict=True) if took > 0)
@@ -295,7 +307,9 @@ def _together(samples: Sequence[float], seconds: Sequence[float], mode: str) -> 
 
 
 def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> dict[str, float]:
-    """Seconds by which the steps last longer than as many as long as the median step, by cause; negative where they are shorter."""
+    """Return by cause the seconds that the steps last longer than if each were as long as the median one; negative where they are
+    shorter.
+    """
     slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
     waits = [max(steps[step].input_s or 0.0 for steps in ranks) for step in measured]
     work = [own_work(ranks, step, mode) for step in measured]
@@ -307,7 +321,6 @@ def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> 
 
 
 def _beyond_median(values: Sequence[float]) -> float:
-    """The sum of the values beyond as many of their median."""
     return math.fsum(values) - len(values) * median(values)
 
 
@@ -340,9 +353,12 @@ CAUTION: Final = 1.5
 
 
 def drift(seconds: Sequence[float]) -> dict[str, Any] | None:
-    """The record's `drift`: `change_ratio`, how far a line through the steps' seconds rises from begin to end of the window, in parts of
-    their mean; `others_ratio`, as much at OTHERS other slow changes; `stderr_ratio`, their root mean square, which is the standard error
-    of the line; `steps`. None for fewer than MIN_STEPS, or where no time passed."""
+    """Compute the `drift` of a record, or None for fewer than MIN_STEPS steps, or where no time passed.
+
+    `change_ratio`: how far a line through the steps' seconds rises from begin to end of the window, in parts of their mean;
+    `others_ratio`: the same for OTHERS other slow changes; `stderr_ratio`: their root mean square, which is the standard error of the
+    line; `steps`: how many were tested.
+    """
     size = math.ceil(len(seconds) / MOST_BLOCKS)
     mean = math.fsum(seconds) / len(seconds) if seconds else 0.0
     if len(seconds) < MIN_STEPS or not mean:
@@ -374,7 +390,7 @@ def early(seconds: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _correlation(values: Sequence[float]) -> float:
-    """Of neighbours, without the line through them; corrected for what estimating does to it, and on the side of caution."""
+    """Estimate the correlation of neighbours without the line through them, corrected for the bias of the estimate and rather too large."""
     n, grid = len(values), _grid(len(values))
     mean = math.fsum(values) / n
     slope = math.fsum(x * value for x, value in zip(grid, values, strict=True)) / math.fsum(x * x for x in grid)
@@ -386,7 +402,7 @@ def _correlation(values: Sequence[float]) -> float:
 
 
 def _projections(values: Sequence[float], count: int) -> Iterator[float]:
-    """The parts of `values` along the first `count` polynomials that are orthonormal on an even grid (three-term recurrence)."""
+    """Yield the parts of `values` along the first `count` polynomials that are orthonormal on an even grid (three-term recurrence)."""
     grid = _grid(len(values))
     before, now, norm_before = [0.0] * len(grid), [1.0] * len(grid), 1.0
     for _ in range(count):
@@ -397,7 +413,6 @@ def _projections(values: Sequence[float], count: int) -> Iterator[float]:
 
 
 def _grid(count: int) -> list[float]:
-    """Even places between -1 and 1, symmetric."""
     return [(2 * place + 1) / count - 1 for place in range(count)]
 
 
@@ -435,7 +450,7 @@ ranks that wait for each other end within what starting and leaving a process ta
 
 
 def replicas_of(events: Mapping[int, RankEvents]) -> Replicas | None:
-    """None where no rank told a checksum."""
+    """Compare the checksums of the ranks' parameters. None where no rank reported one."""
     told = {rank: found for rank, entry in sorted(events.items()) if (found := (entry.stop or {}).get("checksum")) is not None}
     if not told:
         return None
@@ -484,7 +499,7 @@ def late_warnings(late: Mapping[int, float]) -> list[str]:
 
 
 def replica_warnings(found: Replicas | None) -> list[str]:
-    """One sentence where ranks are apart."""
+    """Return a sentence where ranks ended with different parameters."""
     if found is None or not found.apart:
         return []
     alike = found.ranks - len(found.apart)
@@ -493,7 +508,7 @@ def replica_warnings(found: Replicas | None) -> list[str]:
 
 
 def in_words(ranks: Sequence[int]) -> str:
-    """`rank 1`, `ranks 1, 3`; the first ones of many."""
+    """Format ranks for a message (`rank 1`, `ranks 1, 3`); of many only the first ones."""
     named = ", ".join(str(rank) for rank in ranks[:MOST_NAMED])
     return f"rank{'s' if len(ranks) > 1 else ''} {named}{' ...' if len(ranks) > MOST_NAMED else ''}"
 
@@ -512,8 +527,11 @@ MAX_NUMBER = 1e15
 def performance(
     events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train", processes: int | None = None
 ) -> dict[str, Any] | None:
-    """The record's `performance`; None unless every rank has measured steps in common, and most of them took time. `processes`: of the run,
-    where not all of them tell of steps."""
+    """Compute the `performance` of a record.
+
+    None unless every rank has measured steps in common, and most of them took time. `processes`: how many ranks the run has, where not
+    all of them report steps.
+    """
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
     measured = measured_steps(ranks) if len(ranks) == world_size else []
     slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
@@ -567,7 +585,7 @@ def _assumed(events: Mapping[int, RankEvents], windows: Windows) -> list[str]:
 
 
 def windows_told(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[WindowTold]:
-    """Of each rank, where all have measured steps in common."""
+    """Return the measured window of each rank, where all have measured steps in common."""
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
     measured = measured_steps(ranks) if len(ranks) == world_size else []
     if not measured:
@@ -595,7 +613,6 @@ def _window_steps(stops: Sequence[Mapping[str, Any] | None]) -> float | None:
 
 
 def _halves(seconds: Sequence[float]) -> float | None:
-    """Median of the second half of the window / median of the first; None for fewer than two steps."""
     half = len(seconds) // 2
     first = median(seconds[:half]) if half else 0.0
     return median(seconds[half:]) / first if first else None
@@ -604,8 +621,11 @@ def _halves(seconds: Sequence[float]) -> float | None:
 def training(
     events: Mapping[int, RankEvents], world_size: int, telling: Mapping[int, RankEvents] | None = None, late: Collection[int] = ()
 ) -> dict[str, Any] | None:
-    """The record's `training`; None unless rank 0 has started. Losses are means over the ranks that wrote the step; `telling`: the ranks
-    that are to tell of steps, where these are not all; `late`: of replicas.late_ranks."""
+    """Compute the `training` of a record, or None if rank 0 has not started.
+
+    Losses are means over the ranks that wrote the step. `telling`: the ranks that are expected to report steps, where these are not
+    all; `late`: the result of `late_ranks`.
+    """
     head = events.get(0)
     if head is None or head.start is None:
         return None
@@ -638,7 +658,7 @@ def _counts(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mean_losses(events: Mapping[int, RankEvents], world_size: int) -> list[tuple[int, float]]:
-    """(step, mean over ranks), for the steps that every rank of `world_size` has with a loss."""
+    """Return pairs of step and mean loss over the ranks, for the steps that every rank of `world_size` has with a loss."""
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
     if not ranks or len(ranks) < world_size:
         return []
@@ -651,7 +671,7 @@ def mean_losses(events: Mapping[int, RankEvents], world_size: int) -> list[tuple
 
 
 def thinned(losses: Sequence[tuple[int, float]]) -> list[list[float]]:
-    """At most MAX_LOSSES of them, evenly spread, the first and the last among them."""
+    """Select at most MAX_LOSSES entries, evenly spread, the first and the last among them."""
     if len(losses) <= MAX_LOSSES:
         return [list(entry) for entry in losses]
     places = sorted({round(index * (len(losses) - 1) / (MAX_LOSSES - 1)) for index in range(MAX_LOSSES)})
