@@ -23,14 +23,14 @@ common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False
 
 
 class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
-    """The jobs of one Snakemake."""
+    """Submits, watches and cancels the jobs of one Snakemake process."""
 
     def __post_init__(self) -> None:
-        """Called by the interface at its end."""
+        """Initialise the executor, when the constructor of the interface has ended."""
         self._own: Submissions | None = None
 
     def run_job(self, job: Any) -> None:
-        """Submit it, or find it in the queue. What the scheduler refuses is the end of this job, not of Snakemake."""
+        """Submit the job, or find it in the queue. A refusal of the scheduler fails this job only, and Snakemake goes on."""
         from base.errors import SlipwayError
         from workflow.dag.submissions import tell_log
         from workflow.dag.watched_jobs import size_of
@@ -53,19 +53,19 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
         own.watch(submitted, info)
 
     def cancel(self) -> None:
-        """Ctrl-C."""
+        """Cancel all jobs after Ctrl-C."""
         if self._own is not None:
             self._own.cancel()
 
     def shutdown(self) -> None:
-        """All jobs are over, or nothing is to be started any more."""
+        """Close the submissions, when all jobs are over or no more jobs are to start."""
         from workflow.dag.watched_jobs import BACK_S
 
         if self._own is not None:
             self._own.close(BACK_S)
 
     def _submissions(self) -> Submissions:
-        """Made when the first job is to be submitted: a Snakemake that has nothing to do asks nobody."""
+        """Return the submissions, which are made for the first job: a Snakemake with no jobs does not query the scheduler."""
         if self._own is None:
             from workflow.dag.execution import SUBMITS
             from workflow.dag.submissions import Submissions
@@ -85,7 +85,7 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
             self.report_job_error(info, msg=f"{why}. ", external_jobid=info.external_jobid)
 
     def _tell_log_of(self, job: Any, why: str) -> None:
-        """Of a job that has not begun, or could not write its log."""
+        """Write the reason to the log of a job that has written none itself."""
         from workflow.dag.submissions import tell_log
 
         for log in job.log[:1]:
@@ -94,13 +94,13 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
 
     @property
     def cores(self) -> str:
-        """Of the interface, for a Snakemake inside of the job, which there is not."""
+        """Return the cores of a Snakemake inside the job. The interface requires it, but no Snakemake runs there."""
         return "all"
 
     def get_python_executable(self) -> str:
-        """The same."""
+        """Refuse to name an interpreter, since no Snakemake runs inside the job."""
         raise WorkflowError("the executor slipway starts no Snakemake in its jobs")
 
     def get_exec_mode(self) -> ExecMode:
-        """The same."""
+        """Return the mode of execution that the interface requires."""
         return ExecMode.REMOTE

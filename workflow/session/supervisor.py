@@ -1,7 +1,7 @@
-"""The supervisor of a session: `python -m workflow.session.supervisor --session DIR`, what the job of a session executes.
+"""Supervise a session inside its job: `python -m workflow.session.supervisor --session DIR`.
 
-It is that of a run but for what a session has not: no lease, no record, no other attempt; and for what only a session has: it asks the
-program whether it answers, tells the user, ends it when nobody uses it or somebody wants it, and pushes only what is asked for.
+It works as the supervisor of a run does, but has no lease, no record and no other attempt. It also tests whether the program answers,
+publishes the state, ends an idle or unwanted session, and pushes only on request.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ from workflow.session.request import IMAGES, PUSHED, STOP, TOKEN, Asked, Kind, S
 logger = logging.getLogger(__name__)
 
 NOTICE: Final = "notice"
-"""In the directory of the sockets: a line for all who are at the session's terminals."""
+"""The file in the directory of the sockets with a line for all users at the session's terminals."""
 HELD: Final = ".lock"
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A session that has an allocation, in the words of a run."""
+    """A session that has an allocation, described as a run."""
 
     asked: Asked
     run: PreparedRun
     directory: str
-    """On this node, where the sockets are."""
+    """The directory of the sockets on this node."""
 
 
 def prepare(directory: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
-    """In a child: a Prepared as JSON has it; the token has come to this node. Raises SlipwayError, OSError."""
+    """Copy the token to this node and return a Prepared as JSON. Runs in a child process. Raises SlipwayError, OSError."""
     place = Path(directory)
     asked, site = read_asked(place), site_of(read_asked(place))
     here = runtime_directory() / "s" / asked.session
@@ -109,7 +109,7 @@ def prepare(directory: str, pid: int, environ: Mapping[str, str]) -> dict[str, A
 
 
 def sweep(sessions: Path, own: str) -> None:
-    """Take away what sessions have left on this node whose supervisors are gone."""
+    """Remove the directories on this node of sessions whose supervisors are gone."""
     for lock_path in sessions.glob(f"*{HELD}"):
         if lock_path.name == f"{own}{HELD}":
             continue
@@ -119,31 +119,31 @@ def sweep(sessions: Path, own: str) -> None:
 
 
 def wants_end(directory: str) -> bool:
-    """In a child: whether somebody has asked for it."""
+    """Return True if a user has requested the end of the session. Runs in a child process."""
     return Path(directory, STOP).exists()
 
 
 def make_part(directory: str) -> str:
-    """In a child: where the nodes push to."""
+    """Create and return the directory that the nodes push to. Runs in a child process."""
     part = part_path(Path(directory, PUSHED))
     part.mkdir()
     return str(part)
 
 
 def finish_push(part: str, directory: str) -> str:
-    """In a child: all is there, and gets its name."""
+    """Give the complete result its final name, and return that. Runs in a child process."""
     target = Path(directory, PUSHED)
     move_directory(Path(part), target)
     return str(target)
 
 
 def drop_part(part: str) -> None:
-    """In a child: what came of a push that failed."""
+    """Remove the files of a push that failed. Runs in a child process."""
     remove_tree(Path(part))
 
 
 class Session:
-    """From its start to its exit code."""
+    """A session from its start to its exit code."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -158,14 +158,14 @@ class Session:
         self._lock: LockFile | None = None
         self._warned: set[float] = set()
         self._started: float | None = None
-        """When its program was, by the monotonic clock."""
+        """The start of the session's program, by the monotonic clock."""
         self._asked_page = 0.0
         self._brought = 0
-        """Bytes of what its command has printed, on storage."""
+        """How many bytes of the command's output are on storage."""
         self._deadline_seen = False
 
     def main(self) -> int:
-        """The exit code."""
+        """Run the session until its end, and return its exit code."""
         loop = self._scope.loop
         loop.on_signals(self._signalled)
         processes.become_subreaper()
@@ -231,10 +231,10 @@ class Session:
         scope.loop.every(LOOK_S, self._look_around)
         return work
 
-    # -- what is looked at meanwhile
+    # -- regular checks
 
     def _look_at_page(self) -> None:
-        """More often until it answers."""
+        """Test whether the program answers, more often before its first answer than after it."""
         prepared, attempt = self._prepared, self._attempt
         if prepared is None or attempt is None or not attempt.started or self._scope.ending is not None:
             return
@@ -271,7 +271,7 @@ class Session:
             self._ask("output", self._output_brought, bring_output, *self._output_places(attempt), self._brought)
 
     def _output_places(self, attempt: RunningAttempt) -> tuple[str, str]:
-        """The cache of the first node, which is this one, and where it is to go."""
+        """Return the cache of the first node, which is this one, and the directory for the output."""
         cache = attempt.job.scheduler.node_cache(attempt.run.site.cache.path, attempt.run.allocation.head)
         return str(expanded_path(str(cache), os.environ)), self._directory
 
@@ -279,7 +279,7 @@ class Session:
         self._brought = told["size"]
 
     def _bring_rest_of_output(self, attempt: RunningAttempt) -> None:
-        """Once nothing more comes. Where storage does not take it, it is in what is pushed."""
+        """Copy the end of the output, when the command has ended. If storage fails, the pushed files still have it."""
         before, loop = self._asking.get("output"), self._scope.loop
         loop.until(lambda: before is None or before.finished, ANSWER_S)
         try:
@@ -288,7 +288,7 @@ class Session:
             logger.warning("the end of what the command printed is not shown: %s", error)
 
     def _look_around(self) -> None:
-        """Somebody wants its end; its time is nearly over."""
+        """Check whether a user has requested the end, and warn when little time is left."""
         attempt = self._attempt
         if attempt is None or self._scope.ending is not None:
             return
@@ -308,7 +308,7 @@ class Session:
 
     @staticmethod
     def _ends(attempt: RunningAttempt) -> float:
-        """Unix time at which it will be told to end."""
+        """Return the Unix time at which the session will be ended."""
         return time.time() + attempt.limit.deadline - attempt.limit.margin_s - time.monotonic()
 
     def _warn(self, left: float) -> None:
@@ -323,7 +323,7 @@ class Session:
             self._scope.end(Ending(status="cancelled", reason="it was stopped by `slipway session stop`", planned=True))
 
     def _ask(self, what: str, then: Any, function: Any, *arguments: Any) -> None:
-        """One question of a kind at a time; what fails is asked again later."""
+        """Call the function in a child, unless an earlier call of this kind is running. A later call tries again after a failure."""
         before = self._asking.get(what)
         if before is not None and not before.finished:
             return
@@ -346,10 +346,10 @@ class Session:
         else:
             self._scope.end(Ending(status="cancelled", reason=told))
 
-    # -- what is told
+    # -- the published state
 
     def _tell(self, **changes: Any) -> None:
-        """On storage, in a child; what changes meanwhile is told after it."""
+        """Update the state and publish it to storage. A change during a publication is published after it."""
         self._state = replace(self._state, **changes, told=time.time())
         self._unpublished = True
         self._publish()
@@ -369,7 +369,7 @@ class Session:
         self._publish()
 
     def _last_words(self) -> None:
-        """Until what was told last is on storage; and the token is of no use any more."""
+        """Wait until the last state is on storage, then remove the token."""
         loop = self._scope.loop
         loop.until(lambda: not self._unpublished and (self._publishing is None or self._publishing.finished), 2 * STATE_S)
         with contextlib.suppress(SlipwayError):
@@ -378,7 +378,7 @@ class Session:
     # -- the end
 
     def _finish(self, ending: Ending) -> tuple[str | None, str | None]:
-        """Everything ended, pushed if asked, released. Where it was pushed to; why it could not be."""
+        """Stop the program, push on request, and release the nodes. Return the target of the push and the reason of its failure."""
         attempt, prepared = self._attempt, self._prepared
         if attempt is None or prepared is None:
             return None, None
@@ -402,7 +402,7 @@ class Session:
         self._scope.loop.until(lambda: all(node.has_said(answer) for node in attempt.nodes.present()), limit_s)
 
     def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
-        """Tried until the job's time is over."""
+        """Push the results, with retries until the job's time is over. Return the target and the reason of a failure."""
         self._order(attempt, commands.Collect(), reports.Collected, RELEASE_S)
         end = max(attempt.limit.deadline, time.monotonic() + PUSH_AGAIN_S)
         while True:
@@ -416,7 +416,7 @@ class Session:
             self._scope.loop.until(lambda: False, PUSH_AGAIN_S)
 
     def _pending(self, problem: str, node: NodeHandle) -> commands.Pending:
-        """What a node notes of the files that it keeps, for `slipway reap --push`."""
+        """Describe the files that a node keeps, for `slipway reap --push`."""
         name = PUSHED if node.index == 0 else f"{PUSHED}.node-{node.index}"
         return commands.Pending(target=str(Path(self._directory, name)), reason=problem, record=None, ended=None)
 
@@ -443,12 +443,11 @@ def _answered(node: NodeHandle) -> bool:
 
 
 def remove_token(directory: str) -> None:
-    """In a child."""
     Path(directory, TOKEN).unlink(missing_ok=True)
 
 
 def told_ending(ending: Ending) -> tuple[str, int]:
-    """Pure: in the words of a session, which is no cell of a study, and its exit code."""
+    """Describe the ending to the user of a session, and return that text and the exit code."""
     if ending.status == "ok":
         return "its program has ended", 0
     if ending.status == "timeout":
@@ -459,8 +458,8 @@ def told_ending(ending: Ending) -> tuple[str, int]:
 
 
 def program_code(ending: Ending, kind: Kind | None) -> int | None:
-    """Pure: how the program failed, as a shell has it. A command whose session ends before it does is not done: what comes behind it in a
-    script would take what it wrote for whole."""
+    """Return the program's exit code as a shell would. A command that the session's end interrupts has failed: the next command of a
+    script must not use incomplete output."""
     if ending.status == "timeout" or ending.planned:
         early = Preempted if ending.status == "timeout" else Cancelled
         return early.exit_code if kind == "run" else None
@@ -469,7 +468,7 @@ def program_code(ending: Ending, kind: Kind | None) -> int | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the supervisor of one session, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.session.supervisor", description="One session inside its allocation.")
     parser.add_argument("--session", required=True, metavar="DIR", help="<storage>/sessions/<id>")
     arguments = parser.parse_args(argv)

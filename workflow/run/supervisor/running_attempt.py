@@ -88,7 +88,7 @@ from workflow.study.site import Site, storage_limit
 
 
 def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence_s: float) -> Plan:
-    """The same for all nodes."""
+    """Return the plan of a run, which is the same for all nodes."""
     ranks = RanksPlan(
         framework=at_site(work.framework, run.site),
         cell=cell_document(Run(cell=run.cell, repeat=run.repeat), run.attempt, allocation, work.model),
@@ -102,7 +102,7 @@ def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence
 
 
 def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, source: str | None) -> Plan:
-    """Without ranks: the dataset `source` alone is staged, for whom `tag` names. None: there is no dataset."""
+    """Return a plan without ranks, which stages only the dataset `source` under the name `tag`. A source of None means no dataset."""
     return Plan(
         allocation=allocation,
         tag=tag,
@@ -120,15 +120,12 @@ def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, sou
 
 
 def _image(image: StudyImage, site: Site) -> Image:
-    """Where nodes find the pinned image."""
+    """Describe where nodes find the pinned image."""
     credentials = None if site.registry_credentials is None else str(site.registry_credentials)
     return Image(archive=image.archive, cache=str(site.cache.path), may_pull=site.nodes_may_pull, credentials=credentials)
 
 
 # The preflight: before anything is staged, the nodes of the allocation test the network between them.
-#
-# A pair that cannot connect ends the run, which would hang on it; a slow node or link is told, and the run goes on. Whoever looks slow is
-# measured again, with more bytes, before it is named.
 
 
 logger = logging.getLogger(__name__)
@@ -137,12 +134,12 @@ A = TypeVar("A", ProbesListen, Reached, Measured)
 
 
 def is_needed(allocation: Allocation) -> bool:
-    """Pure: whether there is a network between the nodes: they have different addresses."""
+    """Return True if the nodes have different addresses, so that a network connects them."""
     return len({node.address for node in allocation.nodes}) > 1
 
 
 class Preflight:
-    """Ends the run where it cannot work. `record`: for the record, as far as known."""
+    """A test of the network that ends a run which cannot work. `record` holds the results so far."""
 
     def __init__(self, scope: RunScope, nodes: Nodes, allocation: Allocation) -> None:
         self._scope, self._nodes, self._allocation = scope, nodes, allocation
@@ -160,7 +157,11 @@ class Preflight:
         }
 
     def run(self) -> None:
-        """Connect, then measure until it is clear which node is slow."""
+        """Connect all pairs of nodes, then measure until it is clear which node is slow.
+
+        A pair that cannot connect ends the run. A slow node or link is reported, and the run goes on; before that it is measured again
+        with more bytes.
+        """
         self._listen()
         self._reach()
         attempts: list[dict[tuple[int, int], Sample]] = []
@@ -212,10 +213,10 @@ class Preflight:
         order = commands.Measure(attempt=attempt, ring=ring, bytes=exchange_bytes(count, again), limit_s=limit_s)
         return self._ask(Measured, measure_s(count, limit_s), order)
 
-    # -- asking
+    # -- orders and answers
 
     def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure | None]) -> None:
-        """Each node its own; None: that was all."""
+        """Send each node its own order. None ends the preflight."""
         self._nodes.forget(PreflightAnswered)
         for node, order in zip(self._nodes.all, own, strict=True):
             self._nodes.send(node, commands.Preflight(order=order))
@@ -225,7 +226,7 @@ class Preflight:
         return self._answers(kind, limit_s + PREFLIGHT_ANSWER_S)
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
-        """One per node, of this kind and about as many nodes as there are."""
+        """Return one answer of this kind per node. An answer about another number of nodes ends the run."""
         if not self._scope.wait(lambda: all(node.has_said(PreflightAnswered) for node in self._nodes.all), limit_s):
             silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(PreflightAnswered))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")
@@ -237,7 +238,7 @@ class Preflight:
             found.append(answer)
         return found
 
-    # -- telling
+    # -- results
 
     def _name(self, index: int) -> str:
         return self._places[index].name
@@ -265,7 +266,7 @@ class Preflight:
 
 
 def _nodes_in(answer: ProbesListen | Reached | Measured) -> int | None:
-    """About how many nodes it is; None: about the one that gives it."""
+    """Return how many nodes the answer is about, or None if it is only about its sender."""
     match answer:
         case ProbesListen():
             return None
@@ -276,7 +277,7 @@ def _nodes_in(answer: ProbesListen | Reached | Measured) -> int | None:
 
 
 def _samples(answers: list[Measured]) -> dict[tuple[int, int], Sample]:
-    """(from, to) -> what came, told by the node where it came; how busy it was, by both."""
+    """Collect the samples by (sender, receiver): the rate that the receiver measured, and how busy both were."""
     found = {}
     for target, answer in enumerate(answers):
         for origin, rate in enumerate(answer.rates):
@@ -295,12 +296,12 @@ def _longest(ring: list[dict[str, Any]]) -> float | None:
 
 
 def slipway_provenance(root: str = str(ROOMS)) -> dict[str, Any]:
-    """`slipway_version`, `git_sha`, `git_dirty`, `python`; None for what cannot be known, such as the commit of an installed package."""
+    """Return `slipway_version`, `git_sha`, `git_dirty` and `python`. Unknown values, such as an installed package's commit, are None."""
     return {"slipway_version": VERSION, "python": platform.python_version(), **_git(root)}
 
 
 def parse_git_status(text: str) -> dict[str, Any]:
-    """The output of `git status --porcelain=v2 --branch`."""
+    """Parse the output of `git status --porcelain=v2 --branch`."""
     sha, dirty = None, False
     for line in text.splitlines():
         if line.startswith("# branch.oid "):
@@ -329,7 +330,7 @@ logger = logging.getLogger(__name__)
 
 
 class Training:
-    """Collects how processes end. `on_end(ending)` once, at the first failure; `finished` when every rank has ended well."""
+    """The ends of all ranks. `on_end(ending)` is called once, for the first failure; `finished` is true when every rank has succeeded."""
 
     def __init__(
         self,
@@ -350,27 +351,27 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """Whether every rank has ended well."""
+        """Return True if every rank has succeeded."""
         return not self._left and self._first_failure is None
 
     def unwatched(self) -> list[str]:
-        """A sentence, where ranks have ended whose clocks nobody could compare with ours."""
+        """Return a warning if there are ranks whose clocks could not be compared with the supervisor's."""
         told = [end.unwatched for end in self._ends if end.unwatched is not None]
         others = f" (the same is so in {counted(len(told) - 1, 'other process', 'other processes')})" if len(told) > 1 else ""
         return [f"{told[0]}{others}"] if told else []
 
     def windows(self) -> list[WindowSeen]:
-        """What was seen of the window of each rank, as far as they have ended well."""
+        """Return the observed measurement windows of the ranks that have succeeded."""
         return [seen for end in self._ends for seen in end.windows]
 
     @property
     def checkpoint(self) -> int | None:
-        """The step of the last checkpoint that processes told of, as far as they have ended."""
+        """Return the step of the last checkpoint that ended processes reported."""
         return next((end.checkpoint for end in reversed(self._ends) if end.checkpoint is not None), None)
 
     def save(self, on_saved: Callable[[int | None, str | None], None]) -> str | None:
-        """Ask rank 0 for a checkpoint: `on_saved(step, None)` when it has ended with it, `on_saved(None, why)` when a rank fails. Why there
-        can be none; None: it is asked for."""
+        """Request a checkpoint from rank 0: `on_saved(step, None)` follows when it has ended with one, `on_saved(None, why)` when a rank
+        fails. Return None, or the reason why there can be no checkpoint."""
         if not self._framework.checkpoint:
             return f"framework {self._framework.name!r} writes none"
         self._on_saved = on_saved
@@ -384,7 +385,7 @@ class Training:
             self._on_end(ending)
 
     def heard(self, node: NodeHandle, message: Exited | Overdue | Alive) -> None:
-        """What a node says of its ranks."""
+        """Handle a node's report on its ranks."""
         match message:
             case Exited():
                 self.rank_ended(message)
@@ -396,7 +397,7 @@ class Training:
                 assert_never(message)
 
     def rank_ended(self, message: Exited) -> None:
-        """A node says that one of its processes has ended. A sidecar's end counts while ranks run."""
+        """Handle the end of a process of a node. A sidecar's end counts as a failure while ranks run."""
         skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
         windows = tuple(in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
         end = message.end._replace(time=message.end.time + skew_s, windows=windows)
@@ -419,8 +420,8 @@ class Training:
         self._loop.after(self._limits.other_failures_s, self._judge)
 
     def _is_saved(self, end: RankEnd) -> bool:
-        """Whether rank 0 has ended with a checkpoint. torchrun ends with 1 whatever its ranks end with: where it has not said with what, it
-        is one that was asked for, and rank 0 told of no error."""
+        """Return True if rank 0 has ended with a checkpoint. torchrun exits with 1 for every exit code of its ranks: without the rank's own
+        code, a checkpoint must have been requested and rank 0 must have reported no error."""
         by_torchrun = self._framework.launcher == "torchrun" and self._on_saved is not None and end.exit_code == 1 and end.failed_rank != 0
         return end.checkpoint is not None and (by_torchrun or end.exit_code == CHECKPOINT_EXIT)
 
@@ -432,7 +433,7 @@ class Training:
         self._on_end(Ending(status="error", reason=reason, rank_end=end))
 
     def _judge(self) -> None:
-        """After the grace: name the cause. While all failures look like echoes, wait for a node that may have gone silently."""
+        """Name the cause after the grace period. While all failures look like consequences, wait for a node that may be lost."""
         assert self._first_failure is not None
         waited = time.monotonic() - self._first_failure
         silent = [node for node in self._nodes.present() if not node.has_said(RankReport)]
@@ -514,7 +515,7 @@ class RunningAttempt:
         self.provenance = Call(scope.loop, "provenance", slipway_provenance, timeout_s=STORAGE_CALL_S)
 
     def start(self, images: str | None) -> description.Work:
-        """Start the node programs; framework, dataset, network and image of the run, which are looked at while they come up. `images`: the
+        """Start the node programs, and describe the run's framework, dataset, network and image while they come up. `images` is the
         file of the rule `image`. Raises SlipwayError, RunEnded."""
         run, device = self.run, self.job.allocation.device
         environ = {**self.job.scheduler.launch_environ(os.environ), TAG: run.tag, SUPERVISOR: who_i_am()}
@@ -524,7 +525,7 @@ class RunningAttempt:
         return from_plain(found, description.Work)
 
     def run_steps(self, work: description.Work) -> Ending:
-        """Wait until every rank has ended well, something ends the run, or nodes have delivered its result: then `run.done` is that."""
+        """Wait until every rank has succeeded, the run is ended, or nodes have delivered its result, which `run.done` then holds."""
         try:
             self.job.ask()
             self._stage(work)
@@ -539,17 +540,17 @@ class RunningAttempt:
         return ending
 
     def steps_asked(self, work: description.Work) -> StepsAsked:
-        """Of each rank of this attempt."""
+        """Return the steps that each rank of this attempt has to do."""
         return steps_asked(self.run.cell.to_json(), work.train_samples, 0 if self.resumed is None else self.resumed.step)
 
     @property
     def started(self) -> bool:
-        """Whether the ranks were told to start."""
+        """Return True if the ranks have got the command to start."""
         return self._training is not None
 
     @property
     def checkpoint(self) -> int | None:
-        """The step of the last checkpoint that ranks told of, once they have ended."""
+        """Return the step of the last checkpoint that ranks reported, once they have ended."""
         return None if self._training is None else self._training.checkpoint
 
     def _warn(self, text: str) -> None:
@@ -592,19 +593,19 @@ class RunningAttempt:
         self.limit.goes_on(self.resumed)
 
     def _test_network(self) -> None:
-        """Before anything is staged: an unreachable node ends the run here, a slow one is told."""
+        """Test the network before anything is staged. An unreachable node ends the run; a slow one is reported."""
         if is_needed(self.job.allocation):
             self.preflight = Preflight(self.scope, self.nodes, self.job.allocation)
             self.preflight.run()
 
     def _refuse_what_is_missing(self) -> None:
-        """Before any rank starts: what a program of the study needs, and nodes do not have."""
+        """End the run before any rank starts, if nodes lack something that the program needs."""
         told = {node.node.name: failed.message for node in self.nodes.all if (failed := node.last(reports.Failed)) is not None}
         if told:
             self.scope.fail(of_what_is_missing(told, len(self.nodes.all)))
 
     def _check_images(self, work: description.Work) -> None:
-        """Before any rank starts: every node has what the study's image was pinned to."""
+        """Check before any rank starts that every node has the pinned image of the study."""
         if work.image is None:
             return
         try:
@@ -629,7 +630,7 @@ class RunningAttempt:
         for warning in training.unwatched():
             self._warn(warning)
 
-    # -- causes of an end
+    # -- reports of the nodes
 
     def _lost(self, node: NodeHandle, why: str) -> None:
         if not self.job.is_ending:
@@ -685,7 +686,7 @@ class RunningAttempt:
             self.scope.end(ending)
 
     def _training_failed(self, ending: Ending) -> None:
-        """What ranks do that the scheduler ends is a consequence, but for memory that ran out: that may be why it ends them."""
+        """End the run after a failed rank. While the scheduler ends the job only lack of memory counts, since it may be the cause."""
         if not self.job.is_ending or ending.status == "oom":
             self.scope.end(ending)
 
@@ -702,7 +703,7 @@ STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checke
 
 
 def times_of(clock: Clock) -> dict[str, Any]:
-    """`start`, `end`, `run_s`, `steps_s`, as of now."""
+    """Return `start`, `end`, `run_s` and `steps_s` as of now."""
     steps = clock.steps_s()
     return {
         "start": clock.start.isoformat(timespec="milliseconds"),
@@ -713,7 +714,7 @@ def times_of(clock: Clock) -> dict[str, Any]:
 
 
 def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
-    """The first argument of record.build_record."""
+    """Collect the facts of the attempt, the first argument of record.build_record."""
     run, allocation, nodes = attempt.run, attempt.job.allocation, attempt.nodes.all
     head = _facts(nodes[0])
     return {
@@ -748,19 +749,19 @@ def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
 
 
 def _facts(node: NodeHandle) -> dict[str, Any]:
-    """As the record has them; nothing where the node has not come up."""
+    """Return the node's facts in the record's form, empty if the node has not come up."""
     ready = node.last(Ready)
     return {} if ready is None else dict(msgspec.to_builtins(ready.facts))
 
 
 def _driver(nodes: Sequence[NodeHandle]) -> str | None:
-    """Of all nodes; several where they differ."""
+    """Return the driver version of the nodes, joined by plus signs if they differ."""
     found = {_facts(node).get("driver_version") for node in nodes}
     return " + ".join(sorted(version for version in found if version)) or None
 
 
 def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
-    """What the containers were started from: as it was named, and what that was pinned to, where it was."""
+    """Return the image that the containers were started from, with its digest and id if it was pinned."""
     if not in_container(site.engine):
         return {}
     if work.image is None:
@@ -770,7 +771,7 @@ def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
 
 
 def _site_provenance(site: Site) -> dict[str, Any]:
-    """What the site adds to all containers and processes; nothing where it adds nothing."""
+    """Return the mounts and environment that the site adds to all containers and processes, if any."""
     mounts = [{"source": source, "target": target, "writable": writable} for source, target, writable in site.mounts]
     return {**({"site_mounts": mounts} if mounts else {}), **({"site_env": dict(site.env)} if site.env else {})}
 
@@ -791,7 +792,7 @@ def _node_record(node: NodeHandle) -> dict[str, Any]:
 
 
 def _provenance(call: Call) -> dict[str, Any]:
-    """Of this checkout; null where it was not known in time."""
+    """Return the provenance of this checkout, with None for values that were not known in time."""
     unknown: dict[str, Any] = {key: None for key in ("slipway_version", "git_sha", "git_dirty", "python")}
     if not call.finished:
         return unknown
