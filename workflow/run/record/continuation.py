@@ -33,8 +33,9 @@ SAVE_SHARE: Final = 0.5
 
 
 def margin_of(site_margin_s: float, walltime_s: float, job_s: float | None) -> float:
-    """What is kept for checkpoint and push: the site's `deadline_margin`, at most a fifth of the walltime, or of the job if that is
-    shorter."""
+    """Return the seconds kept for checkpoint and push: the site's `deadline_margin`, at most a fifth of the walltime, or of the job if
+    that is shorter.
+    """
     return min(site_margin_s, MARGIN_SHARE * min(walltime_s, math.inf if job_s is None else job_s))
 
 
@@ -48,21 +49,23 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """For this attempt."""
+        """Return the seconds left for this attempt."""
         return self.walltime_s - self.used_s
 
     @property
     def least_s(self) -> float:
-        """With less time than this, an attempt comes to nothing and is not begun."""
+        """Return the least seconds with which an attempt is begun; with less it would come to nothing."""
         return LEAST_MARGINS * self.margin_s
 
     def outlives(self, job_s: float | None) -> bool:
-        """Whether enough for another attempt is left when the job ends, `job_s` after this attempt's begin (None: it does not end)."""
+        """Return True if enough for another attempt is left when the job ends, `job_s` after this attempt's begin (None: the job does
+        not end).
+        """
         return job_s is not None and self.left_s - job_s >= self.least_s
 
 
 def budget_of(site: Site, limits: RunLimits) -> Budget:
-    """Of a run at its first attempt."""
+    """Return the budget of a run at its first attempt."""
     return Budget(walltime_s=limits.walltime_s, margin_s=margin_of(site.deadline_margin_s, limits.walltime_s, site.walltime_s))
 
 
@@ -77,12 +80,15 @@ class Saved:
 
     @property
     def progress(self) -> bool:
-        """Whether another attempt begins further on than this one did."""
+        """Return True if another attempt would begin further on than this one did."""
         return self.step is not None and self.step > (self.resumed_step or 0)
 
 
 def at_deadline(budget: Budget, job_s: float | None, saved: Saved) -> Ending:
-    """The end of an attempt whose time is over: `timeout`, a result, where the budget is used up; else `preempted`, which is resumed."""
+    """Return the ending of an attempt whose time is over.
+
+    It is `timeout`, a result, where the budget is used up; else `preempted`, which is resumed.
+    """
     margin = f"{budget.margin_s:.0f} s"
     if not budget.outlives(job_s):
         walltime = format_duration(budget.walltime_s)
@@ -97,7 +103,7 @@ def at_deadline(budget: Budget, job_s: float | None, saved: Saved) -> Ending:
 
 
 def too_late(budget: Budget, job_s: float) -> Ending:
-    """The job has too little time left for an attempt to be worth anything: it is not begun."""
+    """Return the ending of an attempt that is not begun, since the job has too little time left for it."""
     reason = (
         f"the job ends in {max(0.0, job_s):.0f} s, and an attempt needs {budget.least_s:.0f} s at the least "
         f"(two times the deadline margin of {budget.margin_s:.0f} s): not begun; the next job begins it"
@@ -106,8 +112,11 @@ def too_late(budget: Budget, job_s: float) -> Ending:
 
 
 def by_scheduler(word: str | None, told: str, ours: Ending) -> Ending:
-    """The end that the scheduler says it made, in its words of `Scheduler.ended_by`; `told`: what was seen of it; `ours`: the end that our
-    own clock would make now, for a job that reached its limit before our clock did."""
+    """Return the ending that the scheduler reports.
+
+    `word`: one of the words of `Scheduler.ended_by`; `told`: what was seen of it; `ours`: the ending by our own clock now, for a job
+    that reached its limit before our clock did.
+    """
     if word == "timeout":
         reason = f"{told}: the job reached its time limit before our clock did; nothing could be saved"
         return Ending(status=ours.status, reason=reason)
@@ -208,15 +217,15 @@ class EarlierAttempt:
     training: dict[str, Any] | None
 
     def to_json(self) -> dict[str, Any]:
-        """A dict that JSON can carry."""
+        """Return a dict that JSON can carry."""
         return asdict(self)
 
 
 def resumable(records: Iterable[Mapping[str, Any]], cell: Cell, budget: Budget) -> list[EarlierAttempt]:
-    """The attempts to resume from, the best first. `records`: of the run's attempts, the newest first; `budget`: used_s does not count.
+    """Return the attempts to resume from, the best first.
 
-    Only attempts since the last result; that one too if it ran into its walltime, and there is more of it now. The retry of any other
-    result begins anew.
+    `records`: of the run's attempts, the newest first; `budget`: its used_s does not count. Only attempts since the last result count;
+    that one too if it ran into its walltime, and there is more of it now. The retry of any other result begins anew.
     """
     found = []
     for record in records:
@@ -230,7 +239,7 @@ def resumable(records: Iterable[Mapping[str, Any]], cell: Cell, budget: Budget) 
 
 
 def _offer(record: Mapping[str, Any], cell: Cell) -> EarlierAttempt | None:
-    """What the attempt offers, None: it has no checkpoint that was pushed, or it is not a record."""
+    """Return the attempt as one to resume from. None: it has no checkpoint that was pushed, or it is not a record."""
     try:
         found = read_as(_Attempt, record, "a record")
     except RecordError:
@@ -255,27 +264,30 @@ def _offer(record: Mapping[str, Any], cell: Cell) -> EarlierAttempt | None:
 
 
 def checkpoint_of(events: Mapping[int, RankEvents]) -> dict[str, int] | None:
-    """{step, bytes} of the last checkpoint that rank 0 told of and that a run can resume from."""
+    """Return {step, bytes} of the last resumable checkpoint that rank 0 reported."""
     said = [event for event in (events[0].checkpoints if 0 in events else []) if event.get("resumable") is True]
     step, size = (said[-1].get(key) for key in ("step", "bytes")) if said else (None, None)
     return None if step is None or size is None else {"step": step, "bytes": size}
 
 
 def pushed_checkpoint(found: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:
-    """The checkpoint of `checkpoint_of`, where it is among the files that were pushed."""
+    """Return the checkpoint of `checkpoint_of` if it is among the files that were pushed."""
     checkpoint: dict[str, int] | None = found.get("checkpoint")
     there = checkpoint is not None and any(file["path"] == CHECKPOINT and file["bytes"] == checkpoint["bytes"] for file in files)
     return checkpoint if there else None
 
 
 def resumed_from(earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """As the record has it."""
+    """Return the `resumed_from` of a record."""
     return None if earlier is None else {key: earlier[key] for key in ("attempt", "step", "used_s")}
 
 
 def joined(found: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the events of this attempt say, with what only the attempt it went on from can: `found` and the result have the keys of
-    record.measured. The window is this attempt's; that of the earlier one counts only where this one had no step left to measure."""
+    """Add to this attempt's measurements what only the attempt that it resumed from has.
+
+    `found` and the result have the keys of run_record.measured. The window is this attempt's; that of the earlier one counts only where
+    this one had no step left to measure.
+    """
     if earlier is None:
         return dict(found)
     return {
@@ -295,12 +307,7 @@ def _joined_training(now: Any, before: Any, step: int) -> Any:
     return {**now, "first_loss": first, "first_losses": begin, "final_loss": final, "losses": thinned(losses)}
 
 
-# The step `login`: from the start of the command that was typed until its study is checked and planned. It travels in the environment as a
-# sum of durations, so that clocks of two machines are never compared; all runs of one start have the same.
-#
-# `slipway run` and Snakemake count their own time until the plan is made; `slipway submit` until it hands its job over, and `slipway
-# remote` counts before that from its own start on the laptop, with logging in and sending. What the job of `slipway submit` plans once
-# more is no login.
+# The step `login`: the time from the start of the command that was typed until its study is checked and planned.
 
 
 LOGIN: Final = "SLIPWAY_LOGIN_S"
@@ -308,7 +315,13 @@ LOGIN: Final = "SLIPWAY_LOGIN_S"
 
 
 def login_s(environ: Mapping[str, str]) -> float | None:
-    """Seconds; None where nobody counted them."""
+    """Return the seconds of login until now, or None where nobody counted them.
+
+    They travel in the environment as a sum of durations, so that clocks of two machines are never compared. All runs of one start have the
+    same. `slipway run` and Snakemake count their own time until the plan is made; `slipway submit` until it hands its job over, and
+    `slipway remote` counts before that from its own start on the laptop, with logging in and sending. What the job of `slipway submit`
+    plans once more is no login.
+    """
     try:
         found = float(environ.get(LOGIN, ""))
     except ValueError:
@@ -317,12 +330,12 @@ def login_s(environ: Mapping[str, str]) -> float | None:
 
 
 def with_login(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
-    """What the environment of the next command gains, after `age_s` seconds of this one."""
+    """Return the environment variable for the next command, with `age_s` seconds of this one added."""
     return {LOGIN: f"{(login_s(environ) or 0.0) + max(0.0, age_s):.3f}"}
 
 
 def planned(environ: Mapping[str, str], age_s: float) -> dict[str, str]:
-    """The same of a Snakemake that has made its plan."""
+    """Return the environment variable for the next command of a Snakemake that has made its plan."""
     is_over = SUBMISSION in environ and login_s(environ) is not None
     return {} if is_over else with_login(environ, age_s)
 
@@ -340,7 +353,7 @@ _PART: Final = re.compile(r"([\d.]+)( s|[smhd])")
 
 
 def seconds_left(line: str) -> float | None:
-    """Pure: the seconds that a line of ProgressLine says are left; None where it does not."""
+    """Return the seconds that a line of ProgressLine says are left, or None where it does not."""
     said = _LEFT.search(line)
     if said is None:
         return None
@@ -359,8 +372,11 @@ class ProgressLine:
         self._last: tuple[float, int] | None = None
 
     def due(self, step: int, now: float, tokens: int | None = None) -> str | None:
-        """The line of the step with the number `step`, counted from 0; None while none is due. The rate is since the line before, the time
-        left by the rate since the first: nothing else of what is to come is known. `tokens`: of one step, as all ranks tell."""
+        """Return the line of step `step`, counted from 0, or None while none is due.
+
+        The rate is since the line before, the time left by the rate since the first. `tokens`: tokens of one step, as all ranks report
+        them.
+        """
         if now < self._due or (self._last is not None and step + 1 == self._last[1]):
             return None
         self._due = now + (OFTEN_S if now - self._begun < BEGINNING_S else SELDOM_S)
@@ -391,18 +407,20 @@ STATUS: Final = "storage"
 
 
 def waiting_words(nodes: Sequence[str]) -> str:
-    """What to do about it: the end of a reason."""
+    """Return the end of a reason: which nodes a result waits on, and what to do."""
     return f"{WAITS}{', '.join(nodes)}{DELIVER}"
 
 
 def tells_waiting(reason: str) -> bool:
-    """Whether it says that a result waits, or may wait."""
+    """Return True if the reason says that a result waits, or may wait."""
     return WAITS in reason or MAY_WAIT in reason
 
 
 def waiting_reason(error: str) -> str | None:
-    """Why a run without a record has none, by the last error in its log, if its result waits. A log on a storage that is full
-    ends with what a node said, since nothing more could be written."""
+    """Return why a run has no record if its result waits, by the last error in its log.
+
+    A log on a full storage ends with what a node reported, since nothing more could be written.
+    """
     if tells_waiting(error):
         return error
     return f"{error}; {MAY_WAIT}its nodes{DELIVER}" if error.startswith(PUSH) else None

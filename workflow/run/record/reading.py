@@ -51,7 +51,7 @@ class Beside(NamedTuple):
 
 
 def find_record(runs_dir: str, run_id: str) -> Found:
-    """The record of the attempt that counts; a newest one that is torn counts too, since nobody knows what it said."""
+    """Find the record of the attempt that counts. A newest one that is torn counts too, since nobody knows what it said."""
     there = names(f"{runs_dir}/{run_id}/attempts")
     numbers = sorted((int(name) for name in there if name.isascii() and name.isdecimal()), reverse=True)
     aside = tuple([name for name in there if ASIDE.fullmatch(name)])
@@ -63,7 +63,7 @@ def find_record(runs_dir: str, run_id: str) -> Found:
 
 
 def beside(runs_dir: str, found: Found, counted: int | None) -> list[Beside]:
-    """The attempts of a run but for the one that counts; records that are not believed are left out."""
+    """Return the attempts of a run without the one that counts. Records that are not believed are left out."""
 
     others = []
     for name in (*(str(number) for number in found.attempts if number != counted), *found.aside):
@@ -79,7 +79,7 @@ def beside(runs_dir: str, found: Found, counted: int | None) -> list[Beside]:
 
 
 def names(directory: str) -> list[str]:
-    """The names in a directory; none if it is not there."""
+    """List the names in a directory; none if it does not exist."""
     try:
         return os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -87,7 +87,7 @@ def names(directory: str) -> list[str]:
 
 
 def attempt_directories(attempts: Path) -> list[int]:
-    """The numbers of the attempts in that directory of a run, ascending: those that have one to themselves."""
+    """List the numbers of the attempts in that directory of a run, ascending, without those beside another attempt of their number."""
     return sorted(int(name) for name in names(str(attempts)) if name.isascii() and name.isdecimal())
 
 
@@ -104,7 +104,7 @@ class _Candidate:
             return None
 
     def says(self) -> tuple[int, str] | None:
-        """(attempt, kind), or None if it cannot be read. Whether it is believed is another question, which its reader asks."""
+        """Return (attempt, kind), or None if the record cannot be read. Its reader checks whether it is believed."""
         try:
             record = json.loads(self.content)
             attempt, kind = record["attempt"], record["kind"]
@@ -131,7 +131,7 @@ def _latest(runs_dir: str, run_id: str, numbers: Sequence[int], published: _Cand
 
 
 def _read(path: str) -> bytes:
-    """At most MAX_BYTES + 1 bytes; what is there but cannot be read is empty, which no record is. Raises FileNotFoundError."""
+    """Read at most MAX_BYTES + 1 bytes. A file that cannot be read gives empty bytes, which no record is. Raises FileNotFoundError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
@@ -332,18 +332,21 @@ SHORTENED: Final = "it is without long values of provenance"
 
 
 def is_long(value: Any) -> bool:
-    """Whether a record that is too large goes without this value of its provenance."""
+    """Return True if a record that is too large goes without this value of its provenance."""
     return len(json_text(value)) > MOST_SAID
 
 
 def was_shortened(warning: str) -> bool:
-    """Whether it is the warning of such a record."""
+    """Return True if the warning is that of a record without its long values."""
     return warning.startswith("this record would have more than ") and SHORTENED in warning
 
 
 def fitting(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record as it is, where it has at most `MOST_BYTES`. Else without long values of its provenance, and with as many of its files as
-    have room; a warning says so. What a run left is never a reason to have no readable result of it."""
+    """Return the record as it is if it has at most MOST_BYTES, else a shortened one.
+
+    It then goes without long values of its provenance, and with as many of its files as have room; a warning says so. A large record is
+    never a reason to have no readable result.
+    """
     if len(json_text(record)) <= MOST_BYTES:
         return record
     short = {key: value for key, value in record["provenance"].items() if not is_long(value)}

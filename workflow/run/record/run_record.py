@@ -63,10 +63,13 @@ def measured(
     model: tuple[str, int] | None = None,
     steps: StepsAsked | None = None,
 ) -> dict[str, Any]:
-    """What the events say: `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, `steps_source`, `window`: the
-    numbers of its first and last step, or None, `windows_told`: of each rank, see WindowTold, `windows`: what would be wrong with the
-    measured steps of a run that ended well, and `contradiction`: why this was no run that ended `ok`, or None. `model`: name and parameter
-    count of the cell's network; `steps`: what was asked of each rank."""
+    """Compute what the events of an attempt say.
+
+    The result has `performance`, `training`, `provenance` of the program, `checkpoint`, `warnings`, `steps_source`; `window`: the
+    numbers of its first and last step, or None; `windows_told`: a WindowTold for each rank; `windows`: what would be wrong with the
+    measured steps of a run that ended well; and `contradiction`: why this run did not end `ok`, or None. `model`: name and parameter
+    count of the cell's network; `steps`: the steps requested of each rank.
+    """
     starts = {rank: entry.start for rank, entry in sorted(events.items()) if entry.start is not None}
     unchecked = unchecked_model(events, model[0]) if model is not None else []
     replicas = replicas_of(events)
@@ -96,8 +99,10 @@ def measured(
 
 
 def program_provenance(starts: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """What the first rank's run_start says of the framework and its libraries; of OURS it says nothing. What becomes a column of the
-    tables is of the column's kind, or null."""
+    """Return what the first rank's run_start reports of the framework and its libraries, without the keys in OURS.
+
+    Values of a column of the tables are of the column's type, or null.
+    """
     if not starts:
         return {}
     start = starts[min(starts)]
@@ -115,7 +120,7 @@ def _tamed(key: str, value: Any) -> Any:
 
 
 def disagreements(starts: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """One warning for each thing that the ranks say differently: then they did not run the same program on the same libraries."""
+    """Return one warning for each value that differs between ranks: they did not run the same program on the same libraries."""
     if len(starts) < 2:
         return []
     views = {rank: {**_flat(start), "parameters": start.get("parameters")} for rank, start in starts.items()}
@@ -143,17 +148,16 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def network_warnings(preflight: Mapping[str, Any] | None) -> list[str]:
-    """What the preflight found."""
+    """Return the findings of the preflight as warnings."""
     return [f"network: {text}" for text in (preflight or {}).get("findings", [])]
 
 
 def _said(events: Mapping[int, RankEvents]) -> list[str]:
-    """What the programs warned of, each thing once."""
+    """Return the warnings that the programs wrote, each once."""
     return list(dict.fromkeys(warning for _, entry in sorted(events.items()) for warning in entry.warnings))
 
 
 def _common(events: Mapping[int, RankEvents], world_size: int) -> list[int]:
-    """The measured steps that all ranks have."""
     ranks = [entry.steps for _, entry in sorted(events.items())]
     return measured_steps(ranks) if len(ranks) == world_size else []
 
@@ -172,7 +176,7 @@ def _miscounted(events: Mapping[int, RankEvents], world_size: int, global_batch:
 
 
 def _windows(events: Mapping[int, RankEvents]) -> list[str]:
-    """A sentence each where ranks measure different steps, or one by a clock that goes back, or tells nothing."""
+    """Return a sentence for each finding: ranks measure different steps, or by a clock that goes back or reports nothing."""
     windows = {rank: own_steps(entry.steps) for rank, entry in sorted(events.items())}
     back = [rank for rank, window in windows.items() if goes_back(events[rank].steps, window)]
     warnings = [f"the clock of {_ranks(back)} goes back between measured steps: time between its steps is not known"] if back else []
@@ -203,8 +207,10 @@ def _too_many(events: Mapping[int, RankEvents]) -> list[str]:
 
 
 def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str, Any], since: int | None) -> list[str]:
-    """Warnings where a run that ended well has no window, or another one than was asked for; `found`: of
-    continuation.joined; `since`: the first step after a resume, from which on a shorter window is what is left."""
+    """Return warnings where a run that ended well has no window, or another one than requested.
+
+    `found`: the result of continuation.joined; `since`: the first step after a resume, from which on a shorter window is what is left.
+    """
     if ending.status != "ok" or found.get("steps_source") == "none":
         return []
     performance, steps = found.get("performance"), cell["steps"] or {}
@@ -222,7 +228,7 @@ def window_warnings(ending: Ending, cell: Mapping[str, Any], found: Mapping[str,
 
 
 def _misplaced(window: Sequence[int] | None, count: int, steps: Mapping[str, Any], since: int) -> list[str]:
-    """Other steps than those after the warm-up, such as the fastest ones, or the first, which compile."""
+    """Return a warning where other steps were measured than those after the warm-up, such as the fastest or the first ones."""
     if window is None or "warmup" not in steps:
         return []
     begin = since + steps["warmup"]
@@ -237,14 +243,17 @@ def _broken(events: Mapping[int, RankEvents]) -> list[str]:
 
 
 def _has_few_cores(run: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the processes of a node have more threads than it has cores. On GPUs threads only feed them."""
+    """Return True if the processes of a node have more threads than it has cores. On GPUs threads only feed them."""
     threads = run["cell"]["gpus_per_node"] * run["threads_per_rank"]
     return run["allocation"]["device"] == "cpu" and any(0 < len(node.get("cores") or ()) < threads for node in nodes)
 
 
 def _macs_of_what_ran(run: Mapping[str, Any], performance: Mapping[str, Any] | None) -> int | None:
-    """Multiply-adds forward of an image or a token. A token in a longer sequence has more: of several lengths the mean over the tokens of
-    the window; None where these were not told."""
+    """Return the multiply-adds forward of an image or a token.
+
+    A token in a longer sequence has more. For several lengths it is the mean over the tokens of the window, None where these were not
+    reported.
+    """
     macs: dict[int, int] = dict(run.get("macs_by_length") or ())
     told: dict[int, int] = dict((performance or {}).get("tokens_by_length") or ())
     if len(macs) < 2:
@@ -263,13 +272,13 @@ def build_record(
     found: Mapping[str, Any],
     files: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The record.
+    """Build the record.
 
     `run`: what was known before (run_id, study, cell, repeat, attempt, result_number, site, engine, allocation as JSON, nodes,
     threads_per_rank, preflight, dataset, model_macs, model_first_macs, provenance, `splits`: samples of each of the dataset's, and
-    `earlier`, the attempt before, of continuation.resumable; `windows_seen`: of each rank, see WindowSeen; `macs_by_length`, where
+    `earlier`, the attempt before, of continuation.resumable; `windows_seen`: a WindowSeen for each rank; `macs_by_length`, where
     sequences of the dataset lie in buckets: the length of each, and model_macs of a token in it); `times`: start, end, run_s, steps_s;
-    `found`: of attempt.read_measured; `files`: path, bytes, blake3.
+    `found`: the result of attempt.read_measured; `files`: path, bytes, blake3.
     """
     allocation, earlier = run["allocation"], run.get("earlier")
     loads = dict(found.get("loads", []))
@@ -394,8 +403,11 @@ class EndedNote(TypedDict):
 def ended_note(
     facts: Mapping[str, Any], ending: Ending, times: Mapping[str, Any], nodes: Sequence[int], parameters: int | None, steps: StepsAsked
 ) -> EndedNote:
-    """What record.build_record needs besides the files. `nodes`: positions of those whose files make the result; `parameters`: of
-    the cell's model; `steps`: what was asked of each rank."""
+    """Return what build_record needs besides the files.
+
+    `nodes`: positions of those whose files make the result; `parameters`: the parameter count of the cell's model; `steps`: the steps
+    requested of each rank.
+    """
     end = ending.rank_end
     told = {} if end is None else {key: value for key, value in end._asdict().items() if key != "windows"}  # they are among the facts
     rank_end = None if end is None else cast(RankEndNote, {**told, "ranks": list(end.ranks)})
@@ -414,8 +426,10 @@ def ended_note(
 
 
 def measured_words(found: Mapping[str, Any], unit: str = "samples") -> str:
-    """Rate, loss and accuracy of what `record.measured` says, as far as they were measured; with a colon before, or nothing. `unit`: what
-    the rate counts, samples or tokens."""
+    """Format rate, loss and accuracy from the result of `measured`, as far as they were measured, after a colon.
+
+    Return an empty text if there are none. `unit`: what the rate counts, samples or tokens.
+    """
     parts = list(_parts(found.get("performance") or {}, found.get("training") or {}, unit))
     return f": {', '.join(parts)}" if parts else ""
 

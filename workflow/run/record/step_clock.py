@@ -22,7 +22,7 @@ class Clock:
         self.start = (wall or datetime.now(UTC)) - timedelta(seconds=age_s)
 
     def enter(self, step: str) -> None:
-        """The time until now belongs to the step before; from now on to `step`, which may be entered again."""
+        """Begin `step`, which may be entered again; the time until now belongs to the step before."""
         if step not in STEPS:
             raise ValueError(f"step must be one of {', '.join(STEPS)}, found {step!r}")
         now = self._now()
@@ -31,20 +31,20 @@ class Clock:
         self._step = step
 
     def note(self, step: str, seconds: float | None) -> None:
-        """A step that was over before we began: what the scheduler says of it."""
+        """Add the duration of a step that was over before this clock began, as the scheduler reports it."""
         if seconds is not None:
             self._spent[step] = self._spent.get(step, 0.0) + seconds
 
     def steps_s(self) -> dict[str, float | None]:
-        """Seconds of each step until now; None for those not reached."""
+        """Return the seconds of each step until now, None for those not reached."""
         self.enter(self._step)
         return {step: round(self._spent[step], 6) if step in self._spent else None for step in STEPS}
 
     def end(self) -> datetime:
-        """The wall clock's time now, by the monotonic clock from the start: never before it."""
+        """Return the wall clock's time now, by the monotonic clock from the start: never before it."""
         return self.start + timedelta(seconds=self._now() - self._begun)
 
 
 def run_s(steps: Mapping[str, float | None]) -> float:
-    """Seconds of a run whose `steps_s` these are: their sum without those beside it. Of one reading, so they close."""
+    """Return the seconds of a run from its `steps_s`: their sum without those beside it."""
     return round(sum(seconds or 0.0 for step, seconds in steps.items() if step not in BESIDE), 6)

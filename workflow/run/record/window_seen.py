@@ -22,8 +22,11 @@ CLOSE_S: Final = 0.1
 
 
 def clock_warnings(found: Mapping[str, Any], ran_s: float | None, mode: str) -> list[str]:
-    """`found`: `performance` and `training` of one attempt; `ran_s`: how long its ranks were there, by Slipway's own clock. Nothing can
-    have taken longer, and all steps of a training no less than those of the window."""
+    """Warn where the times that a program reports cannot be.
+
+    Nothing can have taken longer than the ranks ran, and all steps of a training take no less than those of the window. `found`:
+    `performance` and `training` of one attempt; `ran_s`: how long its ranks ran, by Slipway's own clock.
+    """
     window_s = (found.get("performance") or {}).get("window_s")
     training = found.get("training") or {}
     train_s = training.get("train_s")
@@ -38,7 +41,7 @@ def clock_warnings(found: Mapping[str, Any], ran_s: float | None, mode: str) -> 
 
 
 def evaluation_warnings(found: Mapping[str, Any], splits: Mapping[str, int] | None) -> list[str]:
-    """An accuracy is that of a whole split; `splits`: samples of each, None where the dataset's are not known."""
+    """Warn where an accuracy is not that of a whole split. `splits`: samples of each split, None where the dataset's are not known."""
     evaluation = (found.get("training") or {}).get("eval")
     if not evaluation or splits is None:
         return []
@@ -83,9 +86,12 @@ class WindowTold(NamedTuple):
 
 
 def window_seen(told: Sequence[Sequence[Any]], seen: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
-    """As the record has it, of the rank whose window is confirmed least; `least_s`, `most_s` are None where nobody has seen it.
-    `together_s`: from the first begin to the last end of all ranks' windows, None where not all were seen. None where no rank has a window.
-    The entries of `told` and `seen` are values of WindowTold and WindowSeen, which may have been through JSON."""
+    """Return the `window_seen` of a record for the rank whose window is confirmed least, or None where no rank has a window.
+
+    `least_s` and `most_s` are None where nobody has seen it. `together_s`: from the first begin to the last end of all ranks' windows,
+    None where not all were seen. The entries of `told` and `seen` are values of WindowTold and WindowSeen, which may have been through
+    JSON.
+    """
     watched = {entry.rank: entry for entry in (WindowSeen(*values) for values in seen)}
     found = []
     for rank, first, last, window_s in told:
@@ -98,7 +104,7 @@ def window_seen(told: Sequence[Sequence[Any]], seen: Sequence[Sequence[Any]]) ->
 
 
 def unconfirmed(performance: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The same of a window that an attempt before this one measured, which was cut off: what its nodes saw ended with it."""
+    """Return the `window_seen` for a window of an earlier attempt that was cut off: what its nodes saw ended with it."""
     window_s = (performance or {}).get("window_s")
     return None if window_s is None else {"rank": 0, "window_s": window_s, "least_s": None, "most_s": None, "together_s": None}
 
@@ -111,7 +117,7 @@ def _together_s(seen: Sequence[WindowSeen | None]) -> float | None:
 
 
 def in_supervisor_s(seen: WindowSeen, now: float) -> WindowSeen:
-    """The same, that a node has told just `now`, by the supervisor's clock: clocks of nodes are not compared."""
+    """Convert what a node has just reported, at `now`, to the supervisor's clock. Clocks of nodes are not compared."""
     if seen.begin_s is None or seen.end_s is None:
         return seen
     return seen._replace(begin_s=round(now + seen.begin_s, 6), end_s=round(now + seen.end_s, 6))
@@ -123,7 +129,7 @@ def _doubt(seen: Mapping[str, Any]) -> float:
 
 
 def seen_warnings(seen: Mapping[str, Any] | None) -> list[str]:
-    """A sentence where the window that is told cannot be: it is shorter or longer than what went by between the lines around it."""
+    """Warn where the reported window is shorter or longer than the time between the lines around it."""
     if seen is None or seen["least_s"] is None or seen["most_s"] is None:
         return []
     told, least, most = seen["window_s"], seen["least_s"], seen["most_s"]
