@@ -64,30 +64,32 @@ class Estimate(Struct, frozen=True, kw_only=True):
     paired: bool = False
 
     def scaled(self, factor: float) -> Estimate:
-        """The estimate of `factor` (> 0) times the quantity."""
+        """Return the estimate of `factor` (> 0) times the quantity."""
         low = None if self.low is None else self.low * factor
         high = None if self.high is None else self.high * factor
         return replace(self, value=self.value * factor, low=low, high=high)
 
     def among(self, count: int) -> Estimate:
-        """With the interval that holds also if this is the one of `count` estimates that was chosen by its value, such as the largest."""
+        """Widen the interval so that it holds also if this is the one of `count` estimates that was chosen by its value, such as the
+        largest.
+        """
         if self.error is None:
             return self
         wider = interval(math.log(self.value), self.error, self.freedom, self.n, 1 - (1 - LEVEL) / max(1, count))
         return replace(self, low=wider.low, high=wider.high)
 
     def least(self, level: float = LEVEL) -> float | None:
-        """What the quantity exceeds with confidence `level` (one-sided); None where there is no interval, and so nothing to test."""
+        """Return what the quantity exceeds with confidence `level` (one-sided), or None where there is no interval."""
         return None if self.error is None else self.value * math.exp(-_quantile(self.freedom, level) * self.error)
 
     @property
     def plus_minus(self) -> float | None:
-        """The larger distance from the value to an end of the interval."""
+        """Return the larger distance from the value to an end of the interval."""
         return None if self.low is None or self.high is None else max(self.high - self.value, self.value - self.low)
 
 
 def geometric_mean(sample: LogSample) -> Estimate:
-    """Geometric mean of the runs with Student's t on the logarithms, n - 1 degrees of freedom."""
+    """Compute the geometric mean of the runs, with Student's t on the logarithms, n - 1 degrees of freedom."""
     standard_error = math.sqrt(sample.variance / sample.n)
     return interval(sample.mean, standard_error, sample.n - 1, sample.n)
 
@@ -112,7 +114,7 @@ def ratio(above: LogSample, below: LogSample) -> Estimate:
 
 
 def interval(center: float, error: float, freedom: float, n: int, level: float = LEVEL) -> Estimate:
-    """The estimate exp(`center`) of `n` runs, where `error` is the standard error of `center`, with its two-sided interval."""
+    """Return the estimate exp(`center`) of `n` runs with its two-sided interval. `error` is the standard error of `center`."""
     if n < MIN_RUNS:
         return Estimate(value=math.exp(center), n=n)
     half = 0.0 if error == 0 else quantile(freedom, level) * error
@@ -121,7 +123,7 @@ def interval(center: float, error: float, freedom: float, n: int, level: float =
 
 
 def quantile(freedom: float, level: float = LEVEL) -> float:
-    """The two-sided `level` quantile of Student's t; `freedom` need not be whole."""
+    """Return the two-sided `level` quantile of Student's t; `freedom` need not be whole."""
     return _quantile(freedom, (1 + level) / 2)
 
 
@@ -336,12 +338,12 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
 
 
 def marks_as_columns() -> list[pl.Expr]:
-    """RUN_MARKS, each in a column of its name; what was not measured marks nothing."""
+    """Return RUN_MARKS, each as a column of its name; what was not measured marks nothing."""
     return [expression.fill_null(value=False).alias(mark) for mark, expression in RUN_MARKS.items()]
 
 
 def marks_of_runs(rows: pl.DataFrame) -> dict[str, tuple[str, ...]]:
-    """Of each run id those that its number carries."""
+    """Return for each run id the marks that its number carries."""
     found = rows.select("run_id", *marks_as_columns()).iter_rows(named=True)
     return {row["run_id"]: tuple(mark for mark in RUN_MARKS if row[mark]) for row in found}
 
@@ -429,7 +431,7 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def unit(self) -> str:
-        """What the rate counts: `samples` or `tokens`."""
+        """Return what the rate counts: `samples` or `tokens`."""
         return unit_of(self.keys)
 
     @property
@@ -442,27 +444,27 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def step_s(self) -> Estimate | None:
-        """Seconds of a step: the geometric mean of the runs' medians."""
+        """Return the seconds of a step: the geometric mean of the runs' medians."""
         return geometric_mean(self.step) if self.step else None
 
     @cached_property
     def p95_s(self) -> Estimate | None:
-        """Seconds: the geometric mean of the runs' 95th percentiles."""
+        """Return the geometric mean of the runs' 95th percentiles in seconds."""
         return geometric_mean(self.p95) if self.p95 else None
 
     @cached_property
     def rate_per_s(self) -> Estimate | None:
-        """All processes together: the geometric mean of the runs' rates, each samples, or tokens, of its window over wall time."""
+        """Return the rate of all processes together: the geometric mean of the runs' samples, or tokens, of the window / its wall time."""
         return geometric_mean(self.rate) if self.rate else None
 
     @property
     def reason(self) -> str | None:
-        """Why there is no number, None if there is one."""
+        """Explain why there is no number, or return None if there is one."""
         return None if self.rate else ", ".join(sorted(self.failures)) or "not measured"
 
 
 def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
-    """The cells in the study's order. Rows without a cell (an unreadable record that no study.json places) belong to none."""
+    """Return the cells in the study's order. Rows without a cell (an unreadable record that no study.json places) belong to none."""
     software = pl.concat_str([pl.format(f"{name} {{}}", pl.col(name)) for name in SOFTWARE], separator=", ", ignore_nulls=True)
     rows = frame.filter(pl.col("cell_id").is_not_null()).with_columns(
         MEASURED.alias("measured"),
@@ -577,7 +579,7 @@ def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def varying(cells: Sequence[CellResult]) -> list[str]:
-    """Keys with more than one value among the cells. Two names of a data set hide what differs in its specification."""
+    """Return the keys with more than one value among the cells. Two names of a data set hide what differs in its specification."""
     flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
     names = dict.fromkeys(name for flat in flats for name in flat)
     found = [name for name in names if name not in tells_nothing(flats) and len({repr(flat.get(name)) for flat in flats}) > 1]
@@ -618,7 +620,7 @@ def detail_title(name: str) -> str:
 
 
 def value_text(name: str, value: Any) -> str:
-    """`resnet18`, `hook fp16`, `learning_rate 0.1`."""
+    """Format a value for a legend, such as `resnet18`, `hook fp16`, `learning_rate 0.1`."""
     if name in WORDS:
         prefix = PREFIX.get(name, "")
         return f"{prefix}{value}" if value != "none" or not prefix else f"no {prefix.strip()}"
@@ -626,11 +628,11 @@ def value_text(name: str, value: Any) -> str:
 
 
 def series_words(cell: CellResult, names: Sequence[str]) -> list[str]:
-    """The values of the keys `names`, as a legend has them."""
+    """Return the values of the keys `names`, as a legend has them."""
     flat = flat_keys(cell.keys)
     return [value_text(name, flat.get(name)) for name in names]
 
 
 def batch_text(kind: str, size: int) -> str:
-    """What a line holds constant: `batch 32` of each process (weak), or `global batch 64` (strong)."""
+    """Describe what a line holds constant: `batch 32` of each process (weak), or `global batch 64` (strong)."""
     return f"global batch {size}" if kind == "strong" else f"batch {size}"

@@ -54,7 +54,7 @@ class Groups:
 
 
 def failures(analysis: Analysis) -> Groups:
-    """The runs without a measurement, those that failed alike in one row. Alike: but for numbers, and the names of run and host."""
+    """Group the runs without a measurement: those that failed alike, but for numbers and the names of run and host, share a row."""
     rows = analysis.frame.filter(~MEASURED).with_columns(END.alias("end_word")).sort(pl.col("status") == MISSING, maintain_order=True)
     alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows.iter_rows(named=True):
@@ -93,7 +93,7 @@ def failures(analysis: Analysis) -> Groups:
 
 
 def warnings(analysis: Analysis) -> Groups:
-    """What the runs themselves found odd, each kind of thing once: but for numbers, and the names of nodes and of others' programs."""
+    """Group the warnings of the runs, each kind once: they may differ in numbers, and in the names of nodes and of others' programs."""
     said: dict[str, tuple[list[_Said], list[Mapping[str, Any]]]] = {}
     noted = analysis.frame.select("source", "run_id", "warnings", "busy", "hosts").filter(pl.col("warnings").is_not_null())
     for row in noted.iter_rows(named=True):
@@ -175,7 +175,6 @@ def _which(rows: Sequence[Mapping[str, Any]]) -> Value:
 
 
 def _some(values: Iterable[Any]) -> str:
-    """Each value once, a few of many."""
     return some(list(dict.fromkeys(str(value) for value in values if value is not None)), MOST_NAMES)
 
 
@@ -196,7 +195,7 @@ NOT_WHOLE: Final = (
 
 
 def lead(analysis: Analysis) -> str:
-    """Cells, runs, sites, days and baseline."""
+    """Describe cells, runs, sites, days and baseline."""
     starts = [start for start in analysis.frame["start"].drop_nulls().to_list() if start]
     ends = [end for end in analysis.frame["end"].drop_nulls().to_list() if end]
     days = sorted({moment[:10] for moment in (min(starts), max(ends))}) if starts and ends else []
@@ -209,7 +208,7 @@ def lead(analysis: Analysis) -> str:
 
 
 def hardware(analysis: Analysis) -> str:
-    """On how many machines of which kind, as the records tell."""
+    """Describe on how many machines of which kind the study ran, by its records."""
     hosts = {host for hosts in analysis.frame["hosts"].drop_nulls().unique().to_list() for host in hosts.split(",")}
     kinds = sorted({kind for text in analysis.frame["machine"].drop_nulls().unique().to_list() for kind in text.split(" + ")})
     if not hosts or not kinds:
@@ -229,7 +228,7 @@ class Tile(NamedTuple):
 
 
 def tiles(analysis: Analysis) -> list[Tile]:
-    """How many runs were measured, failed, are missing; the best speed-up."""
+    """Count the runs that were measured, failed or are missing, and select the best speed-up."""
     summary = analysis.summary
     best = _best(analysis)
     whole = summary.ok == summary.num_runs and not summary.without_study
@@ -248,7 +247,7 @@ def tiles(analysis: Analysis) -> list[Tile]:
 
 
 def findings(analysis: Analysis) -> list[str]:
-    """What is not known, the best speed-up with all that speaks against it, and how many runs stand behind a cell."""
+    """Describe what is not known, the best speed-up with all that speaks against it, and how many runs stand behind a cell."""
     places = ", ".join(source.path for source in analysis.sources if not source.has_study)
     unknown = [printable(f"study.json is missing in {places}: {NOT_WHOLE}")] if places else []
     return [*unknown, *_found(analysis)]
@@ -300,13 +299,13 @@ def _slowed(analysis: Analysis) -> list[str]:
 
 
 def _of_baseline(analysis: Analysis, comparison: Comparison) -> list[str]:
-    """The marks of its baseline that can have made it slow, in the order of the footnotes."""
+    """List the marks of its baseline that can have made it slow, in the order of the footnotes."""
     marks = analysis.base_marks.get(id(comparison.partner), frozenset[str]())
     return [mark for mark in MARKS if mark in SLOWED & marks]
 
 
 def _doubt(speedup: Estimate) -> list[str]:
-    """What the interval says against a speed-up, if it does and there is one."""
+    """Describe what the interval says against a speed-up, if it does and there is one."""
     if speedup.low is None or speedup.high is None or speedup.low > 1:
         return []
     if speedup.high < 1:
@@ -315,7 +314,7 @@ def _doubt(speedup: Estimate) -> list[str]:
 
 
 def _behind(analysis: Analysis) -> str:
-    """How many runs, jobs and sets of nodes stand behind a number: what all runs had in common is in no interval."""
+    """Describe how many runs, jobs and sets of nodes stand behind a number. What all runs had in common is in no interval."""
     cells = [cell for cell in analysis.cells if cell.num_measured]
     runs, jobs, nodes = (
         _span(numbers) for numbers in zip(*((cell.num_measured, cell.num_allocations, cell.num_node_sets) for cell in cells), strict=True)
@@ -340,13 +339,13 @@ def _counted(span: str, noun: str) -> str:
 
 
 def _span(numbers: Sequence[int]) -> str:
-    """`3`, or `1 to 3`."""
+    """Format a range, such as `3` or `1 to 3`."""
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _against(analysis: Analysis, comparison: Comparison) -> str:
-    """`8 GPUs against 1 GPU`."""
+    """Format a comparison, such as `8 GPUs against 1 GPU`."""
     partner = counted_shape(analysis, comparison.partner) if comparison.partner else "nothing"
     return f"{counted_shape(analysis, comparison.cell)} against {partner}"
 
@@ -363,7 +362,7 @@ def _measured(analysis: Analysis) -> list[Comparison]:
 
 
 def _best(analysis: Analysis) -> Comparison | None:
-    """The largest measured speed-up; its marks are shown beside it. Its own interval says too much: it was chosen by its value."""
+    """Return the largest measured speed-up, which is shown with its marks. Its own interval is too narrow: it was chosen by its value."""
     return max(_measured(analysis), key=lambda comparison: comparison.speedup.value if comparison.speedup else 0.0, default=None)
 
 
@@ -424,7 +423,7 @@ class RunsTable:
 
 
 def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, ...]]], page_dir: Path | None) -> RunsTable:
-    """Every run of the study. `groups`: other places that lead to runs; `page_dir`: where the page will lie."""
+    """Build the table of every run of the study. `groups`: other places that lead to runs; `page_dir`: where the page will lie."""
     several = len(analysis.sources) > 1
     rates = [f"{unit.capitalize()}/s" for unit in analysis.units]
     heads = {name: kind for title, kind in HEADS.items() for name in (rates if title == RATE else [title])} | (
@@ -490,14 +489,14 @@ def _places(
 
 
 def _name(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:
-    """The run, which leads to its record where there is one."""
+    """Link the name of the run to its record where there is one."""
     if row["record"] is None:
         return _text(row["run_id"])
     return f'<a href="{link(row["source"], ("runs", row["record"]))}">{_text(row["run_id"])}</a>'
 
 
 def _files(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:
-    """Record, events and logs of the attempt that counts. A rank that never started told no event."""
+    """Link record, events and logs of the attempt that counts. A rank that never started wrote no event."""
     if row["record"] is None:
         return ""
     found: dict[str, tuple[str, ...]] = {"record": ("runs", row["record"])}
@@ -571,8 +570,11 @@ PLACED: Final = ("speedup", "failures", "times", "budget", "hours", "utilisation
 
 
 def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = None) -> str:
-    """The page. `svgs`: name of a plot -> SVG; `page_dir`: where it will lie, for its links to files (None: in the first results
-    directory). The same records give the same bytes: there is no clock in it."""
+    """Render the page.
+
+    `svgs`: name of a plot -> SVG; `page_dir`: where it will lie, for its links to files (None: in the first results directory). The
+    same records give the same bytes: there is no clock in it.
+    """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -593,7 +595,7 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
 
 
 def json_in_script(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Encode a value as JSON that cannot end the script element around it."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -636,6 +638,6 @@ def _marked(section: Section) -> dict[str, Any]:
 
 
 def _data(table: Table) -> list[dict[str, Any]]:
-    """Every comparison with its numbers, so that the page alone is enough to compute on."""
+    """Return every comparison with its numbers, so that the page alone is enough to compute on."""
     keys = [column.key for column in table.columns]
     return [{key: value.raw for key, value in zip(keys, row, strict=True) if value.raw not in (None, "")} for row in table.rows[:2000]]

@@ -86,7 +86,10 @@ def of_study(analysis: Analysis) -> Table:
 
 
 def facts_table(names: Iterable[str] | None = None) -> Table:
-    """One row per framework, in the order of FRAMEWORKS. Without `names`: all of them, and those that Slipway does not run."""
+    """Build a table with one row per framework, in the order of FRAMEWORKS.
+
+    Without `names` it has all of them, and those that Slipway does not run.
+    """
     wanted = set(FRAMEWORKS if names is None else names)
     rows = [_row(load_framework(name)) for name in FRAMEWORKS if name in wanted]
     if names is None:
@@ -104,8 +107,10 @@ def facts_table(names: Iterable[str] | None = None) -> Table:
 
 
 def in_parts(table: Table) -> list[Table]:
-    """For a terminal, which has no room for all columns: what is told of each, what a test ran, what is claimed, and by whom. A part has
-    the frameworks that it tells something of."""
+    """Split the table of frameworks for a terminal, which has no room for all columns.
+
+    A part has the frameworks that it has something to say about.
+    """
     parts = [_part(table, title, keys) for title, keys in FACT_PARTS.items()]
     return [*parts[:-1], replace(parts[-1], caption=table.caption)]
 
@@ -180,7 +185,7 @@ class Line:
 
 
 def frameworks(analysis: Analysis) -> Table:
-    """One row per network, batch and framework, one column per number of processes: `seconds of a batch (rate)`."""
+    """Build a table with one row per network, batch and framework, one column per number of processes: `seconds of a batch (rate)`."""
     shapes, several = analysis.shapes, several_shapes(analysis.shapes)
     columns = [*key_columns(analysis), SIZE_COLUMNS[0]]
     columns += [Column(key=shape_key(shape, several), title=shape_title(shape, several, analysis)) for shape in shapes]
@@ -248,7 +253,6 @@ def _lines(analysis: Analysis, group: Sequence[CellResult]) -> Iterator[Line]:
 
 
 def _why_no_cell(framework: str, model: str) -> str:
-    """Why a study has no such cell."""
     try:
         spec = load_framework(framework)
     except ConfigError:
@@ -284,7 +288,7 @@ HOUR_S: Final = 3600.0
 
 
 def hours(analysis: Analysis) -> Table:
-    """One row per cell that took any time: run_s of its attempts x its processes, and x its GPUs."""
+    """Build a table with one row per cell that took any time: run_s of its attempts x its processes, and x its GPUs."""
     took = {(row["source"], row["cell_id"]): row for row in _seconds(analysis.frame).iter_rows(named=True)}
     columns = [
         *key_columns(analysis),
@@ -384,7 +388,7 @@ SCALING: Final = (
 
 
 def failures(analysis: Analysis) -> Table:
-    """Table o: every run of the study without a measurement, with the reason. Runs not yet begun stand at the end."""
+    """Build table o: every run of the study without a measurement, with the reason. Runs not yet begun stand at the end."""
     several = len(analysis.sources) > 1
     heads = [("source", "Source")] if several else []
     heads += [
@@ -414,7 +418,7 @@ def failures(analysis: Analysis) -> Table:
 
 
 def reason_of(row: Mapping[str, Any]) -> str | None:
-    """Why a row of records.parquet is no measurement, in words."""
+    """Explain in words why a row of records.parquet is no measurement."""
     if row["status"] == "ok" and row["steps_source"] == "none":
         return "ended ok; its program tells of no steps (events: none), so that there are wall times only"
     untold = ": its program told no tokens" if row["unit"] == "tokens" and row["tokens"] is None else ""
@@ -444,7 +448,7 @@ def _failure(row: Mapping[str, Any]) -> tuple[Value, ...]:
 
 
 def last_lines(row: Mapping[str, Any]) -> str:
-    """The last of what the rank that failed wrote; a record may also hold its lines as a JSON list."""
+    """Return the last lines that the failed rank wrote. A record may also hold its lines as a JSON list."""
     told = row["failed_last_lines"] or ""
     lines = told.splitlines()
     if told.startswith("["):
@@ -454,12 +458,12 @@ def last_lines(row: Mapping[str, Any]) -> str:
 
 
 def short(value: str | None) -> str | None:
-    """What programs wrote, but not too long; the beginning says what, so it stays."""
+    """Shorten what programs wrote; its beginning stays."""
     return value if value is None or len(value) <= LONGEST else value[:LONGEST] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def scaling(analysis: Analysis) -> Table:
-    """Every comparison, weak and strong, with its partner: what the other tables are made from, for programs to read."""
+    """Build the table of every comparison, weak and strong, with its partner: the source of the other tables, for programs to read."""
     words = {*WORDS, "source", "cell", "hardware", "scaling", "partner", "interval", "reason"}
     arguments = sorted({name for comparison in analysis.comparisons for name in comparison.cell.keys.get("args") or ()})
     columns = [Column(key=name, title=name.replace("_", " "), number=name not in words) for name in SCALING]
@@ -535,7 +539,7 @@ ALIKE: Final = ("device", "flop_per_unit", "flop_source", "arithmetic", "gpu_mod
 
 
 def utilisation(analysis: Analysis) -> Table:
-    """One row per measured cell."""
+    """Build a table with one row per measured cell."""
     found = {(row["source"], row["cell_id"]): row for row in _cells(analysis.frame).iter_rows(named=True)}
     cells = [(cell, row) for cell in analysis.cells if (row := found.get((cell.source, cell.cell_id))) is not None]
     heads = {"arithmetic": "Precision", "flop_per_unit": "GFLOP per sample", "flop_source": "FLOP told by", "flop_per_s": "TFLOP/s"}
@@ -628,12 +632,12 @@ MOST_LOSS: Final = 700.0
 
 
 def all_tables(analysis: Analysis) -> Iterator[Table]:
-    """Every table, in the order of the report, one after the other: those of 10^5 runs do not lie in memory together."""
+    """Yield every table in the order of the report, one after the other: those of 10^5 runs do not lie in memory together."""
     return (build(analysis) for build in TABLES.values())
 
 
 def speedup(analysis: Analysis) -> Table:
-    """Table a: one row per line (series and batch), one column per number of processes, `S (E) ±CI`."""
+    """Build table a: one row per line (series and batch), one column per number of processes, `S (E) ±CI`."""
     lines = {line: {one.cell.shape: one for one in those} for line, those in analysis.lines.items()}
     shapes = sorted({shape for line in lines.values() for shape in line})
     keys = key_columns(analysis)
@@ -670,7 +674,7 @@ def speedup(analysis: Analysis) -> Table:
 
 
 def times(analysis: Analysis) -> Table:
-    """Table b: nodes x batch x model -> time, step, rate, speed-up, efficiency."""
+    """Build table b: nodes x batch x model -> time, step, rate, speed-up, efficiency."""
     heads = {"runs": "Runs ok", "allocations": "Jobs", "node_sets": "Node sets"}
     unit, seconds = time_unit(cell.means["run_s"] for cell in analysis.cells)
     heads |= {"run_s": f"Run [{unit}]", "training_s": f"Training [{unit}]", "step_p50_s": "Step p50 [ms]", "step_p95_s": "p95 [ms]"}
@@ -728,7 +732,7 @@ def _stated(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> tuple
 
 
 def dlbench(analysis: Analysis) -> Table:
-    """Table c: `batchTime(totalTime)` in the words of dlbench, one column per batch size."""
+    """Build table c: `batchTime(totalTime)` in the words of dlbench, one column per batch size."""
     batches = sorted({cell.keys["batch_size"] for cell in analysis.cells})
     lines: dict[tuple[str, str, int, int], dict[int, CellResult]] = {}
     for cell in analysis.cells:
@@ -757,7 +761,7 @@ def dlbench(analysis: Analysis) -> Table:
 
 
 def budget(analysis: Analysis) -> Table:
-    """Table l: the steps of a run, means over the measured runs of a cell."""
+    """Build table l: the steps of a run, means over the measured runs of a cell."""
     columns = [*key_columns(analysis), *SIZE_COLUMNS]
     columns += [Column(key=f"{step}_s", title=step.capitalize()) for step in SHOWN_STEPS]
     columns += [Column(key="run_s", title="Run"), Column(key="goodput_ratio", title="Training")]
@@ -849,7 +853,7 @@ def _speedup_value(comparison: Comparison, several: bool) -> Value:
 
 
 def short_reason(comparison: Comparison) -> str:
-    """A word or two for a table of numbers; the failures table has the sentence."""
+    """Shorten a reason to a word or two for a table of numbers; the failures table has the sentence."""
     if comparison.cell.reason:
         return comparison.cell.reason
     return f"baseline {comparison.partner.reason}" if comparison.partner else "no baseline"

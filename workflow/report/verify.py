@@ -78,7 +78,10 @@ def rechecked(
 
 
 def of_its_programs(record: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[str]:
-    """Where its provenance is not what its programs `told`; a record that was too large goes without what is long."""
+    """Yield a finding where the provenance of a record is not what its programs reported.
+
+    A record that was too large goes without long values.
+    """
     shortened = any(was_shortened(warning) for warning in record["warnings"])
     for key, value in sorted(told.items()):
         if shortened and key not in record["provenance"] and is_long(value):
@@ -217,9 +220,12 @@ WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
 
 
 def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, told: Told) -> Iterator[str]:
-    """One sentence for each number of the record that the events in `attempt` do not give, and one where they speak against its `ok`.
-    `earlier`: the record of the attempt that this one went on from. `told` hears what is read. Raises KeyError, TypeError where the record
-    is none."""
+    """Yield one sentence for each number of the record that the events in `attempt` do not give, and one where they contradict its
+    `ok`.
+
+    `earlier`: the record of the attempt that this one resumed from. `told` is called with what is read. Raises KeyError, TypeError
+    where the record is none.
+    """
     cell = record["cell"]
     world = cell["nodes"] * cell["gpus_per_node"]
     asked = _asked(record)
@@ -326,14 +332,17 @@ def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
 
 
 def _is_as_written(path: Path) -> bool:
-    """Whether the content, limits and site too, has the digest in the last line of its history, where that is told."""
+    """Return True if the content, limits and site too, has the digest in the last line of its history, where there is one."""
     content = dict(read_json(path))
     digest = last_version(content.pop("history", None)).get("sha256")
     return digest is None or hashlib.sha256(canonical_json(content)).hexdigest() == digest
 
 
 def file_changed(results: Path, study: StudyFile) -> str | None:
-    """Why the study file in `results` is not the one of the last run, if so; None too where an older version left no digest of it."""
+    """Explain why the study file in `results` is not that of the last run.
+
+    None where it is, and where an older version left no digest of it.
+    """
     if study.file_sha256 is None:
         return None
     try:
@@ -347,8 +356,10 @@ def file_changed(results: Path, study: StudyFile) -> str | None:
 
 
 def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Iterator[str]:
-    """Where the record says otherwise than the study's own cell of its run: tables believe no such record. A key that one of the two does
-    not know was not asked then."""
+    """Yield the differences between the record and the study's own cell of its run.
+
+    A key that one of the two does not know was not requested then.
+    """
     run = asked.runs.get(record["run_id"])
     if run is None:
         return
@@ -359,8 +370,10 @@ def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Itera
 
 
 def differences_from_cell_file(record: Mapping[str, Any], attempt: Path) -> Iterator[str]:
-    """Where the record says otherwise than cell.json beside it, which the program was given. Device and threads in it are those that the
-    allocation has decided."""
+    """Yield the differences between the record and cell.json beside it, which the program was given.
+
+    Device and threads in it are those that the allocation has decided.
+    """
     path = attempt / CELL_FILE
     if not path.exists():  # of an older version
         return
@@ -378,7 +391,7 @@ def differences_from_cell_file(record: Mapping[str, Any], attempt: Path) -> Iter
 
 
 def _identifying(cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A cell without the image, interpreter and places of its program, which may change between its runs: the record has each run's own."""
+    """Return a cell without the image, interpreter and paths of its program, which may change between its runs."""
     program = cell.get("program")
     return {**cell, "program": identity(program)} if isinstance(program, Mapping) else cell
 
@@ -392,9 +405,11 @@ RECORD: Final = "record.json"
 
 
 def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, int], None] | None = None) -> Verified:
-    """Every run below `results`, several at once; `seen(done, in all)` after each. `until`: by the monotonic clock; then no run is begun.
-    Reads every byte, and waits for none longer than SILENCE_S. Raises RecordError where `results` holds none, StorageError where that takes
-    too long."""
+    """Verify every run below `results`, several at once.
+
+    `seen(done, in all)` is called after each; `until`: by the monotonic clock, after which no run is begun. Reads every byte, and waits
+    for none longer than SILENCE_S. Raises RecordError where `results` holds none, StorageError where that takes too long.
+    """
     runs, missing, study = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
     total, asked = Verified(**missing), StudyRuns(**study)
     done = 0
@@ -416,7 +431,7 @@ def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
 
 
 def verify_run(directory: Path, told: Told, asked: StudyRuns) -> Verified:
-    """One run, of which `asked` may know the cell; `told` is called with each file before it is read, and after each block of it."""
+    """Verify one run, of which `asked` may know the cell. `told` is called with each file before it is read, and after each block of it."""
     told(directory)
     found = Verified(runs=1)
     places = (directory, directory / "attempts", *(directory / "attempts").glob("[1-9]*"))
@@ -472,7 +487,7 @@ def _published(
 
 
 def _believed(found: Verified, told: Told, path: Path, attempt: int | None) -> bytes | None:
-    """The bytes of a record that its reader believes; else a finding."""
+    """Return the bytes of a record that its reader believes, else record a finding."""
     told(path)
     found.records += 1
     try:
@@ -493,7 +508,7 @@ def _believed(found: Verified, told: Told, path: Path, attempt: int | None) -> b
 def _attempt(
     found: Verified, told: Told, directory: Path, record: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """The files of an attempt, then its numbers, which are made of them."""
+    """Check the files of an attempt, then its numbers, which are computed from them."""
     try:
         listed = {str(file["path"]): (file["bytes"], file["blake3"]) for file in record["files"]}
         earlier = records.get(record["resumed_from"]["attempt"]) if record["resumed_from"] else None
@@ -559,8 +574,11 @@ PAGE_AGAIN = "`slipway report` makes it anew"
 
 
 def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
-    """One finding for every file in `out` that is not what the records give, or is missing beside others; nothing where there are none.
-    `directories`: where the records lie by now; else where they lay when the tables were made."""
+    """Return a finding for every file in `out` that is not what the records give, or is missing beside others.
+
+    There is no finding where there are no files. `directories`: where the records lie now; else where they lay when the tables were
+    made.
+    """
     path = out / RECORDS_FILE
     made = [name for name in (*TABLE_FILES, *PLOT_FILES, PAGE_FILE) if (out / name).exists()]
     if not path.exists():
@@ -590,7 +608,7 @@ def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
 
 
 def _is_beside(out: Path) -> bool:
-    """Whether tables and records are in one directory."""
+    """Return True if tables and records are in one directory."""
     return (out / "runs").is_dir() or (out / STUDY_FILE).exists()
 
 
