@@ -1,4 +1,4 @@
-"""`python -m data_prep.build plan|shard|finish|all`: the steps of a build, one rule each; `work` is what `all` starts."""
+"""Run the steps of a build as `python -m data_prep.build plan|shard|finish|all`, one rule each; `all` starts `work`."""
 
 from __future__ import annotations
 

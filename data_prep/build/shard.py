@@ -159,7 +159,6 @@ class _Shard:
                 raise differing_sizes(self.plan.name, self.size, size, sample.found.name)
 
     def _left_bytes(self, writer: ShardWriter) -> int:
-        """Estimate how many bytes are still to come."""
         return (self.planned.samples - writer.samples) * (writer.bytes // max(writer.samples, 1))
 
 

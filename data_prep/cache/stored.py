@@ -28,8 +28,8 @@ def names(cache: Cache) -> list[str]:
 def check_entry(root: Path) -> FileSet:
     """Check a published directory quickly and return its files.
 
-    The digest of its manifest must be in its name, and every file a regular one of the right size. Raises SlipwayError with the first
-    fault.
+    The digest of its manifest must be in its name, and every file a regular one of the right size. Raises SlipwayError with
+    what is wrong.
     """
     try:
         if root.is_symlink():

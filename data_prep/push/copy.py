@@ -319,7 +319,6 @@ class _Push:
         return descriptor
 
     def _filled(self, descriptor: int, pieces: Iterable[bytes]) -> ChunkHasher:
-        """Write and sync one file."""
         hasher, synced = new_hasher(), 0
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             for piece in pieces:

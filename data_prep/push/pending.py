@@ -154,7 +154,6 @@ def _deliver(run_dir: Path, taken: tuple[int, int], check: Check, timeout_s: flo
 
 
 def _content(run_dir: Path, root: int, note: int) -> _Note:
-    """Read the note and check it."""
     path = run_dir / NAME
     content = parse_json(os.pread(note, MAX_BYTES, 0), path, RecordError, BY_HAND)
     said = read_as(_Note, content, f"{path} is not a note of ours", RecordError, BY_HAND)

@@ -97,7 +97,6 @@ class SequenceSplit:
 
     @property
     def _pad(self) -> int:
-        """Return the padding id as int32."""
         return 65535 if self.width == 2 else -1
 
     def _place(self, index: int) -> Tuple[int, int]:

@@ -110,7 +110,6 @@ class CifarReader(FileReader):
 
 
 def _blobs(root: Root) -> dict[str, _Blob]:
-    """Find CIFAR's files by their own names."""
     path = root.path
     if path.is_dir():
         return _in_directory(path)

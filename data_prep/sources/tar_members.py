@@ -1,6 +1,6 @@
 """List the members of a tar archive as places in the file: name, kind, offset, size. Nothing is extracted, no name becomes a path.
 
-Reads ustar, GNU long names and pax names and sizes. Every number is checked against the file; headers that describe members are bounded.
+It reads ustar, GNU long names and pax names and sizes. Every number is checked against the file; headers that describe members are bounded.
 """
 
 from __future__ import annotations

@@ -495,7 +495,7 @@ class ChunkCopy:
         return [chunk for number, file in files for chunk in zip(repeat(number), range(len(file.chunks))) if chunk not in self._right]
 
     def _take_checks(self, *, wait: bool) -> None:
-        """Note what was found right; what was not is missing still."""
+        """Note the chunks that were found right; the others stay missing."""
         while self._checks and (wait or self._checks[0][1].done()):
             chunks, future = self._checks.popleft()
             wrong = set(future.result())

@@ -552,7 +552,6 @@ class PeerListener:
 
 
 def _connecting(address: tuple[str, int]) -> socket.socket:
-    """Start to connect to an address. Raises OSError."""
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -837,7 +837,6 @@ class Stager:
         )
 
     def _alone(self, part: Part) -> Gathered:
-        """Copy the missing chunks from storage and publish the dataset."""
         self._prepare(part)
         copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
         self._publish(part)

@@ -142,7 +142,7 @@ class _Walk:
             yield entry
 
     def _take(self, folder: bytes, entry: os.DirEntry[bytes]) -> bool:
-        """Note an entry; True for a directory to go into."""
+        """Note an entry, and return True for a directory to go into."""
         name = os.path.join(folder, entry.name)
         text = to_text(name)
         if is_of_storage(to_text(entry.name)):
