@@ -1,4 +1,4 @@
-"""`slipway cache ls|rm`."""
+"""List and remove what is in the cache of this node, for `slipway cache ls|rm`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rm(site_name: str | None, names: Sequence[str], force: bool) -> None:
 
 
 def _is_of(row: Row, name: str) -> bool:
-    """Whether the row is the dataset `name`, or an unfinished copy of it."""
+    """Return True if the row is the dataset `name`, or an unfinished copy of it."""
     return row.kind != "result" and (row.name == name or row.name.startswith(f".{name}."))
 
 

@@ -1,5 +1,7 @@
-"""`slipway check-frameworks`: whether the frameworks of a study train the same networks, by the first losses of its runs, and whether
-the ranks of these ended with the same parameters."""
+"""Compare whether the frameworks of a study train the same networks, for `slipway check-frameworks`.
+
+It is judged by the first losses of the study's runs, and by whether the ranks of these ended with the same parameters.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,11 @@ from workflow.study.model import CellKeys
 from workflow.study.next_command import command
 from workflow.study.study import Study, load_study
 
-# The first losses of the cells of a study, and whether the ranks stayed alike, from the records of its runs.
+# The first losses of the cells of a study.
 
 
 def first_runs(study: Study, cell_ids: Sequence[str]) -> dict[str, FirstRun]:
-    """Of each cell the first run that ended well and told losses. Raises RecordError for a record that is not to be believed."""
+    """Return for each cell the first run that ended well and told losses. Raises RecordError for a record that is not to be believed."""
     found: dict[str, FirstRun] = {}
     for planned in sorted(study.runs, key=lambda planned: planned.repeat):
         if planned.cell.cell_id in cell_ids and planned.cell.cell_id not in found:
@@ -59,7 +61,7 @@ def first_runs(study: Study, cell_ids: Sequence[str]) -> dict[str, FirstRun]:
 
 
 def _first_run(path: Path) -> FirstRun | None:
-    """None of a run that did not end well, or told no losses."""
+    """Return the first losses of a run, or None where it did not end well, or told no losses."""
     try:
         record = read_record(read_content(path, RecordError, MAX_BYTES))
         losses = first_losses(record) if record.status == "ok" else {}
@@ -68,8 +70,7 @@ def _first_run(path: Path) -> FirstRun | None:
         raise RecordError(f"{path}: {error}") from error
 
 
-# Runs of a few steps that tell the first losses of cells: a study of its own, with results of its own, which are removed when they have
-# told them.
+# The short runs, a study of its own, whose results are removed when they have told their losses.
 
 
 FILE: Final = "short-runs.yaml"
@@ -80,7 +81,10 @@ ONE_OF_TWO: Final = ("global_batch_size", "epochs")
 
 @dataclass(frozen=True, kw_only=True)
 class ShortRuns:
-    """`study`: the file of the short runs, as it is written. `cells`: for each of its rows the cells of the study that it stands for."""
+    """The short runs.
+
+    `study`: their study file, as it is written. `cells`: for each of its rows the cells of the study that it stands for.
+    """
 
     study: Mapping[str, Any]
     cells: tuple[tuple[str, ...], ...]
@@ -88,7 +92,7 @@ class ShortRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class ShortResults:
-    """By the cells of the study. `problem`: in words, where a short run told no losses."""
+    """The first losses by the cells of the study. `problem`: in words, where a short run told no losses."""
 
     runs: Mapping[str, FirstRun]
     problem: str | None = None
@@ -98,8 +102,10 @@ NO_SHORT_RUNS: Final = ShortResults(runs={})
 
 
 def plan_short_runs(study: Study, cells: Sequence[Cell]) -> ShortRuns:
-    """Each of `cells` for FIRST_STEPS steps, without dropout, for which each framework draws its own numbers; those that differ only in
-    their length are one. Pure."""
+    """Plan runs of FIRST_STEPS steps for `cells`, without dropout, for which each framework draws its own numbers.
+
+    Cells that differ only in their length have one run.
+    """
     rows: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
     for cell in cells:
         row = {key: value for key, value in cell.to_json().items() if key in CellKeys.model_fields and value is not None}
@@ -197,7 +203,7 @@ def _print(study: Study, groups: Sequence[Group]) -> None:
 
 
 def _ranks(one: Compared) -> str:
-    """Whether those of a run ended with the same parameters."""
+    """Describe whether the ranks of a run ended with the same parameters."""
     found = one.replicas
     if found is None:
         return "-" if one.run is None else "not told"

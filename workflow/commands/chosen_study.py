@@ -1,4 +1,4 @@
-"""The study that a command was given, and a word on its site where nobody chose one."""
+"""Load the study that a command was given, and name its site where nobody chose one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from workflow.study.study import Study, load_study
 
 
 def told_study(path: Path, site: str | None) -> Study:
-    """load_study(); says first of all which site it is where that is the file beside the study."""
+    """Load the study; say first of all which site it is where that is the file beside the study."""
     study = load_study(path, site, os.environ)
     tell_site(study)
     return study
 
 
 def whole_commands(message: str, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> str:
-    """`message` with the commands that it proposes made whole. `options`: of the command that says it."""
+    """Complete the commands that `message` proposes. `options`: of the command that prints it."""
     typed = [word for word in options.get("words") or () if word.endswith((".yaml", ".yml"))][:1]
     typed += [str(place) for place in options.get("places") or () if place.suffix in (".yaml", ".yml")]
     study = Path(typed[0]) if typed else options.get("study")
@@ -40,6 +40,6 @@ def whole_commands(message: str, options: Mapping[str, Any], environ: Mapping[st
 
 
 def tell_site(study: Study) -> None:
-    """On standard error, since standard output may be a document."""
+    """Name the site on standard error, since standard output may be a document."""
     if study.site_beside is not None:
         sys.stderr.write(f"site: {printable(str(study.site_beside))}, beside the study\n")

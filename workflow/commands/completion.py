@@ -1,5 +1,8 @@
-"""What a shell completes: studies, sites, runs. Read from names and two keys, without the checks of a study, which take longer than a
-typist waits; whatever cannot be read completes to nothing."""
+"""Complete studies, sites and runs for a shell.
+
+They are read from names and two keys, without the checks of a study, which take longer than a typist waits; whatever cannot be read
+completes to nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ MAX_BYTES: Final = 1 << 20
 
 
 def studies(incomplete: str) -> list[str]:
-    """YAML files, and directories on the way to them."""
+    """Complete YAML files, and directories on the way to them."""
     directory, name = os.path.split(incomplete)
     try:
         entries = [entry for entry in os.scandir(directory or ".") if entry.name.startswith(name) and (name or entry.name[0] != ".")]
@@ -30,19 +33,19 @@ def studies(incomplete: str) -> list[str]:
 
 
 def verbs(incomplete: str) -> list[str]:
-    """Of `slipway remote`."""
+    """Complete the verbs of `slipway remote`."""
     return _beginning(incomplete, set(REMOTE_VERBS))
 
 
 def sites(incomplete: str) -> list[str]:
-    """Names of sites, or files where a path was begun."""
+    """Complete names of sites, or files where a path was begun."""
     if os.sep in incomplete or incomplete.startswith("."):
         return studies(incomplete)
     return _beginning(incomplete, {*site_files(), "local"})
 
 
 def runs(options: Mapping[str, Any], environ: Mapping[str, str], incomplete: str) -> list[str]:
-    """Runs of the study that was named before, of which there is something to see. `options`: what of the line is known."""
+    """Complete runs of the study that was named before, of which there is something to see. `options`: what of the line is known."""
     study = Path(options.get("study") or "config/study.yaml")
     name = _keys(study).get("study")
     site = options.get("site") or environ.get("SLIPWAY_SITE")

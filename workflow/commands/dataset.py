@@ -1,4 +1,4 @@
-"""`slipway dataset info|verify|stage`."""
+"""Build, describe, verify and stage datasets, for `slipway dataset`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from workflow.study.site import Site
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
 
-# What `slipway dataset info` says of token sequences.
+# The description of token sequences.
 
 
 MOST_REJECTED: Final = 20
@@ -73,7 +73,7 @@ def sequences_info(root: Path, as_json: bool) -> None:
             output.line(f"  ... {more}; --json lists those in the manifest")
 
 
-# What `slipway dataset info` says of a tree of files.
+# The description of a tree of files.
 
 
 MOST_FILES: Final = 40
@@ -96,16 +96,16 @@ def tree_info(root: Path, as_json: bool) -> None:
         output.line(f"... {more}; --json lists all")
 
 
-# Which dataset a word on the command line means: a name of the study, or the directory of a built one.
+# The dataset that a word on the command line means: a name of the study, or the directory of a built one.
 
 
 def dataset_root(study_path: Path, site: str | None, name: str) -> Path:
-    """The directory of the built dataset. Raises ConfigError for an unknown name, DatasetError when it is not built."""
+    """Return the directory of the built dataset. Raises ConfigError for an unknown name, DatasetError when it is not built."""
     return dataset_and_site(study_path, site, name)[0]
 
 
 def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Path, Site]:
-    """The same, and the site: the study's, where the dataset is one of a study."""
+    """Return the directory of the built dataset, and the site: the study's, where the dataset is one of a study."""
     directory = Path(name)
     if "/" in name or (DATASET.fullmatch(name) and (directory / FILE_NAME).is_file()):
         if not (directory / FILE_NAME).is_file():
@@ -122,7 +122,7 @@ def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Pat
 
 
 def check_name(study: Study, name: str) -> str:
-    """`name`, if it is a dataset of the study. Raises ConfigError."""
+    """Return `name`, if it is a dataset of the study. Raises ConfigError."""
     known = [known for known, spec in study.datasets.items() if spec.source != NO_DATASET]
     if name not in known:
         raise ConfigError(f"study {study.name!r} has no dataset {name!r}; {choices(name, known) if known else 'it needs none'}")
@@ -218,7 +218,7 @@ def _print(root: Path, manifest: Manifest) -> None:
             output.line(f"  ... {more}; --json lists those in the manifest")
 
 
-# `slipway dataset build`: what snakemake's dataset rules do, without snakemake.
+# The build without snakemake, as its dataset rules do it.
 
 
 MOST_LEFT_OUT: Final = 10
@@ -227,7 +227,7 @@ BUILT: Final = "; it was built before, and its source was not looked at: `--fres
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """How to build: processes at a time; whether a damaged image refuses the dataset; whether to start from nothing."""
+    """The way to build: processes at a time; whether a damaged image refuses the dataset; whether to start from nothing."""
 
     jobs: int
     strict: bool = False
@@ -259,7 +259,7 @@ def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) 
 
 
 def _say_left_out(left_out: Sequence[tuple[str, str]]) -> None:
-    """Entries of a tree that are no data."""
+    """Print the entries of a tree that are no data."""
     for entry, reason in left_out[:MOST_LEFT_OUT]:
         output.line(f"  left out: {entry}: {reason}")
     if more := and_more(len(left_out), MOST_LEFT_OUT):

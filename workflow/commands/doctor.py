@@ -1,4 +1,4 @@
-"""`slipway doctor`: check a site and say what to do, or write the draft of a site file."""
+"""Check a site for `slipway doctor` and advise what to do, or write the draft of a site file."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from workflow.study.site_file import chosen_site, load_site
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 INDENT = 11
 HARMLESS = "nothing: "
-"""How an advice begins that says why there is nothing to do: it stands behind the text, and costs no line."""
+"""The beginning of an advice that says why there is nothing to do: it stands behind the text, and costs no line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What of the report."""
+    """The options of the report."""
 
     as_json: bool
     write_site: bool
@@ -55,7 +55,7 @@ def main(site_name: str | None, wanted: Wanted) -> None:
 
 
 def _whole(found: Finding, site_name: str | None) -> Finding:
-    """What it advises is of the site that was asked about."""
+    """Complete the advice of a finding with the site that was asked about."""
     chosen = chosen_site(site_name, os.environ)
     return replace(found, text=completed(found.text, chosen), advice=completed(found.advice, chosen))
 

@@ -1,4 +1,4 @@
-"""How a study ends, whoever started Snakemake: the speed-up table, how many runs failed, where the report lies, what to type to go on."""
+"""End a study, whoever started Snakemake: show the speed-up table, how many runs failed, where the report is, what to type to go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ WOULD_RUN: Final = "SLIPWAY_WOULD_RUN"
 
 
 class Ending:
-    """Told once: by `tell`, or when Snakemake ends without having had anything to do, where it calls no hook of ours."""
+    """The end of a study, which is printed once: by `tell`, or when Snakemake ends without having had anything to do, where it calls no
+    hook of ours."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -32,7 +33,7 @@ class Ending:
         self._notified = False
 
     def tell(self) -> None:
-        """After success, or failure."""
+        """Print the end after success or failure."""
         self._notified = True
         notify_of(self._graph)
         if not self._told:
@@ -40,14 +41,18 @@ class Ending:
             print_ending(self._graph)
 
     def after_failure(self) -> None:
-        """Tables are worth most then: as far as storage lets us make them."""
+        """Make tables as far as storage lets us: they are worth most after a failure."""
         problem = after_failure(self._graph)
         if problem:
             output.line(problem)
         self.tell()
 
     def at_exit(self, workflow: Any) -> None:
-        """`workflow` is Snakemake's: it had been about to start jobs, and there were none; or it tells of them, or refused to."""
+        """Finish what Snakemake's hooks leave: the runs of a dry run, the end where no job was to start, the notice after an exception
+        or Ctrl-C.
+
+        `workflow` is Snakemake's.
+        """
         if WOULD_RUN in os.environ and workflow.dryrun and workflow.dag is not None:
             jobs = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "stage_train_push"]
             Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_asked(job.wildcards.run)[0]}\n" for job in jobs))
@@ -76,7 +81,7 @@ def notify_of(graph: Graph) -> None:
 
 
 def print_ending(graph: Graph) -> None:
-    """On standard output, in a child with a time limit, since it reads all records and storage may hang."""
+    """Print the end on standard output, in a child with a time limit, since it reads all records and storage may hang."""
     study = graph.study
     site = [] if study.chosen_site is None else ["--site", study.chosen_site]
     argv = [sys.executable, "-P", "-m", "workflow.commands.main", "tables", "--study", str(study.path.absolute()), *site, "--show"]

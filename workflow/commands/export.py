@@ -1,4 +1,4 @@
-"""`slipway export`: the runs of a study in the format of another tool."""
+"""Export the runs of a study in the format of another tool, for `slipway export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slipway gpus`: this node's GPUs, which of them this process was granted, and how that is known."""
+"""List this node's GPUs for `slipway gpus`, which of them this process was granted, and how that is known."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(explain: bool, as_json: bool) -> None:
 
 
 def _apps() -> tuple[tuple[App, ...], str | None]:
-    """Processes on the GPUs, and why they are not known."""
+    """Return the processes on the GPUs, or why they are not known."""
     try:
         return query_apps(), None
     except (SlipwayError, ValueError) as error:

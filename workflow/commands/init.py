@@ -1,4 +1,5 @@
-"""`slipway init DIR`: a study file and a site file to begin with, commented, complete, and good for `slipway plan` as they are."""
+"""Write a study file and a site file to begin with, for `slipway init DIR`: commented, complete, and good for `slipway plan` as they
+are."""
 
 from __future__ import annotations
 
@@ -47,6 +48,6 @@ def main(named: str) -> None:
 
 
 def text_of(name: str, study: str) -> str:
-    """The text of a new file: the template's, with the study's name and the place of the schema, which editors read."""
+    """Return the text of a new file: the template's, with the study's name and the place of the schema, which editors read."""
     text = (TEMPLATES / name).read_text(encoding="utf-8")
     return text.replace(NAME, study).replace(SCHEMA_MARK, f"{SCHEMA_MARK}{SCHEMAS}/", 1)

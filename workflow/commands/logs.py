@@ -1,4 +1,4 @@
-"""`slipway logs RUN`: what supervisor, nodes and ranks of an attempt wrote, safe for a terminal."""
+"""Show what supervisor, nodes and ranks of an attempt wrote, safe for a terminal, for `slipway logs RUN`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ MAX_LINE: Final = 1 << 16  # a longer line is shown in parts
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which logs: of one attempt (None: the latest), of one rank (None: all, and nodes and supervisor), the last lines only. And how: going
-    on while the run does, or for programs."""
+    """The choice of logs, and how they are shown.
+
+    Logs of one attempt (None: the latest), of one rank (None: all, and nodes and supervisor), the last lines only; going on while the
+    run does, or for programs.
+    """
 
     attempt: int | None = None
     rank: int | None = None
@@ -80,7 +83,7 @@ def _runs_now(study: Study, run_id: str) -> bool:
 
 
 def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
-    """The logs: the supervisor's, then those of the attempt on storage, else of one that still runs on this machine."""
+    """Return the logs: the supervisor's, then those of the attempt on storage, else of one that still runs on this machine."""
     attempts = paths.attempts_dir(study.results_dir, run_id)
     number = wanted.attempt or max(attempt_directories(attempts), default=None)
     directories = [attempts / str(number) / "logs"] if number is not None else []
@@ -93,7 +96,10 @@ def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
 
 
 def _told(study: Study, run_id: str, wanted: Wanted) -> list[str]:
-    """What an attempt went on from, since the logs of the beginning are that one's; and what else its machines did while it measured."""
+    """Return what an attempt went on from, and what else its machines did while it measured.
+
+    The logs of the beginning are those of the earlier attempt.
+    """
     attempts = paths.attempts_dir(study.results_dir, run_id)
     number = wanted.attempt or max(attempt_directories(attempts), default=None)
     try:
@@ -106,7 +112,7 @@ def _told(study: Study, run_id: str, wanted: Wanted) -> list[str]:
 
 
 def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Path]:
-    """Directories of logs of an attempt whose work directory is on this machine: it runs, or its result waits here."""
+    """Return the directories of logs of an attempt whose work directory is on this machine: it runs, or its result waits here."""
     run_dir = paths.run_dir(study.results_dir, run_id)
     return [work / "own" / "logs" for cache in caches_here(study.site) for work in of_run(cache, run_dir, attempt)]
 

@@ -1,4 +1,4 @@
-"""`slipway notify`: whom a study tells of its end; with --test they are told something now."""
+"""Show whom a study tells of its end, for `slipway notify`; with --test they are told something now."""
 
 from __future__ import annotations
 

@@ -612,7 +612,7 @@ def _labels(series: Sequence[Series]) -> list[str]:
 
 
 def _flat(keys: dict[str, Any]) -> dict[str, Any]:
-    """Flatten nested keys to `optimizer.momentum`, without a total of steps that only adds up the others."""
+    """Return flat keys, as `optimizer.momentum`, without a total of steps that only adds up the others."""
     return flat({**keys, "steps": without_sum(keys["steps"] or {})})
 
 

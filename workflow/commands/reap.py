@@ -1,5 +1,7 @@
-"""`slipway reap`: what earlier runs have left on this node: results that storage did not take, containers whose job is gone, files of the
-dead, images that nobody used lately."""
+"""Remove what earlier runs have left on this node, for `slipway reap`.
+
+That is results that storage did not take, containers whose job is gone, files of the dead, images that nobody used lately.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = Fa
 
 
 def _work_directories(site: Site, act: bool) -> Iterator[StorageError]:
-    """A line per work directory of a run whose node program is gone; what could not be removed. The leases of datasets go with them."""
+    """Print a line per work directory of a run whose node program is gone, and yield what could not be removed.
+
+    The leases of datasets go with them.
+    """
     for cache in caches_here(site):
         for name, problem in sweep(cache / "runs", act=act).items():
             output.line(f"work directory {name}: {_removed(problem, act)}: its run is dead")
@@ -67,8 +72,10 @@ def _removed(problem: str | None, act: bool) -> str:
 
 
 def _images(site: Site, act: bool) -> Iterator[SlipwayError]:
-    """A line per image of ours that was not used lately, in every engine that is here; those that stay, with why. An engine that does not
-    answer matters where it is the site's."""
+    """Print a line per image of ours that was not used lately, in every engine that is here, and yield errors.
+
+    Images that stay have a line with the reason. An engine that does not answer matters where it is the site's.
+    """
     from containers.images.files import FILE_ENGINES
     from containers.images.reaping import reap_images, reap_parts
     from containers.limits import IMAGE_UNUSED_S
@@ -98,7 +105,10 @@ def _described_image(image: LoadedImage, why: str | None, act: bool) -> str:
 
 
 def _containers(site: Site, act: bool) -> Iterator[ContainerError]:
-    """A line per container of ours, removed if `act`; what did not go. An engine that does not answer matters where it is the site's."""
+    """Print a line per container of ours, remove it if `act`, and yield errors.
+
+    An engine that does not answer matters where it is the site's.
+    """
     for engine in engines_here():
         try:
             decisions = plan_reap(ours(engine, caches_here(site)), jobs_alive, os.geteuid())

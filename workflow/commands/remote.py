@@ -1,5 +1,7 @@
-"""`slipway remote HOST VERB ...`: the commands of a cluster, typed on a laptop. The study goes up by its content, the ordinary command runs
-there, results come down; after a cut the same command goes on."""
+"""Run the commands of a cluster from a laptop, for `slipway remote HOST VERB ...`.
+
+The study goes up by its content, the ordinary command runs there, results come down; after a cut the same command goes on.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +32,22 @@ from workflow.remote.typed import Typed, TypedSession, sort_session, sort_typed
 from workflow.run.record.continuation import with_login
 
 PAUSES: Final = (2.0, 5.0, 10.0, 30.0, 60.0)
-"""Between tries while the line is cut."""
+"""The pauses between tries while the line is cut."""
 ENDED: Final = (0, 19, 25, 26)
-"""With --wait: the job is over."""
+"""The exit codes with which, under --wait, the job is over."""
 STUDY_VERBS: Final = ("plan", "submit", "status", "logs", "tables", "report", "verify")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """`slipway`: the program there; `transport`: one of TRANSPORTS. None: as it was, or what is found."""
+    """The options of the connection. `slipway`: the program there; `transport`: one of TRANSPORTS. None: as it was, or what is found."""
 
     slipway: str | None = None
     transport: str | None = None
 
 
 def main(host: str, verb: str, words: Sequence[str], wanted: Wanted) -> int:
-    """The exit code: that of the command there. Raises ConfigError, RemoteError."""
+    """Run the command there, and return its exit code. Raises ConfigError, RemoteError."""
     if verb not in REMOTE_VERBS:
         raise ConfigError(f"{verb!r}: no command of slipway remote; {choices(verb, REMOTE_VERBS)}")
     if verb == "close":
@@ -103,7 +105,7 @@ def _study_verb(far: Far, verb: str, typed: Typed) -> int:
 
 
 def _brought(far: Far, study: Path, site: str | None) -> str:
-    """Where the study file lies there, which went up."""
+    """Send the study file up, and return its path there."""
     with tempfile.TemporaryDirectory(prefix="slipway-remote-") as place:
         bundle = make_bundle(study, Path(place, "study"))
         return bring(far, bundle, source_of(study, bundle.name), site)
@@ -128,7 +130,10 @@ def _session(far: Far, typed: TypedSession) -> int:
 
 
 def bring(far: Far, bundle: Bundle, source: str, site: str | None) -> str:
-    """The study file's path there. What is there already costs one question. Raises RemoteError, and what the cluster says."""
+    """Return the study file's path there, and send what is missing. Raises RemoteError, and what the cluster says.
+
+    What is there already costs one question.
+    """
 
     def once() -> str:
         chosen = ("--site", site) if site is not None else ()
@@ -158,7 +163,7 @@ def _run_there(far: Far, verb: str, typed: Typed, there: str, site: str | None) 
 
 
 def _submit(far: Far, argv: Sequence[str], relay: Relay, what: Sequence[str | None]) -> int:
-    """The token stays until it is known what became of it: the job is there, or with --wait, over."""
+    """Submit with a token that stays until it is known what became of it: the job is there, or with --wait, over."""
     if "--print" in argv:
         return again(lambda: _once(far, argv, relay))
     waits = "--wait" in argv
@@ -170,12 +175,12 @@ def _submit(far: Far, argv: Sequence[str], relay: Relay, what: Sequence[str | No
 
 
 def with_time(argv: Sequence[str]) -> list[str]:
-    """`argv` there, told how long this command has taken here until now: it counts as the step `login` of the runs."""
+    """Add to `argv` how long this command has taken here until now: it counts as the step `login` of the runs."""
     return ["env", *(f"{name}={value}" for name, value in with_login({}, age_s(os.getpid())).items()), *argv]
 
 
 def _once(far: Far, argv: Sequence[str], relay: Relay) -> int:
-    """Raises LineCut, as RemoteError where something was shown already, so that it is not shown twice."""
+    """Run a command once. Raises LineCut, as RemoteError where something was shown already, so that it is not shown twice."""
     try:
         code = far.line.stream(argv, relay.out, relay.err)
     except LineCut as error:
@@ -188,7 +193,10 @@ def _once(far: Far, argv: Sequence[str], relay: Relay) -> int:
 
 
 def _patient(far: Far, argv_of: Callable[[int], Sequence[str]], relay: Relay) -> int:
-    """Until it ends, over any number of cuts. Raises RemoteError where only a person can log in again, and none is there."""
+    """Run a command until it ends, over any number of cuts.
+
+    Raises RemoteError where only a person can log in again, and none is there.
+    """
     number = tried = 0
     while True:
         began = time.monotonic()

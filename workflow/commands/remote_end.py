@@ -1,4 +1,7 @@
-"""`slipway remote-end`: what `slipway remote` asks of the cluster, in JSON. Nobody types it; the rest it does by the ordinary commands."""
+"""Answer in JSON what `slipway remote` asks of the cluster, for `slipway remote-end`.
+
+Nobody types it; the rest `slipway remote` does by the ordinary commands.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ OLD_S: Final = 86400.0
 
 
 def main(verb: str, words: Sequence[str], site: str | None) -> None:
-    """One question. Raises BadParameter for one that this version does not know."""
+    """Answer one question. Raises BadParameter for one that this version does not know."""
     match (verb, *words):
         case ("hello", program):
             hello(program)
@@ -45,12 +48,12 @@ def main(verb: str, words: Sequence[str], site: str | None) -> None:
 
 
 def hello(program: str) -> None:
-    """Who answers, started as `program`, which may be a script of the site's around ours."""
+    """Print who answers, started as `program`, which may be a script of the site's around ours."""
     _answer(Hello(version=VERSION, host=os.uname().nodename, program=os.path.abspath(program)))
 
 
 def have(source: str, digest: str, site: str | None) -> None:
-    """Whether this version of a study is there, and where it is to be put if not."""
+    """Print whether this version of a study is there, and where it is to be put if not."""
     place = _place(source, digest, site)
     there = place.is_dir()
     incoming = place.parent / f".{digest}.part-{secrets.token_hex(6)}"
@@ -74,7 +77,7 @@ def place(source: str, digest: str, incoming: Path, site: str | None) -> None:
 
 
 def results(path: Path, site: str | None) -> None:
-    """Files of a study's results that come down: path below the results, size, digest."""
+    """Print the files of a study's results that come down: path below the results, size, digest."""
     study = told_study(path, site)
     root = study.results_dir
     files = [fetching.described(root, name) for name in sorted(set(_names(root)))]
@@ -86,7 +89,7 @@ def _answer(answer: Hello | Have | Placed | Results) -> None:
 
 
 def _place(source: str, digest: str, site: str | None) -> Path:
-    """Raises ConfigError, StorageError where storage cannot be written."""
+    """Return the directory of a version. Raises ConfigError, StorageError where storage cannot be written."""
     if "/" in source or source.startswith(".") or not digest.isalnum():
         raise ConfigError(f"{source!r}, {digest!r}: no study that `slipway remote` brings")
     chosen = load_site(site)
@@ -100,7 +103,7 @@ def _place(source: str, digest: str, site: str | None) -> Path:
 
 
 def _sweep(directory: Path, digest: str) -> None:
-    """What came of this version long ago, before a cut; whoever sends the same at the same time is left alone."""
+    """Remove what came of this version long ago, before a cut; whoever sends the same at the same time is left alone."""
     for part in directory.glob(f".{digest}.part-*"):
         if now_at(directory) - part.lstat().st_mtime > OLD_S:
             remove_tree(part)

@@ -1,4 +1,4 @@
-"""`slipway report`: tables, plots and report.html, one page that opens without network."""
+"""Write tables, plots and report.html, one page that opens without network, for `slipway report`."""
 
 from __future__ import annotations
 

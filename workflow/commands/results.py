@@ -1,4 +1,4 @@
-"""Which results directories a command works on, and what must be there before tables are made."""
+"""Find the results directories that a command works on, and check what must be there before tables are made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ NOT_OURS: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """What was typed without an option: the study file instead of `study`, or results directories. Raises ConfigError for both at once."""
+    """Sort what was typed without an option: the study file instead of `study`, or results directories.
+
+    Raises ConfigError for both at once.
+    """
     files = [place for place in places if place.suffix in (".yaml", ".yml") and not place.is_dir()]
     if not files:
         return study, list(places)
@@ -38,7 +41,7 @@ def _study_or_directories(study: Path, places: Sequence[Path]) -> tuple[Path, li
 
 
 def results_as_they_are(study_path: Path, site: str | None, places: Sequence[Path]) -> list[Path]:
-    """Results directories, else that of the study, which may be among `places`; nothing is written."""
+    """Return the results directories, else that of the study, which may be among `places`; nothing is written."""
     study_path, directories = _study_or_directories(study_path, places)
     if directories:
         return directories
@@ -48,8 +51,10 @@ def results_as_they_are(study_path: Path, site: str | None, places: Sequence[Pat
 
 
 def results_dirs(study_path: Path, site: str | None, places: Sequence[Path], out: Path | None = None) -> list[Path]:
-    """The same, to write tables into, or into `out`: the study's study.json is brought up to date. Who writes elsewhere need not be one who
-    may write there."""
+    """Return the results directories to write tables into, or of which tables are written into `out`.
+
+    The study's study.json is brought up to date. Who writes elsewhere need not be one who may write there.
+    """
     study_path, directories = _study_or_directories(study_path, places)
     if directories:
         private_umask(group=load_site(site).shared == "group")
@@ -67,13 +72,16 @@ def results_dirs(study_path: Path, site: str | None, places: Sequence[Path], out
 
 
 def no_results(study: Study) -> str:
-    """What to say of a study that nobody has run on this site."""
+    """Return what to say of a study that nobody has run on this site."""
     return f"no results of this study at the storage of site {study.site_words}: {study.results_dir} is not there"
 
 
 def _with_results(study: Study) -> Study:
-    """`study`. Raises RecordError where it was never run: who only reads makes no directory for it; ConfigError where what is there are
-    the results of another file of the same name."""
+    """Return `study`, if it has results.
+
+    Raises RecordError where it was never run: who only reads makes no directory for it; ConfigError where what is there are the results
+    of another file of the same name.
+    """
     refuse_unreadable_storage(study)
     if not study.results_dir.exists():
         raise RecordError(f"{no_results(study)}; `{command(study)}` runs it; another site: --site NAME_OR_PATH")
@@ -82,8 +90,10 @@ def _with_results(study: Study) -> Study:
 
 
 def _tell_edited(study: Study) -> None:
-    """A sentence where the file asks for something else than what study.json has: tables are made of that. Not on standard output, which
-    may be for a program."""
+    """Warn where the file asks for something else than what study.json has, of which tables are made.
+
+    It is not on standard output, which may be for a program.
+    """
     try:
         last = read_json(study.results_dir / STUDY_FILE)["history"][-1]
         digest, when = str(last["sha256"]), str(last["time"])
@@ -112,7 +122,7 @@ def refresh(study: Study) -> bool:
 
 
 def report_outputs() -> ModuleType:
-    """The report's module. Raises UnsupportedRequest where its libraries are not installed, as on compute nodes."""
+    """Import the report's module. Raises UnsupportedRequest where its libraries are not installed, as on compute nodes."""
     refuse_missing_report()
     from workflow.report import outputs
 

@@ -1,4 +1,4 @@
-"""`slipway status`: every run with its state, the reason where it has one, and the log to read."""
+"""List every run with its state, the reason where it has one, and the log to read, for `slipway status`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(path: Path, site: str | None, as_json: bool, storage_s: float = STORAGE
 
 
 def _look(study: Study) -> tuple[bool, dict[str, Any]]:
-    """Whether there are results, and what --json prints. In a child with a time limit."""
+    """Return whether there are results, and what --json prints. It is called in a child with a time limit."""
     found = standing(study)
     waiting = hindrances(study) if any(state.state in ("missing", "queued") for state in found.states) else ()
     return study.results_dir.exists(), {
@@ -61,7 +61,7 @@ def _look(study: Study) -> tuple[bool, dict[str, Any]]:
 
 
 def _print(runs: Sequence[Mapping[str, Any]], study: Study) -> None:
-    """One line a run; under it the reason where it has one. Paths are below the results."""
+    """Print one line a run; under it the reason where it has one. Paths are below the results."""
     room = max(len(run["run_id"]) for run in runs)
     for run in runs:
         word = run["state"] if run["status"] in (None, "ok") else f"{run['state']} ({run['status']})"
@@ -71,7 +71,7 @@ def _print(runs: Sequence[Mapping[str, Any]], study: Study) -> None:
 
 
 def _below(text: str, results: Path) -> str:
-    """Paths in the results directory, which has been named, as they are below it."""
+    """Shorten paths in the results directory, which has been named, to what is below it."""
     return text.replace(f"{results}/", "")
 
 

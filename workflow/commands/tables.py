@@ -1,4 +1,4 @@
-"""`slipway tables`: records -> tables, also while runs are missing or failed."""
+"""Make tables of records for `slipway tables`, also while runs are missing or failed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ FACTS: Final = "framework-facts"
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Where tables are (None: the first directory), whether to print instead of writing, or for programs, and whether a run that is no `ok`
-    is an error."""
+    """The options of tables.
+
+    They are where tables are (None: the first directory), whether to print instead of writing, or for programs, and whether a run that
+    is no `ok` is an error.
+    """
 
     out: Path | None = None
     show: bool = False
@@ -70,7 +73,7 @@ def _named(places: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
 
 
 def _show_facts(places: Sequence[Path], wanted: Wanted) -> None:
-    """Of all frameworks: they are of no study. Raises ConfigError where one is named."""
+    """Show the facts of all frameworks, which are of no study. Raises ConfigError where one is named."""
     if places:
         raise ConfigError(
             f"{FACTS} tells of all frameworks, and of no study; found {' '.join(map(str, places))}; valid: nothing behind it "
@@ -124,7 +127,7 @@ def _write(study: Path, site: str | None, places: Sequence[Path], out: Path | No
 
 
 def _analysed(results: Sequence[Path]) -> Analysis:
-    """From the records as they are now, in memory: files that snakemake made stay as new as it left them."""
+    """Compute the analysis of the records as they are now, in memory: files that snakemake made stay as new as it left them."""
     report_outputs()
     from workflow.report.analysis import analyse
     from workflow.report.collect import collect

@@ -1,4 +1,4 @@
-"""`slipway verify`: whether records, files, numbers and tables on storage are what was measured."""
+"""Verify whether records, files, numbers and tables on storage are what was measured, for `slipway verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All checks in their order, for where the command runs."""
+"""List all checks in their order, for where the command runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workflow.doctor.nodes import TIMEOUT_S, check_on_nodes
 from workflow.doctor.surroundings import Surroundings, asked_of, orders_of
 from workflow.study.site import Site
 
-# The checkout's own software: its Python, where it lies, the versions it was pinned to.
+# The checkout's own software: its Python, its place, and its pinned versions.
 
 
 SUBJECT: Final = "software"
@@ -34,12 +34,12 @@ _PIN: Final = re.compile(r"([A-Za-z0-9_.-]+)==([\w.]+)")
 
 
 def pins(requirements: Iterable[str]) -> dict[str, str]:
-    """Pure: those that ask for one version, whatever extra they belong to."""
+    """Return the requirements that ask for one version, whatever extra they belong to."""
     return {match[1]: match[2] for match in (_PIN.fullmatch(text.partition(";")[0].strip()) for text in requirements) if match}
 
 
 def requirements() -> list[str]:
-    """What this installation asks for, extras too: by the checkout's pyproject.toml, or by what pip was told of the wheel."""
+    """Return what this installation requires, extras too: by the checkout's pyproject.toml, or by what pip was told of the wheel."""
     if not FROM_CHECKOUT:
         return metadata.requires(DISTRIBUTION) or []
     file = ROOMS / "pyproject.toml"
@@ -49,7 +49,7 @@ def requirements() -> list[str]:
 
 
 def judge_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Pure: pinned versions against installed ones; None: not installed."""
+    """Compare pinned versions with installed ones; None: not installed."""
     wrong = [f"{name} {found[name] or 'not installed'} (wanted {version})" for name, version in wanted.items() if found[name] != version]
     if wrong:
         text = f"not the versions that Slipway was tested with: {', '.join(wrong)}"
@@ -59,7 +59,7 @@ def judge_versions(wanted: Mapping[str, str], found: Mapping[str, str | None]) -
 
 
 def judge_place(what: str, path: Path, mount: Mount | None, told: bool) -> Iterator[Finding]:
-    """Pure: whether compute nodes can reach it. `told`: they need not, or are asked themselves."""
+    """Judge whether compute nodes can reach a path. `told`: they need not, or are asked themselves."""
     if told or mount is None:
         yield Finding(SUBJECT, "ok", f"{what} {path}")
     elif mount.kind == "network":
@@ -70,7 +70,10 @@ def judge_place(what: str, path: Path, mount: Mount | None, told: bool) -> Itera
 
 
 def check_software(told: bool) -> tuple[Finding, ...]:
-    """Versions, the place of interpreter and checkout, torch. `told`: other machines need not reach them, or are asked themselves."""
+    """Check versions, the place of interpreter and checkout, and torch.
+
+    `told`: other machines need not reach them, or are asked themselves.
+    """
     wanted = {name: version for name, version in pins(requirements()).items() if name != "torch"}
     found = {name: _version(name) for name in wanted}
     python = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
@@ -94,7 +97,7 @@ MOST_NAMES: Final = 32
 
 
 def run_checks(site: Site, where: Surroundings, say: Callable[[str], None]) -> tuple[Finding, ...]:
-    """Every check, one after the other, so that they do not slow each other down; `say` is told what is being looked at."""
+    """Run every check, one after the other, so that they do not slow each other down; `say` is told what is being looked at."""
     found: list[Finding] = []
     for check in checks(site, where, found):
         say(f"{check.subject}: {check.function.__name__.removeprefix('check_').replace('_', ' ')}")
@@ -103,8 +106,11 @@ def run_checks(site: Site, where: Surroundings, say: Callable[[str], None]) -> t
 
 
 def checks(site: Site, where: Surroundings, found: Sequence[Finding] = ()) -> Iterator[Check]:
-    """What is looked at: the cluster, storage, and the machines on which runs are started, as far as they can be reached from here.
-    `found`: grows meanwhile; a controller that did not answer is asked no more."""
+    """Yield the checks of the cluster, of storage, and of the machines on which runs are started, as far as they can be reached from
+    here.
+
+    `found`: grows meanwhile; a controller that did not answer is asked no more.
+    """
     asked = asked_of(site)
     alone = site.scheduler == "local"
     asks = bool(where.job_id and where.nodes)
@@ -141,7 +147,7 @@ def _outside(site: Site, where: Surroundings, asked: Asked, silent: bool) -> Ite
 
 
 def check_nodes_of_job(doctor: Doctor, where: Surroundings, site: Site) -> tuple[Finding, ...]:
-    """A first step, then the node program on every node of this job that answers."""
+    """Run a first step, then the node program on every node of this job that answers."""
     assert where.job_id is not None
     found, good = doctor.try_step(where.job_id, where.nodes)
     orders = orders_of(site, good, doctor.private_tmp())
@@ -149,7 +155,7 @@ def check_nodes_of_job(doctor: Doctor, where: Surroundings, site: Site) -> tuple
 
 
 def check_path_of_cache(path: Path, storage: Path, doctor: Doctor | None) -> tuple[Finding, ...]:
-    """What can be said of the cache without a compute node."""
+    """Check what can be known of the cache without a compute node."""
     if has_variables(str(path)):
         text = f"{path} holds variables, which have their values on the nodes"
         return (Finding("cache", "note", text, "inside an allocation this command looks at the path that they make"),)
@@ -157,12 +163,12 @@ def check_path_of_cache(path: Path, storage: Path, doctor: Doctor | None) -> tup
 
 
 def check_names_of_nodes(doctor: Doctor, queue: str | None) -> tuple[Finding, ...]:
-    """The names that the scheduler gives its nodes, from here."""
+    """Check the names that the scheduler gives its nodes, from here."""
     return check_nodes(doctor.node_names(queue, MOST_NAMES))
 
 
 def say_open() -> tuple[Finding, ...]:
-    """What no check can find out."""
+    """Say what no check can find out."""
     text = (
         "the rendezvous of the ranks (torch's TCPStore), NCCL and gloo have no password: whoever reaches a node's ports can join or disturb"
     )

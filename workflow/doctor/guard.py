@@ -1,4 +1,4 @@
-"""A check that hangs, crashes or is killed becomes a finding. The rest goes on."""
+"""Turn a check that hangs, crashes or is killed into a finding, so that the rest goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from base.limited import call_limited
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A plain function that returns findings, and how long it may take."""
+    """A check: a plain function that returns findings, and how long it may take."""
 
     subject: str
     function: Callable[..., Iterable[Finding]]
@@ -23,7 +23,7 @@ class Check:
 
 
 def guarded(check: Check) -> tuple[Finding, ...]:
-    """Its findings, from a child process; at most one more finding, about the check itself."""
+    """Run a check in a child process and return its findings, with at most one more about the check itself."""
     start = time.monotonic()
     try:
         return tuple(map(Finding.from_json, call_limited(check.subject, _answers, check, timeout_s=check.timeout_s)))

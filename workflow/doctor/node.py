@@ -1,6 +1,6 @@
-"""The part of `slipway doctor` that runs once on every node of an allocation: no pydantic, no YAML, so that it starts fast.
+"""Run the part of `slipway doctor` for every node of an allocation, once on each: no pydantic, no YAML, so that it starts fast.
 
-One argument, a JSON object (see `Orders`); on standard output a JSON object in pieces (see workflow.doctor.node).
+It has one argument, a JSON object (see `Orders`), and prints on standard output a JSON object in pieces (see `to_lines`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from data_prep.doctor.trial import check_cache, local_places
 from workflow.doctor.guard import Check, guarded
 from workflow.run.node.ranks import FIRST_PORT, LAST_PORT
 
-# A long text of each task through one `srun`: in pieces, because srun passes a line of more than 1024 bytes on in parts, with those of
-# other tasks between them (SLURM_IO_MAX_MSG_LEN; three tasks with lines of 4000 bytes, Slurm 22.05: a quarter of the lines were torn).
+# A long text of each task through one `srun`, in pieces.
 
 
 MARK: Final = "slipway-doctor"
@@ -37,14 +36,18 @@ PIECE: Final = 800
 
 
 def to_lines(key: str, text: str) -> Iterator[str]:
-    """`text`, one line of ASCII, as lines of its pieces. `key` names the task: no spaces."""
+    """Split `text`, one line of ASCII, into lines of its pieces. `key` names the task: no spaces.
+
+    srun passes a line of more than 1024 bytes on in parts, with those of other tasks between them (SLURM_IO_MAX_MSG_LEN; three tasks
+    with lines of 4000 bytes, Slurm 22.05: a quarter of the lines were torn).
+    """
     pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
     for number, piece in enumerate(pieces):
         yield f"{MARK} {key} {number} {len(pieces)} {piece}\n"
 
 
 def from_lines(output: str) -> dict[str, str]:
-    """Key -> text, of whatever else a step printed. A text of which a piece is missing is left out."""
+    """Join the pieces by key, of whatever else a step printed. A text of which a piece is missing is left out."""
     found: dict[str, dict[int, str]] = {}
     wanted: dict[str, int] = {}
     for line in output.split("\n"):
@@ -60,7 +63,10 @@ SEEN_S: Final = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """What every node is told. `token_file`: a file on storage that holds `token`; `nodes`: all names, empty where runs stay here."""
+    """The orders for every node.
+
+    `token_file`: a file on storage that holds `token`; `nodes`: all names, empty where runs stay here.
+    """
 
     cache: str
     max_bytes: int | None
@@ -78,7 +84,7 @@ class Orders:
 
 
 def machine_checks(orders: Orders, alone: bool, *, starts: bool, other: str | None = None) -> list[Check]:
-    """What is looked at on every machine. `starts`: runs are started there; `other`: the name of another node."""
+    """List the checks of every machine. `starts`: runs are started there; `other`: the name of another node."""
     network = (orders.interface, other, starts and not alone, (FIRST_PORT, LAST_PORT))
     return [
         Check(subject="limits", function=check_limits),
@@ -90,7 +96,7 @@ def machine_checks(orders: Orders, alone: bool, *, starts: bool, other: str | No
 
 
 def local_checks(orders: Orders, name: str, alone: bool) -> list[Check]:
-    """What is looked at on a machine where runs are started."""
+    """List the checks of a machine where runs are started."""
     other = next((node for node in orders.nodes if node != name), None)
     cache = (orders.cache, orders.max_bytes, alone, orders.private_tmp, orders.group)
     checks = [
@@ -105,7 +111,7 @@ def local_checks(orders: Orders, name: str, alone: bool) -> list[Check]:
 
 
 def check_own_cache(cache: str, max_bytes: int | None, alone: bool, private_tmp: bool, group: bool) -> tuple[Finding, ...]:
-    """The cache as it is called here: its path may hold variables."""
+    """Check the cache as it is called here: its path may hold variables."""
     try:
         path = Path(cache) if alone else expanded_path(cache, os.environ)
         return check_cache(path, max_bytes, alone, private_tmp, group)
@@ -115,7 +121,10 @@ def check_own_cache(cache: str, max_bytes: int | None, alone: bool, private_tmp:
 
 
 def check_seen(path: str, token: str, limit_s: float = SEEN_S) -> tuple[Finding, ...]:
-    """Whether this node sees a file that another machine has just made on storage; an attribute cache may hide it for a while."""
+    """Check whether this node sees a file that another machine has just made on storage.
+
+    An attribute cache may hide it for a while.
+    """
     start = time.monotonic()
     while True:
         try:
@@ -135,7 +144,7 @@ def check_seen(path: str, token: str, limit_s: float = SEEN_S) -> tuple[Finding,
 
 
 def facts() -> dict[str, Any]:
-    """What a draft of a site file wants to know of a node."""
+    """Return what a draft of a site file needs to know of a node."""
     best = recommended(read_interfaces(), None)
     try:
         places = call_limited("places", lambda: [str(place) for place in local_places()], timeout_s=10)
@@ -164,7 +173,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def to_argument(orders: Orders) -> str:
-    """What `main` reads."""
+    """Encode the argument that `main` reads."""
     return json.dumps(asdict(orders))
 
 

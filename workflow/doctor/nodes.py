@@ -1,4 +1,4 @@
-"""The node program of the doctor on every node of an allocation, by one step, and what the answers say together."""
+"""Run the doctor's node program on every node of an allocation, by one step, and judge the answers together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOCK_S: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class NodeAnswer:
-    """What one node said. `clock`: its time when its program began."""
+    """The answer of one node. `clock`: its time when its program began."""
 
     node: str
     clock: float
@@ -35,7 +35,7 @@ class NodeAnswer:
 
 
 def parse_answers(text: str) -> tuple[NodeAnswer, ...]:
-    """Of a step's output; one that is torn is left out."""
+    """Parse the answers in a step's output; one that is torn is left out."""
     found = []
     for answer in from_lines(text).values():
         try:
@@ -48,7 +48,7 @@ def parse_answers(text: str) -> tuple[NodeAnswer, ...]:
 
 
 def judge_clocks(clocks: dict[str, float], before: float, after: float) -> Iterator[Finding]:
-    """Pure: each node's time must lie between the moments before and after the step, by our clock."""
+    """Check that each node's time lies between the moments before and after the step, by our clock."""
     for node, clock in clocks.items():
         off = max(before - clock, clock - after)
         if off > CLOCK_S:
@@ -61,7 +61,7 @@ def judge_clocks(clocks: dict[str, float], before: float, after: float) -> Itera
 
 
 def judge_python(result: CommandResult, answers: Sequence[NodeAnswer], nodes: Sequence[str]) -> Iterator[Finding]:
-    """Pure: whether our Python started everywhere."""
+    """Check whether our Python started everywhere."""
     missing = [node for node in nodes if node not in {answer.node for answer in answers}]
     if missing:
         text = f"our Python did not start on {', '.join(missing)}: {last_lines(result.stderr, 2) or 'no word from it'}"
@@ -84,7 +84,7 @@ def ask_nodes(
 
 
 def check_on_nodes(scheduler: str, job_id: str, nodes: Sequence[str], orders: Orders, storage: Path) -> tuple[Finding, ...]:
-    """All checks of the nodes; a file on storage shows whether they see it."""
+    """Run all checks of the nodes; a file on storage shows whether they see it."""
     with own_directory(place_of(storage)[0]) as directory:
         token = secrets.token_hex(8)
         file = directory / "seen"

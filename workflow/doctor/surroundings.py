@@ -1,4 +1,4 @@
-"""Where the command runs: a login node, inside an allocation, or a machine of its own; and what the checks are to look at."""
+"""Find out where the command runs (a login node, inside an allocation, or a machine of its own), and what the checks are to look at."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from workflow.study.site import Site
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """`job_id` and `nodes` are set inside an allocation; `scheduler` is the one that is here."""
+    """The place where the command runs.
+
+    `job_id` and `nodes` are set inside an allocation; `scheduler` is the one that is here.
+    """
 
     hostname: str
     scheduler: str
@@ -25,7 +28,7 @@ class Surroundings:
     nodes: tuple[str, ...] = ()
 
     def describe(self, site: Site) -> str:
-        """One line for people."""
+        """Describe the place in one line for people."""
         if self.job_id is not None:
             nodes = f" on {', '.join(self.nodes[:8])}{' ...' if len(self.nodes) > 8 else ''}" if self.nodes else ""
             return f"on {self.hostname}, inside job {self.job_id} of {self.scheduler}{nodes}"
@@ -50,12 +53,12 @@ def look(environ: Mapping[str, str], said: str | None = None) -> Surroundings:
 
 
 def asked_of(site: Site) -> Asked:
-    """The part of the site that machines can be compared with."""
+    """Return the part of the site that machines can be compared with."""
     return Asked(**{field.name: getattr(site, field.name) for field in fields(Asked)})
 
 
 def orders_of(site: Site, nodes: tuple[str, ...] = (), private_tmp: bool = False) -> Orders:
-    """What a machine on which runs are started is told."""
+    """Return the orders for a machine on which runs are started."""
     return Orders(
         cache=str(site.cache.path),
         max_bytes=site.cache.max_bytes,
@@ -70,7 +73,7 @@ def orders_of(site: Site, nodes: tuple[str, ...] = (), private_tmp: bool = False
 
 
 def try_inside(site: Site, choice: str) -> str:
-    """Pure but for our own name: the command that makes the checks that need compute nodes. `choice`: what --site takes."""
+    """Return the command that makes the checks that need compute nodes. `choice`: what --site takes."""
     own = sys.argv[0] if "/" in sys.argv[0] else "slipway"
     doctor = doctor_of(site.scheduler)
     if doctor is None:

@@ -1,4 +1,4 @@
-"""The draft of a site file: a commented text from what was found, checked by the loader, published whole or not at all."""
+"""Write the draft of a site file: a commented text from what was found, checked by the loader, published whole or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from workflow.doctor.surroundings import Surroundings, orders_of
 from workflow.study.site import Site, local_site
 from workflow.study.site_file import read_site
 
-# What a site file could say, found by looking: partition, sizes, storage, cache. Every value says where it comes from.
+# The values that a site file could have, found by looking. Every value says where it comes from.
 
 
 LOOK_S: Final = 20.0
@@ -58,7 +58,7 @@ def gather(where: Surroundings, user: str) -> dict[str, Value]:
 
 
 def why_scheduler(where: Surroundings) -> str:
-    """The comment of the key: by what it was chosen."""
+    """Explain in the comment of the key by what the scheduler was chosen."""
     if where.scheduler != "local":
         return "its commands are on PATH"
     there = find_scheduler()
@@ -68,7 +68,7 @@ def why_scheduler(where: Surroundings) -> str:
 
 
 def _facts_of_nodes(where: Surroundings) -> list[dict[str, Any]]:
-    """What the nodes of this allocation say; nothing outside of one, or where no step can be started."""
+    """Return the facts of the nodes of this allocation; nothing outside of one, or where no step can be started."""
     if where.job_id is None or not where.nodes:
         return []
     from dataclasses import replace
@@ -150,7 +150,7 @@ UNSET: Final[Mapping[str, str]] = {
 
 
 def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
-    """Pure: the whole file."""
+    """Return the text of the whole file."""
     lines = [
         f"# yaml-language-server: $schema={schema}",
         f"# Written by `slipway doctor --write-site` {where}. Read it: what is marked A GUESS was chosen by looking,",
@@ -174,7 +174,10 @@ def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
 
 
 def target_of(name: str) -> Path:
-    """Where it goes: a name of the directory of sites, which may have to be made, or a path that ends in .yaml. Raises ConfigError."""
+    """Return the path of the new file: a name in the directory of sites, which may have to be made, or a path that ends in .yaml.
+
+    Raises ConfigError.
+    """
     if name.endswith((".yaml", ".yml")):
         try:
             target = absolute_path(name, Path())
@@ -194,7 +197,7 @@ def target_of(name: str) -> Path:
 
 
 def write_site(name: str, where: Surroundings, say: Callable[[str], None]) -> None:
-    """Look, write, check, publish, and tell what is to be read. Raises ConfigError, SchedulerOutputError."""
+    """Look around, write, check, publish, and tell what is to be read. Raises ConfigError, SchedulerOutputError."""
     target = target_of(name)
     user = slug(getpass.getuser()) or "user"
     found = gather(where, user)

@@ -1,4 +1,4 @@
-"""Formats of other tools, to which runs are exported: one module each, and a line in FORMATS."""
+"""Export runs to the formats of other tools: one module each, and a line in FORMATS."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from workflow.export.runs import ExportedRun
 
 
 class Format(Protocol):
-    """What a module here offers."""
+    """The interface of a module for one format."""
 
     NEXT: str
-    """What to type to look at the result; {to} stands for the directory."""
+    """The command to type to look at the result; {to} stands for the directory."""
 
     def export(self, runs: Sequence[ExportedRun], to: Path) -> int:
         """Write all that is to be said of `runs` below the directory `to`, which is there; what an earlier export of the same runs has

@@ -1,4 +1,4 @@
-"""MLflow's own directory of runs, written by its library: metrics per step, the cell as parameters, the record's words as tags."""
+"""Write MLflow's own directory of runs by its library: metrics per step, the cell as parameters, the record's words as tags."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST: Final = 1000
 
 
 def export(runs: Sequence[ExportedRun], to: Path) -> int:
-    """See Format: <to>/mlruns, one experiment with a run for each."""
+    """Write <to>/mlruns, one experiment with a run for each, as Format has it."""
     os.environ.update(OFFLINE)
     try:
         from mlflow.tracking import MlflowClient

@@ -1,4 +1,4 @@
-"""The runs that are exported: of each the attempt that counts, with its record and where its events lie."""
+"""Find the runs that are exported: for each the attempt that counts, with its record and where its events are."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ class ExportedRun:
     attempt: Path
     """The directory of the attempt on storage."""
     marks: tuple[str, ...] = ()
-    """Those that the tables put beside its number."""
+    """The marks that the tables put beside the run's number."""
 
     @property
     def cell(self) -> Mapping[str, Any]:
-        """What was asked for."""
+        """Return the cell of the run."""
         found: Mapping[str, Any] = self.record["cell"]
         return found
 
     def events(self) -> dict[int, RankEvents]:
-        """Of each rank that has written some."""
+        """Read the events of each rank that has written some."""
         return read_events(self.attempt, self.cell["nodes"] * self.cell["gpus_per_node"])
 
 
 def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[ExportedRun]:
-    """All runs in a results directory that have a record, in order of their names. `marks`: of run ids. Raises RecordError for a record
-    that cannot be believed."""
+    """Yield all runs in a results directory that have a record, in order of their names.
+
+    `marks`: of run ids. Raises RecordError for a record that cannot be believed.
+    """
     runs = results / "runs"
     for run_id in sorted(names(str(runs))):
         found = find_record(str(runs), run_id)

@@ -1,4 +1,4 @@
-"""TensorBoard's event files, one directory per run: losses, rates, step times, evaluations.
+"""Write TensorBoard's event files, one directory per run: losses, rates, step times, evaluations.
 
 The format is TFRecord (length, masked CRC-32C, bytes, masked CRC-32C) of the message tensorflow.Event. It is written here, in the few
 fields that scalars need, so that no library of TensorBoard is needed.
@@ -21,7 +21,7 @@ from workflow.study.cell import unit_of
 NEXT: Final = "tensorboard --logdir {to}"
 VERSION: Final = "brain.Event:2"
 POLYNOMIAL: Final = 0x82F63B78
-"""Of CRC-32C (Castagnoli), its bits reversed."""
+"""The polynomial of CRC-32C (Castagnoli), its bits reversed."""
 MASK: Final = 0xA282EAD8
 DOUBLE, BYTES, FLOAT, VARINT = 1, 2, 5, 0
 
@@ -36,7 +36,7 @@ class Scalar(NamedTuple):
 
 
 def export(runs: Sequence[ExportedRun], to: Path) -> int:
-    """See Format: <to>/<run>/events.out.tfevents.slipway of each run that has steps."""
+    """Write <to>/<run>/events.out.tfevents.slipway of each run that has steps, as Format has it."""
     written = 0
     for run in runs:
         content = event_file(scalars(run.events(), unit_of(run.cell), _start(run.record)))
@@ -52,9 +52,11 @@ def _start(record: Mapping[str, Mapping[str, str]]) -> float:
 
 
 def scalars(events: Mapping[int, RankEvents], unit: str, start: float) -> list[Scalar]:
-    """Of one run, in order of the steps. `unit`: what a rate counts; `start`: of the run, to which the ranks' clocks are added.
+    """Return the scalars of one run, in order of the steps.
 
-    `loss` is the mean over the ranks; `rate/<unit>_per_s` is what all ranks did in a step / the time of its slowest rank."""
+    `unit`: what a rate counts; `start`: of the run, to which the ranks' clocks are added. `loss` is the mean over the ranks;
+    `rate/<unit>_per_s` is what all ranks did in a step / the time of its slowest rank.
+    """
     ranks = [rank.steps for rank in events.values() if rank.steps]
     if not ranks:
         return []
@@ -89,7 +91,7 @@ def _of_step(steps: Sequence[Step], slowest: float, unit: str, loss: float | Non
 
 
 def event_file(found: Iterable[Scalar]) -> bytes | None:
-    """The bytes of an event file; None where there is nothing to tell."""
+    """Return the bytes of an event file; None where there is nothing to tell."""
     records = [record(event(one)) for one in found]
     if not records:
         return None
@@ -98,25 +100,25 @@ def event_file(found: Iterable[Scalar]) -> bytes | None:
 
 
 def event(scalar: Scalar) -> bytes:
-    """tensorflow.Event: wall_time = 1, step = 2, summary = 5 {value = 1 {tag = 1, simple_value = 2}}."""
+    """Encode a tensorflow.Event: wall_time = 1, step = 2, summary = 5 {value = 1 {tag = 1, simple_value = 2}}."""
     value = _text(1, scalar.tag.encode()) + _field(2, FLOAT, struct.pack("<f", _as_float(scalar.value)))
     return _field(1, DOUBLE, struct.pack("<d", scalar.time)) + _field(2, VARINT, _varint(scalar.step)) + _text(5, _text(1, value))
 
 
 def _as_float(value: float) -> float:
-    """What 32 bits can hold."""
+    """Limit a number to what 32 bits can hold."""
     most = 3.4028234e38
     return max(-most, min(most, value))
 
 
 def record(data: bytes) -> bytes:
-    """One record of a TFRecord file."""
+    """Encode one record of a TFRecord file."""
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C, turned by 15 bits and added to, since a CRC of data that holds CRCs tells little."""
+    """Return the CRC-32C, turned by 15 bits and added to, since a CRC of data that holds CRCs tells little."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -138,7 +140,7 @@ _TABLE: Final = _table()
 
 
 def _varint(value: int) -> bytes:
-    """Of a number that is not negative."""
+    """Encode a number that is not negative as a varint."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Weights & Biases' offline runs, written by its library: `wandb sync` uploads them."""
+"""Write Weights & Biases' offline runs by its library: `wandb sync` uploads them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MISSING: Final = f"the library of Weights & Biases is not installed here: {sys.e
 
 
 def export(runs: Sequence[ExportedRun], to: Path) -> int:
-    """See Format: <to>/wandb/offline-run-*, one for each run."""
+    """Write <to>/wandb/offline-run-*, one for each run, as Format has it."""
     os.environ.update(OFFLINE)
     try:
         import wandb

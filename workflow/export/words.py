@@ -1,4 +1,4 @@
-"""What of a record other tools keep beside the numbers per step: the cell as words, how the run ended, its results. Pure."""
+"""Select what other tools keep of a record beside the numbers per step: the cell as words, how the run ended, its results. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RESULTS: Final = ("samples_per_s", "samples_per_s_per_gpu", "tokens_per_s", "win
 
 
 def parameters(cell: Mapping[str, Any]) -> dict[str, str]:
-    """The keys of a cell that say something, nested ones as `optimizer.momentum`."""
+    """Return the keys of a cell that say something, nested ones as `optimizer.momentum`."""
     return {name: _text(value) for name, value in flat(dict(cell)).items() if value is not None and value != {}}
 
 
 def tags(record: Mapping[str, Any], marks: Sequence[str] = ()) -> dict[str, str]:
-    """Where and how it ran, and with what; and in `marks` and `warnings` what is to be known of its numbers."""
+    """Return where and how the run ran, and with what; and in `marks` and `warnings` what is to be known of its numbers."""
     found = {name: record.get(name) for name in TAGS}
     found |= {"marks": ", ".join(marks) or None, "warnings": "; ".join(record.get("warnings") or ()) or None}
     found |= {f"provenance.{name}": value for name, value in (record.get("provenance") or {}).items()}
@@ -28,7 +28,7 @@ def tags(record: Mapping[str, Any], marks: Sequence[str] = ()) -> dict[str, str]
 
 
 def results(record: Mapping[str, Any]) -> dict[str, float]:
-    """What the run came to, as far as it is known."""
+    """Return the results of the run, as far as they are known."""
     performance, training = record.get("performance") or {}, record.get("training") or {}
     found = {name: performance.get(name) for name in RESULTS}
     found |= {"final_loss": training.get("final_loss"), "run_s": record.get("run_s")}

@@ -1,4 +1,4 @@
-"""`slipway submit --wait`: follow a job to its end on the same screen as `slipway run`. A silent controller ends nothing."""
+"""Follow a job to its end on the same screen as `slipway run`, for `slipway submit --wait`. A silent controller ends nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str], print
 
 
 def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Shown) -> QueuedJob | None:
-    """What the scheduler said of the job last, when it is over; None if it has forgotten it."""
+    """Return what the scheduler said of the job last, when it is over; None if it has forgotten it."""
     refresher, lost = Refresher(watch.look), LostJobs(jobs, output.line)
     asked: float | None = None
     info: QueuedJob | None = None
@@ -62,7 +62,7 @@ def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Sh
 
 
 def _ask(jobs: Jobs, job: QueuedJob) -> tuple[bool, QueuedJob | None]:
-    """Of a job that is not in the queue any more: whether the scheduler answers, and what it knows."""
+    """Return whether the scheduler answers, and what it knows of a job that is not in the queue any more."""
     try:
         found = jobs.jobs_named(job.name, PATIENCE_S)
     except SchedulerOutputError:
@@ -88,7 +88,7 @@ def _state(last: QueuedJob | None) -> str:
 
 
 def num_results(study: Study) -> int:
-    """How many runs have a record. From storage: nobody is asked."""
+    """Count the runs that have a record. Storage alone is read."""
     runs: Path = study.results_dir / "runs"
     there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
     return sum(run.run_id in there and record_path(study.results_dir, run.run_id).exists() for run in study.runs)

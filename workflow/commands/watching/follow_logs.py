@@ -1,4 +1,4 @@
-"""`slipway logs RUN --follow`: what is there, then what is written, until the run has ended. Files may appear meanwhile, and may go."""
+"""Show logs for `slipway logs RUN --follow`: what is there, then what is written, until the run ends. Files may appear and go meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from base.untrusted import open_file
 
 EVERY_S: Final = 1.0
 LOOK_S: Final = 5.0
-"""Between two looks whether the run still goes on: on storage, and at its holder."""
+"""The seconds between two looks whether the run still goes on: on storage, and at its holder."""
 MAX_LINE: Final = 1 << 16
 
 
@@ -28,7 +28,7 @@ class _Followed:
         self.rest = b""
 
     def new_lines(self, *, to_the_end: bool) -> Iterator[str]:
-        """Whole ones; the beginning of one too where nobody will write more. A longer line is shown in parts."""
+        """Yield whole lines; the beginning of one too where nobody will write more. A longer line is shown in parts."""
         while part := self.content.readline(MAX_LINE):
             self.rest += part
             if self.rest.endswith(b"\n") or len(self.rest) >= MAX_LINE:

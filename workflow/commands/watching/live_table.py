@@ -1,4 +1,4 @@
-"""Where a study stands, for people: a live table on a terminal, plain lines elsewhere, at least one every 10 s. On standard error."""
+"""Show people the state of a study: a live table on a terminal, plain lines elsewhere, at least one every 10 s, on standard error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 
-# What people see of a study that runs: how many runs are in which state, what each of them does, what the rest wait for. Pure values.
+# The values that people see of a study that runs.
 
 
 ADVICE: Final = {
@@ -48,7 +48,7 @@ class Active:
 
     @property
     def waits(self) -> bool:
-        """Whether it has not begun, since something is in its way."""
+        """Return True if the run has not begun, since something is in its way."""
         return self.step.startswith("waiting")
 
 
@@ -64,19 +64,22 @@ class Ended:
 
     @property
     def refused(self) -> bool:
-        """Whether it cannot run before somebody changes something."""
+        """Return True if the run cannot go on before somebody changes something."""
         return self.state == "prevented" and (self.reason or "").startswith(tuple(f"{jobs.TITLE} refused" for jobs in with_jobs().values()))
 
     @property
     def style(self) -> str:
-        """Its colour."""
+        """Return the colour of the state."""
         return STYLES["failed" if self.refused else self.state]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyState:
-    """Where a study stands at one moment. `before`: what runs wait for that is still being made; `queued`: (run, what its job in the queue
-    does); `queue`: why the others wait; `silent_s`: for how long the `server` of the scheduler is silent; `ending`: we were told to end."""
+    """The state of a study at one moment.
+
+    `before`: what runs wait for that is still being made; `queued`: (run, what its job in the queue does); `queue`: why the others wait;
+    `silent_s`: for how long the `server` of the scheduler is silent; `ending`: this command was told to end.
+    """
 
     total: int
     done: int
@@ -86,7 +89,7 @@ class StudyState:
     ended: tuple[Ended, ...] = ()
     before: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
-    """What people should know at once, and did not yet."""
+    """The messages that people should see at once, and did not yet."""
     queue: str = ""
     left_s: float | None = None
     queued: tuple[tuple[str, str], ...] = ()
@@ -96,12 +99,12 @@ class StudyState:
 
     @property
     def waiting(self) -> int:
-        """How many have not begun, or have no result yet and nobody works on them."""
+        """Count the runs that have not begun, or have no result yet and nobody works on them."""
         return self.total - self.done - self.failed - self.prevented - len(self.active)
 
 
 def headline(study: StudyState) -> str:
-    """`12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left`."""
+    """Return the first line: `12 runs: 3 done, 1 failed, 0 prevented, 1 running, 7 waiting; about 2m10s left`."""
     parts = {
         "done": study.done,
         "failed": study.failed,
@@ -140,7 +143,7 @@ def _run_row(run: Active) -> tuple[str, str]:
 
 
 def ended_line(ended: Ended) -> str:
-    """What became of a run, in one line."""
+    """Describe the end of a run in one line."""
     if ended.state == "done":
         return f"done: {ended.words}, in {whole_duration(ended.seconds)}{f' ({ended.reason})' if ended.reason else ''}"
     reason = ended.reason or "no reason is known"
@@ -149,12 +152,12 @@ def ended_line(ended: Ended) -> str:
 
 
 def plain_line(what: str, step: str) -> str:
-    """A row of `activity`."""
+    """Format a row of `activity`."""
     return f"  {what}{': ' if step else ''}{step}"
 
 
 def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    """At most so many rows; the last then says how many are left out."""
+    """Return at most so many rows; the last then says how many are left out."""
     if len(rows) <= most:
         return list(rows)
     kept = rows[: max(0, most - 1)]
@@ -164,9 +167,9 @@ def folded(rows: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
 EVERY_S: Final = 8.0
 """Less than 10 s, whatever reading storage and a slow machine add."""
 DRAW_S: Final = 0.5
-"""Between two drawings of a table."""
+"""The seconds between two drawings of a table."""
 AGAIN_S: Final = 60.0
-"""Until a line that has nothing new but numbers is written again: a log of hours is to be read by somebody."""
+"""The seconds until a line that has nothing new but numbers is written again: a log of hours is to be read by somebody."""
 LATE_S: Final = 20.0
 _NUMBER: Final = re.compile(r"\d[\d.]*(?:[dhms][\d.]*)*")
 """A duration too."""
@@ -175,13 +178,13 @@ Clock = Callable[[], float]
 
 
 class Shown(Protocol):
-    """Shows where a study stands, again and again; `say` a sentence between them."""
+    """A view that shows the state of a study again and again; `say` prints a sentence between two states."""
 
     def show(self, study: StudyState, age_s: float) -> None:
-        """`study` may be shown again; what ended in it is told once, by the caller's `ended`."""
+        """Show a state, which may be shown again; what ended in it is told once, by the caller's `ended`."""
 
     def say(self, sentence: str, style: str = "") -> None:
-        """A line that stays, and in which the terminal breaks no path; `style`: its colour there."""
+        """Print a line that stays, and in which the terminal breaks no path; `style`: its colour there."""
 
     def ended(self, study: StudyState) -> None:
         """Tell what ended since the last study."""
@@ -191,12 +194,12 @@ class Shown(Protocol):
             self.say(ended_line(one), one.style)
 
     def clear(self) -> None:
-        """Nothing runs any more: what was shown last is not true now."""
+        """Clear the state that was shown last: nothing runs any more."""
 
 
 @contextmanager
 def shown(stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterator[Shown]:
-    """What fits to `stream`."""
+    """Return the view that fits to `stream`."""
     stream = stream or sys.stderr
     if stream.isatty():
         with _table(stream) as table:
@@ -206,7 +209,10 @@ def shown(stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterat
 
 
 class Lines(Shown):
-    """Plain lines, each with the time of day. Nobody may be listening any more (`| head`, a full disk): the study goes on."""
+    """Plain lines, each with the time of day.
+
+    Nobody may be listening any more (`| head`, a full disk): the study goes on.
+    """
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream, self._clock = stream, clock
@@ -228,11 +234,11 @@ class Lines(Shown):
                 self._written[row] = now
 
     def say(self, sentence: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
-        """Now, also into a pipe."""
+        """Print a line at once, also into a pipe."""
         self._write(f"{time.strftime('%H:%M:%S')} {sentence}")
 
     def clear(self) -> None:
-        """Lines stay."""
+        """Leave all lines, which stay."""
 
     def _write(self, line: str) -> None:
         self._last = self._clock()
@@ -243,7 +249,7 @@ class Lines(Shown):
 
 @contextmanager
 def _table(stream: TextIO) -> Iterator[Shown]:
-    """Below the lines that stay, drawn anew each time, as wide as the terminal is then."""
+    """Show a table below the lines that stay, drawn anew each time, as wide as the terminal is then."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -268,7 +274,7 @@ def _table(stream: TextIO) -> Iterator[Shown]:
 
 
 def drawn(study: StudyState, age_s: float, width: int, height: int) -> Group:
-    """The table: a row per run that runs, of two lines where one has no room for it; cut where the terminal ends."""
+    """Draw the table: a row per run that runs, of two lines where one has no room for it; cut where the terminal ends."""
     from rich.console import Group
     from rich.text import Text
 
@@ -291,7 +297,7 @@ def _late(age_s: float) -> str:
     return f"; storage has not answered for {age_s:.0f} s" if age_s > LATE_S else ""
 
 
-# Read where a study stands in a thread of its own, and show it: storage may hang, and the command that waits for Ctrl-C must not.
+# The reader of the state, in a thread of its own: storage may hang, and the command that waits for Ctrl-C must not.
 
 
 READ_EVERY_S: Final = 1.0
@@ -301,7 +307,7 @@ logger = logging.getLogger(__name__)
 
 
 class Refresher:
-    """Reads every second until `stop`."""
+    """A reader that reads every second until `stop`."""
 
     def __init__(self, read: Callable[[], StudyState], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -320,7 +326,7 @@ class Refresher:
             view.show(replace(self._last, ending=ending), self._clock() - self._at)
 
     def stop(self, view: Shown) -> None:
-        """StudyState no more, and tell what has ended by now, if storage answers."""
+        """Stop reading, and tell what has ended by now, if storage answers."""
         self._stop.set()
         self._thread.join(LAST_S)
         self._tell(view)

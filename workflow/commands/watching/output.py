@@ -1,4 +1,4 @@
-"""Text for people on standard output: lines and tables, safe for a terminal, folded where it is one and never cut."""
+"""Print text for people on standard output: lines and tables, safe for a terminal, folded where it is one and never cut."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from base.units import format_duration, format_size
 
 
 def line(text: str = "") -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     sys.stdout.write(f"{printable(text)}\n")
 
 
 def aside(text: str) -> None:
-    """A line on standard error: what keeps us busy, which is no result."""
+    """Print a line on standard error: what keeps the command busy, which is no result."""
     sys.stderr.write(f"slipway: {printable(text)}\n")
     sys.stderr.flush()
 
 
 def json_value(value: Any) -> None:
-    """A JSON document on standard output, for programs."""
+    """Print a JSON document on standard output, for programs."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
     if printable(text) != text:  # what a terminal would not show: as an escape it is the same value
         text = json.dumps(value, indent=1, sort_keys=True)
@@ -37,7 +37,7 @@ def json_value(value: Any) -> None:
 
 
 def mapping(value: Mapping[str, Any], indent: str = "  ") -> None:
-    """Keys and values as in a YAML file: innermost mappings and lists on one line."""
+    """Print keys and values as in a YAML file: innermost mappings and lists on one line."""
     import yaml
 
     text = yaml.safe_dump(dict(value), default_flow_style=None, allow_unicode=True, width=10_000)
@@ -46,12 +46,15 @@ def mapping(value: Mapping[str, Any], indent: str = "  ") -> None:
 
 
 def width() -> int | None:
-    """Columns of the terminal; None where standard output is none, and nothing is folded."""
+    """Return the columns of the terminal; None where standard output is none, and nothing is folded."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def prose(text: str, indent: str = "") -> None:
-    """Sentences, on a terminal folded at blanks, so that no number or path is cut; `indent` stands before the second line and the next."""
+    """Print sentences, on a terminal folded at blanks, so that no number or path is cut.
+
+    `indent` stands before the second line and the next.
+    """
     columns = width()
     said = text.lstrip(" ")
     first = text[: len(text) - len(said)]
@@ -60,7 +63,7 @@ def prose(text: str, indent: str = "") -> None:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns under headers, as wide as the terminal. None is shown as `-`."""
+    """Print columns under headers, as wide as the terminal. None is shown as `-`."""
     cells = [["-" if value is None else printable(str(value)) for value in row] for row in rows]
     head, lines = tabulated(headers, cells, width())
     for text in head:
@@ -70,7 +73,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def styled(first: str, style: str, rest: str) -> None:
-    """A line whose beginning is coloured on a terminal."""
+    """Print a line whose beginning is coloured on a terminal."""
     if not sys.stdout.isatty():
         line(first + rest)
         return
@@ -81,12 +84,11 @@ def styled(first: str, style: str, rest: str) -> None:
 
 
 def heading(text: str) -> None:
-    """A line that stands out on a terminal."""
+    """Print a line that stands out on a terminal."""
     styled(text, "bold", "")
 
 
-# Long work shows itself, also while nothing can be counted: a bar on a terminal, a plain line every few seconds elsewhere, and a last
-# line.
+# The progress of long work: a bar on a terminal, a plain line every few seconds elsewhere, and a last line.
 
 
 EVERY_S: Final = 5.0
@@ -105,9 +107,9 @@ def progress(
     forks: bool = False,
     every_s: float = EVERY_S,
 ) -> Iterator[Callback]:
-    """A callback `(done, total)` for the work called `title`; `unit` is `bytes`, or the plural of what is counted, such as `runs`.
-    Elsewhere than on a terminal a line every `every_s` seconds.
+    """Show the progress of the work called `title`, by a callback `(done, total)`.
 
+    `unit` is `bytes`, or the plural of what is counted, such as `runs`. Elsewhere than on a terminal a line every `every_s` seconds.
     `forks`: the work does, and no thread may run beside it (base/limited.py); then nothing is shown between two calls.
     """
     stream = stream or sys.stderr
@@ -118,20 +120,22 @@ def progress(
 
 @contextmanager
 def waiting(title: str, stream: TextIO | None = None, every_s: float | None = EVERY_S) -> Iterator[Callable[[str], None]]:
-    """For work that counts nothing: `title` and the time since it began, as long as it lasts; the callback adds words. Elsewhere than on a
-    terminal a line every `every_s` seconds; None: none. Short work leaves nothing behind."""
+    """Show `title` and the time since it began during work that counts nothing; the callback adds words.
+
+    Elsewhere than on a terminal a line every `every_s` seconds; None: none. Short work leaves nothing behind.
+    """
     stream = stream or sys.stderr
     with _clock(printable(title), stream) if stream.isatty() else _told(printable(title), stream, every_s) as callback:
         yield callback
 
 
 def amount(number: float, unit: str) -> str:
-    """A number of bytes or of things, for people."""
+    """Format a number of bytes or of things, for people."""
     return format_size(number) if unit == "bytes" else f"{number:,.0f} {unit}"
 
 
 def describe(done: int, total: int, seconds: float, unit: str) -> str:
-    """`12.0 MB of 30.0 MB (40 %), 6.0 MB/s, 3.0 s left`; without total or time, what is known."""
+    """Format `12.0 MB of 30.0 MB (40 %), 6.0 MB/s, 3.0 s left`; without total or time, what is known."""
     parts = [amount(done, unit)]
     if total > 0:
         parts = [f"{amount(done, unit)} of {amount(total, unit)} ({100 * done // total} %)"]
@@ -175,7 +179,7 @@ def _bar(title: str, unit: str, stream: TextIO, clock: Clock, between: bool) -> 
     from rich.text import Text
 
     class Rate(TextColumn):
-        """Things per second, since rich knows only bytes per second."""
+        """The column of things per second, since rich knows only bytes per second."""
 
         def render(self, task: object) -> Text:
             speed = getattr(task, "speed", None)
@@ -233,7 +237,7 @@ def _clock(title: str, stream: TextIO) -> Iterator[Callable[[str], None]]:
     from rich.text import Text
 
     class Words(TextColumn):
-        """As they are, whatever rich would read in them."""
+        """Text as it is, whatever rich would read in it."""
 
         def render(self, task: object) -> Text:
             return Text(str(getattr(task, "description", "")), overflow="ellipsis", no_wrap=True)

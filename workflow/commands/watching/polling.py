@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def looks(look: Callable[[], T], limit_s: float | None) -> Iterator[T]:
-    """What is seen, every SHOW_S seconds, for so long; None: for ever."""
+    """Yield what is seen, every SHOW_S seconds, for `limit_s`; None: for ever."""
     end = None if limit_s is None else time.monotonic() + limit_s
     while end is None or time.monotonic() < end:
         yield look()
