@@ -1,4 +1,4 @@
-"""What `slipway doctor` asks of a scheduler: the functions of its DOCTOR, and what it proposes for a site file."""
+"""Define the functions of a scheduler that `slipway doctor` calls, and the values that they propose for a site file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cluster.schedulers.queries import STEP_S
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A value for a key of a site file. `why` becomes its comment; `sure` is False where it is a guess."""
+    """A value for a key of a site file. `why` becomes its comment; `sure` is False if the value is a guess."""
 
     value: str | int | None
     why: str
@@ -27,51 +27,57 @@ class Value:
 
 
 class Doctor(Protocol):
-    """What the module behind a scheduler's DOCTOR offers. All of it ends soon, also while nobody answers."""
+    """The functions of the module behind a scheduler's DOCTOR. All of them end soon, even while nobody answers."""
 
     STEP_S: float
     """How long `try_step` waits for the step on all nodes."""
 
     def is_here(self) -> bool:
-        """Whether its commands know a cluster: as a package leaves them, they do not."""
+        """Return True if the scheduler's commands are configured for a cluster. Fresh from a package they are not."""
 
     def nodes_of_job(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """The nodes of the job that `environ` is of; none where it does not say them."""
+        """Return the nodes of the job that `environ` belongs to; empty if it does not list them."""
 
     def check(self, asked: Asked) -> tuple[Finding, ...]:
-        """The scheduler and its configuration, against the site file."""
+        """Check the scheduler and its configuration against the site file."""
 
     def is_silent(self, found: Sequence[Finding]) -> bool:
-        """Pure: whether `check` has found that nobody answers, so that nothing else should be asked."""
+        """Return True if the findings of `check` show that nobody answers, so that no more queries should follow."""
 
     def check_launcher(self) -> tuple[Finding, ...]:
-        """The command that starts programs on nodes, as far as it can be looked at outside of a job."""
+        """Check the command that starts programs on nodes, as far as that is possible outside of a job."""
 
     def try_step(self, job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-        """One program on each of these nodes of our job: findings, and the nodes that answered."""
+        """Run a program on each of these nodes of our job, and return the findings and the nodes that answered."""
 
     def run_step(self, job_id: str, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, more: Mapping[str, str]) -> CommandResult:
-        """`argv` on each of these nodes of our job, with `more` in its environment. Raises SlipwayError."""
+        """Run `argv` on each of these nodes of our job, with `more` in its environment.
+
+        Raises SlipwayError.
+        """
 
     def node_names(self, queue: str | None, most: int) -> tuple[str, ...]:
-        """Names of nodes of a queue (None: of any), at most so many; none where nobody says them."""
+        """Return up to `most` names of nodes of a queue (None: any queue); empty if they are unknown."""
 
     def private_tmp(self) -> bool:
-        """Whether jobs get a /tmp of their own. False where nobody says it."""
+        """Return True if each job gets its own /tmp, and False if that is unknown."""
 
     def proposals(self, user: str) -> dict[str, Value]:
-        """Keys of a site file, by what the scheduler says. Raises SchedulerOutputError."""
+        """Propose keys of a site file from what the scheduler reports.
+
+        Raises SchedulerOutputError.
+        """
 
     def allocation_argv(self, asked: Asked) -> tuple[str, ...]:
-        """Pure: the command that gets two nodes for the rest of its words, at the terminal."""
+        """Return the command that gets two nodes for the rest of its words, at the terminal."""
 
 
 def mib(num_bytes: int) -> str:
-    """Pure: as a site file writes it."""
+    """Format a size for a site file."""
     return f"{max(1, num_bytes >> 20)}MiB"
 
 
-# What the doctor tries of a launcher that starts one program on one node: a program on each node of our job, one after the other.
+# Checks of a launcher that starts one program on one node at a time.
 
 
 LAUNCHER: Final = "launcher"
@@ -79,26 +85,26 @@ LAUNCHER: Final = "launcher"
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLauncher:
-    """One scheduler's."""
+    """The launcher of one scheduler."""
 
     command: str
     advice: str
-    """What to do where it is not here."""
+    """The advice if the launcher is missing."""
     argv: Callable[[str, Sequence[str]], tuple[str, ...]]
-    """Starts a program on the node of that name."""
+    """The function that returns the command for a program on the named node."""
     environ: Callable[[Mapping[str, str]], dict[str, str]]
-    """What the node may have of ours."""
+    """The function that selects the variables of ours that the node may have."""
     probe: tuple[str, ...]
     has_run: Callable[[CommandResult], bool]
-    """By what `probe` came to."""
+    """The function that decides by the result of `probe` whether the program has run."""
     look: str
     """The command that shows a `{node}`."""
     tries: int = 1
-    """How often one that says nothing of `probe` is asked."""
+    """How often a node whose output shows nothing of `probe` is tried."""
 
 
 def is_configured(variable: str, command: str, question: Callable[[], str]) -> bool:
-    """Whether commands know a cluster that answers `question`, or is silent only now."""
+    """Return True if the commands know a cluster that answers `question`, or that is silent only now."""
     if not os.environ.get(variable) and shutil.which(command) is None:
         return False
     try:
@@ -111,14 +117,14 @@ def is_configured(variable: str, command: str, question: Callable[[], str]) -> b
 
 
 def check_launcher(launcher: NodeLauncher) -> tuple[Finding, ...]:
-    """Whether it is here."""
+    """Check that the launcher is installed."""
     if shutil.which(launcher.command) is None:
         return (Finding(LAUNCHER, "error", f"{launcher.command} is not on PATH: no programs start on nodes", launcher.advice),)
     return (Finding(LAUNCHER, "ok", f"{launcher.command} is here"),)
 
 
 def try_step(launcher: NodeLauncher, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """The probe on each of these nodes: findings, and the nodes that answered."""
+    """Run the probe on each of these nodes, and return the findings and the nodes that answered."""
     begun, answered, found = time.monotonic(), [], []
     for node in nodes:
         result = _probed(launcher, node)
@@ -143,7 +149,10 @@ def _probed(launcher: NodeLauncher, node: str) -> CommandResult:
 
 
 def run_step(launcher: NodeLauncher, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, more: Mapping[str, str]) -> CommandResult:
-    """The output of all, and the first exit code that is not 0. Raises SlipwayError."""
+    """Run a program on each node, and combine all output with the first exit code that is not 0.
+
+    Raises SlipwayError.
+    """
     give_up = time.monotonic() + timeout_s
     done = [_on_node(launcher, node, argv, max(1.0, give_up - time.monotonic()), more) for node in nodes]
     code = next((result.returncode for result in done if result.returncode), 0)

@@ -1,4 +1,4 @@
-"""What becomes of jobs, as schedulers have it alike: whether the holder of a run lives, and how a job goes back into the queue."""
+"""Decide whether the holder of a run lives, and requeue jobs, in the way that all schedulers share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from cluster.types import Allocation, Holder
 
 Job = TypeVar("Job")
 Start = tuple[str | None, int]
-"""A job and which start of it; None: no job."""
+"""A job's id and the number of its start. The id is None outside of a job."""
 
 
 def holders_alive(
     holders: Sequence[Holder], ours: Start, by_job: Callable[[Sequence[Holder]], Sequence[bool | None]]
 ) -> tuple[bool | None, ...]:
-    """An earlier start of our own job is over. A holder whose process we would see lives if we do; of all others `by_job` tells, which
-    asks the scheduler: None where nobody knows it."""
+    """Return for each holder True if it lives, False if it has ended, and None if that is unknown.
+
+    An earlier start of our own job is over. A holder whose process this host would show is judged by its process. `by_job` asks the
+    scheduler about all others.
+    """
     told = [_by_process(holder, ours) for holder in holders]
     others = [holder for holder, (is_known, _) in zip(holders, told, strict=True) if not is_known]
     try:
@@ -32,7 +35,7 @@ def holders_alive(
 
 
 def _by_process(holder: Holder, ours: Start) -> tuple[bool, bool | None]:
-    """Whether this host can tell, and what."""
+    """Return whether this host can judge the holder, and the judgement."""
     if holder.job_id == ours[0] and holder.restart_count < ours[1]:
         return True, False
     alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None
@@ -45,8 +48,10 @@ def each_job_alive(
     is_running: Callable[[Job, int], bool],
     limit_s: float,
 ) -> Iterator[bool | None]:
-    """For a scheduler that is asked for one job at a time: each once, all within a limit. `job_info`: of an id, with the patience and the
-    time of the question. A server that is silent for one job is not asked for the others."""
+    """Yield for each holder whether its job runs, with one query per job and within one time limit.
+
+    `job_info` gets an id, the patience and the time limit of the query. After one job met a silent server, no other job is queried.
+    """
     give_up = time.monotonic() + limit_s
     known: dict[str, Job | None] = {}
     unknown: set[str] = set()
@@ -66,7 +71,10 @@ def each_job_alive(
 def requeue(
     server: Server, allocation: Allocation, argv: Sequence[str], done: str = "", hint: str = "", patience_s: float = PATIENCE_S
 ) -> None:
-    """By `argv`, which says `done` if it has done it. Raises UnsupportedRequest, with a hint, and SchedulerSilent."""
+    """Requeue a job by the command `argv`, which prints `done` if it was successful.
+
+    Raises UnsupportedRequest, with a hint, and SchedulerSilent.
+    """
     if not allocation.own_job:
         raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
     try:

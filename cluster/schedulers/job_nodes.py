@@ -1,5 +1,4 @@
-"""Nodes of a job, as schedulers that hand out nodes have them alike: which of them a run takes, how they are planned, who holds them, how a
-program is started on each."""
+"""Select, plan and lock the nodes of a job, and start a program on each of them."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 
 def names_for(request: AllocationRequest, names: Sequence[str]) -> tuple[str, ...]:
-    """Pure: of the job's nodes those of the run's set, where the job is divided into such; those that failed the run before come last."""
+    """Select the nodes of the run's set if the job is divided into sets. Nodes that failed the run before come last."""
     if request.node_set is not None:
         index, sets = request.node_set
         size = len(names) // sets
@@ -25,17 +24,17 @@ def names_for(request: AllocationRequest, names: Sequence[str]) -> tuple[str, ..
 
 
 def of_sets(request: AllocationRequest) -> str:
-    """Pure: for a sentence about nodes."""
+    """Format the set of the run for a sentence about nodes."""
     return "" if request.node_set is None else f", in {request.node_set[1]} sets"
 
 
 def device_of(request: AllocationRequest) -> str:
-    """Pure: `cuda` or `cpu`."""
+    """Return `cuda` or `cpu`."""
     return request.device or ("cuda" if request.gres else "cpu")
 
 
 def planned_nodes(request: AllocationRequest) -> tuple[Node, ...]:
-    """Pure: without names, of the size that the site states."""
+    """Return nodes without names, of the size in the site file."""
     count = request.gpus_per_node if device_of(request) == "cuda" else 0
     return tuple(
         Node(
@@ -50,7 +49,7 @@ def planned_nodes(request: AllocationRequest) -> tuple[Node, ...]:
 
 
 def planned_allocation(scheduler: str, request: AllocationRequest) -> Allocation:
-    """Pure: nodes without names, of the size that the site states; the same in and outside of a job."""
+    """Plan an allocation of nodes without names, of the size in the site file. The result is the same inside and outside of a job."""
     return Allocation(
         scheduler=scheduler,
         job_id="<job>",
@@ -71,23 +70,29 @@ def launch_each(
     *,
     may_be_mute: bool = False,
 ) -> tuple[Launch, ...]:
-    """Pure: one launcher per node, also for the first, so that all are started alike. `launch_argv`: of a node's name and a program."""
+    """Build one launch per node, also for the first node, so that all nodes start in the same way.
+
+    `launch_argv` makes the command of a node's name and a program.
+    """
     each = [(index, launch_argv(node.name, (*node_argv, "--node", str(index)))) for index, node in enumerate(allocation.nodes)]
     return tuple(Launch(argv=argv, nodes=(index,), silence=silence, refusal=refusal, may_be_mute=may_be_mute) for index, argv in each)
 
 
 def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - the same for all
-    """Where all processes of a job run on its nodes, also those at a terminal, none is off them."""
+    """Return None: all processes of such a job run on its nodes, also those at a terminal."""
     return None
 
 
 def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - the same for all
-    """Pure: each node has a disk of its own under the same path."""
+    """Return the cache directory as it is: each node has its own disk under the same path."""
     return cache
 
 
 def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
-    """Where runs share the job: a file per node, on the host where all their supervisors run. Raises AllocationError."""
+    """Return one lock file per node where runs share the job, on the host of all their supervisors.
+
+    Raises AllocationError.
+    """
     if allocation.own_job:
         return (), 0
     directory = runtime_directory() / f"{allocation.scheduler}-{allocation.job_id}-{allocation.restart_count}"
@@ -95,16 +100,18 @@ def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int
     return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes
 
 
-# What a node of a job was granted, read from within: the machine's own word. What its scheduler says beside, its own room adds.
+# What a node was granted, read on the node itself.
 
 
 def read_grant(
     environ: Mapping[str, str], device: str | None, peer: str, interface: str | None, node: str | None, gpu_count: int | None = None
 ) -> Grant:
-    """For a program that a launcher started. `peer`: whom we must reach; `interface`: the site's, if it names one; `node`: the scheduler's
-    name of this one. Where it hands out no GPUs, all that show: cluster/grants.py refuses that unless the node is the job's alone.
+    """Read the grant of a node in a program that a launcher started on it.
 
-    Raises AllocationError."""
+    `peer` is an address that this node must reach, `interface` the network interface of the site file, and `node` the scheduler's name of
+    this node. If the scheduler grants no GPUs, all visible GPUs are taken, which cluster/grants.py refuses unless the job has the node
+    alone. Raises AllocationError.
+    """
     address, found_interface = addresses.here(peer, interface)
     found = None if device == "cpu" else accepted(decide(query_gpus(), environ, gpu_count, everything=True, place=read_place(environ)))
     gpus = () if found is None else found.gpus
@@ -123,6 +130,6 @@ def read_grant(
 
 
 def claimed(environ: Mapping[str, str], scheduler: str) -> tuple[str, ...]:
-    """The node's GPUs as that scheduler calls them; none where it names none."""
+    """Return the GPUs of this node by the scheduler's names; empty if it names none."""
     claims = claims_of(environ, scheduler, read_place(environ))
     return claims[0].names if claims else ()

@@ -1,4 +1,4 @@
-"""What commands ask of a scheduler that takes jobs: the functions of its JOBS, and the values that go to them and come back."""
+"""Define the functions that commands call on a scheduler that takes jobs, and the values that they exchange."""
 
 from __future__ import annotations
 
@@ -15,22 +15,27 @@ from base.units import whole_duration
 RUN: Final = "stage_train_push"
 SHARD: Final = "dataset_shard"
 JOB_ID_PLACEHOLDER: Final = "\0"
-"""Stands for the job's id in `BatchJob.output`."""
+"""The placeholder for the job's id in `BatchJob.output`."""
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
-"""Set in the job of `slipway submit`: it holds a whole study, whose runs share its nodes."""
+"""The variable that is set in the job of `slipway submit`, which holds a whole study whose runs share its nodes."""
 _WORK: Final = re.compile(r"(?:.* )?rule_(?P<rule>[a-z_]+)_wildcards_(?P<wildcards>\S*) (?P<mark>slipway=\S+)(?: .*)?")
 _NAME: Final = re.compile(r"slipway-(?P<study>.+)-[0-9a-f]{8}")
 
 Stage = Literal["waits", "runs", "ends", "over"]
-"""`ends`: its processes are being ended. `over`: the scheduler may still know it."""
+"""The stage of a job. `ends`: its processes are being ended. `over`: the scheduler may still know the job."""
 Hold = Literal["", "held", "failed"]
-"""Of a job that waits until somebody lets it go: `held` by a person, or by a rule of the site; `failed`: the scheduler could not start it,
-and keeps it since."""
+"""Why a job is kept in the queue until somebody releases it.
+
+`held`: by a person, or by a rule of the site. `failed`: the scheduler could not start the job, and has kept it since.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSize:
-    """What one job asks of the scheduler. None: not asked for. `cores`, `memory_mb` and `gpus` are per node; 0 MB: all there is."""
+    """What one job asks of the scheduler. Fields that are None are not part of the request.
+
+    `cores`, `memory_mb` and `gpus` are per node; `memory_mb` 0 is all memory of the node.
+    """
 
     nodes: int
     minutes: int
@@ -43,11 +48,13 @@ class JobSize:
     qos: str | None = None
     constraint: str | None = None
     parallel_environment: str | None = None
-    """Of Grid Engine: its name, and after a blank how many of its slots are a node; without that, as many as `cores`."""
+    """The name of a parallel environment of Grid Engine, and after a blank the number of its slots per node (default: `cores`)."""
     directives: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    """Nodes that the job is not to get, by the scheduler's names: they failed an earlier attempt. A scheduler that cannot leave nodes out
-    ignores them."""
+    """Nodes that the job must not get, by the scheduler's names, because they failed an earlier attempt.
+
+    A scheduler that cannot exclude nodes ignores them.
+    """
 
     def __post_init__(self) -> None:
         if self.nodes < 1 or self.minutes < 1:
@@ -56,7 +63,7 @@ class JobSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a job of Snakemake makes: the mark of its study, the rule, and the values of the rule's wildcards, with `_` between them."""
+    """What a job of Snakemake makes: the mark of its study, the rule, and the values of the rule's wildcards, joined by `_`."""
 
     mark: str
     rule: str
@@ -65,10 +72,12 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchJob:
-    """One job: what it asks for, and what runs there. Its name is no other job's: a submission that nobody confirmed is found by it.
+    """One job: what it asks for, and what it runs. No other job has its name, so that an unconfirmed submission can be found by it.
 
-    `work`: of a job for one run or shard, and travels with it (`work_words`); None: the one job of `slipway submit`. `environ`: what the
-    script exports beside; `export`: the variables that the job inherits, None: all that its submission has."""
+    `work`: what a job for one run or shard makes; it travels with the job (`work_words`). None: the job of `slipway submit`. `environ`:
+    additional variables that the script exports. `export`: names of the variables that the job inherits. None: all variables of the
+    submission.
+    """
 
     name: str
     size: JobSize
@@ -83,140 +92,172 @@ class BatchJob:
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedJob:
-    """A job of ours that the scheduler knows. Times are unix seconds. `rule`, `wildcards`, `mark`: its Work, of a job per run or shard."""
+    """One of our jobs that the scheduler knows. Times are unix seconds.
+
+    `rule`, `wildcards` and `mark` are the Work of a job for one run or shard.
+    """
 
     job_id: str
     stage: Stage
     state: str
-    """In the scheduler's own words, in small letters."""
+    """The scheduler's own word for the state, in lower case."""
     why: str = ""
-    """Why it waits, in words; of a job that waits only."""
+    """The reason why a waiting job waits, in words."""
     hold: Hold = ""
     advice: str = ""
-    """Who lets it go then, and by which command."""
+    """The person who can release a held job, and the command for it."""
     ended_by: str | None = None
-    """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost`, `not_started`: of a job that is over, where the scheduler ended it."""
+    """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost` or `not_started` for a job that the scheduler has ended."""
     restarts: int = 0
     submitted: float | None = None
     expected: float | None = None
-    """When it is expected to start, or when it started."""
+    """The time when the job started or is expected to start."""
     name: str = ""
     rule: str = ""
     wildcards: str = ""
     mark: str = ""
     nodes: str = ""
     directory: str = ""
-    """Where it was submitted."""
+    """The directory from which the job was submitted."""
     lost: str = ""
-    """Its first node, where that answers nobody and the scheduler keeps the job until it does (`Jobs.forget` ends the waiting), or where
-    that could not start the job, which is over. The next job of the run asks for other nodes."""
+    """The first node of the job, if that node is silent and the scheduler keeps the job because of it (`Jobs.forget` ends the wait).
+
+    Also a node that could not start the job, which is over then. The next job of the run excludes this node.
+    """
 
     @property
     def waits(self) -> bool:
-        """Whether it has no nodes yet, or none any more."""
+        """Return True if the job has no nodes, either not yet or no longer."""
         return self.stage == "waits"
 
 
 class Jobs(Protocol):
-    """What the module behind a scheduler's JOBS offers. A question may be asked again for `patience_s` while nobody answers, each time for
-    at most `timeout_s`; it raises SchedulerSilent then, and SchedulerOutputError for an answer that is none."""
+    """The functions of the module behind a scheduler's JOBS.
+
+    A query is repeated for `patience_s` while the server is silent, each time for at most `timeout_s`. It raises SchedulerSilent when the
+    time is over, and SchedulerOutputError for an answer that cannot be read.
+    """
 
     TITLE: str
-    """The scheduler's name in a sentence."""
+    """The scheduler's name as it stands in a sentence."""
     SERVER: str
-    """Who answers its commands, in a sentence."""
+    """The name of the server that answers the scheduler's commands, as it stands in a sentence."""
     SUBMIT: str
     """The command that submits a job."""
     PROFILE: str
-    """Our profile for Snakemake that submits a job per run."""
+    """Our Snakemake profile that submits one job per run."""
     SHARED_PROFILE: str
-    """Our profile for Snakemake inside of one job for all runs."""
+    """Our Snakemake profile for use inside one job that holds all runs."""
 
     def our_jobs(self, patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-        """All of this user that are not over, oldest first."""
+        """Return all jobs of this user that are not over, oldest first."""
 
     def jobs_named(self, name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-        """Ours of exactly that name, in any stage that the scheduler still knows, oldest first."""
+        """Return this user's jobs of exactly that name, in any stage that the scheduler still knows, oldest first."""
 
     def known_jobs(self, job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-        """Those of them that the scheduler still knows, in any stage, by one question: how a job ended that is not among `our_jobs`."""
+        """Return the jobs that the scheduler still knows, in any stage, by one query.
+
+        This tells how a job ended that is no longer among `our_jobs`.
+        """
 
     def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
-        """End them, by one command if that goes, whatever they do; one that is over, or that nobody knows, is no failure."""
+        """Cancel jobs, by one command if possible. Jobs that are over or unknown are no failure."""
 
     def forget(self, job_ids: Sequence[str], patience_s: float) -> None:
-        """Take jobs out of the queue whose `lost` node has been silent for long, without waiting for it."""
+        """Remove jobs from the queue whose `lost` node has long been silent, without waiting for that node."""
 
     def list_words(self) -> str:
-        """The command that lists our jobs, as people type it."""
+        """Return the command that lists our jobs, as people type it."""
 
     def show_words(self, job_id: str) -> str:
-        """The command that shows a job."""
+        """Return the command that shows a job."""
 
     def cancel_words(self, job_ids: Sequence[str]) -> str:
-        """The command that cancels jobs."""
+        """Return the command that cancels jobs."""
 
     def enter_words(self, job_id: str, node: str) -> str:
-        """Pure: what stands before a command that is to have this terminal on a node of a running job; "" where nothing does that."""
+        """Return the words before a command that give it this terminal on a node of a running job.
+
+        The string is empty if no command of the scheduler does that.
+        """
 
     def never_starts(self, size: JobSize) -> str | None:
-        """Why such a job never starts here, and what to change; None if it may, or nobody can say it. Raises SchedulerSilent."""
+        """Explain why such a job can never start on this cluster, and what to change.
+
+        Returns None if it may start, or if that is unknown. Raises SchedulerSilent.
+        """
 
     def refusal_of(self, job: BatchJob) -> str | None:
-        """What the scheduler would refuse of a job, in its words, without submitting it; None if nothing, or nobody answers."""
+        """Return the scheduler's reason to refuse a job, without submitting it.
+
+        Returns None if it would accept the job, or if nobody answers.
+        """
 
     def owned_by_us(self, directive: str) -> str | None:
-        """Pure: what a directive of the site sets although Slipway does, such as `walltime`; None if nothing."""
+        """Return what a directive of the site sets although Slipway sets it, such as `walltime`, or None."""
 
     def script(self, job: BatchJob) -> str:
-        """Pure: the batch script, as it would be submitted: its directives, then `script_lines`. Raises ConfigError."""
+        """Return the batch script as it would be submitted: the directives, then `script_lines`.
+
+        Raises ConfigError.
+        """
 
     def options(self, job: BatchJob) -> tuple[str, ...]:
-        """Pure: what the script asks for, as options of SUBMIT. Raises ConfigError."""
+        """Return the requests of the script as options of SUBMIT.
+
+        Raises ConfigError.
+        """
 
     def inherited(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Pure: names of the variables that a job takes along, for a script that somebody submits by hand."""
+        """Return the names of the variables that a job inherits, for a script that somebody submits by hand."""
 
     def submit(self, job: BatchJob, patience_s: float) -> str:
-        """Hand it over once; its id. While nobody answers it is looked for by its name, and tried again for `patience_s` (may be infinite),
-        which is said once on standard error. Raises SubmitError."""
+        """Submit a job exactly once, and return its id.
+
+        While the server is silent, the job is looked for by its name and submitted again for `patience_s`, which may be infinite; a message
+        on standard error says so once. Raises SubmitError.
+        """
 
     def num_nodes_of_job(self, environ: Mapping[str, str]) -> int | None:
-        """Pure: how many nodes the job has that `environ` is of."""
+        """Return the number of nodes of the job that `environ` belongs to."""
 
     def end_of_job(self, environ: Mapping[str, str], patience_s: float) -> float | None:
-        """When the job ends that `environ` is of, in unix time; None where that is not known."""
+        """Return the unix time at which the job that `environ` belongs to ends, or None if it is unknown."""
 
 
 def job_name(study: str, token: str) -> str:
-    """Unique, so that a submission nobody confirmed can be looked for; `token`: 8 hex digits."""
+    """Return a unique job name, by which an unconfirmed submission can be found. `token` is 8 hex digits."""
     return f"slipway-{study}-{token}"
 
 
 def is_of_study(name: str, study: str) -> bool:
-    """Whether a job of that name is a submission of that study."""
+    """Return True if a job of that name is a submission of that study."""
     match = _NAME.fullmatch(name)
     return match is not None and match["study"] == study
 
 
 def work_name(work: Work, token: str) -> str:
-    """The same of a job for one run or shard; people read it in the queue."""
+    """Return a unique name for a job that makes one run or shard. People read it in the queue."""
     return f"slipway-{work.wildcards[:80] or work.rule}.{token}"
 
 
 def work_words(work: Work) -> str:
-    """Pure: how a job's work travels with it, where its scheduler keeps words for a job; parse_work reads it."""
+    """Format the work of a job for the field in which its scheduler keeps words; parse_work reads it."""
     return f"rule_{work.rule}_wildcards_{work.wildcards} {work.mark}"
 
 
 def parse_work(words: str) -> Work | None:
-    """Pure: of what a job of anybody's says."""
+    """Parse the words of any user's job. Returns None if they hold no work of ours."""
     found = _WORK.fullmatch(words)
     return None if found is None else Work(**found.groupdict())
 
 
 def script_lines(job: BatchJob) -> tuple[str, ...]:
-    """Pure: what stands in any scheduler's batch script after its directives. It ends in `exec`, so that signals reach the program."""
+    """Return the lines of a batch script after its directives.
+
+    The last line begins with `exec`, so that signals reach the program.
+    """
     return (
         f"cd {shlex.quote(job.directory)} || exit",
         *((f"export {SUBMISSION}={shlex.quote(job.name)}",) if job.work is None else ()),
@@ -227,12 +268,15 @@ def script_lines(job: BatchJob) -> tuple[str, ...]:
 
 
 def mark_of(study: str, results_dir: str) -> str:
-    """Pure: what the jobs of a study have in common, and no other's: its name, and where its results lie."""
+    """Return the mark that only the jobs of one study have: its name, and the directory of its results."""
     return f"slipway={study}-{hashlib.sha256(results_dir.encode()).hexdigest()[:8]}"
 
 
 def jobs_of_rule(jobs: Iterable[QueuedJob], mark: str, rule: str) -> Mapping[str, QueuedJob]:
-    """Pure: jobs of that study and rule, by its wildcards. Of several, one that runs; else the oldest."""
+    """Map wildcards to the job of that study and rule.
+
+    Of several jobs with the same wildcards a running one counts, else the oldest.
+    """
     found: dict[str, QueuedJob] = {}
     for job in jobs:
         if (job.mark, job.rule) == (mark, rule) and (job.wildcards not in found or (found[job.wildcards].waits and not job.waits)):
@@ -241,12 +285,12 @@ def jobs_of_rule(jobs: Iterable[QueuedJob], mark: str, rule: str) -> Mapping[str
 
 
 def jobs_of_submissions(jobs: Iterable[QueuedJob], study: str) -> tuple[QueuedJob, ...]:
-    """Pure: those of `slipway submit`."""
+    """Select the jobs that `slipway submit` has submitted for a study."""
     return tuple(job for job in jobs if is_of_study(job.name, study))
 
 
 def job_words(job: QueuedJob, now: float) -> str:
-    """Pure: what a job does, for the line of its run: `job 31 waits for 2m05s: ... (Resources), expected to start 22 Nov 15:26`."""
+    """Describe the state of a job: `job 31 waits for 2m05s: ... (Resources), expected to start 22 Nov 15:26`."""
     if not job.waits:
         silent = f", and {job.lost} does not answer" if job.lost else ""
         return f"job {job.job_id} is {job.state}{f' on {job.nodes}' if job.nodes else ''}{silent}"

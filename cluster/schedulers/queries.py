@@ -1,6 +1,7 @@
-"""Short questions to the server of any scheduler, by its commands, asked again while it is silent. What differs is a `Server`.
+"""Query the server of any scheduler by its commands, and repeat the query while the server is silent.
 
-Everything here may wait up to `patience_s`: processes that must not, call it in a child with a time limit.
+A `Server` holds what differs between schedulers. Every function may wait up to `patience_s`: a process that must not wait calls it in a
+child process with a time limit.
 """
 
 from __future__ import annotations
@@ -18,75 +19,79 @@ from base.command import CommandResult, describe, last_lines, run
 from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, SlipwayError
 from base.sanitize import text
 
-# Time limits of our questions to any scheduler, and of submissions that are not answered.
+# Time limits of queries and submissions.
 
 
 ANSWER_S: Final = 20.0
-"""How long one command may take where nothing else is said: while their server is away, those of some schedulers wait for ever."""
+"""The time limit of one command. The commands of some schedulers wait for ever while their server is away."""
 QUICK_ANSWER_S: Final = 5.0
-"""The same for what is of use only if it is known soon."""
+"""The time limit of a query whose answer is useful only at once."""
 PATIENCE_S: Final = 60.0
-"""How long a server that is silent is asked again where nothing else is said."""
+"""How long a query is repeated while the server is silent."""
 SHORT_PATIENCE_S: Final = 2.0
-"""The same for what must be known now or not at all."""
+"""How long a query is repeated if its answer is needed now or not at all."""
 DOCTOR_PATIENCE_S: Final = 5.0
-"""How long the doctor asks a server that is silent again."""
+"""How long the doctor repeats a query while the server is silent."""
 STEP_S: Final = 40.0
-"""How long the doctor's programs on all nodes may take."""
+"""The time limit of the doctor's programs on all nodes."""
 SUBMIT_S: Final = 120.0
-"""How long one submission may take: one that is cut off may have submitted the job nevertheless."""
+"""The time limit of one submission. A submission that is cut off may have created the job."""
 
 FIRST_PAUSE_S: Final = 0.5
-"""The pause before a silent scheduler is asked again for the first time; each one after it is twice as long."""
+"""The pause before the first repetition of a query; each further pause is twice as long."""
 LONGEST_PAUSE_S: Final = 15.0
-"""The longest pause between two questions."""
+"""The longest pause between two queries."""
 SETTLE_S: Final = 3.0
-"""How long a server that has just come back may answer questions before it has taken in a submission that came earlier."""
+"""The time in which a restarted server may answer queries before it has processed an earlier submission."""
 LEAST_S: Final = 10.0
-"""For so long the job is looked for at least, also where the patience is over."""
+"""The shortest time for which a job is looked for, even when the patience is over."""
 
 
 def in_english(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: for a command whose words are read."""
+    """Return the environment for a command whose messages are read in English."""
     return {**environ, "LC_ALL": "C"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """One scheduler's server, as its commands speak of it."""
+    """One scheduler's server, described by what its commands print."""
 
     title: str
-    """The scheduler's name in a sentence."""
+    """The scheduler's name as it stands in a sentence."""
     name: str
-    """Who answers, in a sentence."""
+    """The server's name as it stands in a sentence."""
     silence: tuple[str, ...]
-    """What the commands say when it does not answer: it is restarted, busy, or cut off."""
+    """Messages of the commands while the server is silent: it is being restarted, busy, or cut off."""
     nowhere: tuple[str, ...]
-    """What they say where no cluster is configured."""
+    """Messages of the commands where no cluster is configured."""
     cluster: str
-    """What this machine then does not have: `belongs to no cluster ...`."""
+    """The words about a machine without a cluster: `belongs to no cluster ...`."""
     advice: str
-    """What to do about it."""
+    """The advice for a machine without a cluster."""
     nowhere_first: bool = False
-    """Whether words of `nowhere` are no silence, even where words of `silence` stand beside them."""
+    """True if a message of `nowhere` counts even when a message of `silence` stands beside it."""
     harmless: tuple[str, ...] = ()
-    """A command that complains of nothing else has not failed."""
+    """Complaints that do not make a command fail if there are no others."""
     refusals: tuple[tuple[str, str], ...] = ()
-    """What to do about other words."""
+    """Pairs of another message and the advice for it."""
     on_both: bool = False
-    """Whether the commands say on standard output, too, why they fail: then three lines of both count, else two of standard error."""
+    """True if the commands print errors on standard output, too.
+
+    The message then has three lines of both streams, else two of standard error.
+    """
     dull: tuple[str, ...] = ()
-    """Lines that say nothing."""
+    """Lines of output that carry no information."""
     environment: Callable[[Mapping[str, str]], dict[str, str]] = in_english
-    """Of ours that of a question."""
+    """The function that makes a query's environment of ours."""
     path: Callable[[str], str] = str
-    """Where a command lies."""
+    """The function that returns the path of a command."""
 
 
 def ask(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> str:
-    """The standard output of a question. While the server is silent it is asked again, with growing pauses, for `patience_s`.
+    """Return the standard output of a query, and repeat the query for `patience_s` while the server is silent.
 
-    Raises SchedulerSilent then, SchedulerOutputError when the command itself fails, and NoScheduler where it never can be asked here.
+    Raises SchedulerSilent when the time is over, SchedulerOutputError if the command itself fails, and NoScheduler if the command cannot
+    work on this machine.
     """
     result = asked(server, argv, patience_s, timeout_s)
     if result.returncode and not complains_only_of(result, server.harmless):
@@ -95,8 +100,10 @@ def ask(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, tim
 
 
 def asked(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> CommandResult:
-    """The same, whatever its exit code. Raises SchedulerSilent; NoScheduler where the command is not here, SchedulerOutputError where it
-    cannot be started."""
+    """Return the result of a query, whatever its exit code.
+
+    Raises SchedulerSilent, NoScheduler if the command is missing, and SchedulerOutputError if it cannot be started.
+    """
     give_up = time.monotonic() + patience_s
     for pause in pauses():
         result, silence = one_try(server, argv, timeout_s)
@@ -116,7 +123,10 @@ def one_try(
     error_class: type[SlipwayError] = SchedulerOutputError,
     env: Mapping[str, str] | None = None,
 ) -> tuple[CommandResult | None, str]:
-    """The result, and what sounds like silence. `env`: instead of that of a question. Raises `error_class` where it cannot be started."""
+    """Run a command once, and return its result and the words that sound like silence.
+
+    `env` replaces the environment of a query. Raises `error_class` if the command cannot be started.
+    """
     try:
         env = server.environment(os.environ) if env is None else env
         result = run((server.path(argv[0]), *argv[1:]), timeout_s=timeout_s, env=env, stdin=stdin)
@@ -130,7 +140,7 @@ def one_try(
 
 
 def pauses() -> Iterator[float]:
-    """Pure: seconds between one question and the next."""
+    """Yield the seconds to wait between one query and the next."""
     pause = FIRST_PAUSE_S
     while True:
         yield pause
@@ -138,7 +148,7 @@ def pauses() -> Iterator[float]:
 
 
 def silence_of(server: Server, result: CommandResult) -> str:
-    """Pure: the words by which a command says that the server does not answer; "" where it does."""
+    """Return the words by which a command reports that the server is silent, or an empty string."""
     said = result.stderr
     if not result.returncode or (server.nowhere_first and _holds(said, server.nowhere)):
         return ""
@@ -146,20 +156,20 @@ def silence_of(server: Server, result: CommandResult) -> str:
 
 
 def last_words(server: Server, result: CommandResult) -> str:
-    """Pure: why a command failed, in one line of its own words."""
+    """Return the reason why a command failed, in one line of its own words."""
     said, count = (f"{result.stdout}\n{result.stderr}", 3) if server.on_both else (result.stderr, 2)
     lines = dict.fromkeys(line.strip() for line in last_lines(said, 2 * count).splitlines() if line.strip() not in server.dull)
     return text("; ".join([*lines][-count:])) or f"exit code {result.returncode}"
 
 
 def refusal(server: Server, result: CommandResult) -> SchedulerOutputError:
-    """Pure: what a command that failed ends with."""
+    """Build the error for a command that failed."""
     known = (*server.nowhere, *(words for words, _ in server.refusals))
     return (NoScheduler if _holds(result.stderr, known) else SchedulerOutputError)(refusal_words(server, result))
 
 
 def refusal_words(server: Server, result: CommandResult) -> str:
-    """Pure: what a command that failed means, and what to do."""
+    """Explain the failure of a command, and what to do."""
     if _holds(result.stderr, server.nowhere):
         return f"this machine {server.cluster} that `{result.argv[0]}` could ask ({last_words(server, result)}): {_what_to_do(server)}"
     advice = next((advice for words, advice in server.refusals if words in result.stderr), None)
@@ -171,7 +181,7 @@ def _what_to_do(server: Server) -> str:
 
 
 def complains_only_of(result: CommandResult, words: Sequence[str]) -> bool:
-    """Pure: whether each line of its complaints has some of these words, and there are complaints."""
+    """Return True if there are complaints, and each line of them contains one of these words."""
     lines = [line for line in result.stderr.splitlines() if line.strip()]
     return bool(lines) and all(_holds(line, words) for line in lines)
 
@@ -180,11 +190,8 @@ def _holds(said: str, words: Sequence[str]) -> bool:
     return any(word in said for word in words)
 
 
-# Which environment variables a job takes along from the shell that submits it. A scheduler would take all of them: they would lie on its
-# server's disk and in the environment of every process of the job, with the keys and passwords of that shell.
-#
-# So it gets what is named here, and nothing else: where things are, who and in which language, what modules, Python, the network
-# libraries and the engines of containers read, and the options of Slurm's own commands. Lines of the site's `setup` set what is missing.
+# Environment variables that a job inherits. Without this list the keys and passwords of the submitting shell would lie on the scheduler's
+# disk and in every process of the job. Lines of the site's `setup` set what is missing.
 
 
 _NAMED: Final = """
@@ -198,15 +205,17 @@ NAMES: Final = frozenset(_NAMED.split())
 _NETWORK: Final = ("NCCL_", "GLOO_", "UCX_", "FI_")
 PREFIXES: Final = ("LC_", "XDG_", "LMOD_", "__LMOD", "_ModuleTable", "__MODULES_", *_NETWORK, "SLIPWAY_", "SLURM_", "SBATCH_")
 SECRET: Final = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|API_?KEY", re.IGNORECASE)
-"""In a name that only its beginning lets through."""
+"""Secret words in a name that is allowed only because of its prefix."""
 
 
 def carried(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: of `environ`, what the scheduler gets and the job inherits."""
+    """Select the variables that the scheduler gets and the job inherits."""
     return {name: value for name, value in environ.items() if name in NAMES or (name.startswith(PREFIXES) and not SECRET.search(name))}
 
 
 def carried_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Pure: the same as names for `sbatch --export`, for a script that is submitted from a whole environment. Slurm's own go along anyway;
-    functions have no name that it takes, and come from the login shell that Slurm starts for such a job."""
+    """Return the names of the inherited variables for `sbatch --export`, for a script submitted from a whole environment.
+
+    Slurm adds its own variables. Exported functions have no name that Slurm accepts; they come from the login shell of such a job.
+    """
     return tuple(sorted(name for name in carried(environ) if name.isidentifier() and not name.startswith(("SLURM_", "SBATCH_"))))

@@ -1,5 +1,7 @@
-"""One job for one submission, whatever its scheduler answered: a submission without an answer may have been accepted, so the job is looked
-for before another try (faults: two of two such jobs ran)."""
+"""Submit a job exactly once, even if the scheduler does not answer.
+
+A submission without an answer may have been accepted: the job is looked for before another try. Without that, two jobs ran.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,17 @@ from cluster.schedulers.jobs import QueuedJob
 from cluster.schedulers.queries import LEAST_S, SETTLE_S, pauses
 
 Try = Callable[[], tuple[CommandResult | None, str]]
-"""One submission: its result, and what sounds like silence."""
+"""A function that submits once, and returns the result and the words that sound like silence."""
 Find = Callable[[float], str | None]
-"""The id of the job if it is in the queue, asked for at most so many seconds. Raises SchedulerOutputError."""
+"""A function that returns the id of the job if it is in the queue, and searches for at most the given seconds.
+
+It raises SchedulerOutputError.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
-    """How people call what takes part: `command` submits to `server`, `look` shows the job, `end` ends it; `job`: what names it."""
+    """The words for messages: `command` submits to `server`, `look` shows the job, `end` ends it, `job` names it."""
 
     command: str
     server: str
@@ -39,8 +44,10 @@ def submit_once(
     words: Words,
     wait: Callable[[float], None] = time.sleep,
 ) -> str:
-    """The id of the one job that `attempt` submits; while nobody answers it is tried again for `patience_s`, which may be infinite, and
-    that is said once. Raises SubmitError."""
+    """Submit one job by `attempt`, and return its id.
+
+    While nobody answers, the submission is repeated for `patience_s`, which may be infinite; a message says so once. Raises SubmitError.
+    """
     give_up, said = time.monotonic() + patience_s, False
     for pause in pauses():
         result, silence = attempt()
@@ -61,7 +68,7 @@ def submit_once(
 
 
 def by_name(jobs_named: Callable[[str, float], Sequence[QueuedJob]], name: str) -> Find:
-    """The last job of that name, which is no other's."""
+    """Build a function that finds the last job of a unique name."""
 
     def find(patience_s: float) -> str | None:
         jobs = jobs_named(name, patience_s)
@@ -71,7 +78,7 @@ def by_name(jobs_named: Callable[[str, float], Sequence[QueuedJob]], name: str) 
 
 
 def _look(find: Find, give_up: float, words: Words, wait: Callable[[float], None]) -> str | None:
-    """Asked twice, since the server may take the submission in after the first question."""
+    """Search twice, because the server may process the submission only after the first query."""
     try:
         found = find(max(LEAST_S, give_up - time.monotonic()))
         if found is None:
@@ -86,6 +93,6 @@ def _look(find: Find, give_up: float, words: Words, wait: Callable[[float], None
 
 
 def tell(words: str) -> None:
-    """To the person at the terminal."""
+    """Print a message on standard error."""
     sys.stderr.write(f"slipway: {printable(words)}\n")
     sys.stderr.flush()
