@@ -94,7 +94,7 @@ class Analysis:
 
     @cached_property
     def primary(self) -> tuple[Comparison, ...]:
-        """One comparison per cell, in the study's order: what tables and plots show."""
+        """Return one comparison per cell, in the study's order: what tables and plots show."""
         return tuple(comparison for comparison in self.comparisons if comparison.primary)
 
     @cached_property
@@ -168,7 +168,7 @@ class Analysis:
 
     @property
     def study(self) -> str:
-        """The study's name; of several, all names."""
+        """Return the study's name; of several studies, all names."""
         return " and ".join(dict.fromkeys(source.study for source in self.sources))
 
     @cached_property
@@ -209,7 +209,7 @@ class Analysis:
 
     @cached_property
     def units(self) -> tuple[str, ...]:
-        """What the rates of its cells count: `samples`, `tokens`, or both, since each program has its own."""
+        """Return what the rates of its cells count: `samples`, `tokens`, or both, since each program has its own."""
         return tuple(unit for unit in UNITS if any(cell.unit == unit for cell in self.cells)) or UNITS[:1]
 
     @property
@@ -219,13 +219,13 @@ class Analysis:
 
     @cached_property
     def process_name(self) -> str:
-        """What is counted: GPUs where every measured run had them, else processes."""
+        """Return what is counted: GPUs where every measured run had them, else processes."""
         devices = set().union(*(cell.distinct["device"] for cell in self.cells)) if self.cells else set()
         return "GPU" if devices == {"cuda"} else "process"
 
 
 def analyse(collection: Collection) -> Analysis:
-    """Cells, comparisons and counts of a collection."""
+    """Compute cells, comparisons and counts of a collection."""
     cells, other_networks = marked(regrouped(cells_of(collection.frame), collection.sources[0].baseline))
     ends = Counter(collection.frame.select(END.alias("end"))["end"].to_list())
     return Analysis(

@@ -66,7 +66,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[Comparison, ...]:
-    """All comparisons, in the order of `cells`; exactly one of each cell is primary."""
+    """Return all comparisons, in the order of `cells`; exactly one of each cell is primary."""
     found_names: dict[tuple[str, tuple[int, ...]], str] = {}
     names = []
     for cell in cells:
@@ -134,7 +134,7 @@ def lines_of(comparisons: Sequence[Comparison], *, also_hidden: bool = False) ->
 
 
 def has_several_baselines(line: Iterable[Comparison]) -> bool:
-    """Whether the numbers of one line are measured against different cells."""
+    """Return True if the numbers of one line are measured against different cells."""
     return len({id(one.partner) for one in line if one.partner is not None}) > 1
 
 

@@ -46,7 +46,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A GitHub table with its caption above and its footnotes below."""
+    """Format a GitHub table with its caption above and its footnotes below."""
     columns, rows, more = shown(table)
     lines = [f"**{_md(table.title)}**", ""]
     if not rows:
@@ -93,7 +93,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_html(table: Table) -> str:
-    """A page of its own, without scripts or anything from elsewhere, so that it can be mailed or put into `snakemake --report`."""
+    """Format a page of its own, without scripts or anything from elsewhere, so that it can be mailed or put into `snakemake --report`."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{CSP}">\n<meta name="viewport" content="width=device-width">\n'

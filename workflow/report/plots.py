@@ -71,7 +71,7 @@ def to_svg(spec: dict[str, Any], name: str) -> str:
 
 
 def to_json(spec: dict[str, Any]) -> str:
-    """The chart's Vega-Lite specification with its data."""
+    """Return the chart's Vega-Lite specification with its data."""
     return json.dumps(spec, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -105,18 +105,18 @@ def label_lines(label: str) -> list[str]:
 
 
 def titled(text: str, subtitle: str | Sequence[str] = "") -> dict[str, Any]:
-    """Title parameters; the subtitle says how to read the chart."""
+    """Return title parameters; the subtitle says how to read the chart."""
     return {"text": text, **({"subtitle": subtitle} if subtitle else {})}
 
 
 def finished(chart: Any) -> dict[str, Any]:
-    """The chart as a plain value, with the look of all charts."""
+    """Return the chart as a plain value, with the look of all charts."""
     spec: dict[str, Any] = chart.properties(usermeta={"embedOptions": {"renderer": "svg"}}).to_dict(validate=False)
     return {**spec, "config": CONFIG}
 
 
 def nothing(text: str, reason: str) -> dict[str, Any]:
-    """A chart that says why it shows nothing: its file exists all the same."""
+    """Make a chart that says why it shows nothing: its file exists all the same."""
     import altair as alt
 
     note = alt.Chart(alt.InlineData(values=[{}])).mark_text(color=MUTED, fontSize=13).encode(text=alt.value(reason))
@@ -161,7 +161,7 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
 
 
 def efficiency(analysis: Analysis) -> dict[str, Any]:
-    """Efficiency over processes, with the line below which more processes are seldom worth their price."""
+    """Draw efficiency over processes, with the line below which more processes are seldom worth their price."""
     import altair as alt
 
     points = _beside(_points(analysis, lambda comparison: comparison.efficiency))
@@ -332,7 +332,7 @@ def legend_columns(labels: Sequence[str]) -> int:
 
 
 def overview(analysis: Analysis) -> dict[str, Any]:
-    """Throughput beside efficiency: one picture of a study."""
+    """Draw throughput beside efficiency: one picture of a study."""
     parts = [throughput(analysis), efficiency(analysis)]
     shared = {key: parts[0][key] for key in ("$schema", "config", "usermeta")}
     datasets = {name: values for part in parts for name, values in part.get("datasets", {}).items()}
@@ -362,7 +362,7 @@ LINE: Final = 14
 
 
 def budget(analysis: Analysis) -> dict[str, Any]:
-    """The steps of a run, stacked, one bar per cell."""
+    """Draw the steps of a run, stacked, one bar per cell."""
     import altair as alt
 
     cells = _labelled(analysis)
@@ -391,7 +391,7 @@ def budget(analysis: Analysis) -> dict[str, Any]:
 
 
 def step_time(analysis: Analysis) -> dict[str, Any]:
-    """How even the steps are: per cell the fastest step, the median, p95 and p99, and each run's own median."""
+    """Draw how even the steps are: per cell the fastest step, the median, p95 and p99, and each run's own median."""
     import altair as alt
 
     cells = _labelled(analysis)[:MOST_BARS]

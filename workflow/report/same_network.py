@@ -55,12 +55,12 @@ class Compared:
 
     @property
     def losses(self) -> Losses | None:
-        """Of the run."""
+        """Return the losses of the run."""
         return None if self.run is None else self.run.losses
 
     @property
     def replicas(self) -> Replicas | None:
-        """Of the run."""
+        """Return the comparison of the run's replicas."""
         return None if self.run is None else self.run.replicas
 
 
@@ -88,7 +88,7 @@ def groups_of(cells: Iterable[Keys]) -> list[list[Keys]]:
 
 
 def drops(cell: Keys) -> bool:
-    """Whether the losses of the cell depend on which numbers its framework draws."""
+    """Return True if the losses of the cell depend on which numbers its framework draws."""
     return cell["mode"] == "train" and bool(cell.get("dropout", True)) and cell["model"] in MODELS and has_dropout(cell["model"])
 
 
