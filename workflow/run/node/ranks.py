@@ -66,17 +66,17 @@ class Beats:
         self.phase: str | None = None
         self.step: int | None = None
         self.tokens: int | None = None
-        """Of the last step."""
+        """The tokens of the last step."""
         self.error: Event | None = None
         self.checkpoint: int | None = None
         """The step of the last checkpoint that a run can resume from."""
         self.problem: str | None = None
-        """Why its events cannot be read."""
+        """The reason why the events cannot be read."""
         self.stopped = False
-        """Whether run_stop was seen."""
+        """True after the event run_stop."""
 
     def poll(self, now: float) -> None:
-        """Take what was written since; any line is a beat."""
+        """Read the lines written since the last poll. Every line counts as a sign of life."""
         read = self._read()
         data = read or b""
         by = now if self._now is None else self._now()
@@ -157,11 +157,11 @@ class Beats:
         return max(beat_s if self.phase == "train" else init_s, STEPS_IN_LIMIT * middle)
 
     def next_look_s(self, now: float) -> float:
-        """In how many seconds its lines should be looked at again, for its window to be known as sharply as can be."""
+        """Return the seconds until the next look that measures the rank's window most precisely."""
         return self.window.next_look_s(now, self.step is not None)
 
     def silent_s(self, now: float) -> float:
-        """Seconds since the last line."""
+        """Return the seconds since the last line."""
         return now - self.last
 
 
@@ -193,7 +193,6 @@ class RankLog:
         """Why nothing is written any more: a full disk must not hide what the process says of it."""
 
     def write(self, data: bytes) -> None:
-        """Take what the process has printed."""
         self._recent = (self._recent + data)[-RECENT_BYTES:]
         if self.problem is None:
             self._guarded(lambda: self._write(data))
@@ -239,17 +238,17 @@ class RankLog:
         return os.fdopen(descriptor, "w+b", buffering=0)
 
     def recent(self) -> str:
-        """The last that was printed, as it is."""
+        """Return the last output unchanged."""
         return self._recent.decode(errors="replace")
 
     def last_lines(self) -> str:
-        """The last lines, safe to show, secrets masked."""
+        """Return the last lines, printable and with secrets masked."""
         said = self.recent()
         text = printable(masked(_EPILOGUE.split(said)[0] or said))
         return last_lines(text, LAST_LINES)[-LAST_BYTES:]
 
     def close(self) -> None:
-        """Put head and tail together."""
+        """Join the head and the tail of the log, and close it."""
         if self.problem is None:
             self._guarded(self._join)
         for segment in self._segments:
@@ -279,7 +278,7 @@ class Watched:
         self.ended = False
 
     def read_output(self) -> bool:
-        """Take what it has printed; False at the end of the stream."""
+        """Read the output that has come. Return False at the end of the stream."""
         try:
             data = os.read(self.process.output_fd, 1 << 18)
         except BlockingIOError:
@@ -288,7 +287,7 @@ class Watched:
         return bool(data)
 
     def drain(self) -> None:
-        """Take all that is left in the pipe now: descendants may hold it open for ever."""
+        """Read all that is left in the pipe now, since descendants may hold it open for ever."""
         for _ in range(256):
             try:
                 data = os.read(self.process.output_fd, 1 << 18)
@@ -299,7 +298,7 @@ class Watched:
             self.log.write(data)
 
     def end(self, oom_kill: bool) -> RankEnd:
-        """What is to be told after the exit."""
+        """Return the report on the process after its exit."""
         self.drain()
         now = time.monotonic()
         for beats in self.beats.values():
@@ -337,18 +336,18 @@ class Watched:
         )
 
     def _words_of_full_disk(self) -> str | None:
-        """The last line in which the program said that a disk is full, where that of the node's cache is; else None."""
+        """Return the program's last line about a full disk, or None if the disk of the node's cache is not full."""
         from data_prep.space import is_full
 
         said = [line for line in self.log.last_lines().splitlines() if any(words in line for words in FULL_WORDS)]
         return said[-1] if said and self._out.is_dir() and is_full(self._out, 0) else None
 
     def is_overdue(self, now: float, beat_s: float, init_s: float) -> bool:
-        """Whether a rank of it has been silent for too long."""
+        """Return True if a rank of this process has been silent for too long."""
         return any(beats.silent_s(now) > beats.limit_s(beat_s, init_s) for beats in self.beats.values())
 
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
-        """Per rank: how long it has been silent, what the limit is, and whether its process is stopped."""
+        """Return for each rank its silence, the limit of that, and whether its process is stopped."""
         return [
             RankState(
                 rank=rank,
@@ -365,7 +364,7 @@ class Watched:
 
 
 def state_of_rank(process: Process, rank: int) -> str:
-    """The letter of /proc; `T` too where a process below it is stopped, such as the program of an adapter. Looks at all of this machine."""
+    """Return the state letter of /proc, or `T` if a descendant is stopped. Reads the states of all processes of this machine."""
     everybody = {state.pid: state for state in processes.all_processes()} if process.pid else {}
     below = processes.descendants(process.pid, everybody.values())
     if process.plan.launcher is not None:
@@ -430,7 +429,7 @@ class Ranks:
         return now is not None and self._oom_before is not None and now > self._oom_before
 
     def poll(self, now: float) -> None:
-        """Read the events that have come, and give the engine its time."""
+        """Read new events, and let the engine work."""
         for watched in self.running():
             self._exited(watched)
             for beats in watched.beats.values():
@@ -446,45 +445,44 @@ class Ranks:
         return min((file.next_look_s(now) for file in telling), default=None)
 
     def running(self) -> list[Watched]:
-        """Those that have not ended."""
         return [watched for watched in self.watched if not watched.ended]
 
     def rank_runs(self) -> bool:
-        """Whether any process of ranks has not ended; sidecars may run."""
+        """Return True if any process of ranks still runs. Sidecars do not count."""
         return any(watched.process.plan.ranks for watched in self.running())
 
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
-        """See Watched.states, for all that run."""
+        """Return Watched.states of all running processes."""
         return [state for watched in self.running() for state in watched.states(now, beat_s, init_s)]
 
     def is_overdue(self, now: float, beat_s: float, init_s: float) -> bool:
-        """Whether a rank that runs has been silent for too long."""
+        """Return True if a running rank has been silent for too long."""
         return any(watched.is_overdue(now, beat_s, init_s) for watched in self.running())
 
     def least_step(self) -> int | None:
-        """The step that all ranks here have reached."""
+        """Return the last step that all ranks of this node have reached."""
         steps = [beats.step for watched in self.watched for beats in watched.beats.values()]
         return min((step for step in steps if step is not None), default=None)
 
     def tokens(self) -> int | None:
-        """Of the last step, all ranks here together; None where one of them tells none."""
+        """Sum the tokens of the last step over all ranks of this node. Return None if a rank reports none."""
         told = [beats.tokens for watched in self.watched for beats in watched.beats.values()]
         known = [tokens for tokens in told if tokens is not None]
         return sum(known) if known and len(known) == len(told) else None
 
     def gpus_seen(self) -> tuple[str, ...] | None:
-        """UUIDs that the container itself lists; None where nobody has asked in it."""
+        """Return the UUIDs of the GPUs that the container lists, or None if they were not queried."""
         return next((watched.process.gpus_seen for watched in self.watched if watched.process.gpus_seen is not None), None)
 
     def signal(self, number: int) -> None:
-        """To every process that runs; CONT goes along, since a stopped process takes no signal but KILL."""
+        """Send the signal to every running process, with CONT, since a stopped process handles only KILL."""
         for watched in self.running():
             watched.process.signal(number)
             if number != signal.SIGKILL:
                 watched.process.signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """After the end of all: finish the logs, give the descriptors back. What the engine made is still to be removed."""
+        """Finish the logs and close the descriptors after all processes have ended. The container is removed separately."""
         for watched in self.watched:
             watched.drain()
             self._loop.unwatch(watched.process.output_fd)
@@ -495,7 +493,7 @@ class Ranks:
         self.watched = []
 
     def remove(self, then: Callable[[Call], None]) -> bool:
-        """Take away what the engine made, in a child, since its daemon may be slow; False where this engine makes nothing."""
+        """Remove the container in a child, since the daemon may be slow. Return False if this engine makes none."""
         made = self.plan.container is not None and bool(self.plan.container.find)
         if made:
             Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=CONTAINER_REMOVAL_S).then(then)
@@ -533,13 +531,13 @@ class Reservation:
         self.ports: tuple[int, ...] = tuple(holder.getsockname()[1] for holder in self._sockets)
 
     def release(self) -> None:
-        """Let go; listeners of the run have them by now."""
+        """Close the reserved ports, when the run's own listeners have them."""
         for holder in self._sockets:
             holder.close()
 
 
 def ephemeral_end() -> int | None:
-    """The last port that this machine gives to outgoing connections; None where it does not say."""
+    """Return the last port that this machine uses for outgoing connections, or None if it is unknown."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(EPHEMERAL.read_text().split()[1])
     return None
@@ -553,7 +551,7 @@ def first_port(last_ephemeral: int | None) -> int:
 
 
 def ports(start: int, first: int = FIRST_PORT) -> Sequence[int]:
-    """Pure: all ports of the range, from one that depends on `start`, so that runs side by side do not try the same ones."""
+    """Return all ports of the range, from one that depends on `start`, so that runs side by side try different ones."""
     size = LAST_PORT - first + 1
     return [first + (start + index) % size for index in range(size)]
 
@@ -600,12 +598,12 @@ class Shutdown:
         ranks.signal(signal.SIGTERM)
 
     def also(self, then: Callable[[bool], None]) -> None:
-        """Call this too at the end."""
+        """Add a function that is called at the end."""
         self._then.append(then)
 
     @property
     def finished(self) -> bool:
-        """Whether `then` has been called."""
+        """Return True if `then` has been called."""
         return not self._then
 
     def _kill(self) -> None:
@@ -613,7 +611,7 @@ class Shutdown:
             self._ranks.signal(signal.SIGKILL)
 
     def rank_ended(self) -> None:
-        """To be told when a process of the ranks has ended."""
+        """Handle the end of a process of the ranks."""
         if not self._closing and (self._ranks is None or not self._ranks.running()):
             self._finish()
 
@@ -626,7 +624,7 @@ class Shutdown:
             self._end_descendants(closed)
 
     def _removed(self, closed: bool, removal: Call) -> None:
-        """The engine's clients are our descendants, and had to end before those are killed."""
+        """Continue with the descendants, since the engine's clients are among them and have ended now."""
         try:
             removal.result()
         except SlipwayError as error:

@@ -450,7 +450,7 @@ class Training:
         self._fail(ending)
 
     def overdue(self) -> None:
-        """A node says that a rank is silent for too long: look at all ranks, then name the one that hangs."""
+        """Look at all ranks after a node has reported a silent one, then name the rank that hangs."""
         if self._overdue or self._on_saved is not None:
             return
         self._overdue = True
@@ -466,7 +466,7 @@ class Training:
         self._on_end(hang([rank for rank in ranks if rank.is_overdue or rank.is_frozen] or ranks))
 
     def show(self, node: NodeHandle) -> None:
-        """A line for people now and then: the step that all ranks have reached, and the rate."""
+        """Log the step that all ranks have reached, and the rate."""
         alive = [message for other in self._nodes.all if (message := other.last(Alive)) is not None]
         steps = [message.step for message in alive if message.step is not None]
         tokens = [message.tokens for message in alive if message.tokens is not None]
@@ -481,7 +481,7 @@ logger = logging.getLogger(__name__)
 OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
 """Errors of a node program that say that its node is at fault; all others are of storage or staging."""
 OF_A_DISK: Final = frozenset({"NotEnoughSpace"})
-"""Those that say that another node may have what this one lacks for its cache."""
+"""Errors after which another node may have the space that this one lacks for its cache."""
 PUSH: Final = "push"
 AT_A_NODE: Final = frozenset({"come up", "preflight", "start"})
 """What has nothing to do with storage, whatever the error is."""
@@ -490,20 +490,20 @@ CONSEQUENCES: Final = (reports.Exited, reports.Overdue, reports.Failed)
 
 
 class RunningAttempt:
-    """Complete when it is made, but for what its steps find out."""
+    """An attempt that has its nodes, with the results of its steps so far."""
 
     def __init__(self, scope: RunScope, clock: Clock, limit: TimeLimit, job: Job, locks: NodeLocks, run: PreparedRun) -> None:
         self.scope, self.clock, self.limit, self.job, self.locks, self.run = scope, clock, limit, job, locks, run
         self.warnings: list[str] = []
-        """For the record."""
+        """The warnings for the record."""
         self.windows: list[WindowSeen] = []
         """What the nodes saw of the ranks' windows, when all ranks have ended well."""
         self.preflight: Preflight | None = None
-        """Where there is a network between the nodes."""
+        """The test of the network, if one connects the nodes."""
         self.resumed: EarlierAttempt | None = None
         """The attempt from which this one resumes."""
         self._training: Training | None = None
-        """Once the ranks are started."""
+        """The train step, once the ranks are started."""
         site, allocation, scheduler = run.site, job.allocation, job.scheduler
         interface = site.network_interface
         listen = listening_address((node.address for node in allocation.nodes), interface)
