@@ -67,7 +67,7 @@ def _finite(value: Any) -> Any:
 
 
 def _encoded(text: str) -> bytes:
-    """As UTF-8, also where a name in it is none: its bytes are written as people read them, `\\xff`."""
+    r"""Encode a text as UTF-8. Bytes of a name that are not UTF-8 are written as people read them, `\xff`."""
     return _escaped(text).encode()
 
 

@@ -132,7 +132,7 @@ def publish_new(target: Path, content: bytes) -> bool:
 
 
 def sync_tree(root: Path) -> None:
-    """fsync every regular file and every directory under `root`, and `root` itself."""
+    """Call fsync for every regular file and every directory under `root`, and for `root` itself."""
     directories, files = [], []
     for directory, _, names in os.walk(root, topdown=False):
         directories.append(Path(directory))
@@ -142,7 +142,7 @@ def sync_tree(root: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """fsync a directory, so that the names in it are durable."""
+    """Call fsync for a directory, so that the names in it are durable."""
     _sync_path(path)
 
 

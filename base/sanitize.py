@@ -25,8 +25,8 @@ text, break or join it, or take no room."""
 
 
 def printable(text: str) -> str:
-    """`text` safe for a terminal, a page, and for UTF-8: control characters (but newline and tab) become U+FFFD, what turns the direction
-    of text or is not seen `\\u202e`, a byte of a name that is not UTF-8 `\\xff`, half of a pair of UTF-16 `\\ud800`."""
+    r"""Return `text` safe for a terminal, a page, and for UTF-8: control characters (but newline and tab) become U+FFFD, what turns the
+    direction of text or is not seen `\u202e`, a byte of a name that is not UTF-8 `\xff`, half of a pair of UTF-16 `\ud800`."""
     return _UNSEEN.sub(_shown, text)
 
 

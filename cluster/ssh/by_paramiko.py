@@ -155,7 +155,7 @@ class ByParamiko:
         raise RemoteError(advice_on(self.host, f"No {name} host key is known for {wanted.hostname}\n{_fingerprint(key)}"))
 
     def _log_in(self, paramiko: Any, wanted: HostSettings, ask: bool) -> None:
-        """publickey first; then, where the host wants more, keyboard-interactive by hand. Raises RemoteError."""
+        """Log in by public key, then by keyboard-interactive where the host wants more. Raises RemoteError."""
         transport = self._transport
         left: list[str] = ["publickey"]
         with closing(_keys(paramiko, wanted)) as keys:

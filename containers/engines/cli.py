@@ -115,7 +115,7 @@ def gpu_environment(spec: ContainerSpec) -> dict[str, str]:
 
 
 def plan_inside(spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
-    """argv and environment of each, the latter beside the image's own."""
+    """Return argv and environment of each process; the environment is added to the image's own."""
     own = {**_user_environment(spec.user), "TMPDIR": TEMPORARY, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **gpu_environment(spec)}
     return plan_processes(spec, INSIDE, spec.python, {**inherited(host_env, ALLOWED), **own})
 

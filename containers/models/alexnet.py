@@ -6,7 +6,9 @@ from containers.models.layers import LayerList
 
 
 def alexnet(net: LayerList, num_classes: int) -> None:
-    """ "One weird trick" (Krizhevsky 2014), which is torchvision's; its adaptive pooling, the identity at 224x224, is left out."""
+    """Add the layers of "One weird trick" (Krizhevsky 2014), which is torchvision's.
+
+    Its adaptive pooling, the identity at 224x224, is left out."""
     net.conv("conv1", 64, 11, stride=4, padding=2)
     net.relu("relu1")
     net.pool("pool1", 3, 2)

@@ -37,7 +37,7 @@ def googlenet(net: LayerList, num_classes: int) -> None:
 
 
 def inception_v1(net: LayerList, num_classes: int) -> None:
-    """torchvision's `googlenet`: batch normalisation behind each convolution, and windows of 3x3 where the paper has 5x5."""
+    """Add the layers of torchvision's `googlenet`: batch normalisation behind each convolution, and 3x3 where the paper has 5x5."""
     _conv_bn(net, "conv1", 64, 7, 2)
     net.ceil_pool("pool1", 3, 2)
     _conv_bn(net, "conv2_reduce", 64, 1, 1)

@@ -701,7 +701,6 @@ def _program(framework: Framework) -> dict[str, Any] | None:
 
 def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
     """Return the command that submits the run as a job of its own."""
-
     jobs = jobs_at(study.site)
     return {jobs.SUBMIT: run_words(jobs, job_of_run(study, cell, run_id))}
 

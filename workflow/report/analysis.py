@@ -84,6 +84,8 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
+    """Everything that tables, plots and page are made of."""
+
     frame: pl.DataFrame
     sources: tuple[Source, ...]
     cells: tuple[CellResult, ...]

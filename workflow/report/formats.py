@@ -61,7 +61,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A `table` float with booktabs rules; needs \\usepackage{booktabs,textcomp}."""
+    r"""Return a `table` float with booktabs rules, which needs \usepackage{booktabs,textcomp}."""
     columns, rows, more = shown(table)
     letters = table.letters()
     marks = cache(lambda found: _tex_marks(_sorted(found, letters)))

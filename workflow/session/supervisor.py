@@ -443,6 +443,7 @@ def _answered(node: NodeHandle) -> bool:
 
 
 def remove_token(directory: str) -> None:
+    """Remove the token, by which the session was reached."""
     Path(directory, TOKEN).unlink(missing_ok=True)
 
 

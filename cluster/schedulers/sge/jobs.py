@@ -386,8 +386,8 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
 
 
 def forget(job_ids: Sequence[str], patience_s: float) -> None:
-    """qdel alone waits for the node. A job that is being deleted and is put back into the queue by force is gone at once, and its
-    owner may do that. Raises SchedulerSilent, SchedulerOutputError."""
+    """Delete jobs whose node does not answer, for which qdel alone waits: a job that is being deleted and is put back into the queue by
+    force is gone at once, and its owner may do that. Raises SchedulerSilent, SchedulerOutputError."""
     cancel(job_ids, patience_s)
     result = asked(SGE, ("qmod", "-f", "-rj", *job_ids), patience_s, ANSWER_S)
     if result.returncode and "invalid queue or job" not in f"{result.stdout}\n{result.stderr}":

@@ -585,7 +585,7 @@ def plain_reason(reason: str, job_id: str = "JOBID") -> str:
 
 
 def _word(reason: str) -> str:
-    """squeue and scontrol say it alike but for brackets and, in sentences, blanks."""
+    """Return the reason as one word: squeue and scontrol differ in brackets and, in sentences, in blanks."""
     word = reason.strip("()")
     spaced = word.replace("_", " ")
     return spaced if spaced in HELD or spaced.endswith(FAILED) else word

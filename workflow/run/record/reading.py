@@ -64,7 +64,6 @@ def find_record(runs_dir: str, run_id: str) -> Found:
 
 def beside(runs_dir: str, found: Found, counted: int | None) -> list[Beside]:
     """Return the attempts of a run without the one that counts. Records that are not believed are left out."""
-
     others = []
     for name in (*(str(number) for number in found.attempts if number != counted), *found.aside):
         candidate = _Candidate.read(runs_dir, f"{found.run_id}/attempts/{name}/record.json")

@@ -48,7 +48,7 @@ class DynetTrainer(MpiTrainer):
         return value
 
     def _update(self, gradients: Arrays) -> None:
-        """v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only."""
+        """Update by v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only."""
         constants = self._optimizer
         for name in self._tensors:
             weight = self._state[name]

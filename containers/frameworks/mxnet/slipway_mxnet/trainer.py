@@ -51,7 +51,7 @@ class MxnetTrainer(Trainer):
         return loss.asscalar()
 
     def _update(self) -> None:
-        """m = momentum m - rate (gradient + decay weight), weight += m. Weight decay goes to weights only."""
+        """Update by m = momentum m - rate (gradient + decay weight), weight += m. Weight decay goes to weights only."""
         constants = self._optimizer
         for name, weight in self._weights.items():
             mx.nd.sgd_mom_update(

@@ -68,7 +68,7 @@ class NeonTrainer(MpiTrainer):
 
 
 def chain(layers: Any) -> List[Any]:
-    """neon's layers, all weights zero. Raises ValueError for a network that is no chain of these."""
+    """Make neon's layers, all weights zero. Raises ValueError for a network that is no chain of these."""
     found: List[Any] = []
     for layer in layers[1:]:
         if layer["kind"] not in _KINDS:

@@ -16,7 +16,7 @@ Layer = Mapping[str, Any]
 
 class _Conv(nn.Conv2d):
     def reset_parameters(self) -> None:
-        """Nothing: the weights are filled in below. (nn.utils.skip_init would load sympy.)"""
+        """Do nothing, since the weights are filled in below; nn.utils.skip_init would load sympy."""
 
 
 class _Linear(nn.Linear):
