@@ -1,2 +1,2 @@
-"""The network test of an allocation: do its nodes reach each other, and how fast? Children of the node programs measure, judgement.py says
+"""Test the network of an allocation: do its nodes reach each other, and how fast? Children of the node programs measure, rates.py says
 what the measurements mean."""

@@ -1,7 +1,7 @@
 """SSH by the library paramiko, where there is no `ssh`: the extra `remote`. Each use is a connection of its own until close().
 
 paramiko trusts nobody unasked here; it does not know lines with a mark in known_hosts, and reads none of the file then, so that file is
-read in known_hosts.py. It notices a dead line by channel timeouts alone (measured: keep-alive does not end a blocked read).
+read here. It notices a dead line by channel timeouts alone (measured: keep-alive does not end a blocked read).
 """
 
 from __future__ import annotations

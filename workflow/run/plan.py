@@ -108,8 +108,8 @@ class Workload:
 
 
 def supervisor_argv(python: str, results_dir: str, asked: str, images: str | None = None) -> tuple[str, ...]:
-    """The command of the rule: one run, in its allocation. `asked`: of storage/asked_result.py. `images`: where runs are containers, the
-    file of the rule `image`."""
+    """Return the command of the rule for one run in its allocation. `asked`: the requested result, as storage/results.py reads it.
+    `images`: the file of the rule `image`, where runs are containers."""
     argv = (python, "-P", "-m", "workflow.run.supervisor", "--results", results_dir, *(() if images is None else ("--images", images)))
     return (*argv, "--run", asked)
 

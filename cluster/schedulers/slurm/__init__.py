@@ -1,7 +1,7 @@
 """Slurm: the nodes of the job we are in, one srun for all node programs, and what slurmctld says of jobs.
 
 In `profiles/slurm` the job is the run's own; in `profiles/slurm-allocation` many runs share one job, and each takes nodes of it by their
-locks. What the job is stands in its environment, which `environ.py` finds also where Snakemake's jobstep took it away: while slurmctld is
+locks. What the job is stands in its environment, which `answers.py` finds also where Snakemake's jobstep took it away: while slurmctld is
 silent, a run starts all the same.
 """
 

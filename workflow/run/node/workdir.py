@@ -152,7 +152,8 @@ WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"
 
 
 def room_bytes(nodes: int) -> dict[str, int]:
-    """Note of a result that waits for storage -> what is reserved for it. That of ended.py holds most of what the record does."""
+    """Return the notes of a result that waits for storage, by file name, with the bytes that are reserved for each. `ended.json` holds most
+    of what the record does."""
     record = RECORD_BYTES + nodes * NODE_BYTES
     return {RECORD: record, ENDED: record, PENDING: PENDING_BYTES}
 

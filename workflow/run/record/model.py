@@ -321,7 +321,7 @@ class StepSeconds(Part, frozen=True, kw_only=True):
 
 
 class Drift(Part, frozen=True, kw_only=True):
-    """How far a line through the steps' seconds changes across the window, in parts of their mean, and how uncertain that is (drift.py)."""
+    """How far a line through the steps' seconds changes across the window, in parts of their mean, and how uncertain that is (rate.py)."""
 
     change_ratio: Annotated[Signed | None, Column("drift_change_ratio")] = None
     stderr_ratio: Real | None = None

@@ -22,7 +22,7 @@ from workflow.study.paths import supervisor_log
 
 RECORD: Final = "record.json"
 ENDED: Final = "ended.json"
-"""Of a result that storage did not take when it was made: see late_record.py."""
+"""The name of the note of a result that storage did not take when it was made: storage/attempt.py."""
 
 
 class Result(NamedTuple):
