@@ -249,8 +249,7 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
         said, again = record[part], found[part]
         if part == "performance" and said is not None and again is not None:
             left_out = WITH_LAST_STEP | (OF_ANOTHER_RULE if _of_another_rule(record, said) else frozenset())
-            again = {key: again[key] for key in said.keys() & again.keys() - left_out}
-            said = {key: said[key] for key in again}
+            said = {key: value for key, value in said.items() if key not in left_out}
         yield from _unequal(part, said, again)
 
 

@@ -86,9 +86,11 @@ def parse_node_addresses(text: str) -> dict[str, str]:
     return {line["NodeName"]: line["NodeAddr"] for line in lines if line.get("NodeName") and line.get("NodeAddr")}
 
 
-def parse_node_reasons(text: str) -> tuple[str, ...]:
-    """Return why nodes are drained or down, of the answer of `scontrol -o show node`."""
-    return tuple(reason for line in text.splitlines() if (reason := fields_of(line).get("Reason")))
+def parse_failed_starts(text: str) -> frozenset[str]:
+    """Return the names of the nodes that Slurm has drained because they could not start a job, from the answer to NODE_REASONS. Raises
+    SchedulerOutputError."""
+    lines = (line.partition("|") for line in text.splitlines())
+    return frozenset(name for nodes, _, reason in lines if reason.startswith(NOT_STARTED) for name in expand(nodes))
 
 
 def fields_of(line: str) -> dict[str, str]:
@@ -552,6 +554,8 @@ FAILED: Final = "failed requeued held"
 """How Slurm's words for a job end that it could not start: a prolog has failed, or a directory is missing on the node."""
 NOT_STARTED: Final = ("Prolog error", "Job env setup error")
 """How the reason of a node begins that Slurm has drained because it could not start a job there."""
+NODE_REASONS: Final = ("sinfo", "--noheader", "--list-reasons", "--format=%N|%E")
+"""Ask for the nodes that are drained or down, and why: few lines on a cluster of any size."""
 AGAIN: Final = "`scontrol release JOBID` tries again, `scancel JOBID` ends it"
 LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
 """Slurm has a word for each of many limits; they begin alike."""

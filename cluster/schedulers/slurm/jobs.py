@@ -22,7 +22,7 @@ from cluster.schedulers.slurm.answers import (
     ENDED_BY,
     JOB_ID,
     NEVER,
-    NOT_STARTED,
+    NODE_REASONS,
     OVER,
     SHORT_ANSWER_S,
     SHOW,
@@ -32,10 +32,11 @@ from cluster.schedulers.slurm.answers import (
     Partition,
     advice_of,
     default_partition,
+    expand,
     hold_of,
     job_info,
     longest_s,
-    parse_node_reasons,
+    parse_failed_starts,
     parse_partitions,
     plain_reason,
     slurm_environment,
@@ -247,8 +248,7 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
     """Those of them that slurmctld knows, in any state, by one question. Raises SchedulerSilent, SchedulerOutputError."""
     question = (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--jobs={','.join(job_ids)}")
     try:
-        found = parse_queue(ask(SLURM, question, patience_s, ANSWER_S))
-        return tuple(replace(job, ended_by="not_started") if was_not_started(job, patience_s) else job for job in found)
+        return _with_failed_starts(parse_queue(ask(SLURM, question, patience_s, ANSWER_S)), patience_s)
     except SchedulerSilent:
         raise
     except SchedulerOutputError as error:
@@ -257,16 +257,23 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
         raise
 
 
-def was_not_started(job: QueuedJob, patience_s: float) -> bool:
-    """Return True if Slurm itself has cancelled a job because a node could not start it. Slurm does so where it may not put the job back
-    into the queue (`--no-requeue`), and then only the node shows the difference to a job that a person has cancelled."""
-    if job.ended_by != "cancelled" or not job.nodes:
-        return False
+def _with_failed_starts(jobs: tuple[QueuedJob, ...], patience_s: float) -> tuple[QueuedJob, ...]:
+    """Return the jobs; those that Slurm itself has cancelled because a node could not start them have `ended_by` not_started. Slurm does so
+    where it may not put a job back into the queue (`--no-requeue`), and then only the node shows the difference to a job that a person has
+    cancelled. One question for all jobs, since a person may have cancelled a thousand."""
+    nodes = {job.job_id: _names(job.nodes) for job in jobs if job.ended_by == "cancelled"}
+    if not any(nodes.values()):
+        return jobs
+    drained = parse_failed_starts(ask(SLURM, NODE_REASONS, patience_s, ANSWER_S))
+    return tuple(replace(job, ended_by="not_started") if drained & nodes.get(job.job_id, set()) else job for job in jobs)
+
+
+def _names(nodes: str) -> set[str]:
+    """Return the names in a list of nodes; none of one that squeue has cut."""
     try:
-        answer = ask(SLURM, ("scontrol", "-o", "show", "node", job.nodes), patience_s, ANSWER_S)
-    except SchedulerOutputError:  # also of a list of nodes that squeue has cut
-        return False
-    return any(reason.startswith(NOT_STARTED) for reason in parse_node_reasons(answer))
+        return set(expand(nodes))
+    except SchedulerOutputError:
+        return set()
 
 
 def parse_queue(answer: str) -> tuple[QueuedJob, ...]:

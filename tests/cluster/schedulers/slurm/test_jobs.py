@@ -274,29 +274,32 @@ def test_jobs_are_found_by_their_whole_name(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("nodes", "node", "ended_by"),
+    ("nodes", "reasons", "ended_by"),
     [
-        ("n1", "State=IDLE+DRAIN Reason=Prolog error [root@1795741876]", "not_started"),
-        ("n1", "State=IDLE+DRAIN Reason=Kill task failed [root@1795741876]", "cancelled"),
-        ("n1", "State=IDLE", "cancelled"),
-        ("n[1-4],n", "", "cancelled"),
-        ("", "State=IDLE+DRAIN Reason=Prolog error [root@1795741876]", "cancelled"),
+        ("n1", "n1|Prolog error", "not_started"),
+        ("n[1-2]", "n[2-4]|Prolog error", "not_started"),
+        ("n1", "n2|Prolog error", "cancelled"),
+        ("n1", "n1|Kill task failed", "cancelled"),
+        ("n1", "", "cancelled"),
+        ("n[1-4],n[", "n[1-4]|Prolog error", "cancelled"),
+        ("", "n1|Prolog error", "cancelled"),
     ],
 )
 def test_a_job_that_its_node_could_not_start_was_not_cancelled_by_a_person(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, node: str, ended_by: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, reasons: str, ended_by: str
 ) -> None:
     """Slurm 22.05 cancels such a job itself where it may not put it back into the queue; a job that never had nodes is another matter."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    values = {"job_id": "9", "state": "CANCELLED", "name": "slipway-a-b-r1.0a1b2c3d", "nodes": nodes}
-    line = "".join(values.get(key, "").ljust(width) for key, _, width in COLUMNS)
-    for name, script in (
-        ("squeue", f"echo '{line}'"),
-        ("scontrol", f"echo NodeName=n1 {node}" if node else "echo scontrol: error: Invalid node name >&2; exit 1"),
-    ):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+    values = {"state": "CANCELLED", "name": "slipway-a-b-r1.0a1b2c3d", "nodes": nodes}
+    ids = [str(number) for number in range(7, 10)]
+    lines = ["".join({**values, "job_id": each}.get(key, "").ljust(width) for key, _, width in COLUMNS) for each in ids]
+    for name, answer in (("squeue", "\n".join(lines)), ("sinfo", reasons)):
+        (tmp_path / f"{name}.out").write_text(f"{answer}\n" if answer else "")
+        (tmp_path / name).write_text(f"#!/bin/sh\necho asked >> {tmp_path}/{name}.asked\ncat {tmp_path}/{name}.out\n")
         (tmp_path / name).chmod(0o755)
-    assert [(job.job_id, job.ended_by) for job in known_jobs(["9"], 0.0)] == [("9", ended_by)]
+    assert [(job.job_id, job.ended_by) for job in known_jobs(ids, 0.0)] == [(each, ended_by) for each in ids]
+    asked = tmp_path / "sinfo.asked"
+    assert not asked.exists() or asked.read_text() == "asked\n", "one question for all jobs"
 
 
 def test_a_job_of_which_squeue_does_not_tell_its_restarts_is_a_job() -> None:
