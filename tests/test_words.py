@@ -23,8 +23,8 @@ VERBS = frozenset(
     Evaluate Evict Exchange Exclude Execute Expand Explain Export Extract Fail Fetch Fill Find Finish Fit Flush Follow Forget Format
     Forward Free Freeze Gather Give Group Guard Handle Hash Hold Ignore Import Initialise Insert Install Interrupt Iterate Join
     Judge Keep Kill Launch Lead Leave Let Limit Link List Listen Load Lock Log Look Make Map Mark Match Mean Measure Merge Mount
-    Move Name Note Notify Number Open Order Pack Parse Pass Pin Plan Poll Predict Prepare Print Probe Process Prove Publish Pull
-    Push Put Query Queue Raise Read Rebuild Receive Recompute Record Refuse Register Release Remember Remove Rename Render Repeat
+    Move Name Normalise Note Notify Number Open Order Pack Parse Pass Pin Ping Plan Poll Predict Prepare Print
+    Probe Process Propose Prove Publish Pull Push Put Query Queue Raise Read Rebuild Receive Recompute Record Refuse Register Release Remember Remove Rename Render Repeat
     Replace Report Request Requeue Reserve Reset Resolve Restore Resume Retry Return Reuse Run Sample Save Say Scale Search Select
     Send Serve Set Shorten Show Shuffle Skip Sleep Sort Split Stage Start Stop Store Submit Sum Take Tell Test Time Translate Try
     Turn Unmap Unpack Update Upload Use Validate Verify Wait Walk Warn Watch Wrap Write Yield

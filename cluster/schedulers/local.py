@@ -1,8 +1,9 @@
-"""This machine as a cluster: as many nodes as the study's largest cell needs, with equal, disjoint core sets.
+"""Divide this machine into the nodes of a run, with equal and disjoint core sets.
 
-Every cell of a study gets nodes of the same size, so that two nodes are twice one node: with the whole machine for each cell, a speed-up
-would be 1 by construction. With fewer cores than nodes the sets overlap; a run of which two nodes have the same core says `oversubscribed`.
-One run measures at a time, so the nodes that a smaller run leaves idle take nothing from it.
+There are as many nodes as the study's largest cell needs, and every cell gets nodes of the same size, so that two nodes are twice one node:
+with the whole machine for each cell, a speed-up would be 1 by construction. With fewer cores than nodes the sets overlap; a run of which
+two nodes share a core is recorded as `oversubscribed`. One run measures at a time, so that the nodes which a smaller run leaves idle take
+nothing from it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ INTERFACE = "lo"
 
 
 def detect(environ: Mapping[str, str]) -> bool:
-    """True outside of every other scheduler's job."""
+    """Return True outside of every other scheduler's job."""
     return scheduler_of(environ) is None
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
-    """This machine's cores and GPUs, divided. Raises AllocationError when GPUs are asked and missing."""
+    """Divide this machine's cores and GPUs.
+
+    Raises AllocationError if GPUs are requested and missing.
+    """
     cores = usable_cores()
     gpus = () if request.device == "cpu" else granted_gpus(query_gpus(), environ, None, everything=True)
     return plan_allocation(request, cores, read_topology(cores), gpus, (os.uname().nodename, supervisor))
@@ -47,7 +51,7 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
 def plan_allocation(
     request: AllocationRequest, cores: Sequence[int], topology: Topology, gpus: Sequence[Gpu], identity: tuple[str, int]
 ) -> Allocation:
-    """Pure: the nodes `local-0` ... of the machine `identity` (hostname, pid of the supervisor)."""
+    """Plan the nodes `local-0`, `local-1` ... of the machine `identity` (hostname, pid of the supervisor)."""
     hostname, pid = identity
     device = request.device or ("cuda" if gpus else "cpu")
     if device == "cuda" and not gpus:
@@ -74,17 +78,20 @@ def plan_allocation(
 
 
 def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:
-    """This machine's own, which is known beforehand."""
+    """Return the real allocation, because this machine is known beforehand."""
     return allocate(request, environ, os.getpid())
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:  # noqa: ARG001
-    """The allocation has said it all."""
+    """Return None: the allocation holds all that is granted."""
     return None
 
 
 def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tuple[int, ...], ...]:
-    """Pure: `nodes` equal sets of CPU numbers, disjoint if there are enough. The hardware threads of one core stay together."""
+    """Divide cores into `nodes` equal sets of CPU numbers, disjoint if there are enough cores.
+
+    The hardware threads of one core stay together.
+    """
     if len(cores) < nodes:
         return tuple((cores[index % len(cores)],) for index in range(nodes))
     ordered = sorted(cores, key=lambda number: (*topology.get(number, (0, number)), number))
@@ -93,61 +100,67 @@ def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tup
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Pure: one process per node, all on this machine."""
+    """Return one process per node, all on this machine."""
     return tuple(Launch(argv=(*node_argv, "--node", str(index)), nodes=(index,)) for index in range(len(allocation.nodes)))
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: as it is."""
+    """Copy the environment, from which nothing has to go."""
     return dict(environ)
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there are no jobs
-    """There are no jobs."""
+    """Return None: there are no jobs."""
     return None
 
 
 def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there are no jobs
-    """This machine is the node."""
+    """Return None: this machine is the node."""
     return None
 
 
 def node_cache(cache: Path, node: Node) -> Path:
-    """Pure: each node of this machine has a cache of its own, so that two nodes stage twice, as on a cluster."""
+    """Return a separate directory for each node of this machine, so that two nodes stage twice, as on a cluster."""
     return cache / node.name
 
 
 def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:  # noqa: ARG001 - one machine, whatever is asked
-    """One measuring run at a time on this machine (of this user): a file in a directory that only we can enter. Raises AllocationError."""
+    """Return one lock file, so that one run of this user at a time measures on this machine.
+
+    The file is in a directory that only this user can enter. Raises AllocationError.
+    """
     return (runtime_directory() / "measuring.lock",), 1
 
 
 def holder_alive(holder: Holder) -> bool | None:
-    """By pid, start time and boot, where we can see its processes; a holder on another machine is unknown, also on one of our name."""
+    """Check the holder's pid, start time and boot where this host shows its processes.
+
+    A holder on another machine is unknown, even if that machine has the same name.
+    """
     same_machine = holder.host == os.uname().nodename and holder.machine in (None, processes.machine())
     return holder_lives(holder, same_machine=same_machine)
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:  # noqa: ARG001 - nobody is asked
-    """Each by itself: it is in /proc or it is not."""
+    """Check each holder in /proc."""
     return tuple(holder_alive(holder) for holder in holders)
 
 
 def describe_holder(holder: Holder) -> str:
-    """Pure: who holds a run, and how to end that."""
+    """Describe who holds a run, and how to end that."""
     return f"process {holder.pid} on {holder.host}; end it there (kill {holder.pid})"
 
 
 def job_facts(allocation: Allocation) -> dict[str, float | None]:  # noqa: ARG001 - there is nobody to ask
-    """Nobody ends the run but its own walltime, and nobody let it wait."""
+    """Return no times: only the run's own walltime ends it, and it has not waited."""
     return {"deadline": None, "submitted": None, "started": None}
 
 
 def ended_by(allocation: Allocation) -> str | None:  # noqa: ARG001 - there is nobody to ask
-    """There is no scheduler that could."""
+    """Return None: no scheduler can end the run."""
     return None
 
 
 def requeue(allocation: Allocation) -> None:  # noqa: ARG001 - the same for all
-    """There is no queue. Raises UnsupportedRequest."""
+    """Raise UnsupportedRequest: there is no queue."""
     raise UnsupportedRequest("this machine has no queue that a run could go back to: start it again")

@@ -1,8 +1,8 @@
-"""Slurm: the nodes of the job we are in, one srun for all node programs, and what slurmctld says of jobs.
+"""Read the nodes of a job of Slurm, and start the node programs by one srun.
 
-In `profiles/slurm` the job is the run's own; in `profiles/slurm-allocation` many runs share one job, and each takes nodes of it by their
-locks. What the job is stands in its environment, which `answers.py` finds also where Snakemake's jobstep took it away: while slurmctld is
-silent, a run starts all the same.
+In `profiles/slurm` each run has its own job; in `profiles/slurm-allocation` many runs share one job, and each takes nodes of it by lock
+files. The environment describes the job, and answers.py finds it even where Snakemake's jobstep has removed it, so that a run starts while
+slurmctld is silent.
 """
 
 from __future__ import annotations
@@ -50,20 +50,26 @@ LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = False
 REFUSAL: Final = "Unable to create step"
 FORGOTTEN: Final = "Memory required by task is not available"
-"""What srun says after a controller was killed: it takes steps for living that ended meanwhile, and asks their nodes some minutes later."""
+"""The message of srun after a controller was killed.
+
+The controller takes ended steps for running ones, and checks their nodes only some minutes later.
+"""
 MIB: Final = 1 << 20
 
 
 def detect(environ: Mapping[str, str]) -> bool:
-    """In a batch script, in salloc, in a step, and in what they start."""
+    """Return True in a batch script, in salloc, in a step, and in their child processes."""
     return scheduler_of(environ) == NAME
 
 
-# -- what was granted
+# The allocation.
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    """Read the names of the job's nodes; the node programs report what each node grants.
+
+    Where runs share the job, the allocation has all nodes of the job, and the run takes some.
+    """
     job = job_environ(environ)
     if not job:
         raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
@@ -79,7 +85,11 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], job: Mapping[str, str], addresses: Mapping[str, str], version: str | None
 ) -> Allocation:
-    """Pure. `job`: of job_environ; `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
+    """Select the run's nodes from those of the job.
+
+    `job` is the result of job_environ, `addresses` has the address of every node. Raises AllocationError if there are fewer nodes than
+    requested.
+    """
     names = tuple(addresses)
     names = names_for(request, names)
     if len(names) < request.nodes:
@@ -105,23 +115,26 @@ def plan_allocation(
 
 
 def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
-    """Pure: nodes without names, of the size that the site states."""
+    """Return nodes without names, of the size in the site file."""
     return dataclasses.replace(planned_allocation(NAME, request), gres=request.gres)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """In a task of srun: its cores, GPUs and address."""
+    """Read the cores, GPUs and address of a task of srun."""
     return read_grant(environ, device, peer, interface)
 
 
 def _cpus(job: Mapping[str, str]) -> int | None:
-    """CPUs of the job on each of its nodes: the least, where they differ."""
+    """Return the smallest number of the job's CPUs on one node."""
     counts = job.get("SLURM_JOB_CPUS_PER_NODE")
     return min(expand_counts(counts)) if counts else None
 
 
 def _memory(job: Mapping[str, str]) -> int | None:
-    """Of the job on each of its nodes, which Slurm says in MB; with --mem=0, which is all of the node's, it says nothing."""
+    """Return the memory of the job on each node.
+
+    Slurm reports it in MB, and does not report it for --mem=0, which is all memory of the node.
+    """
     node, cpu = digits(job.get("SLURM_MEM_PER_NODE", "")), digits(job.get("SLURM_MEM_PER_CPU", ""))
     if node is not None:
         return node * MIB or None
@@ -129,18 +142,21 @@ def _memory(job: Mapping[str, str]) -> int | None:
 
 
 def _addresses(names: Sequence[str]) -> dict[str, str]:
-    """The address of each node, in their order: as this host resolves its name, else as Slurm knows it."""
+    """Return the address of each node in the given order, resolved on this host or else as Slurm knows it."""
     found = {name: resolve(name) for name in names}
     known = node_addresses([name for name, address in found.items() if address is None], SHORT_PATIENCE_S)
     return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
 
 
-# -- node programs
+# The node programs.
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Pure: one srun for all nodes. Even for one node: only a task of a step gets Slurm's signals. Slurm numbers the tasks in its own order
-    of the nodes, whatever the order of --nodelist is: each task finds its position by the name of its node."""
+    """Return one srun for all nodes, even for one node, because only a task of a step gets Slurm's signals.
+
+    Slurm numbers the tasks in its own order of the nodes, whatever the order of --nodelist: each task finds its position by the name of its
+    node.
+    """
     order = f"SLURMD_NODENAME={','.join(node.name for node in allocation.nodes)}"
     return (
         Launch(
@@ -154,18 +170,18 @@ def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Ours without Slurm's variables, but for those that name the job and its cluster."""
+    """Return our environment without Slurm's variables, except for those that name the job and its cluster."""
     return srun_environment(environ, job_environ(environ))
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:
-    """The job's id and its restart count."""
+    """Return the job's id and its restart count."""
     job = environ.get(JOB_ID)
     return f"{job}-{environ.get(RESTART_COUNT) or 0}" if job else None
 
 
 def off_node(environ: Mapping[str, str]) -> str | None:
-    """As in the shell of salloc, which stays where it was typed."""
+    """Explain how to reach a node from a process that is not on one, such as the shell of salloc."""
     if not environ.get(JOB_ID) or "SLURMD_NODENAME" in environ:
         return None
     return "Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`"

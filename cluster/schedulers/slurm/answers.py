@@ -18,7 +18,7 @@ from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_eng
 
 NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
 LATEST: Final = 2**33
-"""Unix seconds: the year 2242. Of later times the C library makes no date everywhere."""
+"""The latest time that is accepted, in unix seconds: the year 2242. Not every C library can format later times."""
 NO_LIMIT: Final = ("UNLIMITED", "infinite", "Partition_Limit", "NOT_SET", "INVALID")
 _DURATION: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*)=(.*?)(?=\s[A-Za-z][\w:/]*=|\s*$)")
@@ -26,35 +26,35 @@ _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*)=(.*?)(?=\s[A-Za-z][\w:/]*
 
 @dataclass(frozen=True, kw_only=True)
 class JobInfo:
-    """A job as slurmctld sees it. Times are unix seconds; None where Slurm does not know them (yet)."""
+    """A job as slurmctld reports it. Times are unix seconds, and None if Slurm does not know them yet."""
 
     job_id: str
     name: str
     state: str
-    """PENDING, RUNNING, COMPLETING, COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL, PREEMPTED, REQUEUED, SUSPENDED ..."""
+    """Slurm's state: PENDING, RUNNING, COMPLETING, COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL, PREEMPTED, REQUEUED, SUSPENDED ..."""
     reason: str | None
     restarts: int
     node_list: str
-    """In Slurm's short form; empty while the job has no nodes."""
+    """Slurm's short form of the node list; empty while the job has no nodes."""
     submit_time: float | None
     start_time: float | None
-    """For a pending job: when Slurm expects to start it."""
+    """The start time. For a pending job it is the time that Slurm expects."""
     end_time: float | None
     time_limit_s: float | None
-    """None: no limit."""
+    """The time limit in seconds, or None if there is no limit."""
     preempt_time: float | None = None
     requeue: bool
-    """Whether Slurm may put it back into the queue."""
+    """True if Slurm may requeue the job."""
 
 
 def parse_version(text: str) -> str | None:
-    """The number in `slurm-wlm 22.05.8` or `slurm 24.05.3`."""
+    """Parse the number in `slurm-wlm 22.05.8` or `slurm 24.05.3`."""
     match = re.search(r"\b(\d+\.\d+\.\d+\S*)", text)
     return match[1] if match else None
 
 
 def parse_job(text: str, job_id: str) -> JobInfo | None:
-    """The answer of `scontrol -o show job ID`: one line per job, of which arrays and heterogeneous jobs have several."""
+    """Parse the answer of `scontrol -o show job ID`, which has several lines for arrays and heterogeneous jobs."""
     lines = [line for line in text.splitlines() if line.startswith("JobId=")]
     if not lines:
         return None
@@ -81,7 +81,7 @@ def parse_job(text: str, job_id: str) -> JobInfo | None:
 
 
 def parse_node_addresses(text: str) -> dict[str, str]:
-    """NodeAddr by NodeName, of the answer of `scontrol -o show node`."""
+    """Map each NodeName to its NodeAddr in the answer of `scontrol -o show node`."""
     lines = [fields_of(line) for line in text.splitlines()]
     return {line["NodeName"]: line["NodeAddr"] for line in lines if line.get("NodeName") and line.get("NodeAddr")}
 
@@ -94,12 +94,15 @@ def parse_failed_starts(text: str) -> frozenset[str]:
 
 
 def fields_of(line: str) -> dict[str, str]:
-    """The fields of one line of `scontrol -o show`: words before `=`, and what stands up to the next such word."""
+    """Parse the fields of one line of `scontrol -o show`. A value ends before the next word with `=`."""
     return dict(_FIELD.findall(line))
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of `1-02:03:04`, `1-02`, `02:03:04`, `03:04` or `3` (minutes); None for UNLIMITED and what is not set. Raises ValueError."""
+    """Convert `1-02:03:04`, `1-02`, `02:03:04`, `03:04` or `3` (minutes) to seconds.
+
+    Returns None for UNLIMITED and for a value that is not set. Raises ValueError.
+    """
     if text in NEVER or text in NO_LIMIT:
         return None
     match = _DURATION.fullmatch(text)
@@ -120,7 +123,7 @@ def _count(word: str) -> int:
 
 
 def _split_name(line: str) -> tuple[str, str, str]:
-    """The part with the job's name, which may hold anything, and what follows."""
+    """Split a line into the part before the job's name, the name, which may contain anything, and the rest."""
     match = re.search(r" UserId=\S*\(\d+\)(?= )", line)
     if match is None:
         raise SchedulerOutputError(f"scontrol answered {line[:200]!r}, which names no UserId=: not the line of a job")
@@ -128,7 +131,7 @@ def _split_name(line: str) -> tuple[str, str, str]:
 
 
 def state_word(text: str) -> str:
-    """The first of the states that Slurm tells at once."""
+    """Return the first state of several that Slurm reports together."""
     return re.split(r"[,+ ]", text)[0]
 
 
@@ -137,23 +140,20 @@ def _text(text: str) -> str | None:
 
 
 def time_of(text: str) -> float | None:
-    """Unix seconds; None for what is none, or later than LATEST."""
+    """Parse unix seconds. Returns None for a value that is no time or is later than LATEST."""
     found = digits(text)
     return None if not found or found > LATEST else float(found)
 
 
 def _time(text: str) -> float | None:
-    """The same. Raises ValueError for what is neither a time nor unknown."""
+    """Parse unix seconds. Raises ValueError for a value that is neither a time nor unknown."""
     found = time_of(text)
     if found is None and text not in (*NEVER, "0"):
         raise ValueError(f"{text[:40]!r} is no time")
     return found
 
 
-# The variables that Slurm gives a job, also where somebody has taken them away: Snakemake's jobstep removes all but the job's id.
-#
-# They stand in the initial environment of the batch script and of the tasks of steps, which /proc keeps: first our ancestors are read, then
-# our other processes of the same job on this node. Nothing is asked of the controller.
+# The variables that Slurm gives a job. Snakemake's jobstep removes all of them except for the job's id.
 
 
 JOB_ID: Final = "SLURM_JOB_ID"
@@ -164,14 +164,16 @@ STEP_PREFIXES: Final = ("SLURM_STEP", "SLURM_TASK", "SLURM_SRUN_", "SLURM_LAUNCH
 STEP_VARIABLES: Final = frozenset(
     {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_STEPID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION"}
 )
-"""What belongs to one task or step, and says nothing of the job."""
+"""Variables that belong to one task or step and do not describe the job."""
 ANCESTORS: Final = 64
 
 
 def job_environ(environ: Mapping[str, str], proc: Path = Path("/proc"), pid: int | None = None) -> dict[str, str]:
-    """Slurm's variables of the job that `environ` belongs to; what `environ` itself says comes first. Empty outside of a job.
+    """Return Slurm's variables of the job that `environ` belongs to, or an empty dict outside of a job.
 
-    `pid`: the process whose ancestors are looked at; ours if left out.
+    Variables that were removed from `environ` are still in the initial environment of the batch script and of the tasks of steps, which
+    /proc keeps. The ancestors of `pid` (default: this process) are read first, then our other processes of the same job on this node. The
+    controller is not queried.
     """
     own = slurm_variables(environ)
     job_id = own.get(JOB_ID)
@@ -188,23 +190,26 @@ def job_environ(environ: Mapping[str, str], proc: Path = Path("/proc"), pid: int
 
 
 def is_whole(variables: Mapping[str, str]) -> bool:
-    """Whether these come from the batch script or salloc: a step that was started without their variables has no such counts, and then no
-    restart count either (which the batch script lacks only while it is 0)."""
+    """Return True if the variables come from the batch script or salloc.
+
+    A step that was started without their variables has no such counts, and no restart count either. The batch script lacks the restart
+    count only while it is 0.
+    """
     return NODE_LIST in variables and "SLURM_JOB_CPUS_PER_NODE" in variables
 
 
 def slurm_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Of `environ`, what Slurm sets, but for what is empty."""
+    """Select the variables of Slurm that are not empty."""
     return {key: value for key, value in environ.items() if key.startswith(PREFIXES) and value}
 
 
 def is_of_step(name: str) -> bool:
-    """Whether a variable tells of one step or task only."""
+    """Return True if a variable describes only one step or task."""
     return name in STEP_VARIABLES or name.startswith(STEP_PREFIXES)
 
 
 def _environments(proc: Path, pid: int, job_id: str) -> Iterator[dict[str, str]]:
-    """Slurm's variables in the initial environments of our ancestors, nearest first, then of our other processes of this job."""
+    """Yield Slurm's variables in the initial environments of our ancestors, nearest first, then of our other processes of this job."""
     seen = set()
     for ancestor in _ancestors(proc, pid):
         seen.add(ancestor)
@@ -228,7 +233,7 @@ def _ancestors(proc: Path, pid: int) -> Iterator[int]:
 
 
 def _read(proc: Path, pid: int) -> dict[str, str]:
-    """Slurm's variables of another process; none if it is not ours to read."""
+    """Return Slurm's variables of another process; empty if we may not read them."""
     try:
         raw = (proc / str(pid) / "environ").read_bytes()
     except OSError:
@@ -237,7 +242,7 @@ def _read(proc: Path, pid: int) -> dict[str, str]:
     return slurm_variables({key: value for key, _, value in pairs})
 
 
-# Slurm's short form of lists: `rack[1-2]n[01-04,7],x1-ib` of names, `2(x3),1` of counts. Pure.
+# Slurm's short form of lists: `rack[1-2]n[01-04,7],x1-ib` of names, `2(x3),1` of counts.
 
 
 LONGEST: Final = 100_000
@@ -249,7 +254,10 @@ _COUNT: Final = re.compile(r"([0-9]{1,18})(?:\(x([0-9]{1,9})\))?")
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """The names in their order: any number of bracket groups and suffixes, zeros in front kept. Raises SchedulerOutputError."""
+    """Expand a list of names in its order, with any number of bracket groups and suffixes. Leading zeros are kept.
+
+    Raises SchedulerOutputError.
+    """
     if len(text) > MAX_TEXT:
         raise SchedulerOutputError(f"{text[:80]!r} and {len(text) - 80} more characters: that is not a node list of a job")
     names: list[str] = []
@@ -261,7 +269,10 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def expand_counts(text: str) -> tuple[int, ...]:
-    """One number per node, as in SLURM_JOB_CPUS_PER_NODE. Raises SchedulerOutputError."""
+    """Expand a list of counts to one number per node, as in SLURM_JOB_CPUS_PER_NODE.
+
+    Raises SchedulerOutputError.
+    """
     counts: list[int] = []
     for word in text.split(","):
         match = _COUNT.fullmatch(word.strip())
@@ -318,22 +329,24 @@ def _expand_group(group: str, text: str) -> list[str]:
 
 
 SHORT_ANSWER_S: Final = 12.0
-"""How long one command may take where somebody waits: Slurm's own commands give up after MessageTimeout, 10 s where the site
-has not changed it."""
+"""The time limit of one command for which somebody waits.
+
+Slurm's own commands give up after MessageTimeout, which is 10 s by default.
+"""
 REQUEUE_PATIENCE_S: Final = 30.0
-"""How long a controller that is silent is asked again to put a job back into the queue."""
+"""How long a silent controller is asked repeatedly to requeue a job."""
 
 ASKED_WITHIN_S: Final = 60.0
-"""Slurm is asked within this time why a job has ended."""
+"""How soon after a job's end Slurm is queried for the reason."""
 SLOW_STEP_S: Final = 10.0
-"""A step that takes longer is called slow."""
+"""The time in seconds from which a step is called slow."""
 SLOW_CONTROLLER_S: Final = 2.0
-"""A controller that takes longer to answer is called busy."""
+"""The answer time in seconds from which a controller is called busy."""
 NODE_STOP_S: Final = 10.0
-"""A node program needs at most this long to stop all that it started: KillWait should be longer."""
+"""The longest time in which a node program stops all that it started. KillWait should be longer."""
 
 
-# The partitions of a cluster and their nodes, from the answers of scontrol and sinfo. Pure.
+# The partitions of a cluster and their nodes, from the answers of scontrol and sinfo.
 
 
 SHOW: Final = ("scontrol", "--oneliner", "show", "partition")
@@ -342,14 +355,14 @@ MIB: Final = 1 << 20
 DOWN: Final = ("down", "drain", "fail", "maint", "unknown", "error", "power", "reboot", "no_respond")
 _GPU: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][\w.-]*))?:([0-9]{1,9})(?![0-9])")
 _NUMBER: Final = re.compile(r"([0-9]{1,9})(?![0-9])")
-"""At most 9 digits: larger sizes do not exist."""
+"""A number of at most 9 digits, because larger sizes do not exist."""
 
 Partition = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """So many nodes of a partition that are alike. `cpus` and `memory_bytes` are lower bounds where sinfo says `64+`."""
+    """A group of equal nodes of a partition. `cpus` and `memory_bytes` are lower bounds if sinfo prints `64+`."""
 
     partition: str
     count: int
@@ -361,18 +374,18 @@ class Nodes:
 
     @property
     def usable(self) -> bool:
-        """Whether a job can run there, now or later."""
+        """Return True if a job can run there, now or later."""
         return not any(word in self.state for word in DOWN) and not self.state.endswith("*")
 
 
 def parse_partitions(text: str) -> dict[str, Partition]:
-    """The lines of `SHOW`, by name."""
+    """Parse the answer of `SHOW` into partitions by name."""
     lines = [fields_of(line) for line in text.splitlines()]
     return {line["PartitionName"]: line for line in lines if "PartitionName" in line}
 
 
 def parse_nodes(text: str) -> tuple[Nodes, ...]:
-    """The lines of `SINFO`; one that cannot be read is left out."""
+    """Parse the answer of `SINFO`. Lines that cannot be read are left out."""
     found = []
     for line in text.splitlines():
         words = line.strip().split("|")
@@ -396,12 +409,12 @@ def parse_nodes(text: str) -> tuple[Nodes, ...]:
 
 
 def whole_number(text: str) -> int | None:
-    """A number of at most 9 digits; None for words and what is no such number."""
+    """Parse a number of at most 9 digits. Returns None for anything else."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def longest_s(partition: Partition) -> float | None:
-    """How long a job of the partition may take; None: for ever, or it cannot be read."""
+    """Return the longest run time of a job in the partition, or None if there is no limit or it cannot be read."""
     try:
         return parse_duration(partition.get("MaxTime", ""))
     except ValueError:
@@ -409,14 +422,11 @@ def longest_s(partition: Partition) -> float | None:
 
 
 def default_partition(partitions: Mapping[str, Partition]) -> str | None:
-    """The one that jobs go to that name none."""
+    """Return the partition of jobs that name none."""
     return next((name for name, line in partitions.items() if line.get("Default") == "YES"), None)
 
 
-# What slurmctld knows of jobs: short questions, asked again while it is silent, with answers read into frozen values.
-#
-# Times are asked for as seconds since 1970 (SLURM_TIME_FORMAT=%s), so that no time zone has a part in them. Everything here may wait up to
-# `patience_s`: processes that must not, call it in a child with a time limit.
+# Queries to slurmctld about jobs. Times are queried as seconds since 1970 (SLURM_TIME_FORMAT=%s), so that the time zone does not matter.
 
 
 SILENCE: Final = (
@@ -430,14 +440,14 @@ SILENCE: Final = (
     "Transport endpoint is not connected",
     "Unexpected message received",
 )
-"""What Slurm's commands say when slurmctld does not answer: it is restarted, busy, or cut off."""
+"""Messages of Slurm's commands while slurmctld is silent: it is being restarted, busy, or cut off."""
 NO_CLUSTER: Final = ("Could not establish a configuration source", "DNS SRV lookup failed", "Unable to process configuration file")
-"""What they say where there is no slurm.conf, and no controller to ask for one."""
+"""Messages of Slurm's commands where there is neither a slurm.conf nor a controller to get it from."""
 UNKNOWN_JOB: Final = ("Invalid job id specified", "Invalid job id")
 
 
 def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` for a command of Slurm: times as numbers, English, and the configuration of our job's cluster where it was taken away."""
+    """Return the environment for a command of Slurm: times as numbers, English messages, and the configuration of our job's cluster."""
     env = {**in_english(environ), "SLURM_TIME_FORMAT": "%s"}
     if "SLURM_CONF" not in env:
         configuration = job_environ(environ).get("SLURM_CONF")
@@ -458,7 +468,10 @@ SLURM: Final = Server(
 
 
 def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> JobInfo | None:
-    """What slurmctld knows of a job; None when it does not know it: it has ended, longer ago than MinJobAge, or never was."""
+    """Query slurmctld for a job.
+
+    Returns None for an unknown job: it never existed, or ended longer ago than MinJobAge.
+    """
     try:
         answer = ask(SLURM, ("scontrol", "-o", "show", "job", job_id), patience_s, timeout_s)
     except SchedulerSilent:
@@ -471,7 +484,7 @@ def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANS
 
 
 def node_addresses(names: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, str]:
-    """NodeAddr of each node, as far as slurmctld says it now; one question for all. Empty while it is silent."""
+    """Return the NodeAddr of each node, by one query for all. The result is empty while slurmctld is silent."""
     if not names:
         return {}
     try:
@@ -482,7 +495,7 @@ def node_addresses(names: Sequence[str], patience_s: float = PATIENCE_S) -> dict
 
 
 def slurm_version() -> str | None:
-    """Such as `22.05.8`; None where there is no Slurm that can be used."""
+    """Return a version such as `22.05.8`, or None if Slurm cannot be used here."""
     try:
         result, _ = one_try(SLURM, ("scontrol", "--version"), ANSWER_S)
     except SlipwayError:
@@ -490,11 +503,11 @@ def slurm_version() -> str | None:
     return parse_version(result.stdout) if result is not None and result.returncode == 0 else None
 
 
-# What Slurm's words for the state of a job mean, and why a job waits, in plain words. Pure.
+# The meaning of Slurm's words for the state of a job and for the reason of its wait.
 
 
 WAITS: Final = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
-"""It has no nodes yet, or none any more."""
+"""States in which a job has no nodes yet, or no longer."""
 OVER: Final = frozenset(
     {
         "COMPLETED",
@@ -549,32 +562,32 @@ HELD: Final = {
     "JobHoldMaxRequeue": ("held, since it was put back into the queue too often", RELEASE),
     "job requeued in held state": ("put back into the queue, and held", RELEASE),
 }
-"""Until somebody lets it go: why, and how."""
+"""Reasons that hold until somebody releases the job, each with an explanation and an advice."""
 FAILED: Final = "failed requeued held"
-"""How Slurm's words for a job end that it could not start: a prolog has failed, or a directory is missing on the node."""
+"""The end of Slurm's reason for a job that it could not start: a prolog failed, or a directory is missing on the node."""
 NOT_STARTED: Final = ("Prolog error", "Job env setup error")
-"""How the reason of a node begins that Slurm has drained because it could not start a job there."""
+"""Beginnings of the reason of a node that Slurm has drained because it could not start a job there."""
 NODE_REASONS: Final = ("sinfo", "--noheader", "--list-reasons", "--format=%N|%E")
 """Ask for the nodes that are drained or down, and why: few lines on a cluster of any size."""
 AGAIN: Final = "`scontrol release JOBID` tries again, `scancel JOBID` ends it"
 LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
-"""Slurm has a word for each of many limits; they begin alike."""
+"""Beginnings of Slurm's words for its many limits, each with an explanation."""
 
 
 def hold_of(reason: str) -> Hold:
-    """Whether a job that waits for this reason waits until somebody lets it go."""
+    """Return the kind of hold that this reason of a waiting job means."""
     word = _word(reason)
     return "failed" if word.endswith(FAILED) else "held" if word in HELD else ""
 
 
 def advice_of(reason: str, job_id: str) -> str:
-    """How a job that is held for this reason is let go; "" for others."""
+    """Explain how to release a job that is held for this reason. The text is empty for other reasons."""
     word = _word(reason)
     return (AGAIN if word.endswith(FAILED) else HELD.get(word, ("", ""))[1]).replace("JOBID", job_id)
 
 
 def plain_reason(reason: str, job_id: str = "JOBID") -> str:
-    """Why a job waits, in words, with Slurm's own word for who wants to search for it."""
+    """Explain why a job waits, followed by Slurm's own word, which people can search for."""
     if not reason:
         return "Slurm has not looked at it yet"
     word = _word(reason)

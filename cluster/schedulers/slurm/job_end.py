@@ -1,4 +1,4 @@
-"""What becomes of a job: when it ends, why it ends, whether it still runs, and how it goes back into the queue."""
+"""Find out when and why a job ends and whether it still runs, requeue it, and start programs on its nodes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from cluster.schedulers.slurm.answers import (
 from cluster.types import Allocation, Grant, Holder
 
 NODE_DOWN: Final = "NodeDown"
-"""The reason of a job that Slurm has ended since one of its nodes does not answer."""
+"""The reason of a job that Slurm has ended because one of its nodes does not answer."""
 
 
 def is_running(info: JobInfo, restart_count: int) -> bool:
-    """Pure: whether a job has processes of that start. One that is COMPLETING has, until the last is gone."""
+    """Return True if a job has processes of that start. A job that is COMPLETING has some until the last is gone."""
     return info.restarts == restart_count and info.state not in OVER and info.state != "PENDING"
 
 
 def job_facts(allocation: Allocation) -> dict[str, float | None]:
-    """When the job ends, when it was submitted and started; of another start of it, nothing."""
+    """Query when the job ends, and when it was submitted and started. All are unknown if the job has another start now."""
     info = job_info(allocation.job_id)
     if info is None or info.restarts != allocation.restart_count:
         return {"deadline": None, "submitted": None, "started": None}
@@ -44,7 +44,10 @@ def job_facts(allocation: Allocation) -> dict[str, float | None]:
 
 
 def ended_by(allocation: Allocation) -> str | None:
-    """By the job's state. A job that is put back into the queue, for whatever reason, counts a new start as soon as it is told to end."""
+    """Read the reason from the job's state.
+
+    A requeued job counts a new start as soon as it is ordered to end, whatever the reason of the requeue.
+    """
     info = job_info(allocation.job_id, SHORT_PATIENCE_S)
     if info is None:
         return None
@@ -52,7 +55,10 @@ def ended_by(allocation: Allocation) -> str | None:
 
 
 def reason_of(info: JobInfo, restart_count: int) -> str | None:
-    """Pure. While a job is COMPLETING Slurm hides its last state: then a node that is down, or the times, tell."""
+    """Derive the reason why a job ends.
+
+    While a job is COMPLETING, Slurm hides its last state: then a node that is down, or the times, show the reason.
+    """
     if info.restarts > restart_count:
         return "requeued"
     if info.preempt_time is not None:
@@ -68,20 +74,26 @@ def reason_of(info: JobInfo, restart_count: int) -> str | None:
 
 
 def requeue(allocation: Allocation) -> None:
-    """`scontrol requeue`; the signal that ends us follows."""
+    """Run `scontrol requeue`. The signal that ends us follows."""
     argv = ("scontrol", "requeue", allocation.job_id)
     job_end.requeue(SLURM, allocation, argv, hint=" (JobRequeue in slurm.conf, --requeue)", patience_s=REQUEUE_PATIENCE_S)
 
 
-# What a step was granted on its node, read from within: Slurm's variables, the machine's own word.
+# The grant of a step on its node.
 
 
 INDICES: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
-"""SLURM_JOB_GPUS is of the job's first node only, but stands here for the step that has no list of its own: --gres was not asked."""
+"""The variables that list GPUs, by preference.
+
+SLURM_JOB_GPUS describes the job's first node only. It is used in a step without a list of its own, where --gres was not requested.
+"""
 
 
 def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant:
-    """For a task of srun. `peer`: whom we must reach; `interface`: the site's, if it names one. Raises AllocationError."""
+    """Read the grant of a task of srun.
+
+    `peer` is an address that this node must reach, `interface` the network interface of the site file. Raises AllocationError.
+    """
     return dataclasses.replace(
         job_nodes.read_grant(environ, device, peer, interface, environ.get("SLURMD_NODENAME"), gpu_count(environ)),
         cpus=_number(environ, "SLURM_CPUS_ON_NODE"),
@@ -91,7 +103,7 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
 
 
 def gpu_indices(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Pure: the GPUs of this step as Slurm calls them."""
+    """Return the GPUs of this step by Slurm's names."""
     for name in INDICES:
         if environ.get(name) and (name != "SLURM_JOB_GPUS" or environ.get("SLURM_NODEID") == "0"):
             return tuple(word.strip() for word in environ[name].split(",") if word.strip())
@@ -99,7 +111,7 @@ def gpu_indices(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def gpu_count(environ: Mapping[str, str]) -> int | None:
-    """Pure: how many GPUs were granted here; None where Slurm manages none."""
+    """Return the number of GPUs granted here, or None if Slurm manages no GPUs."""
     said = said_count(environ, "slurm")
     return said if said is not None else (len(gpu_indices(environ)) or None)
 
@@ -108,41 +120,47 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     return digits(environ.get(name, ""))
 
 
-# Whether the holder of a run is alive: by its process where we can see it, else by its job, in the start that it belonged to.
+# Whether the holder of a run lives.
 
 
 def holder_alive(holder: Holder) -> bool | None:
-    """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
-    in the start that it was in. None while slurmctld is silent."""
+    """Return True if the holder of a run lives, and None while slurmctld is silent.
+
+    An earlier start of our own job is over. A holder whose process this host would show is judged by its process, any other by its job, in
+    the start that the holder belonged to.
+    """
     (alive,) = holders_alive((holder,), PATIENCE_S)
     return alive
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-    """As holder_alive. A controller that is silent for one job is not asked for the others."""
+    """Return for each holder whether it lives. After one job met a silent controller, no other job is queried."""
     job = job_environ(os.environ)
     ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
     return job_end.holders_alive(holders, ours, lambda others: tuple(job_end.each_job_alive(others, job_info, is_running, limit_s)))
 
 
 def describe_holder(holder: Holder) -> str:
-    """Pure: who holds a run, and how to end that."""
+    """Describe who holds a run, and how to end that."""
     return f"Slurm job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `scancel {holder.job_id}`"
 
 
-# The one srun that starts a program on every node of a run. Pure.
+# The one srun that starts a program on every node of a run.
 
 
 OURS: Final = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_WORKING_CLUSTER", "SLURM_CLUSTERS")
-"""What srun must know. All else that it would read (a CPU mask of another step, --export=NONE of the submission) is for others."""
+"""The variables that srun needs.
+
+The others that it would read (a CPU mask of another step, --export=NONE of the submission) are not meant for it.
+"""
 INPUTS: Final = (*PREFIXES, "SRUN_", "SBATCH_", "SALLOC_", "PMI_", "PMIX_")
 
 
 def srun_argv(allocation: Allocation, command: tuple[str, ...]) -> tuple[str, ...]:
-    """Pure: `command` once on every node, with all that the run was granted there, beside other steps of the job.
+    """Build the srun that starts `command` once on every node, with all that the run was granted there.
 
-    --overlap: the job's own step may hold all of it. --mem=0: the memory of the job. No --cpu-bind: with all CPUs in one task, the task
-    gets them all. A program that ends says nothing of the others (--wait=0, --kill-on-bad-exit=0): the supervisor decides.
+    It runs beside other steps of the job. --overlap: the job's own step may hold everything. --mem=0: the memory of the job. No --cpu-bind:
+    the only task gets all CPUs. The end of one program does not end the others (--wait=0, --kill-on-bad-exit=0): the supervisor decides.
     """
     names = ",".join(node.name for node in allocation.nodes)
     count = len(allocation.nodes)
@@ -170,6 +188,9 @@ def srun_argv(allocation: Allocation, command: tuple[str, ...]) -> tuple[str, ..
 
 
 def srun_environment(environ: Mapping[str, str], job: Mapping[str, str]) -> dict[str, str]:
-    """Pure: `environ` without what srun would take for options, and with what it needs to find the job (`job`: of job_environ)."""
+    """Return `environ` without the variables that srun would read as options, and with those that it needs to find the job.
+
+    `job` is the result of job_environ.
+    """
     own = {name: job[name] for name in OURS if name in job}
     return {**{name: value for name, value in environ.items() if not name.startswith(INPUTS)}, **own}

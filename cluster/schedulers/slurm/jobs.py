@@ -1,4 +1,4 @@
-"""What commands ask of Slurm's jobs: the functions of the Protocol `Jobs`."""
+"""Submit, list and cancel jobs of Slurm."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from cluster.schedulers.slurm.answers import (
 )
 from cluster.schedulers.submission import Words, by_name, submit_once
 
-# What a site's directives may not say to sbatch, and the comment that they may. Pure.
+# Directives of the site file.
 
 
 OWNED: Final = {
@@ -67,21 +67,24 @@ OWNED: Final = {
     "cluster": r"--clusters?\b|-M\b",
     "array": r"--array\b|-a\b",
 }
-"""Options of sbatch that are set from the study, from another key of the site file, or by us."""
+"""Options of sbatch that are set by the study, by another key of the site file, or by Slipway."""
 COMMENT_WIDTH: Final = 400
-"""How many characters of a comment squeue is asked for: our words must be among them."""
+"""The number of characters of a comment that squeue prints. Our words must be among them."""
 SHORTEST: Final = "--com"
-"""sbatch takes the beginning of an option's name for the whole."""
+"""The shortest form of the option that we search for, because sbatch accepts abbreviated option names."""
 
 
 def owned_by_us(directive: str) -> str | None:
-    """What of OWNED a directive sets; None if nothing."""
+    """Return the key of OWNED that a directive sets, or None."""
     return next((what for what, pattern in OWNED.items() if re.search(rf"(^|\s)({pattern})", directive)), None)
 
 
 def split_comment(directives: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the comment that directives set, which some sites read to let docker into a job, and the directives without it. Of several
-    comments sbatch keeps the last one only, and the jobs of a study are found by ours. sbatch splits a line as a shell does."""
+    """Return the comment that directives set, and the directives without it.
+
+    Some sites read the comment to let docker into a job. sbatch keeps only the last of several comments, and the jobs of a study are found
+    by ours. sbatch splits a line as a shell does.
+    """
     comments, rest = [], []
     for line in directives:
         try:
@@ -99,12 +102,14 @@ def split_comment(directives: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     return " ".join(filter(None, comments)), tuple(line for line in rest if line)
 
 
-# The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
+# The batch script.
 
 
 def sbatch_options(job: BatchJob) -> tuple[str, ...]:
-    """The options of sbatch, one per line of the script, the site's directives last and as they are, but for their comment: ours follows
-    it, or precedes one that is too long. Raises ConfigError."""
+    """Return the options of sbatch, one per line of the script, with the site's directives last.
+
+    The directives stay as they are, except for their comment: our comment follows it, or precedes one that is too long. Raises ConfigError.
+    """
     size = job.size
     comment, directives = split_comment(size.directives)
     if job.work is not None:
@@ -134,13 +139,13 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
 
 
 def batch_script(job: BatchJob) -> str:
-    """The script."""
+    """Build the text of the batch script."""
     lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in sbatch_options(job)), "", *script_lines(job)]
     return "\n".join(lines) + "\n"
 
 
 def clock(minutes: int) -> str:
-    """`1-02:03:00`."""
+    """Format minutes as `1-02:03:00`."""
     days, rest = divmod(minutes, 1440)
     return f"{f'{days}-' if days else ''}{rest // 60:02d}:{rest % 60:02d}:00"
 
@@ -151,19 +156,21 @@ def _one_line(what: str, value: str) -> str:
     return value
 
 
-# Whether Slurm would ever run a job, asked before it is submitted: what its partition allows, and what sbatch says of it.
-#
-# Many clusters take a job that no partition can hold, and let it wait for ever (EnforcePartLimits=NO): so the partition is looked at too. A
-# controller that is silent refuses nothing.
+# Checks before the submission.
 
 
 FOR_GOOD: Final = ("nvalid", "not permitted", "not allowed", "does not exist")
-"""In what sbatch says of a job that no waiting helps: `Invalid account`, `invalid partition specified`, `User's group not permitted`. What
-holds for now only, such as nodes that are down or limits that are used up, leaves a real job in the queue."""
+"""Parts of sbatch's refusals that no waiting changes: `Invalid account`, `invalid partition specified`, `User's group not permitted`.
+
+What is only true for now, such as nodes that are down or limits that are used up, leaves a real job in the queue.
+"""
 
 
 def partition_problem(partitions: Mapping[str, Partition], queue: str | None, nodes: int, minutes: int) -> str | None:
-    """Pure: why a job of so many nodes and minutes never starts there, and what to change; None if it may."""
+    """Explain why a job of that size can never start in the partition, and what to change, or return None.
+
+    Many clusters accept a job that no partition can hold and let it wait for ever (EnforcePartLimits=NO).
+    """
     name = queue or default_partition(partitions)
     if not partitions or name is None:
         return None
@@ -185,7 +192,10 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
 
 
 def never_starts(size: JobSize) -> str | None:
-    """The same of this cluster; None where no Slurm is here, or it does not say. Raises SchedulerSilent."""
+    """Explain why a job of that size can never start on this cluster.
+
+    Returns None if it may, if Slurm is not here, or if the limits are unknown. Raises SchedulerSilent.
+    """
     try:
         return partition_problem(parse_partitions(ask(SLURM, SHOW, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
     except SchedulerSilent:
@@ -195,7 +205,10 @@ def never_starts(size: JobSize) -> str | None:
 
 
 def refusal_of(job: BatchJob) -> str | None:
-    """What sbatch would refuse of `job`, in Slurm's words, without submitting it; None if nothing, or nobody answers."""
+    """Return sbatch's reason to refuse the job, without submitting it.
+
+    Returns None if sbatch would accept the job, or if nobody answers.
+    """
     try:
         env = carried(slurm_environment(os.environ))
         result = run(("sbatch", "--test-only"), timeout_s=QUICK_ANSWER_S, env=env, stdin=batch_script(job))
@@ -206,9 +219,7 @@ def refusal_of(job: BatchJob) -> str | None:
     return last_words(SLURM, result)
 
 
-# Our jobs in Slurm's queue: one question, the one parser of its answer, and which study and which run each job belongs to.
-#
-# A job for one run or shard says so in its comment (`work_words`). A job of `slipway submit` says it by its name.
+# Our jobs in Slurm's queue. A job for one run or shard has its work in its comment (`work_words`), a job of `slipway submit` in its name.
 
 
 COLUMNS: Final = (
@@ -223,20 +234,26 @@ COLUMNS: Final = (
     ("nodes", "NodeList", 120),
     ("directory", "WorkDir", 1024),
 )
-"""Of squeue, with widths. What is cut is a list of many nodes, which is only shown, or foreign."""
+"""Columns of squeue with their widths. Values that are cut off are long node lists, which are only shown, or belong to jobs of others."""
 QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
 _JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
-"""With the number in an array, or in a job of several parts."""
+"""A job id, with the number in an array or in a job of several parts."""
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-    """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    """Return all jobs of this user that are not over, oldest first.
+
+    Raises SchedulerSilent and SchedulerOutputError.
+    """
     return parse_queue(ask(SLURM, (*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Ours of exactly that name, in any state that squeue still shows, oldest first. Raises SchedulerSilent; SchedulerOutputError where a
-    line cannot be read, since it may be the job that is looked for, which would be submitted twice."""
+    """Return this user's jobs of exactly that name, in any state that squeue still shows, oldest first.
+
+    Raises SchedulerSilent. Raises SchedulerOutputError if a line cannot be read, because that line may be the requested job, which would be
+    submitted twice.
+    """
     answer = ask(SLURM, (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--name={name}"), patience_s, ANSWER_S)
     jobs = parse_queue(answer)
     if len(jobs) < sum(bool(line.strip()) for line in answer.splitlines()):
@@ -245,7 +262,10 @@ def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Those of them that slurmctld knows, in any state, by one question. Raises SchedulerSilent, SchedulerOutputError."""
+    """Return the jobs that slurmctld still knows, in any state, by one query.
+
+    Raises SchedulerSilent and SchedulerOutputError.
+    """
     question = (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--jobs={','.join(job_ids)}")
     try:
         return _with_failed_starts(parse_queue(ask(SLURM, question, patience_s, ANSWER_S)), patience_s)
@@ -277,7 +297,7 @@ def _names(nodes: str) -> set[str]:
 
 
 def parse_queue(answer: str) -> tuple[QueuedJob, ...]:
-    """Pure: the answer to QUESTION. A line that cannot be read is of nobody we know."""
+    """Parse the answer to QUESTION. Lines that cannot be read are left out."""
     found = []
     for line in answer.splitlines():
         words, start = {}, 0
@@ -292,7 +312,7 @@ def parse_queue(answer: str) -> tuple[QueuedJob, ...]:
 
 
 def queued_job(*, job_id: str, state: str, reason: str = "", comment: str = "", restarts: int = 0, **words: str) -> QueuedJob:
-    """Pure: of Slurm's words. A time that is none is not known."""
+    """Build a job from Slurm's words. A time that cannot be read is unknown."""
     word = state_word(state)
     stage = stage_of(word)
     work = parse_work(comment)
@@ -313,32 +333,41 @@ def queued_job(*, job_id: str, state: str, reason: str = "", comment: str = "", 
 
 
 def stage_of(state: str) -> Stage:
-    """Pure: of one of Slurm's words for the state of a job."""
+    """Return the stage for Slurm's word for a state."""
     if state in WAITS:
         return "waits"
     return "over" if state in OVER else "ends" if state == "COMPLETING" else "runs"
 
 
-# Hand a job to Slurm once, however sbatch is answered: see cluster/schedulers/submission.py.
+# The submission.
 
 
 SBATCH: Final = ("sbatch", "--parsable")
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
-    """The id that `job` has got. Its name is found in the queue where sbatch did not say it. Raises SubmitError."""
+    """Submit a job exactly once, and return its id.
+
+    If sbatch gives no id, the job is looked for in the queue by its name. Raises SubmitError.
+    """
     script = batch_script(job)
     words = Words(command="sbatch", server="slurmctld", look="squeue --me", end="scancel", job=f"--job-name={job.name}")
     return submit_once(partial(sbatch, script), by_name(jobs_named, job.name), parse_job_id, patience_s, words)
 
 
 def sbatch(script: str) -> tuple[CommandResult | None, str]:
-    """One try. The job inherits what `carried` lets through of our environment. Raises SubmitError."""
+    """Run sbatch once. The job inherits the variables that `carried` selects.
+
+    Raises SubmitError.
+    """
     return one_try(SLURM, SBATCH, SUBMIT_S, script, SubmitError, carried(os.environ))
 
 
 def parse_job_id(result: CommandResult) -> str:
-    """Pure: of `sbatch --parsable`. Raises SubmitError for a refusal, and for an answer without an id."""
+    """Parse the answer of `sbatch --parsable`.
+
+    Raises SubmitError for a refusal, and for an answer without an id.
+    """
     if result.returncode:
         raise SubmitError(f"Slurm refused the job: {last_words(SLURM, result)}\n{describe(result)}")
     match = re.search(r"^(\d+)(;\S*)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
@@ -356,7 +385,10 @@ script, options, inherited = batch_script, sbatch_options, carried_names
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
-    """One scancel for all. Raises SchedulerSilent, SchedulerOutputError."""
+    """Cancel all jobs by one scancel.
+
+    Raises SchedulerSilent and SchedulerOutputError.
+    """
     try:
         ask(SLURM, ("scancel", *job_ids), patience_s, SHORT_ANSWER_S)
     except SchedulerSilent:
@@ -367,36 +399,39 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
 
 
 forget = cancel
-"""No job of it is `lost`: it ends those of a silent node by itself."""
+"""The same as cancel: no job of Slurm is `lost`, because Slurm itself ends the jobs of a silent node."""
 
 
 def list_words() -> str:
-    """Ours, of all partitions."""
+    """Return the command that lists our jobs in all partitions."""
     return "squeue --me"
 
 
 def show_words(job_id: str) -> str:
-    """Pure: one job."""
+    """Return the command that shows a job."""
     return f"squeue -j {job_id}"
 
 
 def cancel_words(job_ids: Sequence[str]) -> str:
-    """Pure: all of them at once."""
+    """Return the command that cancels all of the jobs at once."""
     return f"scancel {' '.join(job_ids)}"
 
 
 def enter_words(job_id: str, node: str) -> str:
-    """Pure: a step beside those that run."""
+    """Return the command for a step beside the job's running steps."""
     return f"srun --jobid={job_id} --overlap -N1 -n1 -w {node} --pty"
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
-    """Pure: by its own variable, which a step may have changed no more than its job."""
+    """Read the number of nodes from the job's own variable, which steps do not change."""
     return digits(environ.get("SLURM_JOB_NUM_NODES", ""))
 
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
-    """By the controller: the variable that says it came with 23.02. Raises SchedulerOutputError."""
+    """Query the controller for the job's end, because the variable for it exists only since 23.02.
+
+    Raises SchedulerOutputError.
+    """
     job_id = environ.get(JOB_ID)
     info = job_info(job_id, patience_s) if job_id else None
     return None if info is None else info.end_time

@@ -1,4 +1,4 @@
-"""What `slipway doctor` asks of Slurm: a handful of questions, none of them repeated for long."""
+"""Check Slurm for `slipway doctor` by a few queries, none of which is repeated for long."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from cluster.schedulers.slurm.answers import (
 )
 from cluster.schedulers.slurm.job_end import srun_environment
 
-# What is known of Slurm's versions: bugs, and what came when. Pure.
+# Slurm's versions: known bugs, and the features of each.
 
 
 SUBJECT: Final = "scheduler"
@@ -55,13 +55,16 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def parse_version(text: str) -> Version | None:
-    """`22.05.8`, `slurm-wlm 22.05.8`, `slurm 23.11.4-1.el9`: (22, 5, 8); None where there is no number."""
+    """Convert `22.05.8`, `slurm-wlm 22.05.8` or `slurm 23.11.4-1.el9` to numbers such as (22, 5, 8). Returns None without a number."""
     match = _VERSION.search(text)
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 def judge_version(version: Version | None, cgroup_plugin: str | None) -> Iterator[Finding]:
-    """Pure: what matters to us in this version; `cgroup_plugin` as scontrol says it, such as `cgroup/v2` (None: not said)."""
+    """Report what matters to us in this version.
+
+    `cgroup_plugin` is scontrol's value, such as `cgroup/v2`, or None if it has none.
+    """
     if version is None:
         yield Finding(SUBJECT, "warning", "Slurm does not say its version", "`scontrol --version` by hand")
         return
@@ -90,7 +93,7 @@ def judge_version(version: Version | None, cgroup_plugin: str | None) -> Iterato
         )
 
 
-# `scontrol show config`: read, and judged by what matters to a run. Pure.
+# The configuration, as `scontrol show config` prints it.
 
 UNSET: Final = ("", "(null)", "none", "n/a")
 
@@ -98,7 +101,7 @@ Config = Mapping[str, str]
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """`Name = value` lines, those of the cgroup section too; a name twice keeps its first value."""
+    """Parse `Name = value` lines, including the cgroup section. A repeated name keeps its first value."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, equals, value = line.partition("=")
@@ -108,28 +111,28 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def seconds(value: str | None) -> float | None:
-    """`300 sec`, `10`, `5 min`: seconds; None where it is not a number."""
+    """Convert `300 sec`, `10` or `5 min` to seconds. Returns None for anything else."""
     match = re.match(r"(\d+)\s*(min|hour)?", value or "")
     return float(match[1]) * {"min": 60, "hour": 3600}.get(match[2] or "", 1) if match else None
 
 
 def is_set(value: str | None) -> bool:
-    """Whether a value says something."""
+    """Return True if a value is not empty."""
     return (value or "").strip().lower() not in UNSET
 
 
 def has_accounting(config: Config) -> bool:
-    """Whether there is a slurmdbd, so that sacct and sacctmgr answer."""
+    """Return True if there is a slurmdbd, so that sacct and sacctmgr answer."""
     return config.get("AccountingStorageType", "").endswith("/slurmdbd")
 
 
 def has_private_tmp(config: Config) -> bool:
-    """Whether each job gets a /tmp of its own, removed at its end."""
+    """Return True if each job gets its own /tmp, which is removed at its end."""
     return config.get("JobContainerType", "").endswith("/tmpfs")
 
 
 def judge_config(config: Config, asked: Asked) -> tuple[Finding, ...]:
-    """Everything worth saying of the configuration."""
+    """Report everything in the configuration that matters to a run."""
     version = parse_version(config.get("SLURM_VERSION", ""))
     return (
         *judge_version(version, config.get("CgroupPlugin")),
@@ -251,11 +254,11 @@ def _surroundings(config: Config) -> Iterator[Finding]:
         yield Finding(SUBJECT, "note", text, "nothing: one question per interval for all runs together")
 
 
-# The controller: whether and how fast it answers, how busy it is, and which accounts and qos are ours. Judging is pure.
+# The controller: how fast it answers, how busy it is, and our accounts and QoS.
 
 SILENT: Final = "the controller does not answer"
 BUSY_THREADS: Final = 100
-"""Of 256 that the controller has by default."""
+"""The number of threads from which a controller is called busy. Its default maximum is 256."""
 LONG_QUEUE: Final = 1000
 ASSOCIATIONS: Final = ("sacctmgr", "--noheader", "--parsable2", "show", "associations")
 FORMAT: Final = ("format=account,partition,qos,defaultqos,maxjobs,maxsubmit",)
@@ -263,7 +266,10 @@ FORMAT: Final = ("format=account,partition,qos,defaultqos,maxjobs,maxsubmit",)
 
 @dataclass(frozen=True, kw_only=True)
 class Association:
-    """One line of what sacctmgr says of us. `qos` may be used with `account`, in `partition` where it is not empty."""
+    """One of our associations in the answer of sacctmgr.
+
+    `qos` may be used with `account`, and only in `partition` unless that is empty.
+    """
 
     account: str
     partition: str
@@ -272,7 +278,7 @@ class Association:
 
 
 def parse_associations(text: str) -> tuple[Association, ...]:
-    """The answer to `ASSOCIATIONS` with `FORMAT`."""
+    """Parse the answer to `ASSOCIATIONS` with `FORMAT`."""
     found = []
     for line in text.splitlines():
         words = line.split("|")
@@ -284,7 +290,7 @@ def parse_associations(text: str) -> tuple[Association, ...]:
 
 
 def judge_associations(associations: Sequence[Association], asked: Asked, user: str) -> Iterator[Finding]:
-    """Pure: whether the account and qos of the site file are ours."""
+    """Check that we may use the account and QoS of the site file."""
     subject = "accounts"
     accounts = list(dict.fromkeys(found.account for found in associations))
     if not accounts:
@@ -310,7 +316,7 @@ def judge_associations(associations: Sequence[Association], asked: Asked, user: 
 
 
 def judge_ping(text: str, taken_s: float) -> Iterator[Finding]:
-    """Pure: the answer of `scontrol ping`, and how long it took."""
+    """Judge the answer of `scontrol ping` and the time that it took."""
     said = "; ".join(line.strip() for line in text.splitlines() if "Slurmctld" in line) or last_lines(text, 1)
     if not re.search(r"\bUP\b", said):
         text = f"{SILENT}: {said or 'no word from scontrol ping'}; nothing else was asked of it"
@@ -328,7 +334,7 @@ def judge_ping(text: str, taken_s: float) -> Iterator[Finding]:
 
 
 def judge_activity(sdiag: str, user: str) -> Iterator[Finding]:
-    """Pure: how busy the controller is, by `sdiag`, and the part that is ours."""
+    """Report how busy the controller is by `sdiag`, and our share of its load."""
     threads, agents, pending = (_number(sdiag, name) for name in ("Server thread count", "Agent queue size", "Jobs pending"))
     if threads is not None and threads > BUSY_THREADS:
         text = f"the controller works on {threads} questions at once: it is overloaded"
@@ -351,17 +357,17 @@ def _number(text: str, name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-# srun: whether it is here, of the same version, and whether it starts a task on every node of the allocation. Judging is pure.
+# The launcher: whether srun has Slurm's version and starts a task on every node of the allocation.
 
 
 LAUNCHER: Final = "launcher"
 MOST_ALONE: Final = 8
-"""So many nodes are tried one by one when the step on all of them has failed."""
+"""The largest number of nodes that are tried one by one after the step on all of them has failed."""
 SAY: Final = ("/bin/sh", "-c", 'echo "@ $SLURMD_NODENAME ${CUDA_VISIBLE_DEVICES-unset}"')
 
 
 def step_argv(job_id: str, nodes: Sequence[str], argv: Sequence[str]) -> tuple[str, ...]:
-    """Pure: `argv` once on each of `nodes`, beside whatever else runs in the job, with all GPUs of the job there."""
+    """Build the step that runs `argv` once on each of `nodes`, beside other steps of the job, with all GPUs of the job."""
     count = len(nodes)
     return (
         *("srun", f"--jobid={job_id}", "--overlap", f"--nodelist={','.join(nodes)}", f"--nodes={count}", f"--ntasks={count}"),
@@ -373,19 +379,22 @@ def step_argv(job_id: str, nodes: Sequence[str], argv: Sequence[str]) -> tuple[s
 def run_step(
     job_id: str, nodes: Sequence[str], argv: Sequence[str], timeout_s: float, more: Mapping[str, str] = MappingProxyType({})
 ) -> CommandResult:
-    """Run it, in the environment of a run's own steps with `more`. Raises SlipwayError when it cannot be started or does not end."""
+    """Run a step in the environment of a run's own steps, with `more`.
+
+    Raises SlipwayError if it cannot be started or does not end.
+    """
     env = {**srun_environment(os.environ, slurm_environment(os.environ)), **more}
     return run(step_argv(job_id, nodes, argv), timeout_s=timeout_s, env=env)
 
 
 def parse_step(text: str) -> dict[str, str]:
-    """What `SAY` printed: node -> its CUDA_VISIBLE_DEVICES, `unset` where there is none."""
+    """Parse the output of `SAY` into the CUDA_VISIBLE_DEVICES of each node; `unset` if a node has none."""
     lines = [line.split(" ", 2) for line in text.splitlines() if line.startswith("@ ")]
     return {words[1]: words[2] for words in lines if len(words) == 3}
 
 
 def judge_step(said: Mapping[str, str], nodes: Sequence[str], taken_s: float) -> Iterator[Finding]:
-    """Pure: who answered, how fast, with which GPUs."""
+    """Report which nodes answered, how fast, and with which GPUs."""
     missing = [name for name in nodes if name not in said]
     if missing:
         text = f"srun started nothing on {', '.join(missing)} of {len(nodes)} nodes"
@@ -407,7 +416,7 @@ def judge_step(said: Mapping[str, str], nodes: Sequence[str], taken_s: float) ->
 
 
 def judge_versions(srun: str, scontrol: str) -> Iterator[Finding]:
-    """Pure: the words of both commands."""
+    """Compare the versions that both commands print."""
     ours, theirs = parse_version(srun), parse_version(scontrol)
     if ours is None:
         yield Finding(LAUNCHER, "error", f"srun does not say its version: {srun.strip() or 'no answer'}", "`srun --version` by hand")
@@ -419,7 +428,7 @@ def judge_versions(srun: str, scontrol: str) -> Iterator[Finding]:
 
 
 def check_versions() -> tuple[Finding, ...]:
-    """Ask both; the controller has no part in it."""
+    """Query the versions of both commands, which does not involve the controller."""
     said = []
     for command in ("srun", "scontrol"):
         try:
@@ -430,7 +439,10 @@ def check_versions() -> tuple[Finding, ...]:
 
 
 def try_step(job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """One real step on all nodes; where it fails, one on each, so that the bad one has a name. Findings, and the nodes that answered."""
+    """Run one real step on all nodes, and return the findings and the nodes that answered.
+
+    If the step fails, one step runs on each node, to find the bad one.
+    """
     start = time.monotonic()
     try:
         result = run_step(job_id, nodes, SAY, STEP_S)
@@ -456,7 +468,7 @@ def try_step(job_id: str, nodes: Sequence[str]) -> tuple[tuple[Finding, ...], tu
 
 
 def _alone(job_id: str, name: str) -> str:
-    """What went wrong; empty where nothing did."""
+    """Return what went wrong on one node; empty if nothing did."""
     limit = STEP_S / MOST_ALONE
     try:
         result = run_step(job_id, (name,), SAY, limit)
@@ -465,14 +477,14 @@ def _alone(job_id: str, name: str) -> str:
     return f"ends with {result.returncode}: {last_lines(result.stderr, 1)}" if result.returncode else ""
 
 
-# Whether the partition that the site's jobs go to, and its nodes, can give what the site file asks for. Pure.
+# The partition of the site's jobs, and what its nodes can give.
 
 
 PARTITIONS: Final = "partitions"
 
 
 def judge_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes], asked: Asked) -> tuple[Finding, ...]:
-    """The partition that the site's jobs go to, and which others there are."""
+    """Check the partition that the site's jobs go to, and list the others."""
     default = default_partition(partitions)
     name = asked.queue or default
     if name is None:
@@ -579,11 +591,11 @@ def _plain(number: float) -> str:
     return f"{number:g}"
 
 
-# What a site file could say of this cluster, by its partitions: queue, sizes, walltime. Pure.
+# Proposals for a site file from the partitions: queue, sizes and walltime.
 
 
 def choose_partition(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]) -> str | None:
-    """Pure: the default partition; where only others have GPUs, the one of these with the most usable nodes."""
+    """Choose the default partition, or if only others have GPUs, the one of these with the most usable nodes."""
     default = default_partition(partitions)
     usable = [group for group in nodes if group.usable and partitions.get(group.partition, {}).get("State") == "UP"]
     with_gpus: dict[str, int] = {}
@@ -596,7 +608,7 @@ def choose_partition(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]
 
 
 def from_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]) -> dict[str, Value]:
-    """Pure: queue, sizes and walltime."""
+    """Propose queue, sizes and walltime."""
     name = choose_partition(partitions, nodes)
     if name is None:
         return {}
@@ -620,7 +632,7 @@ def from_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes])
 
 
 def duration(seconds: float) -> str:
-    """Pure: as a site file writes it."""
+    """Format seconds for a site file."""
     whole = int(seconds)
     parts = ((whole // 86400, "d"), (whole % 86400 // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s"))
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "1s"
@@ -630,12 +642,15 @@ CONFIG: Final = ("scontrol", "show", "config")
 
 
 def question(*argv: str) -> str:
-    """One question to the controller, with little patience. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the controller once, with little patience.
+
+    Raises SchedulerSilent and SchedulerOutputError.
+    """
     return ask(SLURM, argv, patience_s=DOCTOR_PATIENCE_S, timeout_s=SHORT_ANSWER_S)
 
 
 def check_slurm(asked: Asked) -> tuple[Finding, ...]:
-    """Controller, configuration, partitions, accounts."""
+    """Check the controller, the configuration, the partitions and the accounts."""
     try:
         return _check(asked)
     except SchedulerSilent as error:
@@ -646,7 +661,10 @@ def check_slurm(asked: Asked) -> tuple[Finding, ...]:
 
 
 def check_controller() -> tuple[Finding, ...]:
-    """One ping; it says DOWN with exit code 1, after some seconds of its own (MessageTimeout), for which nobody waits."""
+    """Ping the controller once.
+
+    The ping reports DOWN with exit code 1 after some seconds of its own (MessageTimeout); the doctor does not wait that long.
+    """
     start = time.monotonic()
     try:
         result = run(("scontrol", "ping"), timeout_s=QUICK_ANSWER_S, env=slurm_environment(os.environ))
@@ -684,17 +702,17 @@ check, check_launcher = check_slurm, check_versions
 
 
 def is_silent(found: Sequence[Finding]) -> bool:
-    """Pure: by what a ping came to."""
+    """Return True if the findings of a ping show a silent controller."""
     return any(finding.text.startswith(SILENT) for finding in found)
 
 
 def is_here() -> bool:
-    """Slurm's commands without a configuration, as a package leaves them, are no Slurm."""
+    """Return True if Slurm's commands have a configuration. Fresh from a package they have none."""
     return slurm_version() is not None
 
 
 def nodes_of_job(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """By the job's own list."""
+    """Return the nodes in the job's own list."""
     try:
         return expand(job_environ(environ)[NODE_LIST])
     except (KeyError, SchedulerOutputError):
@@ -702,7 +720,7 @@ def nodes_of_job(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def private_tmp() -> bool:
-    """Whether jobs get a /tmp of their own. False where the controller does not say."""
+    """Return True if each job gets its own /tmp, and False if the controller does not answer."""
     try:
         return has_private_tmp(parse_config(ask(SLURM, CONFIG, patience_s=0, timeout_s=QUICK_ANSWER_S)))
     except SchedulerOutputError:
@@ -710,7 +728,7 @@ def private_tmp() -> bool:
 
 
 def node_names(queue: str | None, most: int) -> tuple[str, ...]:
-    """Names of nodes of a partition (all partitions: None), at most so many; none where the controller does not say."""
+    """Return up to `most` names of nodes of a partition (None: all partitions); empty if the controller does not answer."""
     argv = ("sinfo", "--noheader", "--Node", "--format=%N", *((f"--partition={queue}",) if queue else ()))
     try:
         return tuple(dict.fromkeys(ask(SLURM, argv, patience_s=0, timeout_s=QUICK_ANSWER_S).split()))[:most]
@@ -719,7 +737,10 @@ def node_names(queue: str | None, most: int) -> tuple[str, ...]:
 
 
 def proposals(user: str) -> dict[str, Value]:
-    """By partitions and accounts. Raises SchedulerOutputError."""
+    """Propose keys of a site file from the partitions and accounts.
+
+    Raises SchedulerOutputError.
+    """
     found = from_partitions(parse_partitions(question(*SHOW)), parse_nodes(question(*SINFO)))
     try:
         if has_accounting(parse_config(question(*CONFIG))):
@@ -734,7 +755,7 @@ def proposals(user: str) -> dict[str, Value]:
 
 
 def allocation_argv(asked: Asked) -> tuple[str, ...]:
-    """Pure: salloc, as the site's jobs ask."""
+    """Return the salloc with the requests of the site's jobs."""
     keys = (("partition", asked.queue), ("account", asked.account), ("qos", asked.qos), ("constraint", asked.constraint))
     gres = [f"--gres=gpu:{asked.gpus_per_node}"] if asked.gpus_per_node else []
     return ("salloc", "--nodes=2", "--exclusive", "--time=10", *(f"--{name}={value}" for name, value in keys if value), *gres)
