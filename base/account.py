@@ -19,7 +19,7 @@ _NAMES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 
 def user_name(uid: int) -> str:
-    """The name of a user as people know it, or `user 1005` where this machine knows none."""
+    """Return the name of a user as people know it, or `user 1005` where this machine knows none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -27,7 +27,7 @@ def user_name(uid: int) -> str:
 
 
 def account_name() -> str:
-    """Our name as this machine's schedulers know it: by our number, whatever the environment says (`sudo -E` leaves LOGNAME another's)."""
+    """Return our name as this machine's schedulers know it: by our number, since `sudo -E` leaves the LOGNAME of another user."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -35,14 +35,14 @@ def account_name() -> str:
 
 
 def account_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the environment gains where neither it nor this machine tells our name: the name that messages and labels have for us."""
+    """Return what the environment lacks where neither it nor this machine has a name for us: the name in messages and labels."""
     if _has_account() or any(environ.get(name) for name in _NAMES):
         return {}
     return dict.fromkeys(("USER", "LOGNAME"), f"user{os.geteuid()}")
 
 
 def refuse_without_home(environ: Mapping[str, str]) -> None:
-    """Raises ConfigError where we have no account, and HOME is no directory to write in, as Snakemake does."""
+    """Raise ConfigError where we have no account and HOME is no writable directory, since Snakemake fails there."""
     uid, home = os.geteuid(), environ.get("HOME")
     if _has_account() or (home and os.access(home, os.W_OK)):
         return

@@ -12,12 +12,12 @@ CHUNK_BYTES: Final = 4 << 20
 
 
 def chunks_name(name: str) -> str:
-    """Of the list of a file of this name."""
+    """Return the name of the chunk list of a file with this name."""
     return f"{name}.chunks.json"
 
 
 def chunks_path(file: Path) -> Path:
-    """Where the list lies."""
+    """Return the path of a file's chunk list."""
     return file.with_name(chunks_name(file.name))
 
 
@@ -28,7 +28,7 @@ class Hash(Protocol):
         """Take more bytes."""
 
     def hexdigest(self) -> str:
-        """Of all bytes so far."""
+        """Return the hash in hex."""
 
 
 class ChunkHasher:
@@ -54,14 +54,14 @@ class ChunkHasher:
                 self._chunk = self._of_chunk()
 
     def hexdigest(self) -> str:
-        """Of the whole."""
+        """Return the hash in hex."""
         return self._whole.hexdigest()
 
     @property
     def chunks(self) -> tuple[str, ...]:
-        """Of each chunk, hex; the last may be shorter than the others."""
+        """Return the hash of each chunk in hex; the last chunk may be shorter than the others."""
         return (*self._chunks, self._chunk.hexdigest()) if self.bytes % self._chunk_bytes else tuple(self._chunks)
 
     def chunk_list(self, name: str) -> dict[str, Any]:
-        """The list, for a file of this name."""
+        """Return the list of chunks for a file of this name."""
         return {"schema": SCHEMA, "name": name, "bytes": self.bytes, "chunk_bytes": self._chunk_bytes, "chunks": self.chunks}

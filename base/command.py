@@ -61,7 +61,7 @@ def run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Whatever interrupted us: nothing of ours runs on that can be killed."""
+    """Kill the process, and close its pipes."""
     if process.poll() is None:
         process.kill()
         try:
@@ -106,7 +106,7 @@ def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float
 
 
 def _fed(stream: IO[bytes], left: memoryview) -> memoryview:
-    """What is still to be written; nothing if the program does not want it."""
+    """Write to the stream, and return what is left; nothing if the program has closed it."""
     try:
         return left[os.write(stream.fileno(), left[:PIPE_BYTES]) :] if left else left
     except BrokenPipeError:
@@ -114,7 +114,7 @@ def _fed(stream: IO[bytes], left: memoryview) -> memoryview:
 
 
 def _heard(descriptor: int, said: bytearray, process: subprocess.Popen[bytes]) -> bool:
-    """Whether there was anything more."""
+    """Read what there is. Return False at the end."""
     data = os.read(descriptor, 1 << 16)
     said += data
     if len(said) > MAX_OUTPUT:
@@ -123,10 +123,10 @@ def _heard(descriptor: int, said: bytearray, process: subprocess.Popen[bytes]) -
 
 
 def describe(result: CommandResult) -> str:
-    """One paragraph for an error message: argv, exit code, the last lines of stderr."""
+    """Describe a result in one paragraph for an error message: argv, exit code, the last lines of stderr."""
     return f"{shlex.join(result.argv)} ended with {result.returncode}\n{last_lines(result.stderr)}".rstrip()
 
 
 def last_lines(text: str, count: int = LAST_LINES) -> str:
-    """The last `count` lines that are not blank."""
+    """Return the last `count` lines that are not blank."""
     return "\n".join([line for line in text.splitlines() if line.strip()][-count:])

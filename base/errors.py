@@ -38,7 +38,7 @@ class SlipwayError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __str__(self) -> str:
-        """The message, whatever names of files and words of programs are in it, fit to be shown, sent and written."""
+        """Return the message, whatever file names and program output are in it, fit to be shown, sent and written."""
         return printable(super().__str__())
 
 
@@ -189,12 +189,12 @@ class LineCut(RemoteError):
 
 
 def error_of_exit(code: int, default: type[SlipwayError]) -> type[SlipwayError]:
-    """The class of this tree with which another process of ours ended; `default` where none has this exit code."""
+    """Return the class of this tree that has this exit code, or `default`."""
     found = (kind for kind in SlipwayError.__subclasses__() if kind.exit_code == code != SlipwayError.exit_code)
     return next(found, default)
 
 
 def error_named(name: str, default: type[SlipwayError] = SlipwayError) -> type[SlipwayError]:
-    """The class of this tree that another process names; `default` where there is none of that name."""
+    """Return the class of this tree that has this name, or `default`."""
     found = globals().get(name)
     return found if isinstance(found, type) and issubclass(found, SlipwayError) else default

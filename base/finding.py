@@ -27,22 +27,22 @@ class Finding:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, found {self.level!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """A dict that JSON can carry."""
+        """Return the finding as a dict that JSON can carry."""
         return {"subject": self.subject, "level": self.level, "text": self.text, "advice": self.advice, "nodes": list(self.nodes)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Finding:
-        """What `to_json` made. Raises KeyError, ValueError."""
+        """Make a finding from the result of `to_json`. Raises KeyError, ValueError."""
         return cls(value["subject"], value["level"], value["text"], value["advice"], tuple(value["nodes"]))
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """The worst level among them; `ok` where there are none."""
+    """Return the worst level among the findings; `ok` where there are none."""
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
 
 
 def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The same finding from several nodes becomes one that names them all, in their order."""
+    """Merge the same finding of several nodes into one that names all of them, in their order."""
     found: dict[Finding, list[str]] = {}
     for finding in findings:
         found.setdefault(replace(finding, nodes=()), []).extend(finding.nodes)
@@ -50,7 +50,7 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def alike(findings: Iterable[Finding], many: int = 3) -> tuple[Finding, ...]:
-    """For people: of findings that are in order on many nodes, and differ in numbers only, the first one stands for all."""
+    """Replace findings that are in order on `many` nodes and differ in numbers only by the first of them."""
     found: dict[tuple[str, str], list[Finding]] = {}
     for number, finding in enumerate(findings):
         joins = finding.level == "ok" and finding.nodes
@@ -66,7 +66,7 @@ def alike(findings: Iterable[Finding], many: int = 3) -> tuple[Finding, ...]:
 
 
 def by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Subjects with their findings, the worst last in both: on a terminal the end is what stays in sight."""
+    """Group findings by subject, the worst last, since the end stays visible on a terminal."""
     subjects = list(dict.fromkeys(finding.subject for finding in findings))
     groups = [(subject, [finding for finding in findings if finding.subject == subject]) for subject in subjects]
     ordered = [(subject, sorted(group, key=lambda finding: LEVELS.index(finding.level))) for subject, group in groups]

@@ -11,7 +11,8 @@ MOST_BYTES: Final = 4096
 
 
 def first_line(descriptor: int, limit_s: float) -> bytes:
-    """With its end; what there is of it, where the descriptor ends or it is longer than MOST_BYTES. Raises TimeoutError."""
+    """Read the first line with its end, or what there is of it where the descriptor ends or the line is longer than MOST_BYTES. Raises
+    TimeoutError."""
     said, give_up, waiting = b"", time.monotonic() + limit_s, select.poll()
     waiting.register(descriptor, select.POLLIN)
     while b"\n" not in said and len(said) < MOST_BYTES:

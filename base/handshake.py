@@ -1,7 +1,7 @@
 """Two programs of one run prove to each other, at the ends of a connection, that they know its token.
 
-Its words have fixed lengths, so a stranger can say no more than these. Who listens greets with HELLO and a challenge; who called answers
-with its index, its purpose, its proof and a challenge of its own; the listener's welcome is its proof.
+The words have fixed lengths, so that nobody can send more before the proof. The listener greets with HELLO and a challenge; the connecting
+side answers with its index, its purpose, its proof and a challenge of its own; the welcome of the listener is its proof.
 """
 
 from __future__ import annotations
@@ -17,36 +17,35 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-# Prove that one knows a token without sending it: each side hashes the other's fresh challenge with it.
-#
-# What is asked and said here comes from whoever connects: any text at all is answered, none is an error.
+# The proof that a side knows the token without sending it: it hashes the other side's fresh challenge with it. The challenge may be any
+# text, since it comes from whoever connects.
 
 
 TOKEN_BYTES: Final = 32
 
 
 def new_token() -> bytes:
-    """32 random bytes, for one attempt."""
+    """Make a token for one attempt: 32 random bytes."""
     return secrets.token_bytes(TOKEN_BYTES)
 
 
 def new_challenge() -> str:
-    """64 hex digits, never used again."""
+    """Make a challenge that is never used again: 64 hex digits."""
     return secrets.token_hex(TOKEN_BYTES)
 
 
 def proof(token: bytes, role: str, challenge: str) -> str:
-    """What only a holder of `token` can say, in a role such as `supervisor` or `node-<index>`, to `challenge`: 64 hex digits."""
+    """Compute what only a holder of `token` can answer to `challenge`, in a role such as `supervisor` or `node-<index>`: 64 hex digits."""
     return hmac.new(token, f"{role}\0{challenge}".encode(errors="backslashreplace"), "sha256").hexdigest()
 
 
 def proves(token: bytes, role: str, challenge: str, said: str) -> bool:
-    """Whether `said` is that proof."""
+    """Return True if `said` is the proof of a holder of `token` in this role."""
     return said.isascii() and hmac.compare_digest(proof(token, role, challenge), said)
 
 
 def derived(token: bytes, use: str) -> bytes:
-    """Another token for one `use` of the same attempt: who learns it does not know `token`."""
+    """Derive another token for one `use` of the same attempt. Whoever learns it does not know `token`."""
     return hmac.new(token, f"derive\0{use}".encode(), "sha256").digest()
 
 
@@ -71,18 +70,18 @@ class Handshake:
         self._challenge = new_challenge()
 
     def greeting(self) -> bytes:
-        """What a listener says first."""
+        """Return the first bytes that a listener sends."""
         return HELLO + self._challenge.encode()
 
     def answer(self, greeting: Words, listener: int, purpose: str = "") -> bytes:
-        """What who connects to the node `listener` says to its greeting. Raises NoProof."""
+        """Return the bytes that a connecting side sends after the greeting of the listener of node `listener`. Raises NoProof."""
         if not greeting.startswith(HELLO):
             raise NoProof("what listens there is no program of a run")
         said = proof(self._token, self._role(purpose, self._me, listener), _text(greeting[len(HELLO) :]))
         return _ANSWER.pack(self._me, purpose.encode(), said.encode(), self._challenge.encode())
 
     def check_answer(self, answer: Words) -> tuple[int, str, bytes]:
-        """Index and purpose of who connected, and the welcome to say to it. Raises NoProof."""
+        """Return index and purpose of the connecting side, and the welcome to send. Raises NoProof."""
         index, *words = _ANSWER.unpack(answer)
         purpose, said, challenge = map(_text, words)
         purpose = purpose.rstrip("\0")
@@ -91,7 +90,7 @@ class Handshake:
         return index, purpose, proof(self._token, self._role(purpose, self._me, index), challenge).encode()
 
     def check_welcome(self, welcome: Words, listener: int, purpose: str = "") -> None:
-        """Whether the listener knows the token too. Raises NoProof."""
+        """Check that the listener knows the token too. Raises NoProof."""
         if not proves(self._token, self._role(purpose, listener, self._me), self._challenge, _text(welcome)):
             raise NoProof("it does not know the token")
 
@@ -103,16 +102,15 @@ def _text(content: Words) -> str:
     return content.decode("latin-1")
 
 
-# Connections that have proved nothing yet. Anybody who reaches a port can connect to it, as often as he likes, and keep silent.
+# Connections that have proved nothing yet. Anybody who reaches a port can connect to it, as often as they like, and keep silent.
 #
-# So the newest is never turned away: the oldest stranger goes for him, of the address that has most of them. Who belongs here answers
-# within
-# milliseconds, and tries again where a flood was faster. What a stranger can take is bounded: a descriptor of a quarter of ours, a turn of
-# the loop for `PER_TURN` of them, a line of log per second for all.
+# The newest is never refused: the oldest one of the address with most connections is closed for it. A program of ours answers within
+# milliseconds, and tries again where a flood was faster. What others can take is bounded: a quarter of our descriptors, a turn of the loop
+# for PER_TURN connections, and a line of log per second for all.
 
 
 PER_TURN: Final = 32
-"""Connections taken at once: then those that belong here, and the timers, get their turn."""
+"""Connections accepted at once: then proved connections and timers get their turn."""
 MOST: Final = 1024
 SPARE_BACKLOG: Final = 256
 REST_S: Final = 0.2
@@ -127,7 +125,8 @@ class NoRoom(Exception):
 
 
 def listen(address: str, expected: int) -> socket.socket:
-    """A listener on a free port of `address`, never blocking, for so many that belong here, and strangers. Raises OSError."""
+    """Open a listener on a free port of `address`, not blocking, with a backlog for `expected` connections and unproved ones. Raises
+    OSError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.create_server((address, 0), family=family, backlog=2 * expected + SPARE_BACKLOG)
     listener.setblocking(False)
@@ -135,7 +134,7 @@ def listen(address: str, expected: int) -> socket.socket:
 
 
 def newcomers(listener: socket.socket) -> list[tuple[socket.socket, str]]:
-    """Who has connected, with his address; PER_TURN at most, the others next time. Raises NoRoom."""
+    """Accept pending connections, at most PER_TURN of them, each with its address. Raises NoRoom."""
     found: list[tuple[socket.socket, str]] = []
     while len(found) < PER_TURN:
         try:
@@ -148,50 +147,50 @@ def newcomers(listener: socket.socket) -> list[tuple[socket.socket, str]]:
     return found
 
 
-def places() -> int:
-    """How many strangers may wait: at most a quarter of the descriptors that this process may have."""
+def most_pending() -> int:
+    """Compute how many unproved connections may wait: at most a quarter of the descriptors that this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else min(MOST, max(8, soft // 4))
 
 
-class Strangers(Generic[_T]):
-    """Those that wait, in the order in which they came. Any hashable value is one."""
+class PendingConnections(Generic[_T]):
+    """Connections that have proved nothing yet, in the order in which they came. Any hashable value stands for one."""
 
     def __init__(self, most: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.most = places() if most is None else most
+        self.most = most_pending() if most is None else most
         self._clock = clock
         self._all: dict[_T, tuple[str, float]] = {}
         self._of_host: dict[str, dict[_T, None]] = {}
 
-    def add(self, stranger: _T, host: str) -> None:
-        """He has come from the address `host`."""
-        self._all[stranger] = (host, self._clock())
-        self._of_host.setdefault(host, {})[stranger] = None
+    def add(self, connection: _T, host: str) -> None:
+        """Add a connection from the address `host`."""
+        self._all[connection] = (host, self._clock())
+        self._of_host.setdefault(host, {})[connection] = None
 
-    def remove(self, stranger: _T) -> bool:
-        """He waits no longer; False if he did not."""
-        host, _ = self._all.pop(stranger, (None, 0.0))
+    def remove(self, connection: _T) -> bool:
+        """Remove a connection. Return False if it was not there."""
+        host, _ = self._all.pop(connection, (None, 0.0))
         if host is None:
             return False
-        self._of_host[host].pop(stranger)
+        self._of_host[host].pop(connection)
         if not self._of_host[host]:
             del self._of_host[host]
         return True
 
     def surplus(self) -> _T | None:
-        """Who has to go, if there are too many: the oldest of the address that has most."""
+        """Return the connection to close if there are too many: the oldest of the address that has most."""
         if len(self._all) <= self.most:
             return None
         host = max(self._of_host, key=lambda host: len(self._of_host[host]))
         return next(iter(self._of_host[host]))
 
     def overdue(self, limit_s: float) -> list[_T]:
-        """Those that came longer ago than that."""
+        """List the connections that have waited for longer than `limit_s`."""
         now, found = self._clock(), []
-        for stranger, (_, since) in self._all.items():
+        for connection, (_, since) in self._all.items():
             if now - since < limit_s:
                 break
-            found.append(stranger)
+            found.append(connection)
         return found
 
     def __len__(self) -> int:
@@ -200,27 +199,27 @@ class Strangers(Generic[_T]):
     def __iter__(self) -> Iterator[_T]:
         return iter(list(self._all))
 
-    def __contains__(self, stranger: object) -> bool:
-        return stranger in self._all
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._all
 
 
 class Refusals:
-    """Tells of refused connections: at most a line in LOG_EVERY_S, with their number."""
+    """A log of refused connections: at most one line in LOG_EVERY_S, with their number."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger, self._clock = logger, clock
-        self._count, self._why, self._told = 0, "", float("-inf")
+        self._count, self._why, self._logged = 0, "", float("-inf")
 
     def note(self, why: str) -> None:
-        """One more."""
+        """Count one dismissed connection with the reason."""
         self._count, self._why = self._count + 1, why
-        if self._clock() - self._told >= LOG_EVERY_S:
-            self.tell()
+        if self._clock() - self._logged >= LOG_EVERY_S:
+            self.log()
 
-    def tell(self) -> None:
-        """Of those that nothing was said of yet."""
+    def log(self) -> None:
+        """Log the dismissed connections that were not logged yet."""
         if self._count == 1:
             self._logger.warning("a connection was refused: %s", self._why)
         elif self._count:
             self._logger.warning("%d connections were refused, the last one: %s", self._count, self._why)
-        self._count, self._told = 0, self._clock()
+        self._count, self._logged = 0, self._clock()

@@ -9,8 +9,8 @@ from base.account import user_name
 
 
 def obstacle(path: str) -> str | None:
-    """The uppermost directory above `path` that we may not enter, with its owner and mode; None where there is none, or it cannot be
-    told."""
+    """Return the uppermost directory above `path` that we may not enter, with its owner and mode; None where there is none or it cannot be
+    determined."""
     for place in reversed(Path(os.path.abspath(path)).parents):
         try:
             status = place.stat()

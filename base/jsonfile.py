@@ -27,7 +27,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def canonical_json(value: Any) -> bytes:
-    """One value, one text: sorted keys, no spaces, UTF-8, no NaN. What is hashed is hashed in this form."""
+    """Encode a value in the one form that is hashed: sorted keys, no spaces, UTF-8, no NaN."""
     return _encoded(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
 
 
@@ -37,17 +37,17 @@ def publish_json(target: Path, value: Any, mode: int = 0o644) -> None:
 
 
 def json_text(value: Any) -> bytes:
-    """The text of a file for people: sorted, indented by one space, a newline at the end."""
+    """Encode a value as the text of a file for people: sorted, indented by one space, with a newline at the end."""
     return _encoded(_dumps(value, sort_keys=True, indent=1) + "\n")
 
 
 def json_line(value: Any) -> bytes:
-    """`value` as one line of ASCII with its newline, for pipes and sockets. A number that is none is written as null."""
+    """Encode a value as one line of ASCII with its newline, for pipes and sockets. NaN and infinity are written as null."""
     return json_ascii(value).encode() + b"\n"
 
 
 def json_ascii(value: Any) -> str:
-    """The same as text, without the newline."""
+    """Encode a value as `json_line` does, as text and without the newline."""
     return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], _escaped(_dumps(value, separators=(",", ":"))))
 
 
@@ -76,12 +76,12 @@ def _escaped(text: str) -> str:
 
 
 def read_json(path: Path, error: type[SlipwayError] = RecordError, max_bytes: int = MAX_BYTES) -> Any:
-    """The value in `path`, as `parse_json` gives it. Raises `error`, naming the file, also when it is missing or too large."""
+    """Read the value in `path` by `parse_json`. Raises `error`, naming the file, also when it is missing or too large."""
     return parse_json(read_content(path, error, max_bytes), path, error)
 
 
 def read_content(path: Path, error: type[SlipwayError] = RecordError, max_bytes: int = MAX_BYTES) -> bytes:
-    """All that is in `path`. Raises `error`, naming the file, when it cannot be read or holds more than `max_bytes`."""
+    """Read all bytes of `path`. Raises `error`, naming the file, when it cannot be read or holds more than `max_bytes`."""
     try:
         with os.fdopen(open_plain(path), "rb") as file:
             content = _read(file, max_bytes + 1)
@@ -93,8 +93,8 @@ def read_content(path: Path, error: type[SlipwayError] = RecordError, max_bytes:
 
 
 def _read(file: IO[bytes], most: int) -> bytes:
-    """To its end, or `most` bytes. Piece by piece: read(n) asks for n bytes of memory first, and where a job's address space is limited
-    (Grid Engine's h_vmem) there is no gigabyte for a limit that no file comes near."""
+    """Read to the end, or `most` bytes, piece by piece: read(n) reserves n bytes first, which fails where a job's address space is limited
+    (Grid Engine's h_vmem)."""
     pieces: list[bytes] = []
     while most > 0 and (piece := file.read(min(PIECE, most))):
         pieces.append(piece)
@@ -103,10 +103,9 @@ def _read(file: IO[bytes], most: int) -> bytes:
 
 
 def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = RecordError, advice: str = MADE_AGAIN) -> Any:
-    """The value in `content`, which came from `where`; its texts can be written as UTF-8, and its numbers fit into 64 bits.
+    """Parse `content`, which came from `where`, to a value whose texts can be written as UTF-8 and whose numbers fit into 64 bits.
 
-    Raises `error`, which begins with `where`, for anything else: torn, too deep, no UTF-8, NaN, a number of 400 digits, a key twice.
-    """
+    Raises `error`, which begins with `where`, for anything else: torn, too deep, no UTF-8, NaN, a number of 400 digits, a key twice."""
     try:
         text = content.decode()
         value = (_CAREFUL if _has_odd_number(content) else _QUICK).decode(text)
@@ -120,7 +119,7 @@ def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = Re
 
 
 def _may_be_deep(content: bytes) -> bool:
-    """By its brackets alone, which is twenty times as fast as to look at the value; those in texts count."""
+    """Return True if the brackets allow a deep value. Brackets within texts count, and counting is twenty times as fast as a walk."""
     left = content.translate(None, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):
         left = left.replace(b"[]", b"").replace(b"{}", b"")
@@ -136,13 +135,13 @@ def _is_deep(value: Any) -> bool:
 
 
 def _has_odd_number(content: bytes) -> bool:
-    """Whether there may be one of more than 18 digits or with an exponent of three: to ask for every number doubles the time."""
+    """Return True if there may be a number of more than 18 digits or with an exponent of three; checking every number doubles the time."""
     shape = content.translate(_DIGITS, b"+")
     return any(_stands_alone(shape, form) for form in (b"0" * 19, b"0e000"))
 
 
 def _stands_alone(shape: bytes, form: bytes) -> bool:
-    """Whether `form` ends as a number does, and not as a hash in its quotes."""
+    """Return True if `form` ends as a number does, and not as a hash within quotes."""
     place = shape.find(form)
     while place >= 0:
         after = shape[place + len(form) : place + 400].lstrip(b"0")[:1]
@@ -171,7 +170,8 @@ def _constant(word: str) -> NoReturn:
 
 
 def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object, for a decoder of JSON. Raises ValueError where a key is there twice: readers differ in which of the two they take."""
+    """Return the object, for a decoder of JSON. Raises ValueError where a key is there twice, since readers differ in which one they
+    take."""
     value = dict(pairs)
     if len(value) < len(pairs):
         seen: set[str] = set()

@@ -35,7 +35,8 @@ class _Telling:
 
 
 def moved() -> None:
-    """Bytes have moved: the limit of the child that calls this begins anew, if it is one of silence. In other processes nothing happens."""
+    """Report that bytes have moved: the limit of the child that calls this begins anew, if it limits silence. Does nothing in other
+    processes."""
     if _Telling.writer is not None and time.monotonic() - _Telling.last >= MOVED_EVERY_S:
         os.write(_Telling.writer, b"\n")
         _Telling.last = time.monotonic()
@@ -73,7 +74,7 @@ class LimitedCall:
         os.close(writer)
 
     def fileno(self) -> int:
-        """Readable when the child has said something or ended."""
+        """Return a descriptor that is readable when the child has answered or ended."""
         return self._reader
 
     def done(self) -> bool:
@@ -92,12 +93,12 @@ class LimitedCall:
         return self._ended
 
     def result(self) -> Any:
-        """The function's result. Raises what the function raised (of our tree), Defect for what it should never raise, or StorageError if
-        it died without a whole answer."""
+        """Return the function's result. Raises what the function raised (of our tree), Defect for what it should never raise, or
+        StorageError if it died without a whole answer."""
         return result_of(self.what, b"".join(self._chunks).lstrip(b"\n"))
 
     def late(self) -> StorageError:
-        """What to raise when its time was over."""
+        """Make the error for the case that its time is over."""
         return too_late(self.what, self.timeout_s, "nothing moved for" if self.renewed else "no answer within", computes=self._computes)
 
     def abandon(self) -> None:
@@ -110,7 +111,7 @@ class LimitedCall:
             os.waitpid(self.pid, os.WNOHANG)
 
     def wait(self) -> Any:
-        """The result, waiting at most until the limit. Raises StorageError then."""
+        """Wait for the result, at most until the limit. Raises StorageError then."""
         while not self.done():
             left = self.deadline - time.monotonic()
             if left <= 0:
@@ -121,13 +122,13 @@ class LimitedCall:
 
 
 def call_limited(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float, renewed: bool = False) -> Any:
-    """`function(*arguments)` in a child process, at most `timeout_s`. `what` starts the error message. Arguments are inherited by fork.
-    `renewed`: see LimitedCall."""
+    """Call `function(*arguments)` in a child process, for at most `timeout_s`. `what` begins the error message. The child inherits the
+    arguments by fork. `renewed`: see LimitedCall."""
     return LimitedCall(what, function, *arguments, timeout_s=timeout_s, renewed=renewed).wait()
 
 
 def result_of(what: str, answer: bytes) -> Any:
-    """What LimitedCall.result() says, of the line that a child has answered."""
+    """Return what LimitedCall.result() does, from the line that a child has answered."""
     if not answer.endswith(b"\n"):
         raise StorageError(f"{what}: the child process died {'in its' if answer else 'without an'} answer")
     kind, value, *trace = parse_json(answer, what, StorageError)
@@ -140,7 +141,7 @@ def result_of(what: str, answer: bytes) -> Any:
 
 
 def too_late(what: str, timeout_s: float, waited: str = "no answer within", *, computes: bool) -> StorageError:
-    """What to raise when the time of a call was over. `computes`: what is_computing() said of its process then."""
+    """Make the error for a call whose time is over. `computes`: what is_computing() returned for its process then."""
     cause = (
         "its process still computes: it is too much work for this machine" if computes else "the storage behind it hangs, or is very slow"
     )
@@ -153,7 +154,7 @@ def is_computing(pid: int) -> bool:
 
 
 def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
-    """In the child: call, and give the line for result_of()."""
+    """Call the function in the child, and return the line for result_of()."""
     try:
         on_signals(signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
@@ -170,13 +171,13 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes
 
 
 def on_signals(handler: signal.Handlers) -> None:
-    """Of those that end a program."""
+    """Set the handler of the signals that end a program."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, handler)
 
 
 def _answer(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> NoReturn:
-    """In the child: call, tell the parent, and end."""
+    """Call the function in the child, send the answer to the parent, and end."""
     try:
         data = answer_of(function, arguments)
         while data:

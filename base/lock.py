@@ -34,7 +34,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def has_name(descriptor: int, path: Path | str, dir_fd: int | None = None) -> bool:
-    """Whether `path`, relative to the directory `dir_fd` where it is given, still is what is open. Raises OSError."""
+    """Return True if `path`, relative to the directory `dir_fd` where it is given, still is the open file. Raises OSError."""
     try:
         found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -43,7 +43,8 @@ def has_name(descriptor: int, path: Path | str, dir_fd: int | None = None) -> bo
 
 
 def lock_some(descriptors: Sequence[int], count: int) -> None:
-    """For a child that waits in our name: until `count` of these are locked. The threads that still wait end with the child."""
+    """Wait in a child until `count` of the descriptors are locked, for the process that forked it. Threads that still wait end with the
+    child."""
     got = threading.Semaphore(0)
     for descriptor in descriptors:
         threading.Thread(target=_lock, args=(descriptor, got), daemon=True).start()
@@ -106,7 +107,7 @@ class LockFile:
             os.ftruncate(self.descriptor, len(content))
 
     def said(self) -> str:
-        """What whoever took it last has written; it stands there even when nobody has the lock any more."""
+        """Return what the last holder has written; it stays when nobody holds the lock any more."""
         return os.pread(self.descriptor, MOST_SAID, 0).decode(errors="replace").strip()
 
     def leave(self) -> None:

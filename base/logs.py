@@ -14,12 +14,12 @@ _SECRET = re.compile(r"(?i)\b((?:[a-z0-9_]*(?:token|password|passwd|secret|api_?
 
 
 def masked(text: str) -> str:
-    """`text` with the values of what looks like secrets replaced."""
+    """Return `text` with the values of what looks like secrets replaced."""
     return _SECRET.sub(r"\1***", text)
 
 
 def level_and_message(line: str) -> tuple[str, str] | None:
-    """Of a line that a logger of `configure` wrote; None for any other, such as a later line of a long message. For showing to people."""
+    """Split a line that a logger of `configure` wrote; None for any other line, such as a later one of a long message."""
     found = _LINE.fullmatch(line)
     return None if found is None else (found["level"], found["message"])
 
@@ -37,5 +37,5 @@ def configure(name: str) -> None:
 
 
 def private_umask(group: bool = False) -> None:
-    """What we create is ours alone (077), or our group may read it (027) where the site file says `shared: group`."""
+    """Set the umask: what we create is ours alone (077), or our group may read it (027) where the site file says `shared: group`."""
     os.umask(0o027 if group else 0o077)

@@ -12,8 +12,8 @@ MAX_TEXT: Final = 1 << 17
 
 
 def machine_text(path: str | Path) -> str:
-    """The beginning of such a file, without the white space around it; nothing where it is not there, or tells us nothing. By a
-    descriptor: a look at a machine reads thousands of them, and a file object takes twice the time."""
+    """Read the beginning of a file such as one in /proc, stripped; empty where it is missing or unreadable. By a descriptor, since a look
+    at a machine reads thousands of files, and a file object takes twice the time."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -27,5 +27,5 @@ def machine_text(path: str | Path) -> str:
 
 
 def machine_number(path: str | Path) -> int | None:
-    """The one number in such a file."""
+    """Read the one number in such a file; None where there is none."""
     return digits(machine_text(path))

@@ -11,18 +11,19 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name a study, a dataset, a model or a cell: `[a-z0-9][a-z0-9._-]{0,63}`, so no separator, no shell character."""
+    """Return True if `text` may name a study, a dataset, a model or a cell: `[a-z0-9][a-z0-9._-]{0,63}`, so no separator, no shell
+    character."""
     return NAME.fullmatch(text) is not None and ".." not in text
 
 
 def slug(*words: object, length: int = 40) -> str:
-    """A short readable name from some words, valid by `is_name` unless there is nothing to take."""
+    """Make a short readable name from some words, valid by `is_name` unless there is nothing to take."""
     text = "-".join(re.sub(r"[^a-z0-9.]+", "-", str(word).lower()).strip("-.") for word in words)
     return re.sub(r"-{2,}", "-", re.sub(r"\.{2,}", ".", text))[:length].strip("-.")
 
 
 def closest(word: str, valid: Iterable[str]) -> str | None:
-    """The valid word a user most likely meant, or None: other tools' word for it, else the same in another case, else one like it."""
+    """Return the valid word that a user most likely meant, or None: the word of another tool, another case, a similar spelling."""
     small = {other.lower(): other for other in valid}
     meant = OTHER_WORDS.get(word.lower())
     if meant in small.values():
@@ -56,7 +57,7 @@ OTHER_WORDS: Final[Mapping[str, str]] = {
 
 
 def choices(word: str, valid: Iterable[str]) -> str:
-    """The tail of an error message about an unknown word: the valid ones, and the closest."""
+    """Return the end of an error message about an unknown word: the valid words, and the closest."""
     known = sorted(valid)
     near = closest(word, known)
     return f"valid: {', '.join(known)}" + (f"; did you mean {near!r}?" if near else "")

@@ -17,8 +17,8 @@ ROOMS: Final = Path(__file__).resolve().parents[1]
 
 
 def rooms_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the environment of a Python of ours gains, so that it finds the rooms that we run from: a checkout goes before all else. Of a
-    wheel nothing is said, as its interpreter finds it; site-packages in front of the standard library would hide modules of that."""
+    """Return what the environment of a Python of ours gains, so that it finds the packages that we run from: a checkout goes before all
+    else. A wheel adds nothing, since its interpreter finds it, and site-packages in front would hide modules of the standard library."""
     if ROOMS in {Path(found).resolve() for found in (*site.getsitepackages(), site.getusersitepackages())}:
         return {}
     before = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(ROOMS)]

@@ -23,7 +23,7 @@ class PipedChild:
         self.requests, self.answers = self.process.stdin, self.process.stdout
 
     def ask(self, request: bytes) -> None:
-        """Raises BrokenPipeError where it has ended."""
+        """Send a request. Raises BrokenPipeError where the child has ended."""
         self.requests.write(request)
         self.requests.flush()
 

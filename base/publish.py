@@ -19,7 +19,7 @@ from base.removing import remove_tree as remove_tree
 
 
 def part_path(target: Path) -> Path:
-    """A fresh name beside `target`, hidden, unique across hosts and processes."""
+    """Return a fresh name beside `target`, hidden, unique across hosts and processes."""
     return target.parent / f".{target.name}.part-{os.urandom(6).hex()}"
 
 
@@ -41,8 +41,8 @@ def reserve(room: Path, num_bytes: int) -> None:
 
 
 def publish_in(room: Path, target: Path, content: bytes) -> None:
-    """publish() that writes into the blocks of `room`, which then has the name `target` (same file system), and needs no others for a
-    content that fits: what must be written on a disk that may be full by then. Without the room it is publish()."""
+    """Publish by writing into the blocks of the file `room` and renaming it to `target` (same file system), so that content that fits needs
+    no free space on a disk that may be full by then. Without the file it is publish()."""
     try:
         descriptor = os.open(room, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -111,8 +111,8 @@ def create_exclusive(target: Path, content: bytes) -> bool:
 
 
 def publish_new(target: Path, content: bytes) -> bool:
-    """publish() of a file that must not be there yet; False if it is: of several at the same moment one wins, and the others read all that
-    it wrote. By a link, or where the file system has none by create_exclusive(), whose content comes after the name."""
+    """Publish a file that must not be there yet. Return False if it is: of several callers at the same moment one wins, and the others read
+    all that it wrote. By a link, or where the file system has none by create_exclusive(), whose content comes after the name."""
     part = part_path(target)
     try:
         with _naming(target):
@@ -147,7 +147,7 @@ def sync_directory(path: Path) -> None:
 
 
 def _write(descriptor: int, content: bytes, *, truncate: bool = False) -> None:
-    """All of the content, durably; the descriptor is closed. `truncate`: what is longer loses its end."""
+    """Write all of the content durably, and close the descriptor. `truncate`: a longer file loses its end."""
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
@@ -158,7 +158,7 @@ def _write(descriptor: int, content: bytes, *, truncate: bool = False) -> None:
 
 @contextlib.contextmanager
 def _becoming(part: Path, target: Path) -> Iterator[None]:
-    """The file `part`, which is made durable within, gets the name `target`, durably; on failure it is removed."""
+    """Rename the file `part`, which is made durable within, to `target`, durably; remove it on failure."""
     try:
         yield
         os.replace(part, target)
@@ -170,7 +170,7 @@ def _becoming(part: Path, target: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming(target: Path) -> Iterator[None]:
-    """What fails with a descriptor names no file: a full disk is to be told by its path."""
+    """Add the path to an error of a descriptor, so that a full disk is reported with it."""
     try:
         yield
     except OSError as error:

@@ -120,7 +120,7 @@ def _emptied(path: str) -> list[OSError]:
 
 
 def _enter(name: str, above: int | None) -> int:
-    """A descriptor of the directory, made ours to empty. Raises OSError."""
+    """Open the directory and make it ours to empty. Return its descriptor. Raises OSError."""
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         if stat.S_IMODE(os.fstat(handle).st_mode) & 0o700 != 0o700:

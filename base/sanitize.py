@@ -40,7 +40,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def text(value: object, max_chars: int = MAX_TEXT) -> str:
-    """Printable text of at most `max_chars` characters; what is no text stands as Python writes it."""
+    """Return printable text of at most `max_chars` characters; other values as Python writes them."""
     if isinstance(value, str):
         found = value
     elif isinstance(value, list | dict):
@@ -52,33 +52,33 @@ def text(value: object, max_chars: int = MAX_TEXT) -> str:
 
 
 def quoted(value: object, max_chars: int = 100) -> str:
-    """The same for messages about a value: text stands in quotes."""
+    """Return a value for messages; text is in quotes."""
     return repr(text(value, max_chars)) if isinstance(value, str) else text(value, max_chars)
 
 
 def number(value: object) -> float | None:
-    """A finite number, at most MAX_NUMBER, so that sums, squares and quotients of such are finite too; what is next to nothing is 0, which
-    has no sign. None for anything else, flags included."""
+    """Return a finite number of at most MAX_NUMBER, so that sums, squares and quotients are finite too; a tiny one becomes 0 without a
+    sign. None for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER <= value <= MAX_NUMBER:
         return None
     return float(value) if abs(value) >= 1 / MAX_NUMBER else 0.0
 
 
 def whole(value: object, least: int = 0, most: int = MAX_WHOLE) -> int | None:
-    """A whole number from `least` to `most`, also one that is written as 3.0; None for anything else, flags included."""
+    """Return a whole number from `least` to `most`, also one that is written as 3.0; None for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most or value % 1:
         return None
     return int(value)
 
 
 def digits(value: str) -> int | None:
-    """The number that 1 to 18 ASCII digits stand for; None for anything else, other scripts' digits and signs included."""
+    """Parse 1 to 18 ASCII digits; None for anything else, digits of other scripts and signs included."""
     return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
 
 
 def plain(value: object, depth: int = 4, items: int = 200, max_chars: int = MAX_TEXT) -> Any:
-    """A copy of a JSON value with printable texts, finite numbers (null for others), `items` entries of lists and objects and `depth`
-    levels at the most."""
+    """Copy a JSON value with printable texts, finite numbers (null for others), and at most `items` entries of lists and objects and
+    `depth` levels."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):

@@ -31,7 +31,7 @@ _EMPTY: Final = "0" * 64
 
 
 def sealed_text(value: Mapping[str, Any]) -> bytes:
-    """The file's text of `value` with its seal; one that it has already is made anew."""
+    """Return the text of a file for `value` with its seal; a seal that it already has is made anew."""
     text = json_text({**value, KEY: _EMPTY})
     return text.replace(f'\n "{KEY}": "{_EMPTY}"'.encode(), f'\n "{KEY}": "{_hash(text)}"'.encode(), 1)
 
@@ -50,7 +50,7 @@ def seal_state(content: bytes) -> SealState:
 
 
 def read_sealed_bytes(path: Path) -> bytes:
-    """The bytes of the file, as whoever copies it needs them. Raises RecordError when it cannot be read or its seal is WRONG."""
+    """Read the bytes of the file, for whoever copies it. Raises RecordError when it cannot be read or its seal is WRONG."""
     content = read_content(path, RecordError)
     if (state := seal_state(content)) in WRONG:
         raise RecordError(
@@ -61,7 +61,7 @@ def read_sealed_bytes(path: Path) -> bytes:
 
 
 def read_sealed(path: Path) -> Any:
-    """The value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal is WRONG."""
+    """Read the value in the file, seal included. Raises RecordError, naming it, when it cannot be read or its seal is WRONG."""
     return parse_json(read_sealed_bytes(path), path, RecordError)
 
 
@@ -71,13 +71,13 @@ def publish_sealed(target: Path, value: Mapping[str, Any]) -> None:
 
 
 def publish_checked(target: Path, content: bytes) -> None:
-    """publish(), and read it back past this machine's page cache. Raises OSError, PushError when something else lies there."""
+    """Publish content, and read it back past this machine's page cache. Raises OSError, PushError when something else is there."""
     publish(target, content)
     compare_with_disk(target, content)
 
 
 def compare_with_disk(path: Path, content: bytes) -> None:
-    """Raises PushError when the file does not hold `content`, read from where it lies rather than from memory; OSError."""
+    """Raise PushError when the file does not hold `content`, read from the disk rather than from memory; OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -87,7 +87,7 @@ def compare_with_disk(path: Path, content: bytes) -> None:
 
 
 def _line(content: bytes) -> re.Match[bytes] | None:
-    """The line of the seal; to look for its text first takes a tenth of the time that a search by the pattern does."""
+    """Find the line of the seal. Searching for its text first takes a tenth of the time of the pattern."""
     place = content.find(_BEGIN)
     while place >= 0:
         if found := _LINE.match(content, place + 1):

@@ -8,6 +8,6 @@ from pathlib import Path
 
 
 def now_at(directory: Path) -> float:
-    """What a file that is made in `directory` now has as the time of its last change. Raises OSError."""
+    """Return the time of last change that a file made in `directory` gets now. Raises OSError."""
     with tempfile.TemporaryFile(dir=directory) as fresh:
         return os.fstat(fresh.fileno()).st_mtime

@@ -22,7 +22,7 @@ Row = Sequence[str]
 
 
 def tabulated(headers: Row, rows: Sequence[Row], width: int | None = None) -> tuple[list[str], list[str]]:
-    """(the lines of the headers, those of the rows) in at most `width` columns (None: as many as it takes), where words allow it."""
+    """Return (the lines of the headers, those of the rows) in at most `width` columns (None: as many as it takes), where words allow it."""
     natural = _widths(headers, rows)
     if width is None or _total(natural) <= width:
         return [_line(headers, natural)], [_line(row, natural) for row in rows]
@@ -37,7 +37,7 @@ def tabulated(headers: Row, rows: Sequence[Row], width: int | None = None) -> tu
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width`, broken at blanks only, and never between a number and its unit."""
+    """Wrap `text` in lines of at most `width`, broken at blanks only, and never between a number and its unit."""
     lines = [""]
     for word in _kept(text).split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
@@ -49,7 +49,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _block(headers: Row, row: Row, width: int, *, first: bool) -> list[str]:
-    """Every value beside its header, the first one above them all."""
+    """Put every value beside its header, the first one above them all."""
     room = max(map(len, headers[1:]), default=0)
     lines = [] if first else [""]
     lines.append(row[0])
@@ -60,7 +60,7 @@ def _block(headers: Row, row: Row, width: int, *, first: bool) -> list[str]:
 
 
 def _narrowed(headers: Row, rows: Sequence[Row], width: int) -> list[int] | None:
-    """Widths of the columns, the widest made narrower first; None where even the longest words are too wide together."""
+    """Compute the widths of the columns, the widest made narrower first; None where even the longest words are too wide together."""
     widths = _widths(headers, rows)
     least = [
         max(min(LEAST_WRAPPED, have), *(_longest_word(text) for text in column))

@@ -30,10 +30,9 @@ class Distrusted(OSError):
 
 
 def trusted_directory(path: Path, *, group: bool = False) -> Path:
-    """The directory `path`, made with mode 0700 where it is not there, all links resolved. Raises Distrusted, OSError.
+    """Make the directory `path` with mode 0700 where it is missing, and return it with all links resolved. Raises Distrusted, OSError.
 
-    What it lies in is looked at first, so that nothing is made where a stranger has planted a link. `group`: see why_distrusted.
-    """
+    The directories above are checked first, so that nothing is made where another user has planted a link. `group`: see why_distrusted."""
     if not os.path.lexists(path):
         there = path.absolute()
         while not os.path.lexists(there):
@@ -50,14 +49,14 @@ def trusted_directory(path: Path, *, group: bool = False) -> Path:
 
 
 def why_distrusted(path: Path, *, group: bool = False) -> str | None:
-    """What speaks against the directory `path`, with its owner, its mode and what to do; None: nothing. `group`: whether the members of a
-    group that we are in may own it, where it is open to that group. Raises OSError."""
+    """Return why the directory `path` cannot be trusted, with its owner, its mode and what to do, or None. `group`: members of a group that
+    we are in may own it, where it is open to that group. Raises OSError."""
     place, problem = _walked(path, group)
     return problem or _of_root(place, group)
 
 
 def why_way_distrusted(path: Path) -> str | None:
-    """The same of a directory in which one of ours is to be made: of what leads there alone."""
+    """Return why the directories above one that we are about to make cannot be trusted, or None."""
     place, problem = _walked(path, group=False)
     if problem is None and place.status.st_mode & stat.S_IWOTH and not place.status.st_mode & stat.S_ISVTX:
         problem = f"{described(place.path, place.status)} can be written by everybody and has no sticky bit (chmod +t)"
@@ -65,18 +64,18 @@ def why_way_distrusted(path: Path) -> str | None:
 
 
 def is_group_open(status: os.stat_result) -> bool:
-    """Whether a group of ours works in it too, by mode: set-group-ID and group-writable, closed to all others."""
+    """Return True if a group of ours works in it too, by mode: set-group-ID and group-writable, closed to all others."""
     mode = status.st_mode
     return bool(mode & stat.S_ISGID and mode & stat.S_IWGRP) and not mode & stat.S_IWOTH and _is_our_group(status)
 
 
 def described(path: Path | str, status: os.stat_result) -> str:
-    """For messages: the path, whose it is and its mode."""
+    """Describe the path for messages, with its owner and its mode."""
     return f"{path} (of uid {status.st_uid}, gid {status.st_gid}, mode {stat.S_IMODE(status.st_mode):04o})"
 
 
 def _walked(path: Path, group: bool) -> tuple[Place, str | None]:
-    """The end of the path, and the first component that cannot be trusted."""
+    """Return the end of the path, and what is wrong with the first component that cannot be trusted."""
     parts = list(reversed(path.absolute().parts[1:]))
     here = Place(Path("/"), Path("/").stat())
     links = 0
@@ -100,7 +99,7 @@ def _walked(path: Path, group: bool) -> tuple[Place, str | None]:
 
 
 def _of_step(here: Place, path: Path, status: os.stat_result, group: bool) -> str | None:
-    """From one directory to the next."""
+    """Return what is wrong with the step from one directory to the next, or None."""
     if not here.status.st_mode & stat.S_IWOTH:
         return None
     if not here.status.st_mode & stat.S_ISVTX:

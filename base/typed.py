@@ -53,17 +53,17 @@ class Closed:
 
 
 def between(least: int, most: int) -> Check:
-    """For numbers."""
+    """Make a check for numbers."""
     return Check(f"a number from {least} to {most}", lambda value: bool(least <= value <= most), least, most)
 
 
 def at_least(least: int) -> Check:
-    """For numbers."""
+    """Make a check for numbers."""
     return Check(f"a number from {least} on", lambda value: bool(value >= least), least)
 
 
 def above(least: int) -> Check:
-    """For numbers."""
+    """Make a check for numbers."""
     return Check(f"a number above {least}", lambda value: bool(value > least))
 
 
@@ -88,18 +88,18 @@ class Mismatch(Exception):
         self.keys: list[str] = []
 
     def at(self, key: str) -> Mismatch:
-        """Under this key of what surrounds it."""
+        """Return the same mismatch under a key of the surrounding object."""
         self.keys.append(key)
         return self
 
     @property
     def place(self) -> str:
-        """Such as `cells[3].nodes`."""
+        """Return the path of the value, such as `cells[3].nodes`."""
         return "".join(reversed(self.keys)).lstrip(".")
 
 
 def read_as(kind: type[T], value: Any, where: Path | str, error: type[SlipwayError] = RecordError, advice: str = "") -> T:
-    """`value`, which came from `where`, as a `kind`. Raises `error`, which names `where` and the key; `advice` ends it."""
+    """Return `value`, which came from `where`, as a `kind`. Raises `error`, which names `where` and the key; `advice` ends it."""
     try:
         return typing.cast("T", reader_of(typing.cast("Any", kind))(value))
     except Mismatch as mismatch:
@@ -108,7 +108,7 @@ def read_as(kind: type[T], value: Any, where: Path | str, error: type[SlipwayErr
 
 
 def json_as(kind: type[T], said: str, where: Path | str, error: type[SlipwayError] = RecordError) -> T:
-    """The JSON text that a program said, as a `kind`. Raises `error`, which names `where` and the key."""
+    """Parse the JSON text of a program as a `kind`. Raises `error`, which names `where` and the key."""
     return read_as(kind, parse_json(said.encode(errors="replace"), where, error), where, error)
 
 
@@ -118,7 +118,7 @@ def _wrong(expected: str, found: Any) -> Mismatch:
 
 @cache
 def reader_of(kind: Any) -> Reader:
-    """The function that reads a `kind` and raises Mismatch; made once."""
+    """Return the function that reads a `kind` and raises Mismatch; it is made once."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _checked(reader_of(arguments[0]), arguments[1:])
@@ -287,7 +287,7 @@ def _object(
 
 
 def _under(place: str | int, read: Reader, value: Any) -> Any:
-    """`place`: a key, or a position in a list."""
+    """Read a value under `place`, a key or a position in a list, which an error names."""
     try:
         return read(value)
     except Mismatch as mismatch:

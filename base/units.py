@@ -20,17 +20,17 @@ _EXPONENT = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def some(items: Sequence[str], most: int, between: str = ", ") -> str:
-    """At most so many of them, and how many more there are."""
+    """Join at most `most` of the items, followed by how many more there are."""
     return between.join(filter(None, [*items[:most], and_more(len(items), most)]))
 
 
 def and_more(count: int, shown: int, what: str = "") -> str:
-    """`and 12 more classes` where `count` are more than the `shown`; else nothing."""
+    """Return `and 12 more classes` where `count` is more than `shown`; else nothing."""
     return f"and {count - shown:,} more{what and ' '}{what}" if count > shown else ""
 
 
 def parse_duration(text: str) -> timedelta:
-    """`90s`, `30m`, `1h30m`, `2d`: text with units only, since YAML reads 12:30:00 as the number 45000; at most MOST_DAYS. Raises
+    """Parse `90s`, `30m`, `1h30m`, `2d`: text with units only, since YAML reads 12:30:00 as the number 45000; at most MOST_DAYS. Raises
     ValueError."""
     match = _DURATION.fullmatch(text.strip())
     if not match or not match.group(0):
@@ -43,7 +43,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def meant_duration(text: str) -> str | None:
-    """What a clock's time (`24:00:00`, Slurm's `1-12:00:00`) or words (`30 minutes`, `1h 30m`) are as we write them; None for others."""
+    """Translate a clock's time (`24:00:00`, Slurm's `1-12:00:00`) or words (`30 minutes`, `1h 30m`) to our form; None for others."""
     clock = _CLOCK.fullmatch(text.strip())
     if clock:
         days, hours, minutes, seconds = clock.groups()
@@ -62,7 +62,7 @@ def meant_duration(text: str) -> str | None:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds for people: `0.42 s`, `12.3 s`, `4m05s`, `1h02m`, `3d04h`."""
+    """Format seconds for people: `0.42 s`, `12.3 s`, `4m05s`, `1h02m`, `3d04h`."""
     if seconds < 1:
         return f"{seconds:.2f} s"
     if seconds < 60:
@@ -77,12 +77,12 @@ def format_duration(seconds: float) -> str:
 
 
 def whole_duration(seconds: float) -> str:
-    """For people who wait: `43 s`, `4m05s`."""
+    """Format seconds for people who wait: `43 s`, `4m05s`."""
     return f"{seconds:.0f} s" if seconds < 59.5 else format_duration(seconds)
 
 
 def parse_size(text: str) -> int:
-    """`500MB`, `20GiB`, `3TB`, `1024`: bytes; KB is 1000, KiB is 1024. Raises ValueError."""
+    """Parse `500MB`, `20GiB`, `3TB`, `1024` to bytes; KB is 1000, KiB is 1024. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ValueError(f"{text!r} is not a size: write a number with its unit, such as 500MB, 20GiB or 3TB")
@@ -92,7 +92,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(num_bytes: float) -> str:
-    """Bytes for people, decimal units: `812 B`, `1.5 MB`, `3.0 TB`."""
+    """Format bytes for people, in decimal units: `812 B`, `1.5 MB`, `3.0 TB`."""
     size = float(num_bytes)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
@@ -102,5 +102,5 @@ def format_size(num_bytes: float) -> str:
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
-    """`1 cell`, `2 cells`, `1,000 cells`; `nouns` is the plural where it is not the noun and an s."""
+    """Format a count: `1 cell`, `2 cells`, `1,000 cells`; `nouns` is the plural where it is not the noun and an s."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

@@ -44,18 +44,19 @@ class Entry(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """What it is where it is not a regular file."""
+        """Name what it is where it is not a regular file."""
         return kind_of(self.status)
 
 
 def kind_of(status: os.stat_result) -> str | None:
-    """`a pipe`, `a symbolic link` and so on; None for a regular file."""
+    """Name what is not a regular file: `a pipe`, `a symbolic link` and so on; None for a regular file."""
     return next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), None)
 
 
 @contextlib.contextmanager
 def directory(path: Path) -> Iterator[int]:
-    """A descriptor of the directory `path`, which must be no link itself. Raises OSError, Unusable for anything but a directory."""
+    """Open the directory `path`, which must not be a link itself, and close it afterwards. Raises OSError, Unusable for anything but a
+    directory."""
     descriptor = open_directory(path)
     try:
         yield descriptor
@@ -64,7 +65,7 @@ def directory(path: Path) -> Iterator[int]:
 
 
 def open_directory(path: Path | str, dir_fd: int | None = None) -> int:
-    """The same, for the caller to close."""
+    """Open the directory `path` as `directory` does, for the caller to close."""
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | NEVER_FOLLOW, dir_fd=dir_fd)
     except OSError as error:
@@ -72,10 +73,10 @@ def open_directory(path: Path | str, dir_fd: int | None = None) -> int:
 
 
 def open_regular(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """A descriptor of the regular file `path` below the directory `root`. Raises OSError; Unusable where it is something else.
+    """Open the regular file `path` below the directory `root`. Raises OSError; Unusable where it is something else.
 
-    The file is open without waiting; for a regular file that changes nothing. `flags` may hold O_CREAT; O_TRUNC is done after the look.
-    """
+    The file is opened without waiting, which changes nothing for a regular file. `flags` may hold O_CREAT; O_TRUNC is done after the
+    check."""
     *parents, name = _components(path)
     with _parent(root, parents) as parent:
         try:
@@ -95,14 +96,14 @@ def open_regular(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0o6
 
 
 def open_file(path: Path) -> int:
-    """The regular file `path` for reading, in a directory that is named in full: what is not a link below is up to the caller."""
+    """Open the regular file `path` for reading; the caller vouches for the directory, which may be reached by links."""
     with directory(path.parent) as parent:
         return open_regular(parent, path.name)
 
 
 def open_plain(path: Path) -> int:
-    """The regular file that a path of the user's own names, which may hold links, for reading; without waiting for a pipe or a device.
-    Raises OSError; Unusable where it is something else."""
+    """Open a regular file by a path of the user's own, which may hold links, for reading; without waiting for a pipe or a device. Raises
+    OSError; Unusable where it is something else."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     kind = kind_of(os.fstat(descriptor))
     if kind is not None:
@@ -112,7 +113,7 @@ def open_plain(path: Path) -> int:
 
 
 def read_fed(path: Path, most: int, timeout_s: float = FED_S) -> bytes:
-    """At most so many bytes of what a path of the user's own names: a regular file, or a pipe that somebody feeds, such as /dev/stdin.
+    """Read at most `most` bytes by a path of the user's own: of a regular file, or of a pipe that somebody feeds, such as /dev/stdin.
     Raises OSError; Unusable for anything else, and for a pipe that is silent for `timeout_s`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb") as file:
@@ -137,7 +138,7 @@ def _read_pipe(descriptor: int, path: str, most: int, timeout_s: float) -> bytes
 
 
 def make_directories(root: int, path: str) -> None:
-    """The directory `path` below `root` with its parents, each durable in its own parent. Raises OSError."""
+    """Make the directory `path` below `root` with its parents, each durable in its own parent. Raises OSError."""
     parts = _components(path)
     for index, name in enumerate(parts):
         with _parent(root, parts[:index]) as parent, contextlib.suppress(FileExistsError):
@@ -146,11 +147,10 @@ def make_directories(root: int, path: str) -> None:
 
 
 def entries(root: int, most: int, closed: Callable[[str, OSError], None] | None = None) -> Iterator[Entry]:
-    """All that lies below `root`, nearer things first, at most `most` of them. Directories are looked into, links are not.
+    """List what is below `root`, nearer things first, at most `most` of them. Directories are entered, links are not.
 
     What vanishes or changes meanwhile is passed over; what is deeper than MOST_DEPTH is listed as its directory only. `closed(path, error)`
-    is told of what cannot be looked at, such as the inside of a directory of mode 000, which is called as the directory is.
-    """
+    is called for what cannot be read, such as the inside of a directory of mode 000, with the path of that directory."""
     waiting, left = [""], most
     while waiting:
         path = waiting.pop(0)
@@ -218,7 +218,7 @@ def _open_below(root: int, parts: Sequence[str]) -> int:
 
 
 def _explained(error: OSError, name: str, dir_fd: int | None) -> OSError:
-    """What the kernel refused because of what is there, in words; ELOOP is a link, ENXIO a socket or a pipe without a reader."""
+    """Explain what the kernel refused because of the kind of file: ELOOP is a link, ENXIO a socket or a pipe without a reader."""
     if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
         return error
     try:

@@ -14,12 +14,13 @@ _VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASC
 
 
 def has_variables(text: str) -> bool:
-    """Whether `$NAME` or `${NAME}` is in it."""
+    """Return True if `$NAME` or `${NAME}` is in the text."""
     return _VARIABLE.search(text) is not None
 
 
 def variables_of(text: str) -> tuple[str, ...]:
-    """The names of those in it, in order. Raises ValueError for a `$` that begins none: nothing else of a shell's is read."""
+    """List the names of the variables in a text, in order. Raises ValueError for a `$` that begins none: nothing else of a shell's is
+    read."""
     rest = _VARIABLE.sub("", text)
     if "$" in rest:
         raise ValueError(f"{text!r} holds a $ that begins neither $NAME nor ${{NAME}}; no other form of a shell is read here")
@@ -27,7 +28,7 @@ def variables_of(text: str) -> tuple[str, ...]:
 
 
 def expanded(text: str, environ: Mapping[str, str]) -> str:
-    """`text` with the values of `$NAME` and `${NAME}`. Raises ValueError where one is not set, or is empty, and for any other `$`."""
+    """Replace `$NAME` and `${NAME}` by their values. Raises ValueError where one is not set, or is empty, and for any other `$`."""
     variables_of(text)
 
     def value(match: re.Match[str]) -> str:
@@ -41,7 +42,7 @@ def expanded(text: str, environ: Mapping[str, str]) -> str:
 
 
 def expanded_path(text: str, environ: Mapping[str, str]) -> Path:
-    """The same as an absolute path. Raises ValueError."""
+    """Replace the variables of a text and return it as an absolute path. Raises ValueError."""
     path = expanded(text, environ)
     if not path.startswith("/"):
         raise ValueError(f"{text!r} is {path!r} on {os.uname().nodename}, which does not begin with a /")
@@ -49,11 +50,10 @@ def expanded_path(text: str, environ: Mapping[str, str]) -> Path:
 
 
 def absolute_path(text: str, base: Path) -> Path:
-    """`text` as an absolute path: relative to `base`, with `~` and `~user` for a home directory; links are kept.
+    """Return `text` as an absolute path: relative to `base`, with `~` and `~user` for a home directory; links are kept.
 
     Raises ValueError, with the reason, for what can be no path: a user without a home directory, a control character, half a character; or
-    where what `base` adds cannot be written into our files, of which many hold paths.
-    """
+    where what `base` adds cannot be written into our files, of which many hold paths."""
     try:
         os.fsencode(text)
         path = os.path.abspath(base / Path(text).expanduser())

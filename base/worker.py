@@ -39,7 +39,7 @@ class _Interpreter:
             self._pid = os.posix_spawn(sys.executable, argv, environ, file_actions=files)
 
     def answer(self, call: bytes, deadline: float) -> bytes:
-        """The line it answers, without an end where it died. Raises TimeoutError."""
+        """Send a call and return the line of the answer, without an end where the interpreter died. Raises TimeoutError."""
         answer = bytearray()
         try:
             self._limit(deadline)
@@ -61,14 +61,14 @@ class _Interpreter:
         self._socket.settimeout(left)
 
     def lives(self) -> bool:
-        """Whether it can be asked."""
+        """Return True if the interpreter can be asked."""
         try:
             return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
         except ChildProcessError:  # somebody else took its exit status
             return False
 
     def forget(self) -> None:
-        """In a child that was forked from us, whose it is not."""
+        """Forget the interpreter in a child that was forked from us, to which it does not belong."""
         self._socket.close()
 
     def kill(self) -> bool:
@@ -86,8 +86,9 @@ _kept: list[_Interpreter] = []
 
 
 def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-    """call_limited() for a caller with threads. `function` is one of a module; arguments and result travel as JSON. Raises what it raises
-    of our errors, and StorageError, whose message begins with `what`, where there is no answer in time or none at all."""
+    """Call a function as call_limited() does, for a caller with threads. `function` is one of a module; arguments and result travel as
+    JSON. Raises what it raises of our errors, and StorageError, whose message begins with `what`, where there is no answer in time or none
+    at all."""
     deadline = time.monotonic() + timeout_s
     asked = _waiting() or _Interpreter()
     try:
@@ -105,7 +106,7 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
 
 
 def _umask() -> int:
-    """Of this process. os.umask() tells it only by changing it, for all threads. Where the kernel does not tell it, they are ours alone."""
+    """Return the umask of this process without changing it, as os.umask() would for all threads; 077 where the kernel does not show it."""
     lines = machine_text("/proc/self/status").splitlines()
     return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)
 
@@ -123,7 +124,7 @@ def _waiting() -> _Interpreter | None:
 
 @atexit.register
 def end_kept() -> None:
-    """Of the interpreters that wait; the next call starts one anew."""
+    """End the interpreters that wait for calls; the next call starts one anew."""
     while _kept:
         _kept.pop().kill()
 

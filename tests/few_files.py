@@ -1,4 +1,4 @@
-"""A process that may open few files: then few strangers may wait at a listener of its."""
+"""A process that may open few files: so few connections may wait at its listeners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 FEW: Final = 64
 STRANGERS: Final = FEW // 4
-"""So many may wait at a listener that was made under this limit: base.handshake.places."""
+"""So many may wait at a listener that was made under this limit: base.handshake.most_pending."""
 
 
 @contextmanager

@@ -19,19 +19,19 @@ VERBS = frozenset(
     """
     Accept Add Adopt Advise Allocate Allow Answer Append Apply Ask Assign Attach Authenticate Begin Bind Block Bound Bring Build
     Call Cancel Check Choose Clear Close Collect Combine Compare Compile Complete Compute Connect Continue Convert Copy Count Create
-    Cut Decide Decode Decompress Delete Deliver Derive Describe Detect Divide Download Draw Drop Emit Encode End Ensure Estimate
-    Evaluate Evict Exchange Exclude Execute Expand Explain Export Extract Fail Fetch Fill Find Finish Fit Flush Follow Forget Format
-    Forward Free Freeze Gather Give Group Guard Handle Hash Hold Ignore Import Initialise Insert Install Interrupt Iterate Join
-    Judge Keep Kill Launch Lead Leave Let Limit Link List Listen Load Lock Log Look Make Map Mark Match Mean Measure Merge Mount
-    Move Name Normalise Note Notify Number Open Order Pack Parse Pass Pin Ping Plan Poll Predict Prepare Print
-    Probe Process Propose Prove Publish Pull Push Put Query Queue Raise Read Rebuild Receive Recompute Record Refuse Register Release Remember Remove Rename Render Repeat
-    Replace Report Request Requeue Reserve Reset Resolve Restore Resume Retry Return Reuse Run Sample Save Say Scale Search Select
-    Send Serve Set Shorten Show Shuffle Skip Sleep Sort Split Stage Start Stop Store Submit Sum Take Tell Test Time Translate Try
-    Turn Unmap Unpack Update Upload Use Validate Verify Wait Walk Warn Watch Wrap Write Yield
+    Cut Decide Decode Decompress Delete Deliver Derive Describe Detect Divide Download Draw Drop Emit Empty Encode End Ensure
+    Estimate Evaluate Evict Exchange Exclude Execute Expand Explain Export Extract Fail Fetch Fill Find Finish Fit Flush Follow
+    Forget Format Forward Free Freeze Gather Give Group Guard Handle Hash Hold Ignore Import Initialise Insert Install Interrupt
+    Iterate Join Judge Keep Kill Launch Lead Leave Let Limit Link List Listen Load Lock Log Look Make Map Mark Match Mean Measure
+    Merge Mount Move Name Normalise Note Notify Number Open Order Pack Parse Pass Pin Ping Plan Poll Predict Prepare Print Probe
+    Process Propose Prove Publish Pull Push Put Query Queue Raise Read Rebuild Receive Recompute Record Refuse Register Release
+    Remember Remove Rename Render Repeat Replace Report Request Requeue Reserve Reset Resolve Restore Resume Retry Return Reuse Run
+    Sample Save Say Scale Search Select Send Serve Set Shorten Show Shuffle Skip Sleep Sort Split Stage Start Stop Store Submit Sum
+    Take Tell Test Time Translate Try Turn Unmap Unpack Update Upload Use Validate Verify Wait Walk Warn Watch Wrap Write Yield
     """.split()  # noqa: SIM905 - a list of 200 quoted words is harder to read and to extend
 )
 """Verbs that a function's docstring begins with. Whoever needs another one adds it."""
-NOT_YET: dict[str, int] = {"base": 153, "cluster": 626, "containers": 513, "workflow": 574, "install": 20}
+NOT_YET: dict[str, int] = {"cluster": 477, "containers": 512, "workflow": 572, "install": 20}
 OLD_WORDS = frozenset(
     """
     strangers foreign obstacle rooms said told fate carried hindrance accepted lags kin outlook far dice hearer bury alike standing
@@ -39,7 +39,7 @@ OLD_WORDS = frozenset(
     """.split()  # noqa: SIM905
 )
 """Words that were names with a meaning of their own here."""
-NAMED_NOT_YET = 139
+NAMED_NOT_YET = 138
 """How many modules, and functions, classes and constants of modules, still have one of OLD_WORDS in their names."""
 
 

@@ -15,14 +15,25 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from base.handshake import ANSWER_BYTES, GREETING_BYTES, REST_S, WELCOME_BYTES, Handshake, NoProof, NoRoom, Strangers, listen, newcomers
+from base.handshake import (
+    ANSWER_BYTES,
+    GREETING_BYTES,
+    REST_S,
+    WELCOME_BYTES,
+    Handshake,
+    NoProof,
+    NoRoom,
+    PendingConnections,
+    listen,
+    newcomers,
+)
 from base.machine_files import machine_text
 from cluster.limits import PREFLIGHT_HANDSHAKE_S, REACH_S, RING_S, TURNED_AWAY_PAUSE_S, TURNED_AWAY_S
 from cluster.preflight.rates import LANE, chunk_lanes, partner, rounds, tournament_s
 
 # Connections between the nodes of a preflight: each end proves to the other that it knows the run's token before anything counts.
 #
-# What comes before that is a stranger's, and so is every error of it; the oldest stranger goes for the newest.
+# What is sent before the proof may be anything, and an error in it is never ours; the oldest pending connection is closed for the newest.
 
 
 _T = TypeVar("_T")
@@ -38,7 +49,7 @@ class Wire:
         self._listener = listen(address, 2 * nodes)
         self.port: int = self._listener.getsockname()[1]
         self._arrived: dict[tuple[int, str], asyncio.Future[socket.socket]] = {}
-        self._strangers: Strangers[asyncio.Task[bool]] = Strangers()
+        self._pending: PendingConnections[asyncio.Task[bool]] = PendingConnections()
 
     def serve(self) -> None:
         """Let others in, from now on. To be called in the loop."""
@@ -55,16 +66,16 @@ class Wire:
             return
         for connection, host in found:
             task = loop.create_task(self._welcome(connection))
-            self._strangers.add(task, host)
+            self._pending.add(task, host)
             task.add_done_callback(partial(self._ended, connection))
-            oldest = self._strangers.surplus()
+            oldest = self._pending.surplus()
             if oldest is not None:
-                self._strangers.remove(oldest)
+                self._pending.remove(oldest)
                 oldest.cancel()
 
     def _ended(self, connection: socket.socket, task: asyncio.Task[bool]) -> None:
         """Nobody has taken the connection of one who was refused, or has had all he came for."""
-        self._strangers.remove(task)
+        self._pending.remove(task)
         if task.cancelled() or not task.result():
             connection.close()
 
@@ -141,7 +152,7 @@ class Wire:
         """Nobody comes in any more."""
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
-        for task in self._strangers:
+        for task in self._pending:
             task.cancel()
         for future in self._arrived.values():
             if future.done() and not future.cancelled():

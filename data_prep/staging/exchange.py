@@ -24,7 +24,18 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from base.errors import Cancelled, StagingError
-from base.handshake import ANSWER_BYTES, GREETING_BYTES, WELCOME_BYTES, Handshake, NoProof, NoRoom, Refusals, Strangers, listen, newcomers
+from base.handshake import (
+    ANSWER_BYTES,
+    GREETING_BYTES,
+    WELCOME_BYTES,
+    Handshake,
+    NoProof,
+    NoRoom,
+    PendingConnections,
+    Refusals,
+    listen,
+    newcomers,
+)
 from data_prep.limits import PEER_BEAT_EVERY_S, PEER_HANDSHAKE_S, PEER_HANG_S, PEER_LATE_S
 from data_prep.staging.swarm import Swarm
 from data_prep.staging.table import ChunkTable, pack, unpack
@@ -362,7 +373,7 @@ class Orders:
 logger = logging.getLogger(__name__)
 
 
-class _Stranger:
+class _Pending:
     """A connection that has not proved its identity.
 
     `index` and `address` are those of the expected node, -1 and None for an incoming connection.
@@ -382,9 +393,9 @@ class PeerListener:
 
     def __init__(self, peer_group: PeerGroup, digest: str, selector: selectors.BaseSelector, exchange: Exchange) -> None:
         self._peer_group, self._digest, self._selector, self._exchange = peer_group, digest, selector, exchange
-        self._strangers: Strangers[_Stranger] = Strangers()
+        self._pending: PendingConnections[_Pending] = PendingConnections()
         self._refusals = Refusals(logger)
-        self._called: list[_Stranger] = []
+        self._called: list[_Pending] = []
         """Outgoing connections that have not proved their identity."""
         self._again: dict[int, tuple[str, int]] = {}
         """The addresses of nodes to connect to again, since they hung up before the handshake."""
@@ -416,22 +427,22 @@ class PeerListener:
         if not self._open:  # one before this one was the last that was expected
             connection.close()
             return
-        stranger = _Stranger(Connection(connection, self._exchange), self._handshake())
-        self._strangers.add(stranger, host)
-        stranger.peer.say(stranger.handshake.greeting())
-        stranger.peer.expect(ANSWER_BYTES, partial(self._answered, stranger))
-        self._watch(stranger)
-        oldest = self._strangers.surplus()
+        pending = _Pending(Connection(connection, self._exchange), self._handshake())
+        self._pending.add(pending, host)
+        pending.peer.say(pending.handshake.greeting())
+        pending.peer.expect(ANSWER_BYTES, partial(self._answered, pending))
+        self._watch(pending)
+        oldest = self._pending.surplus()
         if oldest is not None:
             self._go_on(oldest)  # its answer may be here, and not read yet
             self._dismiss(oldest, "too many wait, and it was the oldest")
 
-    def _answered(self, stranger: _Stranger, answer: bytes) -> None:
-        index, _, welcome = stranger.handshake.check_answer(answer)
+    def _answered(self, pending: _Pending, answer: bytes) -> None:
+        index, _, welcome = pending.handshake.check_answer(answer)
         if not self._exchange.may_come(index):
             raise PeerError(f"node {index} is not expected")
-        stranger.peer.say(welcome)
-        self._let_in(stranger, index)
+        pending.peer.say(welcome)
+        self._let_in(pending, index)
 
     # -- whom we go to
 
@@ -449,85 +460,85 @@ class PeerListener:
         except OSError as error:
             self._exchange.lose(index, f"{address[0]} port {address[1]} cannot be reached: {error.strerror}")
             return
-        stranger = _Stranger(Connection(connection, self._exchange), self._handshake(), index, address)
-        self._called.append(stranger)
-        stranger.peer.expect(GREETING_BYTES, partial(self._greeted, stranger))
-        self._watch(stranger)
+        pending = _Pending(Connection(connection, self._exchange), self._handshake(), index, address)
+        self._called.append(pending)
+        pending.peer.expect(GREETING_BYTES, partial(self._greeted, pending))
+        self._watch(pending)
 
-    def _greeted(self, stranger: _Stranger, greeting: bytes) -> None:
-        stranger.peer.say(stranger.handshake.answer(greeting, stranger.index))
-        stranger.peer.expect(WELCOME_BYTES, partial(self._welcomed, stranger))
+    def _greeted(self, pending: _Pending, greeting: bytes) -> None:
+        pending.peer.say(pending.handshake.answer(greeting, pending.index))
+        pending.peer.expect(WELCOME_BYTES, partial(self._welcomed, pending))
 
-    def _welcomed(self, stranger: _Stranger, welcome: bytes) -> None:
-        stranger.handshake.check_welcome(welcome, stranger.index)
-        self._let_in(stranger, stranger.index)
+    def _welcomed(self, pending: _Pending, welcome: bytes) -> None:
+        pending.handshake.check_welcome(welcome, pending.index)
+        self._let_in(pending, pending.index)
 
     # -- both
 
     def _handshake(self) -> Handshake:
         return Handshake(self._peer_group.token, f"chunks {self._digest}", self._peer_group.index)
 
-    def _waits(self, stranger: _Stranger) -> bool:
-        return stranger in self._strangers or stranger in self._called
+    def _waits(self, pending: _Pending) -> bool:
+        return pending in self._pending or pending in self._called
 
-    def _watch(self, stranger: _Stranger) -> None:
-        self._selector.register(stranger.peer, selectors.EVENT_READ, partial(self._go_on, stranger))
-        self._flush(stranger)
+    def _watch(self, pending: _Pending) -> None:
+        self._selector.register(pending.peer, selectors.EVENT_READ, partial(self._go_on, pending))
+        self._flush(pending)
 
-    def _go_on(self, stranger: _Stranger) -> None:
+    def _go_on(self, pending: _Pending) -> None:
         """Continue a handshake. An error in it concerns only that connection."""
         try:
-            stranger.peer.receive()
+            pending.peer.receive()
         except (PeerError, NoProof) as error:
-            self._dismiss(stranger, str(error), again=isinstance(error, HungUp))
+            self._dismiss(pending, str(error), again=isinstance(error, HungUp))
             return
-        self._flush(stranger)
+        self._flush(pending)
 
-    def _flush(self, stranger: _Stranger) -> None:
+    def _flush(self, pending: _Pending) -> None:
         """Send what the handshake has to send, which fits into any socket's buffer."""
-        if self._waits(stranger) and stranger.peer.wants_to_send:
+        if self._waits(pending) and pending.peer.wants_to_send:
             try:
-                stranger.peer.send()
+                pending.peer.send()
             except PeerError as error:
-                self._dismiss(stranger, str(error), again=isinstance(error, HungUp))
+                self._dismiss(pending, str(error), again=isinstance(error, HungUp))
 
-    def _let_in(self, stranger: _Stranger, index: int) -> None:
-        self._forget(stranger)
+    def _let_in(self, pending: _Pending, index: int) -> None:
+        self._forget(pending)
         self._expected.pop(index, None)
         if not self._exchange.may_come(index):
-            stranger.peer.close()
+            pending.peer.close()
             return
-        stranger.peer.index = index
-        self._exchange.came(stranger.peer)
+        pending.peer.index = index
+        self._exchange.came(pending.peer)
         if not any(self._exchange.may_come(index) for index in range(self._peer_group.nodes)):
             self.close()
 
-    def _dismiss(self, stranger: _Stranger, why: str, again: bool = False) -> None:
+    def _dismiss(self, pending: _Pending, why: str, again: bool = False) -> None:
         """Drop a pending connection. With `again`, since the other end hung up as one with too many connections does, it is tried again."""
-        if not self._waits(stranger):
+        if not self._waits(pending):
             return
-        self._forget(stranger)
-        stranger.peer.close()
-        if stranger.address is None:
+        self._forget(pending)
+        pending.peer.close()
+        if pending.address is None:
             self._refusals.note(why)
-        elif again and stranger.index in self._expected:
-            self._again[stranger.index] = stranger.address
+        elif again and pending.index in self._expected:
+            self._again[pending.index] = pending.address
         else:
-            self._expected.pop(stranger.index, None)
-            self._exchange.lose(stranger.index, why)
+            self._expected.pop(pending.index, None)
+            self._exchange.lose(pending.index, why)
 
-    def _forget(self, stranger: _Stranger) -> None:
-        self._selector.unregister(stranger.peer)
-        if not self._strangers.remove(stranger):
-            self._called.remove(stranger)
+    def _forget(self, pending: _Pending) -> None:
+        self._selector.unregister(pending.peer)
+        if not self._pending.remove(pending):
+            self._called.remove(pending)
 
     def expire(self, now: float) -> None:
         """Drop slow connections, retry those that were turned away, and give up expected nodes that have not come."""
         if self._rests:
             self._listen()
-        late = [*self._strangers.overdue(self._wait_s), *(called for called in self._called if now - called.since > self._wait_s)]
-        for stranger in late:
-            self._dismiss(stranger, f"it did not prove within {self._wait_s:g} s that it is of this run")
+        late = [*self._pending.overdue(self._wait_s), *(called for called in self._called if now - called.since > self._wait_s)]
+        for pending in late:
+            self._dismiss(pending, f"it did not prove within {self._wait_s:g} s that it is of this run")
         for index in [index for index, until in self._expected.items() if now > until]:
             del self._expected[index]
             self._exchange.lose(index, f"it did not come within {2 * self._wait_s:g} s")
@@ -545,10 +556,10 @@ class PeerListener:
             self._selector.unregister(self._listener)
         self._rests = False
         self._listener.close()
-        for stranger in [*self._strangers, *self._called]:
-            self._forget(stranger)
-            stranger.peer.close()
-        self._refusals.tell()
+        for pending in [*self._pending, *self._called]:
+            self._forget(pending)
+            pending.peer.close()
+        self._refusals.log()
 
 
 def _connecting(address: tuple[str, int]) -> socket.socket:

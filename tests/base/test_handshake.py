@@ -17,13 +17,13 @@ from base.handshake import (
     Handshake,
     NoProof,
     NoRoom,
+    PendingConnections,
     Refusals,
-    Strangers,
     listen,
+    most_pending,
     new_challenge,
     new_token,
     newcomers,
-    places,
     proof,
     proves,
 )
@@ -79,45 +79,45 @@ def test_any_text_is_asked_and_said_without_an_error(text: str) -> None:
 
 
 def test_the_newest_stays_and_the_oldest_of_the_most_frequent_address_goes() -> None:
-    strangers: Strangers[int] = Strangers(3, clock=lambda: 0.0)
+    pending: PendingConnections[int] = PendingConnections(3, clock=lambda: 0.0)
     for number in range(3):
-        strangers.add(number, "one")
-    assert strangers.surplus() is None
-    strangers.add(3, "another")
-    assert strangers.surplus() == 0
-    strangers.remove(0)
-    strangers.add(4, "one")
-    assert strangers.surplus() == 1
-    strangers.remove(1)
+        pending.add(number, "one")
+    assert pending.surplus() is None
+    pending.add(3, "another")
+    assert pending.surplus() == 0
+    pending.remove(0)
+    pending.add(4, "one")
+    assert pending.surplus() == 1
+    pending.remove(1)
     for number in range(5, 50):
-        strangers.add(number, "one")
-        surplus = strangers.surplus()
+        pending.add(number, "one")
+        surplus = pending.surplus()
         assert surplus not in (None, 3, number)
         assert surplus is not None
-        assert strangers.remove(surplus)
-        assert not strangers.remove(surplus)
-    assert len(strangers) == 3
-    assert 3 in strangers
+        assert pending.remove(surplus)
+        assert not pending.remove(surplus)
+    assert len(pending) == 3
+    assert 3 in pending
 
 
 def test_with_one_of_each_address_the_oldest_goes() -> None:
-    strangers: Strangers[int] = Strangers(5)
+    pending: PendingConnections[int] = PendingConnections(5)
     for number in range(5):
-        strangers.add(number, str(number))
+        pending.add(number, str(number))
     for number in range(5, 30):
-        strangers.add(number, str(number))
-        assert strangers.surplus() == number - 5
-        strangers.remove(number - 5)
+        pending.add(number, str(number))
+        assert pending.surplus() == number - 5
+        pending.remove(number - 5)
 
 
 def test_who_waits_too_long_is_found() -> None:
     now = [0.0]
-    strangers: Strangers[int] = Strangers(10, clock=lambda: now[0])
+    pending: PendingConnections[int] = PendingConnections(10, clock=lambda: now[0])
     for number in range(4):
         now[0] = float(number)
-        strangers.add(number, "one")
-    assert strangers.overdue(2.0) == [0, 1]
-    assert list(strangers) == [0, 1, 2, 3]
+        pending.add(number, "one")
+    assert pending.overdue(2.0) == [0, 1]
+    assert list(pending) == [0, 1, 2, 3]
 
 
 def test_refusals_are_a_line_per_second_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
@@ -129,9 +129,9 @@ def test_refusals_are_a_line_per_second_with_their_number(caplog: pytest.LogCapt
     refusals.note("it was slow")
     now[0] = 11.0
     refusals.note("it was wrong")
-    refusals.tell()
+    refusals.log()
     refusals.note("it was late")
-    refusals.tell()
+    refusals.log()
     assert [record.getMessage() for record in caplog.records] == [
         "a connection was refused: it was slow",
         "1001 connections were refused, the last one: it was wrong",
@@ -157,7 +157,7 @@ def test_no_descriptor_is_no_room_and_who_knocks_goes_on_knocking() -> None:
     try:
         with pytest.raises(NoRoom, match="Too many open files"):
             newcomers(listener)
-        assert places() == 8
+        assert most_pending() == 8
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     ((connection, _),) = newcomers(listener)

@@ -246,10 +246,10 @@ def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: R
             exchange._next_beat = time.monotonic() + 60
             exchange.wake()
             exchange.turn(10)
-        assert len(peers._strangers) == 0
+        assert len(peers._pending) == 0
         exchange._beat(time.monotonic())
         exchange.turn(10)
-        assert len(peers._strangers) == 1
+        assert len(peers._pending) == 1
 
 
 def test_who_always_has_something_written_looks_after_the_others_too(alone: Rig) -> None:

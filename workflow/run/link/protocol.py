@@ -26,8 +26,8 @@ from base.handshake import (
     Handshake,
     NoProof,
     NoRoom,
+    PendingConnections,
     Refusals,
-    Strangers,
     listen,
     newcomers,
 )
@@ -38,7 +38,7 @@ from workflow.run.link.event_loop import Loop
 
 
 HANDSHAKE_S: Final = 3.0
-"""How long who connects may take to prove that it knows the run's token: strangers must not keep the listener busy."""
+"""How long a connection may take to prove that it knows the run's token, so that nobody keeps the listener busy."""
 NODE_CONNECT_S: Final = 60.0
 """How long after its launch a node program may take until it is ready: it tries to connect for as long as the supervisor waits for it."""
 CONNECT_TRY_S: Final = 10.0
@@ -305,7 +305,7 @@ class Channel:
 logger = logging.getLogger(__name__)
 
 
-class _Stranger:
+class _Pending:
     """A connection that has not proved anything yet."""
 
     def __init__(self, connection: socket.socket, token: bytes) -> None:
@@ -330,7 +330,7 @@ class Listener:
     ) -> None:
         self._loop, self._token, self._expects, self._admit, self._most = loop, token, expects, admit, most
         self._handshake_s = handshake_s
-        self._strangers: Strangers[_Stranger] = Strangers()
+        self._pending: PendingConnections[_Pending] = PendingConnections()
         self._refusals = Refusals(logger)
         self._open, self._looks = True, False
         self._listener = listen(address, most)
@@ -358,65 +358,65 @@ class Listener:
             connection.close()
             return
         connection.setblocking(False)
-        stranger = _Stranger(connection, self._token)
-        self._strangers.add(stranger, host)
+        pending = _Pending(connection, self._token)
+        self._pending.add(pending, host)
         self._look_later()
-        self._loop.watch(connection, lambda: self._answered(stranger))
+        self._loop.watch(connection, lambda: self._answered(pending))
         try:
-            connection.send(stranger.handshake.greeting())  # it fits into any socket's buffer
+            connection.send(pending.handshake.greeting())  # it fits into any socket's buffer
         except OSError as error:
-            self._dismiss(stranger, error.strerror or "the connection broke")
-        oldest = self._strangers.surplus()
+            self._dismiss(pending, error.strerror or "the connection broke")
+        oldest = self._pending.surplus()
         if oldest is not None:
             self._answered(oldest)  # his answer may be here, and not read yet
             self._dismiss(oldest, "too many wait, and it was the oldest")
 
-    def _answered(self, stranger: _Stranger) -> None:
-        """Whatever comes here is a stranger's, and so is every error of it."""
+    def _answered(self, pending: _Pending) -> None:
+        """Check the proof of a connection. It may send anything, and an error in what it sends is never ours."""
         try:
-            found = stranger.connection.recv(ANSWER_BYTES - len(stranger.answer))
+            found = pending.connection.recv(ANSWER_BYTES - len(pending.answer))
             if not found:
                 raise LinkClosed("the connection was closed")
-            stranger.answer += found
-            if len(stranger.answer) < ANSWER_BYTES:
+            pending.answer += found
+            if len(pending.answer) < ANSWER_BYTES:
                 return
-            index, _, welcome = stranger.handshake.check_answer(stranger.answer)
+            index, _, welcome = pending.handshake.check_answer(pending.answer)
             if not self._expects(index):
                 raise ProtocolError(f"node {index} is not expected")
-            stranger.connection.send(welcome)
-            link = Link(stranger.connection)
+            pending.connection.send(welcome)
+            link = Link(pending.connection)
         except BlockingIOError:
             return
         except (NoProof, ProtocolError, LinkClosed, OSError) as error:
-            self._dismiss(stranger, str(error))
+            self._dismiss(pending, str(error))
             return
-        self._forget(stranger)
+        self._forget(pending)
         self._admit(index, link)
         if not any(self._expects(index) for index in range(self._most)):
             self.close()
 
     def _look_later(self) -> None:
-        """As long as there are strangers."""
-        if self._strangers and not self._looks:
+        """Look again as long as connections are pending."""
+        if self._pending and not self._looks:
             self._looks = True
             self._loop.after(self._handshake_s / 4, self._look)
 
     def _look(self) -> None:
         """Dismiss who takes too long."""
         self._looks = False
-        for stranger in self._strangers.overdue(self._handshake_s):
-            self._dismiss(stranger, "it took too long")
+        for pending in self._pending.overdue(self._handshake_s):
+            self._dismiss(pending, "it took too long")
         self._look_later()
 
-    def _dismiss(self, stranger: _Stranger, why: str) -> None:
-        if stranger in self._strangers:
+    def _dismiss(self, pending: _Pending, why: str) -> None:
+        if pending in self._pending:
             self._refusals.note(why)
-            self._forget(stranger)
-            stranger.connection.close()
+            self._forget(pending)
+            pending.connection.close()
 
-    def _forget(self, stranger: _Stranger) -> None:
-        self._strangers.remove(stranger)
-        self._loop.unwatch(stranger.connection)
+    def _forget(self, pending: _Pending) -> None:
+        self._pending.remove(pending)
+        self._loop.unwatch(pending.connection)
 
     def close(self) -> None:
         """Nobody comes in any more."""
@@ -425,7 +425,7 @@ class Listener:
         self._open = False
         self._loop.unwatch(self._listener)
         self._listener.close()
-        for stranger in self._strangers:
-            self._forget(stranger)
-            stranger.connection.close()
-        self._refusals.tell()
+        for pending in self._pending:
+            self._forget(pending)
+            pending.connection.close()
+        self._refusals.log()
