@@ -10,10 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from base.errors import ConfigError
 from base.units import whole_duration
 
 RUN: Final = "stage_train_push"
 SHARD: Final = "dataset_shard"
+OUR_NAMES: Final = "slipway-"
+"""The beginning of the names of our jobs."""
 JOB_ID_PLACEHOLDER: Final = "\0"
 """The placeholder for the job's id in `BatchJob.output`."""
 SUBMISSION: Final = "SLIPWAY_SUBMISSION"
@@ -251,6 +254,13 @@ def parse_work(words: str) -> Work | None:
     """Parse the words of any user's job. Returns None if they hold no work of ours."""
     found = _WORK.fullmatch(words)
     return None if found is None else Work(**found.groupdict())
+
+
+def one_line(what: str, value: str) -> str:
+    """Return a value for a line of a batch script. Raises ConfigError for one that holds the end of a line."""
+    if set(value) & set("\n\r\0"):
+        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
+    return value
 
 
 def script_lines(job: BatchJob) -> tuple[str, ...]:

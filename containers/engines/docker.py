@@ -146,8 +146,8 @@ def _parsed(text: str) -> list[str]:
 
 # The job's cgroup as parent of its containers: asked of the node and of dockerd, in the child that prepares the node.
 #
-# Docker only. Podman of a user stays in the job's cgroup as it is; podman of root would leave a cgroup `conmon` of its own below the parent
-# (seen with 4.3), which keeps the scheduler from removing the job's: there the limits are copied.
+# Docker only. Podman of a user stays in the job's cgroup as it is; podman of root would leave a cgroup `conmon` of its own below the
+# parent (seen with 4.3), which keeps the scheduler from removing the job's: there the limits are copied.
 
 
 ROOT: Final = Path("/sys/fs/cgroup")

@@ -150,8 +150,7 @@ def describe_holder(holder: Holder) -> str:
 # Output comes back and standard input goes there, the exit code is lost: what became of a node program its link says. When the client is
 # killed, LSF kills the program. OpenLava hands the words over as they are, where LSF may give them to a shell of the node once more: only
 # words that mean the same both times are handed over. USR2, which all of a job get whose time is over, would end the client, and with it
-# the
-# program.
+# the program.
 #
 # OpenLava's client ends at times with 0 and without a word, just after its program was started: it asks at once what the program uses, and
 # takes it for ended where the node cannot say that yet. The program may live on, or not.

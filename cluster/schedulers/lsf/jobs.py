@@ -13,7 +13,18 @@ from typing import Final
 from base.command import CommandResult, describe
 from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
 from base.names import choices
-from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, SHARD, BatchJob, JobSize, QueuedJob, parse_work, script_lines, work_words
+from cluster.schedulers.jobs import (
+    JOB_ID_PLACEHOLDER,
+    OUR_NAMES,
+    SHARD,
+    BatchJob,
+    JobSize,
+    QueuedJob,
+    one_line,
+    parse_work,
+    script_lines,
+    work_words,
+)
 from cluster.schedulers.lsf import job_end as job_environ
 from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
 from cluster.schedulers.lsf.job_end import SECONDS, STARTED, STARTS
@@ -23,8 +34,7 @@ from cluster.schedulers.submission import Words, by_name, submit_once
 # The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
 #
 # Its log is written by the script itself: LSF would keep it on the first node until the job ends, and put a report around it. In that log
-# the
-# script counts its starts, which LSF tells no job. At the run limit LSF sends USR2 to all processes: they ignore it, but for the
+# the script counts its starts, which LSF tells no job. At the run limit LSF sends USR2 to all processes: they ignore it, but for the
 # supervisor.
 
 
@@ -79,7 +89,7 @@ def bsub_options(job: BatchJob) -> tuple[str, ...]:
     ]
     said = [f"{option} {_quoted(option, value)}" for option, value in options if value is not None]
     alone = ["-x"] if size.whole_nodes and not _is_shard(job) else []
-    return (*said, *alone, "-r", *(_one_line("directives", line) for line in size.directives))
+    return (*said, *alone, "-r", *(one_line("directives", line) for line in size.directives))
 
 
 def resources(job: BatchJob, slots: int) -> str:
@@ -128,7 +138,7 @@ def _is_shard(job: BatchJob) -> bool:
 
 def _quoted(what: str, value: str) -> str:
     """For a line of the script, which bsub splits as a shell does. Raises ConfigError."""
-    _one_line(what, value)
+    one_line(what, value)
     if re.fullmatch(r"[\w@%+=:,./-]+", value, re.ASCII):
         return value
     if set(value) & set('"\\`$'):
@@ -136,23 +146,16 @@ def _quoted(what: str, value: str) -> str:
     return f'"{value}"'
 
 
-def _one_line(what: str, value: str) -> str:
-    if set(value) & set("\n\r\0"):
-        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
-    return value
-
-
 # Our jobs in LSF's queues: a list, and one question for what the list does not say of those that are ours by their names.
 
 
-OURS: Final = "slipway-"
 ENDED_TOO: Final = "-a"
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
     listed = listed_jobs(patience_s, timeout_s)
-    details = job_details([job.job_id for job in listed if job.name.startswith(OURS)], patience_s, timeout_s)
+    details = job_details([job.job_id for job in listed if job.name.startswith(OUR_NAMES)], patience_s, timeout_s)
     return joined(listed, details)
 
 

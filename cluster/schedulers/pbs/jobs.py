@@ -17,7 +17,7 @@ from base.command import CommandResult, describe
 from base.errors import AllocationError, ConfigError, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
 from base.names import choices
 from base.units import counted, format_duration
-from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, parse_work, script_lines, work_words
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.pbs.answers import (
     GONE,
     PBS,
@@ -169,8 +169,7 @@ def _resources(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 # The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
 #
 # Its log is written by the script itself: PBS would keep it on the first node until the job ends, and its paths cannot hold the job's id.
-# The
-# variables of the submitting shell stand in the script, which only we and PBS can read: those of `qsub -v` are shown to everybody by
+# The variables of the submitting shell stand in the script, which only we and PBS can read: those of `qsub -v` are shown to everybody by
 # `qstat -f`, and OpenPBS changes quotes and backslashes in them.
 
 
@@ -224,8 +223,8 @@ def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
     ]
     if job.work is not None and job.export:
         raise ConfigError("a job for one run is submitted by Slipway alone")
-    options = [f"{option} {shlex.quote(_one_line(option, value))}" for option, value in said if value is not None]
-    return (*options, *(_one_line("directives", line) for line in size.directives))
+    options = [f"{option} {shlex.quote(one_line(option, value))}" for option, value in said if value is not None]
+    return (*options, *(one_line("directives", line) for line in size.directives))
 
 
 def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts: Sequence[str] = ()) -> str:
@@ -277,12 +276,6 @@ def _one_word(what: str, value: str) -> str:
         raise ConfigError(
             f"{what}: {value!r} of `qsub -l select` holds a space or a plus; valid: resources of one chunk, such as `gpu_model=a100`"
         )
-    return value
-
-
-def _one_line(what: str, value: str) -> str:
-    if set(value) & set("\n\r\0"):
-        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
     return value
 
 

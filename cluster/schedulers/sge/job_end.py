@@ -167,10 +167,9 @@ def describe_holder(holder: Holder) -> str:
 # `qrsh -inherit`: a program on one node of our job. Pure.
 #
 # Its words are put together and read again by a shell of that node, so each is quoted. Output and exit code come back, standard input goes
-# there. A program that ends by a signal would end the whole job: a shell stands between, which makes an exit code of it. When the client is
-# killed, Grid Engine kills the program. USR2, which announces the end of a job (batch_script), goes to all processes: both shells make it
-# be
-# ignored by what they start.
+# there. A program that ends by a signal would end the whole job: a shell stands between, which makes an exit code of it. When the client
+# is killed, Grid Engine kills the program. USR2, which announces the end of a job (batch_script), goes to all processes: both shells make
+# it be ignored by what they start.
 
 
 LOCAL: Final = "trap '' USR2; exec \"$@\""

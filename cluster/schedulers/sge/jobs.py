@@ -14,7 +14,18 @@ from base.account import account_name
 from base.command import CommandResult, describe
 from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
 from base.names import choices
-from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, SHARD, BatchJob, JobSize, QueuedJob, parse_work, script_lines, work_words
+from cluster.schedulers.jobs import (
+    JOB_ID_PLACEHOLDER,
+    OUR_NAMES,
+    SHARD,
+    BatchJob,
+    JobSize,
+    QueuedJob,
+    one_line,
+    parse_work,
+    script_lines,
+    work_words,
+)
 from cluster.schedulers.queries import (
     ANSWER_S,
     QUICK_ANSWER_S,
@@ -48,14 +59,12 @@ from cluster.schedulers.submission import Words, by_name, submit_once
 # The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
 #
 # `qdel` and `h_rt` kill without a warning. With `-notify` all processes of the job, on every node, get USR2 before: a minute where the
-# queue
-# says nothing else. All inherit that they ignore it, but the supervisor, which ends its run, and this script, which tells its program to
-# end
-# as any other scheduler does.
+# queue says nothing else. All inherit that they ignore it, but the supervisor, which ends its run, and this script, which tells its
+# program to end as any other scheduler does.
 #
-# When the script ends, all processes of the job are killed, on every node and without a warning. So where its program was killed, such as a
-# Snakemake by who frees memory, it waits for those whom that one started: a supervisor hears the end of its parent, and ends its run.
-# It looks twice, a second apart, before it believes that none is left: a process that is just becoming another program (execve) shows no
+# When the script ends, all processes of the job are killed, on every node and without a warning. So where its program was killed, such as
+# a Snakemake by who frees memory, it waits for those whom that one started: a supervisor hears the end of its parent, and ends its run. It
+# looks twice, a second apart, before it believes that none is left: a process that is just becoming another program (execve) shows no
 # environment for that moment.
 
 
@@ -123,7 +132,7 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
     places = [] if _is_alone(job) else [f"-pe {' '.join(_slots(size))}"]
     every = ["-V"] if job.export is None else []
     verified = ["-w e"] if size.exclude else []  # refused, where too few nodes are left: it would wait for ever
-    return (*said, *places, *every, *verified, "-notify", *(_one_line("directives", line) for line in size.directives))
+    return (*said, *places, *every, *verified, "-notify", *(one_line("directives", line) for line in size.directives))
 
 
 def batch_script(job: BatchJob) -> str:
@@ -197,7 +206,7 @@ def _path(path: str) -> str:
 
 def _quoted(what: str, value: str) -> str:
     """For a line of the script, which Grid Engine splits at blanks. Raises ConfigError."""
-    _one_line(what, value)
+    one_line(what, value)
     if not set(value) & set(" \t'\""):
         return value
     if '"' in value:
@@ -205,16 +214,9 @@ def _quoted(what: str, value: str) -> str:
     return f'"{value}"'
 
 
-def _one_line(what: str, value: str) -> str:
-    if set(value) & set("\n\r\0"):
-        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
-    return value
-
-
 # Our jobs in Grid Engine's queue: a list, and one question for what the list does not say of those that are ours by their names.
 
 
-OURS: Final = "slipway-"
 ON_SILENT: Final = ("-qs", "u")
 """Of qstat: queues on nodes of which qmaster does not hear. It lists a job by the queue of its first node only; of a job that has lost
 another one it hears the end."""
@@ -225,7 +227,7 @@ ENDED_TOO: Final = "prsz"
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
     listed = listed_jobs(patience_s, timeout_s)
-    ours = [job for job in listed if job.name.startswith(OURS)]
+    ours = [job for job in listed if job.name.startswith(OUR_NAMES)]
     details = job_details([job.job_id for job in ours], patience_s, timeout_s)
     on_nodes = any(job.stage in ("runs", "ends") for job in ours)
     silent = listed_jobs(patience_s, timeout_s, queues=ON_SILENT) if on_nodes else ()
@@ -260,7 +262,7 @@ def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str,
     cell for every question; of one job, for that one. Raises SchedulerSilent, SchedulerOutputError."""
     if not job_ids:
         return {}
-    which = (job_ids[0],) if len(job_ids) == 1 else (f"{OURS}*",)
+    which = (job_ids[0],) if len(job_ids) == 1 else (f"{OUR_NAMES}*",)
     result = asked(SGE, ("qacct", "-o", account_name(), "-j", *which), patience_s, ANSWER_S)
     if result.returncode and not any(words in result.stderr for words in (*NO_SUCH_JOB, "No such file")):
         raise SchedulerOutputError(refusal_words(SGE, result))

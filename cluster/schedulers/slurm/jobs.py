@@ -12,11 +12,11 @@ from functools import partial
 from typing import Final
 
 from base.command import CommandResult, describe, run
-from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
+from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
 from base.names import choices
 from base.sanitize import digits, text
 from base.units import counted, format_duration
-from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, parse_work, script_lines, work_words
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SUBMIT_S, ask, carried, carried_names, last_words, one_try, silence_of
 from cluster.schedulers.slurm.answers import (
     ENDED_BY,
@@ -134,8 +134,8 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
         ("export", "ALL" if job.export is None else ",".join(job.export)),
     ]
     flags = (["--exclusive"] if size.whole_nodes else []) + ["--requeue"]
-    said = [f"--{name}={shlex.quote(_one_line(name, str(value)))}" for name, value in options if value is not None]
-    return (*said, *flags, *(_one_line("directives", line) for line in directives))
+    said = [f"--{name}={shlex.quote(one_line(name, str(value)))}" for name, value in options if value is not None]
+    return (*said, *flags, *(one_line("directives", line) for line in directives))
 
 
 def batch_script(job: BatchJob) -> str:
@@ -148,12 +148,6 @@ def clock(minutes: int) -> str:
     """Format minutes as `1-02:03:00`."""
     days, rest = divmod(minutes, 1440)
     return f"{f'{days}-' if days else ''}{rest // 60:02d}:{rest % 60:02d}:00"
-
-
-def _one_line(what: str, value: str) -> str:
-    if set(value) & set("\n\r\0"):
-        raise ConfigError(f"{what}: {value!r} holds the end of a line, which would begin another line of the batch script")
-    return value
 
 
 # Checks before the submission.
