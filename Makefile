@@ -56,7 +56,7 @@ lint: .venv/.dev
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m workflow.study.schemas --check
-	$(BIN)/python -m workflow.run.record.model --check
+	$(BIN)/python -m workflow.run.record.schema --check
 	$(BIN)/python -m workflow.run.link.messages_page --check
 
 types: .venv/.dev
@@ -66,7 +66,7 @@ check: lint types test processes slow  ## all that CI checks
 
 schemas: .venv/.dev  ## write config/schemas, docs/messages.md and the tables of docs/record.md from the types
 	$(BIN)/python -m workflow.study.schemas
-	$(BIN)/python -m workflow.run.record.model
+	$(BIN)/python -m workflow.run.record.schema
 	$(BIN)/python -m workflow.run.link.messages_page
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for

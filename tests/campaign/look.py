@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 from tests.campaign.rounds import BIN, ROOT, Round, wait_for
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 
 def missing(one: Round) -> list[str]:

@@ -13,7 +13,7 @@ from containers.labels import TAG
 from tests.minicluster import Cluster
 from tests.slurm.test_profiles import ROOMS
 from tests.workflow.run.world import ROOT
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 
 class Place:

@@ -16,7 +16,7 @@ from tests import images
 from tests.minicluster import Cluster
 from tests.slurm.test_scheduler import ClusterWorld
 from tests.workflow.run.world import ROOT
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 

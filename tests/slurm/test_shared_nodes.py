@@ -21,7 +21,7 @@ from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 from tests.slurm.test_profiles import ROOMS
 from tests.workflow.run.world import FAKE, ROOT
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 ROOT: Final = Path(__file__).parents[3]
 Way = Literal["jobs", "allocation"]

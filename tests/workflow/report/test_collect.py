@@ -30,8 +30,7 @@ from workflow.report.collect import collect, read_records, read_runs
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.records import read_rows
 from workflow.run.record.columns import FIELDS, MISSING, PREVENTED, RESULTS, SEVEN_STEPS, UNREADABLE
-from workflow.run.record.model import validate_record
-from workflow.run.record.reading import find_record
+from workflow.run.record.reading import find_record, validate_record
 
 CELL = make_cell()
 RUN = f"{CELL['cell_id']}-r1"

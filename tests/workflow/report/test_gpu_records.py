@@ -11,7 +11,7 @@ import pytest
 from tests.workflow.report.builder import collected
 from tests.workflow.report.test_tables import cells_of
 from workflow.report.tables import TABLES
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 CAPTURED = Path(__file__).parents[2] / "captured" / "records"
 

@@ -16,8 +16,8 @@ from workflow.report.analysis import Analysis
 from workflow.report.formats import FORMATS
 from workflow.report.page import page
 from workflow.report.same_network import FirstRun, Group, Keys, Losses, called, drops, first_difference, groups_of, to_json
-from workflow.run.record.model import validate_record
 from workflow.run.record.rate import first_losses
+from workflow.run.record.reading import validate_record
 
 LOSSES = {step: 2.3 - 0.1 * step for step in range(5)}
 

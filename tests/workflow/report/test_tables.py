@@ -38,8 +38,8 @@ from workflow.report.outputs import read_or_collect
 from workflow.report.table import Column, Table, Value, raised, text
 from workflow.report.tables import TABLES, all_tables, facts_table
 from workflow.report.terminal import print_speedup
-from workflow.run.record.model import validate_record
 from workflow.run.record.rate import NOT_COMPARED
+from workflow.run.record.reading import validate_record
 
 HOSTILE = "=1+1</td><script>alert(1)</script>|\\&$_%`\x1b[2J\n<img src=http://x>"
 

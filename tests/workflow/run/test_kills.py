@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.run.world import World
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 TRIALS = int(os.environ.get("SLIPWAY_KILLS", "2"))

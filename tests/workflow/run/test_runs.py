@@ -22,7 +22,7 @@ from tests.cluster import smi
 from tests.workflow.run.reading import held_up
 from tests.workflow.run.world import World
 from workflow.run.node.workdir import check_target, deliver
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 

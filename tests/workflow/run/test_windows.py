@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.run.world import World
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,8 @@ from base.units import format_duration
 from cluster.schedulers.jobs import SUBMISSION
 from containers.spec import CHECKPOINT
 from workflow.run.record.events import RankEvents
-from workflow.run.record.outcome import Ending, Status
+from workflow.run.record.model import Status
+from workflow.run.record.outcome import Ending
 from workflow.run.record.rate import thinned
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Site

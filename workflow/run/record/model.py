@@ -3,47 +3,22 @@
 Everything that knows the keys of a record follows from this tree: readers decode into it, the columns of the tables are the fields that
 carry a `Column`, and the JSON Schema and the tables of docs/record.md are made of it. The words after a field are its unit or type, and its
 meaning. A key that a type does not know was written by another version: readers pass over it.
-
-`python -m workflow.run.record.model` writes config/schemas/record.schema.json and the tables of docs/record.md; with `--check` it exits
-with 1 if they are not current; with `--validate FILE...` it checks records, and refuses unknown keys too.
 """
 
 from __future__ import annotations
 
-import argparse
-import ast
-import json
-import re
-import sys
+import runpy
 import types
-from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise, takewhile
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from base.errors import RecordError
-from base.packages import ROOMS
-from base.publish import publish
-from base.seal import read_sealed
-from cluster.installation import SCHEMAS
-from workflow.run.record.outcome import Status
-from workflow.run.record.step_clock import BESIDE
 from workflow.study.cell import Cell
 
 SCHEMA_NAME: Final = "slipway.run/1"
-SCHEMA_FILE: Final = SCHEMAS / "record.schema.json"
-PAGE: Final = ROOMS / "docs" / "record.md"
-_TABLE: Final = re.compile(r"<!-- fields of (\w+), .* -->\n(?:\|.*\n)*")
-CLOSING_RATIO: Final = 0.01
-CLOSING_S: Final = 0.001
-OPEN: Final = ("provenance",)
-"""Objects to which a program may add keys of its own."""
 MOST: Final = 2**63 - 1
+Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node_lost", "storage", "preempted", "cancelled"]
 
 
 class NotBelieved(ValueError):
@@ -627,40 +602,6 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """64 hex digits | SHA-256 of all other lines of this file, below; records of versions before 2026-11-22 have none"""
 
 
-def validate_record(value: Any, where: str = "the record") -> RunRecord:
-    """Return the record in `value`, as JSON gives it. Raises RecordError for one that readers do not believe, that has keys which this
-    version does not write, or whose steps do not add up."""
-    from workflow.run.record.reading import decoded
-
-    try:
-        record = decoded(json.dumps(value).encode())
-        unknown = next(_unknown(value, msgspec.to_builtins(record)), None)
-        if unknown is not None:
-            raise NotBelieved(f"unknown key {unknown}")
-        if (record.status == "ok") != (record.status_reason is None):
-            raise NotBelieved(f"its status is {record.status}, and its status_reason {record.status_reason!r}")
-        steps = {entry.name: getattr(record.steps_s, entry.name) or 0.0 for entry in msgspec.structs.fields(Steps)}
-        total = sum(seconds for step, seconds in steps.items() if step not in BESIDE)
-        if abs(total - record.run_s) > max(CLOSING_RATIO * record.run_s, CLOSING_S):
-            raise NotBelieved(f"stage to release add up to {total:g} s, run_s is {record.run_s:g} s")
-    except ValueError as error:
-        raise RecordError(f"{where} is not a valid record: {error}") from error
-    return record
-
-
-def _unknown(value: Any, known: Any, path: str = "") -> Iterator[str]:
-    """Yield the keys of a value that are not in what was read of it."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key not in known:
-                yield f"{path}{key}"
-            elif key not in OPEN:
-                yield from _unknown(inner, known[key], f"{path}{key}.")
-    elif isinstance(value, list):
-        for place, (inner, read) in enumerate(zip(value, known, strict=True)):
-            yield from _unknown(inner, read, f"{path.rstrip('.')}[{place}].")
-
-
 def plain(kind: Any) -> Any:
     """Return the type without `Annotated` and without None."""
     if get_origin(kind) is Annotated:
@@ -671,90 +612,5 @@ def plain(kind: Any) -> Any:
     return kind
 
 
-def schema_text() -> str:
-    """Return the JSON Schema as the text of its file."""
-    schema = msgspec.json.schema(RunRecord)
-    for name, part in schema["$defs"].items():
-        if name != Provenance.__name__:
-            part["additionalProperties"] = False
-        for key, words in _words_of(name).items():
-            part["properties"][key]["description"] = words.partition(" | ")[2] or words
-    text = json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1, ensure_ascii=False, sort_keys=True)
-    return text + "\n"
-
-
-def page_text(page: str) -> str:
-    """Return the page about the record with a table of fields after each line that names a type."""
-    own = set(_TABLE.findall(page))
-    head = "| field | unit or type | meaning |\n|---|---|---|\n"
-    return _TABLE.sub(lambda found: found[0].partition("\n")[0] + "\n" + head + "".join(_rows(globals()[found[1]], own)), page)
-
-
-def _rows(part: Any, own: Collection[str], path: str = "") -> Iterator[str]:
-    """Yield the rows of a type, and those of the objects in it whose types have no table of their own. Fields without words of their own
-    stand in the row of the field before them."""
-    words = _words_of(part.__name__)
-    entries = {entry.encode_name: plain(entry.type) for entry in msgspec.structs.fields(part)}
-    for key, kind in entries.items():
-        if key not in words:
-            continue
-        after = list(entries)[list(entries).index(key) + 1 :]
-        alike = [key, *takewhile(lambda other: other not in words, after)]
-        cells = (", ".join(f"`{path}{name}`" for name in alike), *words[key].split(" | ", 1))
-        yield "|" + "".join(f" {cell} |" if cell else " |" for cell in cells) + "\n"
-        inner = plain(get_args(kind)[0]) if get_origin(kind) is tuple else kind
-        if isinstance(inner, type) and issubclass(inner, Part) and inner.__name__ not in own:
-            yield from _rows(inner, own, f"{path}{key}{'' if inner is kind else '[]'}.")
-
-
-@cache
-def _source() -> dict[str, list[ast.stmt]]:
-    """Return the statements of each class of this module."""
-    module = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    return {node.name: node.body for node in module.body if isinstance(node, ast.ClassDef)}
-
-
-def _words_of(name: str) -> dict[str, str]:
-    """Return the words that stand after each field of a type, as `unit or type | meaning`, by the field's key."""
-    keys = {entry.name: entry.encode_name for entry in msgspec.structs.fields(globals()[name])} if name in _source() else {}
-    found = {}
-    for field_, words in pairwise(_source().get(name, [])):
-        match field_, words:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[keys[name]] = " ".join(text.split())
-    return found
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Write the schema and the tables of the page, or check them. The exit code."""
-    parser = argparse.ArgumentParser(prog="python -m workflow.run.record.model", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not current")
-    parser.add_argument("--validate", nargs="+", type=Path, metavar="FILE", help="check these records")
-    options = parser.parse_args(arguments)
-    if options.validate:
-        return _validate(options.validate)
-    wrong = 0
-    for path, text in ((SCHEMA_FILE, schema_text()), (PAGE, page_text(PAGE.read_text(encoding="utf-8")))):
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        if options.check:
-            sys.stderr.write(f"{path} is not what the model says; `make schemas` writes it\n")
-            wrong = 1
-        else:
-            publish(path, text.encode())
-    return wrong
-
-
-def _validate(paths: Sequence[Path]) -> int:
-    wrong = 0
-    for path in paths:
-        try:
-            validate_record(read_sealed(path), str(path))
-        except RecordError as error:
-            sys.stderr.write(f"{error}\n")
-            wrong += 1
-    return RecordError.exit_code if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    runpy.run_module("workflow.run.record.schema", run_name="__main__")

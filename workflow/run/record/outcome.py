@@ -24,12 +24,12 @@ from workflow.run.record.events import (
     too_few_steps,
     wrong_model,
 )
+from workflow.run.record.model import Status
 from workflow.run.record.window_seen import WindowSeen
 
 RESULT: Final = "result"
 PREVENTED: Final = "prevented"
 
-Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node_lost", "storage", "preempted", "cancelled"]
 TABLE: Final[dict[Status, type[SlipwayError] | None]] = {
     "ok": None,
     "oom": None,

@@ -6,17 +6,19 @@ import json
 import os
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from base.errors import RecordError
 from base.jsonfile import json_text, with_keys_once
 from base.seal import WRONG, seal_state
-from workflow.run.record.model import NotBelieved, RunRecord, StepSeconds
+from workflow.run.record.model import NotBelieved, RunRecord, Steps, StepSeconds
 from workflow.run.record.outcome import PREVENTED, TABLE
+from workflow.run.record.step_clock import BESIDE
 
 # The attempt that counts: the latest result, else the latest prevented one.
 #
@@ -149,6 +151,10 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
+CLOSING_RATIO: Final = 0.01
+CLOSING_S: Final = 0.001
+OPEN: Final = ("provenance",)
+"""Objects to which a program may add keys of its own."""
 ULPS: Final = 1 + 1e-9  # a mean of equal numbers may differ from them by the last digit
 _DECODER: Final = msgspec.json.Decoder(RunRecord)
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -197,6 +203,38 @@ def record_of(content: bytes, run_id: str, attempt: int | None = None, study: st
     if study is not None and record.study not in (None, study):
         raise NotBelieved(f"it says that it is of the study {record.study}, and lies in the results of {study}")
     return record
+
+
+def validate_record(value: Any, where: str = "the record") -> RunRecord:
+    """Return the record in `value`, as JSON gives it. Raises RecordError for one that readers do not believe, that has keys which this
+    version does not write, or whose steps do not add up."""
+    try:
+        record = decoded(json.dumps(value).encode())
+        unknown = next(_unknown(value, msgspec.to_builtins(record)), None)
+        if unknown is not None:
+            raise NotBelieved(f"unknown key {unknown}")
+        if (record.status == "ok") != (record.status_reason is None):
+            raise NotBelieved(f"its status is {record.status}, and its status_reason {record.status_reason!r}")
+        steps = {entry.name: getattr(record.steps_s, entry.name) or 0.0 for entry in msgspec.structs.fields(Steps)}
+        total = sum(seconds for step, seconds in steps.items() if step not in BESIDE)
+        if abs(total - record.run_s) > max(CLOSING_RATIO * record.run_s, CLOSING_S):
+            raise NotBelieved(f"stage to release add up to {total:g} s, run_s is {record.run_s:g} s")
+    except ValueError as error:
+        raise RecordError(f"{where} is not a valid record: {error}") from error
+    return record
+
+
+def _unknown(value: Any, known: Any, path: str = "") -> Iterator[str]:
+    """Yield the keys of a value that are not in what was read of it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key not in known:
+                yield f"{path}{key}"
+            elif key not in OPEN:
+                yield from _unknown(inner, known[key], f"{path}{key}.")
+    elif isinstance(value, list):
+        for place, (inner, read) in enumerate(zip(value, known, strict=True)):
+            yield from _unknown(inner, read, f"{path.rstrip('.')}[{place}].")
 
 
 def shown(value: Any) -> str:

@@ -14,8 +14,8 @@ from base.units import counted
 from workflow.run.record.continuation import checkpoint_of, joined, pushed_checkpoint, resumed_from
 from workflow.run.record.events import RankEvents, StepsAsked, processes, slack, telling, unchecked_model
 from workflow.run.record.machine_load import busy, others_seen
-from workflow.run.record.model import SCHEMA_NAME, Provenance
-from workflow.run.record.outcome import Ending, Status, contradiction
+from workflow.run.record.model import SCHEMA_NAME, Provenance, Status
+from workflow.run.record.outcome import Ending, contradiction
 from workflow.run.record.rate import (
     goes_back,
     late_ranks,

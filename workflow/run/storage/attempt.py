@@ -22,7 +22,7 @@ from containers.spec import CHECKPOINT, PARAMETERS
 from workflow.run.record.events import StepsAsked, most_steps, read_events
 from workflow.run.record.machine_load import loads
 from workflow.run.record.outcome import RESULT, Ending, RankEnd, other_device
-from workflow.run.record.reading import fitting
+from workflow.run.record.reading import fitting, validate_record
 from workflow.run.record.run_record import EndedNote, EndingNote, build_record, measured
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepared import PreparedRun
@@ -242,8 +242,6 @@ def _record(
     directory: Path, note: EndedNote, cell: Cell, run: Mapping[str, Any], whole: bool, files: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What the attempt is now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
-    from workflow.run.record.model import validate_record
-
     facts = {**note["facts"], **run, "attempt": int(directory.name), "warnings": [*note["facts"]["warnings"], LATE]}
     steps = StepsAsked(*note["steps"]) if "steps" in note else None
     device, status = note["facts"]["allocation"]["device"], note["ending"]["status"]

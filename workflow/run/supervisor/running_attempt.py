@@ -59,11 +59,11 @@ from workflow.run.node.child import SUPERVISOR, who_i_am
 from workflow.run.plan import TAG, Framework, at_site, cell_document, node_argv, processes_of, threads_per_rank
 from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt, ProgressLine
 from workflow.run.record.events import StepsAsked, steps_asked
+from workflow.run.record.model import Status
 from workflow.run.record.outcome import (
     CHECKPOINT_EXIT,
     Ending,
     RankEnd,
-    Status,
     hang,
     of_what_is_missing,
     only_consequences,

@@ -31,8 +31,8 @@ from workflow.report.verify import verify_runs
 from workflow.run.link.commands import Pending
 from workflow.run.node.workdir import WorkDirectory, check_target, hold, of_run, publish_delivered, remove_delivered, room_bytes, sweep
 from workflow.run.record.events import StepsAsked
-from workflow.run.record.model import validate_record
 from workflow.run.record.outcome import Ending, RankEnd
+from workflow.run.record.reading import validate_record
 from workflow.run.record.run_record import ended_note
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease

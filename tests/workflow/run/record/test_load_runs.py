@@ -21,7 +21,7 @@ import pytest
 from cluster.processes import TICKS_PER_S
 from tests.workflow.run.world import World
 from workflow.run.record.machine_load import beyond
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ import pytest
 from base import errors
 from base.jsonfile import canonical_json
 from workflow.run.record.events import Event, RankEvents, parse_events
+from workflow.run.record.model import Status
 from workflow.run.record.outcome import (
     TABLE,
     Ending,
     RankEnd,
     RankState,
-    Status,
     contradiction,
     first_failed,
     hang,

@@ -20,9 +20,10 @@ from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.record.test_record import rank_events
 from tests.workflow.run.world import ROOT, World
 from workflow.run.record.events import RankEvents, Step, parse_events
-from workflow.run.record.model import Replicas, validate_record
+from workflow.run.record.model import Replicas
 from workflow.run.record.outcome import Ending
 from workflow.run.record.rate import MAX_LENGTHS, NOT_COMPARED, drift, performance, replica_warnings, replicas_of, straggler
+from workflow.run.record.reading import validate_record
 from workflow.run.record.run_record import UNTOLD, measured, window_warnings
 
 SECOND_NS = 10**9

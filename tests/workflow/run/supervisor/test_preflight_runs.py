@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.workflow.run.world import PATIENCE_S, ROOT, World
-from workflow.run.record.model import validate_record
+from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
 
