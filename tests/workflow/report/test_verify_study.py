@@ -1,13 +1,10 @@
-"""`slipway verify` beside what was asked for: study.json, the study file, the cell of each record, and what a record says of itself."""
+"""`slipway verify` beside what was asked for: study.json, the study file, and the cell of each record."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
-from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,11 @@ import pytest
 
 from base.jsonfile import canonical_json
 from tests.workflow.report.builder import collected, make_cell, make_record, plausible_records, scaling_cells, write_study
-from tests.workflow.report.test_verify import CELL, RUN, attempt, publish
+from tests.workflow.report.test_verify import CELL, RUN, attempt
 from workflow.commands.main import run
 from workflow.report.outputs import write_all, write_collected, write_tables
 from workflow.report.page import page
-from workflow.report.verify import StudyRuns, differences_from_study, of_hosts, of_its_programs, verify_outputs, verify_runs
-from workflow.run.record.events import RankEvents
-from workflow.run.record.reading import fitting
+from workflow.report.verify import StudyRuns, differences_from_study, verify_outputs, verify_runs
 
 pytestmark = pytest.mark.processes
 
@@ -183,84 +178,3 @@ def test_a_record_that_differs_from_cell_json_beside_it_is_a_finding(tmp_path: P
     attempt(directory)
     found = [finding.partition("record.json: ")[2] for finding in verify_runs(directory).findings]
     assert found == ([] if keys is None else [f"cell.json beside it, which the program was given, says otherwise: {keys}"])
-
-
-def busy_node(record: dict[str, Any]) -> None:
-    part = {"seconds": 10.0, "others_cores": 1.5, "busiest": [{"name": "a", "cores": 1.5}], "steal_ratio": 0.0, "memory_wait_ratio": 0.0}
-    during = {**part, "swapped_in_bytes": 0, "throttle_events": None, "gpus": None}
-    record["nodes"][0]["load"] = {"cores": 2, "during": during, "before": None}
-    record["busy"] = []
-
-
-def one_host(record: dict[str, Any]) -> None:
-    for node in record["nodes"]:
-        node.update(hostname="one", cores=[0, 1])
-
-
-def one_hour(record: dict[str, Any], *, of_end: bool = True) -> None:
-    for key in ("start", "end")[: 1 + of_end]:
-        record["time"][key] = record["time"][key].replace("T10:", "T09:")
-
-
-def longer(record: dict[str, Any]) -> None:
-    record["run_s"] += 2
-    record["steps_s"]["push"] += 2
-
-
-def fast_clock(record: dict[str, Any]) -> None:
-    record["steps_s"].update(train=1.0, stage=record["steps_s"]["stage"] + record["steps_s"]["train"] - 1.0)
-
-
-SAID: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "the sum of the steps": (lambda record: record.update(run_s=1.5 * record["run_s"]), "and the steps stage to release add up to"),
-    "shared cores": (one_host, "oversubscribed is false, and local-0 and local-1 had cores in common"),
-    "the library": (
-        lambda record: record["provenance"].update(framework_version="9.9"),
-        "provenance.framework_version is '9.9', and its events tell '2.13.0'",
-    ),
-    "busy": (busy_node, "busy says nothing, and the load of its nodes gives 'local-0: others used 1.5 of 2 cores"),
-    "alone": (busy_node, "exclusive is true, and others were seen at work on its nodes while it measured"),
-    "its own time": (longer, "and from time.start to time.end it is 74.7"),
-    "its day": (one_hour, "and rank 0 ran from 2026-05-02T10:00:03+00:00 to 2026-05-02T10:00:44+00:00"),
-    "its start": (partial(one_hour, of_end=False), "and from time.start to time.end it is 36"),
-    "a host": (lambda record: record["nodes"][1].update(hostname="node07"), "its nodes are node00, node07, and its programs ran on node01"),
-    "a warning": (fast_clock, "its warnings are without 'the ranks tell of"),
-}
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_what_a_record_says_of_itself_is_asked_again(results: Path, name: str) -> None:
-    assert verify_runs(results).findings == []
-    change, words = SAID[name]
-    record: dict[str, Any] = json.loads((results / "runs" / RUN / "record.json").read_bytes())
-    change(record)
-    publish(results, record)
-    assert any(words in finding for finding in verify_runs(results).findings)
-
-
-@pytest.mark.parametrize(("program", "compared"), [(None, True), ({"name": "mine"}, False)])
-def test_the_host_name_that_an_own_program_reports_is_free(program: dict[str, str] | None, compared: bool) -> None:
-    whole = make_record(make_cell(nodes=1))
-    record = {**whole, "cell": {**whole["cell"], "program": program}}
-    start = {"hostname": "alias", "provenance": {}, "framework": "pytorch", "framework_version": "2.13.0"}
-    found = list(of_hosts(record, {0: RankEvents(start=start)}))
-    assert found == (["its nodes are node00, and its programs ran on alias"] if compared else [])
-
-
-def test_a_run_that_waited_for_this_machine_is_no_finding(results: Path) -> None:
-    record: dict[str, Any] = json.loads((results / "runs" / RUN / "record.json").read_bytes())
-    record["time"]["end"] = (datetime.fromisoformat(record["time"]["end"]) + timedelta(seconds=30)).isoformat()
-    record["steps_s"]["assign"] = 30.0
-    publish(results, record)
-    assert verify_runs(results).findings == []
-
-
-def test_a_record_that_was_written_without_a_long_value_is_believed() -> None:
-    told = {"said": "x" * (8 << 20), "torch_version": "2.13.0"}
-    whole = make_record(make_cell())
-    record = dict(fitting({**whole, "provenance": {**whole["provenance"], **told}}))
-    assert list(of_its_programs(record, told)) == []
-    other = {**record, "provenance": {**record["provenance"], "torch_version": "1"}}
-    assert list(of_its_programs(other, told)) == ["provenance.torch_version is '1', and its events tell '2.13.0'"]
-    (found,) = of_its_programs({**record, "warnings": []}, told)
-    assert found.startswith("provenance.said is nothing")
