@@ -1,13 +1,12 @@
 """Read a YAML file of ours: values with the line of each, and nothing that YAML can do to surprise a reader.
 
-It is built on the events of libyaml's parser, not on its object tree, so that nesting is bounded before anything recurses, anchors and
-aliases (306 bytes can mean 9^9 nodes) are refused where they stand, and a duplicate key is an error that names both lines.
+It reads the events of libyaml's parser, not its object tree, so that nesting is bounded, anchors and aliases (306 bytes can mean 9^9
+nodes) are refused where they stand, and a duplicate key is an error that names both lines.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -124,127 +123,98 @@ def _sexagesimal(text: str) -> str:
     return f"{total:.15g}"
 
 
-# The builder of plain values from libyaml's parser events.
+# The reader of plain values from libyaml's parser events.
 
 
 MAX_DEPTH: Final = 32
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass
-class _Open:
-    """A mapping or list whose end has not been seen."""
+class _Reader:
+    """A reader of one YAML text. `lines` has the 1-based line of every key and list entry that was read, by its place."""
 
-    value: dict[str, Any] | list[Any]
-    place: Place
-    key: str | None = None
-
-
-class Builder:
-    """The builder that takes parser events one by one; its stack of open containers is a list, so depth is a comparison and no
-    recursion."""
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, text: str, path: Path) -> None:
         self.path = path
-        self.root: Any = None
         self.lines: dict[Place, int] = {}
-        self.documents = 0
-        self.stack: list[_Open] = []
+        self._events = _Loader(text)
 
-    def take(self, event: Any) -> None:
-        """Take one event of the parser. Raises ConfigError for what is not allowed here."""
-        action = _ACTIONS.get(type(event))
-        if action is not None:
-            action(self, event)
+    def read(self) -> Any:
+        """Return the one document of the text, None where there is none. Raises ConfigError for what is not allowed in our files."""
+        try:
+            self._events.get_event()  # the start of the stream
+            root = self._document() if self._events.check_event(yaml.DocumentStartEvent) else None
+            if self._events.check_event(yaml.DocumentStartEvent):
+                raise self._error(self._events.get_event(), (), "a second YAML document starts here; one file holds one")
+            return root
+        finally:
+            self._events.dispose()
 
-    def document(self, event: Any) -> None:
-        self.documents += 1
-        if self.documents > 1:
-            raise self.error(event, "a second YAML document starts here; one file holds one")
+    def _document(self) -> Any:
+        self._events.get_event()
+        root = self._value(())
+        self._events.get_event()  # the end of the document
+        return root
 
-    def alias(self, event: Any) -> None:
-        raise self.error(event, f"the alias *{event.anchor} is not allowed: write the value out, so that a reader sees it where it counts")
+    def _value(self, place: Place) -> Any:
+        event = self._next(place)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, place)
+        if len(place) >= MAX_DEPTH:
+            raise self._error(event, place, f"more than {MAX_DEPTH} levels of nesting")
+        return self._list(place) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(place)
 
-    def open(self, event: Any) -> None:
-        self.refuse_marks(event)
-        if len(self.stack) >= MAX_DEPTH:
-            raise self.error(event, f"more than {MAX_DEPTH} levels of nesting")
-        if self.wants_key():
-            raise self.error(event, "a key must be a word, not a list or a mapping")
-        value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        self.stack.append(_Open(value, self.add(value, event)))
+    def _list(self, place: Place) -> list[Any]:
+        found: list[Any] = []
+        while not self._events.check_event(yaml.SequenceEndEvent):
+            inner = (*place, len(found))
+            self.lines[inner] = self._events.peek_event().start_mark.line + 1
+            found.append(self._value(inner))
+        self._events.get_event()
+        return found
 
-    def close(self, _event: Any) -> None:
-        self.stack.pop()
+    def _mapping(self, place: Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not self._events.check_event(yaml.MappingEndEvent):
+            event = self._next(place)
+            line = event.start_mark.line + 1
+            if not isinstance(event, yaml.ScalarEvent):
+                raise self._error(event, place, "a key must be a word, not a list or a mapping")
+            key = event.value
+            if event.implicit[0] and not isinstance(self._scalar(event, place), str):
+                words = f"the key {key or '(empty)'} is not a word; keys are words, quoted if they look like numbers"
+                raise self._error(event, place, words)
+            inner = (*place, key)
+            if key in found:
+                first = self.lines[inner]
+                raise self._error(event, place, f"the key {key!r} stands here a second time; the first is on line {first}. Keep one")
+            self.lines[inner] = line
+            found[key] = self._value(inner)
+        self._events.get_event()
+        return found
 
-    def scalar(self, event: Any) -> None:
-        self.refuse_marks(event)
-        if self.wants_key():
-            self.take_key(event)
-        else:
-            self.add(self.resolve(event), event)
+    def _next(self, place: Place) -> Any:
+        """Return the next event, which begins a value or a key."""
+        event = self._events.get_event()
+        if isinstance(event, yaml.AliasEvent):
+            words = f"the alias *{event.anchor} is not allowed: write the value out, so that a reader sees it where it counts"
+            raise self._error(event, place, words)
+        if event.anchor is not None:
+            raise self._error(event, place, f"the anchor &{event.anchor} is not allowed: write the value out where it is used")
+        if event.tag is not None:
+            raise self._error(event, place, f"the tag {event.tag} is not allowed: values are plain text, numbers, lists and mappings")
+        return event
 
-    def take_key(self, event: Any) -> None:
-        top = self.stack[-1]
-        key = event.value
-        if event.implicit[0] and not isinstance(self.resolve(event), str):
-            raise self.error(event, f"the key {key or '(empty)'} is not a word; keys are words, quoted if they look like numbers")
-        assert isinstance(top.value, dict)
-        place = (*top.place, key)
-        if key in top.value:
-            raise self.error(event, f"the key {key!r} stands here a second time; the first is on line {self.lines[place]}. Keep one")
-        self.lines[place] = event.start_mark.line + 1
-        top.key = key
-
-    def resolve(self, event: Any) -> Any:
+    def _scalar(self, event: Any, place: Place) -> Scalar:
         if not event.implicit[0]:
-            return event.value
+            return str(event.value)
         try:
             return plain_scalar(event.value)
         except AmbiguousScalar as error:
-            raise self.error(event, str(error)) from error
+            raise self._error(event, place, str(error)) from error
 
-    def wants_key(self) -> bool:
-        return bool(self.stack) and isinstance(self.stack[-1].value, dict) and self.stack[-1].key is None
-
-    def add(self, value: Any, event: Any) -> Place:
-        """Put `value` where it belongs; its place."""
-        if not self.stack:
-            self.root = value
-            return ()
-        top = self.stack[-1]
-        if isinstance(top.value, list):
-            place: Place = (*top.place, len(top.value))
-            top.value.append(value)
-            self.lines[place] = event.start_mark.line + 1
-            return place
-        assert top.key is not None
-        place = (*top.place, top.key)
-        top.value[top.key] = value
-        top.key = None
-        return place
-
-    def refuse_marks(self, event: Any) -> None:
-        if event.anchor is not None:
-            raise self.error(event, f"the anchor &{event.anchor} is not allowed: write the value out where it is used")
-        if event.tag is not None:
-            raise self.error(event, f"the tag {event.tag} is not allowed: values are plain text, numbers, lists and mappings")
-
-    def error(self, event: Any, message: str) -> ConfigError:
-        top = self.stack[-1] if self.stack else _Open([], ())
-        place = top.place if top.key is None else (*top.place, top.key)
+    def _error(self, event: Any, place: Place, message: str) -> ConfigError:
         inside = f"{dotted(place)}: " if place else ""
         return ConfigError(f"{self.path}:{event.start_mark.line + 1}: {inside}{printable(message)}")
-
-
-_ACTIONS: Final[dict[type, Callable[[Builder, Any], None]]] = {
-    yaml.DocumentStartEvent: Builder.document,
-    yaml.AliasEvent: Builder.alias,
-    yaml.MappingStartEvent: Builder.open,
-    yaml.SequenceStartEvent: Builder.open,
-    yaml.MappingEndEvent: Builder.close,
-    yaml.SequenceEndEvent: Builder.close,
-    yaml.ScalarEvent: Builder.scalar,
-}
 
 
 MAX_BYTES: Final = 1 << 20
@@ -254,7 +224,6 @@ _NAME_IT: Final = {
     "site": "name a site: `--site NAME_OR_PATH`",
 }
 _WRITE_IT: Final = "; `slipway init DIR` writes one with comments"
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,14 +256,9 @@ def read_document(path: Path, kind: str) -> Document:
 
 def parse_document(text: str, path: Path, kind: str) -> Document:
     """Parse the document in `text`; `path` is for messages. Raises ConfigError only."""
-    builder = Builder(path)
     try:
-        reader = _Loader(text)
-        try:
-            while reader.check_event():
-                builder.take(reader.get_event())
-        finally:
-            reader.dispose()
+        reader = _Reader(text, path)
+        root = reader.read()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
@@ -304,11 +268,11 @@ def parse_document(text: str, path: Path, kind: str) -> Document:
         raise ConfigError(f"{path}: this is not YAML: {printable(str(error))}") from error
     except (RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: this cannot be read as YAML: {printable(str(error))}") from error
-    if builder.root is None:
+    if root is None:
         raise ConfigError(f"{path}: the {kind} file is empty{_WRITE_IT if kind in _NAME_IT else ''}")
-    if not isinstance(builder.root, dict):
-        raise ConfigError(f"{path}:1: a {kind} file is a mapping of keys to values; found {kind_of(builder.root)}")
-    return Document(path=path, value=builder.root, lines=builder.lines, text=text)
+    if not isinstance(root, dict):
+        raise ConfigError(f"{path}:1: a {kind} file is a mapping of keys to values; found {kind_of(root)}")
+    return Document(path=path, value=root, lines=reader.lines, text=text)
 
 
 def _read_text(path: Path, kind: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import math
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,27 +20,15 @@ from workflow.study.explain import Fault
 from workflow.study.loader import Place
 from workflow.study.model import CellKeys, Optimizer, Steps, StudyFile, defaults, of_its_rule
 
-# The `exclude` expressions: a small part of Python's syntax, parsed to a tree and walked, never evaluated as code.
+# The `exclude` expressions: a small part of Python's syntax. Python evaluates a tree that has been checked node by node.
 
 
 MAX_BYTES: Final = 1024
 MAX_DEPTH: Final = 20
 SYNTAX: Final = "comparisons (== != < <= > >=, in, not in) of keys with words, numbers or lists, joined by and, or, not"
+_TRUTH: Final = {"true": True, "false": False}
 
 Values = Mapping[str, Any]
-Condition = Callable[[Values], Any]
-
-_TRUTH: Final = {"true": True, "false": False}
-_COMPARE: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda left, right: left in right,
-    ast.NotIn: lambda left, right: left not in right,
-}
 
 
 def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Values], bool]:
@@ -53,114 +41,65 @@ def compile_expression(text: str, names: tuple[str, ...]) -> Callable[[Values], 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "is" with a literal, and the like: refused below anyway
-            tree = ast.parse(text.strip(), mode="eval").body
-        condition = _compile(tree, names, 1)
+            tree = ast.parse(text.strip(), mode="eval")
+        compares = isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute)
+        tree.body = _checked(tree.body, names, 1)
+        code = compile(ast.fix_missing_locations(tree), "<exclude>", "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "it cannot be parsed"
         raise ConfigError(f"{text!r} is not an expression ({reason}); valid: {SYNTAX}") from error
-    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute):
+    if not compares:
         raise ConfigError(f"{text!r} compares nothing; valid: {SYNTAX}")
 
     def matches(values: Values) -> bool:
         try:
-            return bool(condition(values))
+            return bool(eval(code, {"__builtins__": {}}, {**_TRUTH, **values}))  # noqa: S307 - only what _checked() lets through
         except TypeError as error:
             raise ConfigError(f"{text!r} compares values of different kinds: {error}") from error
 
     return matches
 
 
-def _compile(node: ast.AST, names: tuple[str, ...], depth: int) -> Condition:
+def _checked(node: ast.expr, names: tuple[str, ...], depth: int) -> ast.expr:
+    """Return the node, in which a key with a dot, `args.width`, is one name. Raises ConfigError for what is not allowed."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"the expression nests more than {MAX_DEPTH} levels")
-    builder = _BUILDERS.get(type(node))
-    if builder is None:
-        raise ConfigError(f"{ast.unparse(node)[:80]!r} is not allowed in an expression; valid: {SYNTAX}")
-    return builder(node, names, depth)
+    inner = functools.partial(_checked, names=names, depth=depth + 1)
+    match node:
+        case ast.Name() | ast.Attribute():
+            return ast.Name(_known_key(node, names), ast.Load())
+        case ast.Constant(value=None | str() | int() | float()) | ast.UnaryOp(ast.USub(), ast.Constant(value=int() | float())):
+            pass
+        case ast.UnaryOp(ast.Not()):
+            node.operand = inner(node.operand)
+        case ast.BoolOp():
+            node.values = [inner(value) for value in node.values]
+        case ast.List() | ast.Tuple():
+            if odd := next((element for element in node.elts if not isinstance(element, ast.Constant | ast.UnaryOp)), None):
+                raise ConfigError(f"a list in an expression holds words and numbers only, not {ast.unparse(odd)[:80]!r}")
+            node.elts = [inner(element) for element in node.elts]
+        case ast.Compare():
+            _check_operators(node)
+            node.left, *node.comparators = [inner(side) for side in (node.left, *node.comparators)]
+        case _:
+            raise ConfigError(f"{ast.unparse(node)[:80]!r} is not allowed in an expression; valid: {SYNTAX}")
+    return node
 
 
-def _name(node: Any, names: tuple[str, ...], _depth: int) -> Condition:
-    key = node.id
-    if key in _TRUTH:
-        return lambda _values: _TRUTH[key]
-    if key not in names:
-        raise ConfigError(f"unknown key {key!r} in the expression; {choices(key, names)} (words need quotes: '{key}')")
-    return operator.itemgetter(key)
-
-
-def _argument(node: Any, names: tuple[str, ...], _depth: int) -> Condition:
-    """Parse a key with a dot, `args.width`."""
+def _known_key(node: ast.Name | ast.Attribute, names: tuple[str, ...]) -> str:
     key = ast.unparse(node)
-    if key not in names:
-        raise ConfigError(f"unknown key {key[:80]!r} in the expression; {choices(key, names)}")
-    return operator.itemgetter(key)
+    if key not in names and key not in _TRUTH:
+        quotes = f" (words need quotes: '{key}')" if isinstance(node, ast.Name) else ""
+        raise ConfigError(f"unknown key {key[:80]!r} in the expression; {choices(key, names)}{quotes}")
+    return key
 
 
-def _constant(node: Any, _names: tuple[str, ...], _depth: int) -> Condition:
-    value = node.value
-    if value is not None and not isinstance(value, str | int | float | bool):
-        raise ConfigError(f"{ast.unparse(node)[:80]!r} is not allowed in an expression; valid: {SYNTAX}")
-    return lambda _values: value
-
-
-def _sequence(node: Any, names: tuple[str, ...], depth: int) -> Condition:
-    for element in node.elts:
-        if not isinstance(element, ast.Constant | ast.UnaryOp):
-            raise ConfigError(f"a list in an expression holds words and numbers only, not {ast.unparse(element)[:80]!r}")
-    parts = [_compile(element, names, depth + 1) for element in node.elts]
-    return lambda values: tuple(part(values) for part in parts)
-
-
-def _unary(node: Any, names: tuple[str, ...], depth: int) -> Condition:
-    inner = _compile(node.operand, names, depth + 1)
-    if isinstance(node.op, ast.Not):
-        return lambda values: not inner(values)
-    if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant) and type(node.operand.value) in (int, float):
-        return lambda values: -inner(values)
-    raise ConfigError(f"{ast.unparse(node)[:80]!r} is not allowed in an expression; valid: {SYNTAX}")
-
-
-def _boolean(node: Any, names: tuple[str, ...], depth: int) -> Condition:
-    parts = [_compile(value, names, depth + 1) for value in node.values]
-    if isinstance(node.op, ast.And):
-        return lambda values: all(part(values) for part in parts)
-    return lambda values: any(part(values) for part in parts)
-
-
-def _comparison(node: Any, names: tuple[str, ...], depth: int) -> Condition:
-    sides = [_compile(side, names, depth + 1) for side in (node.left, *node.comparators)]
-    compares = [_comparator(kind, side) for kind, side in zip(node.ops, node.comparators, strict=True)]
-
-    def holds(values: Values) -> bool:
-        left = sides[0](values)
-        for compare, side in zip(compares, sides[1:], strict=True):
-            right = side(values)
-            if not compare(left, right):
-                return False
-            left = right
-        return True
-
-    return holds
-
-
-def _comparator(kind: ast.cmpop, right: ast.AST) -> Callable[[Any, Any], Any]:
-    if type(kind) not in _COMPARE:
-        raise ConfigError(f"`is` is not allowed in an expression; valid: {SYNTAX}")
-    if isinstance(kind, ast.In | ast.NotIn) and not isinstance(right, ast.List | ast.Tuple):
-        raise ConfigError("`in` needs a list on its right, such as batch_size in [32, 64]")
-    return _COMPARE[type(kind)]
-
-
-_BUILDERS: Final[dict[type[ast.AST], Callable[[Any, tuple[str, ...], int], Condition]]] = {
-    ast.Name: _name,
-    ast.Attribute: _argument,
-    ast.Constant: _constant,
-    ast.List: _sequence,
-    ast.Tuple: _sequence,
-    ast.UnaryOp: _unary,
-    ast.BoolOp: _boolean,
-    ast.Compare: _comparison,
-}
+def _check_operators(node: ast.Compare) -> None:
+    for kind, right in zip(node.ops, node.comparators, strict=True):
+        if isinstance(kind, ast.Is | ast.IsNot):
+            raise ConfigError(f"`is` is not allowed in an expression; valid: {SYNTAX}")
+        if isinstance(kind, ast.In | ast.NotIn) and not isinstance(right, ast.List | ast.Tuple):
+            raise ConfigError("`in` needs a list on its right, such as batch_size in [32, 64]")
 
 
 # The layers a cell's keys come from: base, axes, zip rows, include rows.
@@ -422,34 +361,20 @@ def excluded(layers: Layers, texts: Sequence[str]) -> tuple[list[Candidate], lis
         except ConfigError as error:
             faults.append(Fault(place=("exclude", number), message=str(error)))
     removed = [0] * len(texts)
-    if faults or not texts:
-        return ([] if faults else list(candidates(layers))), removed, faults
+    if faults:
+        return [], removed, faults
     kept = []
     for candidate in candidates(layers):
-        if candidate.place[0] != "include":
+        applied = conditions if candidate.place[0] != "include" else []
+        values = {**dict.fromkeys(layers.arguments), **expression_values(candidate.keys)} if applied else {}
+        for number, matches in enumerate(applied):
             try:
-                matched = _first_match(conditions, {**dict.fromkeys(layers.arguments), **expression_values(candidate.keys)})
-            except _Mismatch as error:
-                return [], removed, [Fault(place=("exclude", error.number), message=str(error.reason))]
-            if matched is not None:
-                removed[matched] += 1
-                continue
-        kept.append(candidate)
+                is_excluded = matches(values)
+            except ConfigError as error:
+                return [], removed, [Fault(place=("exclude", number), message=str(error))]
+            if is_excluded:
+                removed[number] += 1
+                break
+        else:
+            kept.append(candidate)
     return kept, removed, []
-
-
-class _Mismatch(Exception):
-    def __init__(self, number: int, reason: ConfigError) -> None:
-        super().__init__(str(reason))
-        self.number = number
-        self.reason = reason
-
-
-def _first_match(conditions: Sequence[Callable[[Mapping[str, Any]], bool]], values: Mapping[str, Any]) -> int | None:
-    for number, condition in enumerate(conditions):
-        try:
-            if condition(values):
-                return number
-        except ConfigError as error:
-            raise _Mismatch(number, error) from error
-    return None
