@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 ROOMS: Final = Path(__file__).resolve().parents[1]
-"""The directory that base, cluster, containers, data_prep and workflow lie in: a checkout, or site-packages."""
+"""The directory that base, cluster, containers, data_prep, workflow and extras lie in: a checkout, or site-packages."""
 
 
 def rooms_environ(environ: Mapping[str, str]) -> dict[str, str]:

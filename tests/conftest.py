@@ -41,7 +41,7 @@ ROWS = {
     "slurm/test_docker_nodes.py": "rest",
     "workflow": "runs",
     "workflow/dag": "rest",
-    "workflow/doctor": "rest",
+    "extras/doctor": "rest",
     "workflow/report": "rest",
     "workflow/study": "rest",
     "test_wheel.py": "runs",

@@ -15,7 +15,7 @@ from containers.frameworks.environment import BESIDE
 ALLOWED: Final = (
     # what an engine does not have
     "tests/workflow/run is about bare",
-    "tests/workflow/session is about bare",
+    "tests/extras/session is about bare",
     "has no containers that outlive a job",
     "as whoever starts it",
     "the job's own limit",

@@ -1,4 +1,4 @@
-"""Imports go one way: base <- cluster <- data_prep, containers <- workflow; and inside of workflow, from SUB_ROOMS down."""
+"""Imports go one way: base <- cluster <- data_prep, containers <- workflow <- extras; and inside of workflow, from SUB_ROOMS down."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ ROOMS = {
     "data_prep": {"base", "cluster", "data_prep"},
     "containers": {"base", "cluster", "containers"},
     "workflow": {"base", "cluster", "data_prep", "containers", "workflow"},
+    "extras": {"base", "cluster", "data_prep", "containers", "workflow", "extras"},
 }
+COMMAND_LINE = "workflow/commands/main.py"
+"""The one module below extras that imports them: it loads the module of the command that was typed."""
 SUB_ROOMS = (
     "commands",
     "commands.watching",
-    "doctor",
-    "remote",
     "dag",
     "report",
-    "export",
-    "session",
     "run.supervisor",
     "run.node",
     "run.storage",
@@ -159,7 +158,7 @@ def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
     paths = [*(ROOT / room).rglob("*.py")]
     assert paths
     for path in paths:
-        wrong = (imported(path) & set(ROOMS)) - ROOMS[room]
+        wrong = (imported(path) & set(ROOMS)) - ROOMS[room] - ({"extras"} if path == ROOT / COMMAND_LINE else set())
         assert not wrong, f"{path.relative_to(ROOT)} imports {wrong}"
 
 

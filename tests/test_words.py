@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("base", "cluster", "containers", "data_prep", "workflow", "snakemake_executor_plugin_slipway", "install")
+PACKAGES = ("base", "cluster", "containers", "data_prep", "workflow", "extras", "snakemake_executor_plugin_slipway", "install")
 VERBS = frozenset(
     """
     Accept Add Adopt Advise Allocate Allow Answer Append Apply Ask Assign Attach Authenticate Begin Bind Block Bound Bring Build
@@ -31,7 +31,7 @@ VERBS = frozenset(
     """.split()  # noqa: SIM905 - a list of 200 quoted words is harder to read and to extend
 )
 """Verbs that a function's docstring begins with. Whoever needs another one adds it."""
-NOT_YET: dict[str, int] = {"cluster": 477, "containers": 512, "workflow": 572, "install": 20}
+NOT_YET: dict[str, int] = {"cluster": 477, "containers": 512, "workflow": 572, "extras": 200, "install": 20}
 OLD_WORDS = frozenset(
     """
     strangers foreign obstacle rooms said told fate carried hindrance accepted lags kin outlook far dice hearer bury alike standing

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from containers.engines import Engine
+from extras.session.page import get
 from tests.containers.test_runs import containers
+from tests.extras.session.test_sessions import Sessions, may_connect, of_session, wait
 from tests.nobody import as_nobody
-from tests.workflow.session.test_sessions import Sessions, may_connect, of_session, wait
-from workflow.session.page import get
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
-DIGITS = Path(__file__).parents[1] / "workflow" / "session" / "digits.py"
+DIGITS = Path(__file__).parents[1] / "extras" / "session" / "digits.py"
 MOUNTED = "mounts: [{{source: {0}, target: /programs}}]\n"
 
 
@@ -24,7 +24,7 @@ MOUNTED = "mounts: [{{source: {0}, target: /programs}}]\n"
 def sessions(tmp_path: Path, acting: Engine) -> Iterator[Sessions]:
     """Of a site whose containers see what is installed in a directory of the nodes."""
     if acting.NAME == "bare":
-        pytest.skip("tests/workflow/session is about bare")
+        pytest.skip("tests/extras/session is about bare")
     found = Sessions(tmp_path)
     found.site.write_text(found.site.read_text().replace("engine: bare", f"engine: {acting.NAME}") + MOUNTED.format(DIGITS.parent))
     yield found

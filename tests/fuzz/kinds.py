@@ -53,12 +53,12 @@ from data_prep.push.copy import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.table import ChunkTable, Journal
 from data_prep.tree.manifest import Place, parse_place
+from extras.remote import asking
 from tests.data_prep.build.corpus import class_folders
 from tests.data_prep.tree.corpus import plant, spec_of
 from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from workflow.dag.graph import result_at
-from workflow.remote import asking
 from workflow.run.images.kept import image_of, read_pinned
 from workflow.run.node.ranks import Beats
 from workflow.run.plan import allocation_request

@@ -45,7 +45,7 @@ def ask(cluster: Cluster, session: dict[str, Any], user: str, *token: str) -> st
 
 
 def programs(cluster: Cluster) -> list[str]:
-    argv = ["pgrep", "-a", "-u", USER, "-f", "stand_in.py|workflow.session|workflow.run"]
+    argv = ["pgrep", "-a", "-u", USER, "-f", "stand_in.py|extras.session|workflow.run"]
     return [line for node in cluster.nodes for line in cluster.exec(node, argv, timeout=60).stdout.splitlines()]
 
 

@@ -19,7 +19,7 @@ from tests.minicluster.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-ROOMS = ("base", "cluster", "containers", "data_prep", "workflow", "profiles", "config", "snakemake_executor_plugin_slipway")
+ROOMS = ("base", "cluster", "containers", "data_prep", "extras", "workflow", "profiles", "config", "snakemake_executor_plugin_slipway")
 
 SUPERVISOR = """
 import argparse, json, os, time

@@ -21,7 +21,7 @@ from tests.minicluster.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT: Final = Path(__file__).parents[2]
-DIGITS: Final = ROOT / "tests" / "workflow" / "session" / "digits.py"
+DIGITS: Final = ROOT / "tests" / "extras" / "session" / "digits.py"
 IMAGE: Final = "slipway-test/digits:6"
 PLACE: Final = "/usr/lib/python3/dist-packages/digits.py"
 STUDY: Final = """\

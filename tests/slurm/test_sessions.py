@@ -14,7 +14,7 @@ from tests.minicluster.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-STAND_IN = ROOT / "tests" / "workflow" / "session" / "stand_in.py"
+STAND_IN = ROOT / "tests" / "extras" / "session" / "stand_in.py"
 ASK = """
 import socket, sys
 try:

@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-ROOMS = ("base", "cluster", "containers", "data_prep", "workflow", "profiles", "config")
+ROOMS = ("base", "cluster", "containers", "data_prep", "extras", "workflow", "profiles", "config")
 
 SUPERVISOR = """
 import argparse, json, os

@@ -368,7 +368,7 @@ def start_session(  # noqa: PLR0913 - its options
     login: LoginOption = None,
 ) -> None:
     """Start it as a job of the site, wait until it answers, and print the line for your laptop."""
-    from workflow.commands import session as command
+    from extras.session import command
 
     wanted = command.Wanted(
         nodes=nodes,
@@ -401,7 +401,7 @@ for _name, _help in (
 @session_app.command("ls", cls=Ours, short_help="Sessions, how they stand, and how they are reached.")
 def session_ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption = False) -> None:
     """Your sessions on this site's storage: state, node, time left, and the line for your laptop."""
-    from workflow.commands import session as command
+    from extras.session import command
 
     command.ls(site, login, as_json)
 
@@ -411,7 +411,7 @@ def session_attach(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="As `slipway session ls` shows it.")], site: SiteOption = None
 ) -> None:
     """A terminal at a shell of a session; several may be at one."""
-    from workflow.commands import session as command
+    from extras.session import command
 
     command.attach_to(site, session)
 
@@ -423,7 +423,7 @@ def session_stop(
     now: Annotated[bool, typer.Option("--now", help="Cancel the job, instead of letting it end in order.")] = False,
 ) -> None:
     """End sessions; what was to be pushed is pushed before."""
-    from workflow.commands import session as command
+    from extras.session import command
 
     command.stop(site, names, now)
 
@@ -437,7 +437,7 @@ def export(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where the files go; made if it is not there.")] = Path("exported"),
 ) -> None:
     """Write what the records and events of a study tell in the format of another tool, a directory per study and run."""
-    from workflow.commands import export as command
+    from extras.export import command
 
     command.main(name, study, site, places or [], to)
 
@@ -492,7 +492,7 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Check scheduler, storage, cache, network and limits of a site, and say what to do; best inside an allocation too."""
-    from workflow.commands import doctor as command
+    from extras.doctor import command
 
     if name is not None and not write:
         raise typer.BadParameter(f"{name!r} goes with --write-site; the site to check is chosen by --site {name}")
@@ -543,7 +543,7 @@ def remote(
     transport: Annotated[str | None, typer.Option("--transport", metavar="ssh|paramiko", help="Kept from then on.")] = None,
 ) -> None:
     """Run a command on a cluster that is reached by SSH: the study goes up, results come down, and after a cut the same command goes on."""
-    from workflow.commands import remote as command
+    from extras.remote import command
 
     raise typer.Exit(command.main(host, verb, words or [], command.Wanted(slipway=slipway, transport=transport)))
 
@@ -551,7 +551,7 @@ def remote(
 @app.command("remote-end", cls=Ours, hidden=True)
 def remote_end(verb: str, words: Annotated[list[str] | None, typer.Argument()] = None, site: SiteOption = None) -> None:
     """What `slipway remote` asks of the cluster."""
-    from workflow.commands import remote_end as command
+    from extras.remote import command_on_cluster as command
 
     command.main(verb, words or [], site)
 

@@ -9,6 +9,8 @@ import pytest
 from base.errors import ConfigError, SubmitError
 from cluster.schedulers import SCHEDULERS
 from cluster.schedulers.jobs import RUN, QueuedJob, mark_of
+from extras.doctor.checks import checks
+from extras.doctor.surroundings import Surroundings, try_inside
 from tests.cluster import fake_pbs, fake_pbs_jobs
 from tests.workflow.commands.conftest import House
 from workflow.commands.plan import refuse_jobs
@@ -17,8 +19,6 @@ from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
 from workflow.dag.queue_view import cancelled_words
 from workflow.dag.refusals import load_graph
-from workflow.doctor.checks import checks
-from workflow.doctor.surroundings import Surroundings, try_inside
 
 pytestmark = pytest.mark.processes
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from base.finding import Finding
+from extras.doctor import command as doctor
 from tests.workflow.commands.conftest import House
-from workflow.commands import doctor
 
 pytestmark = pytest.mark.processes
 

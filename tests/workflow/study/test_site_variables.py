@@ -9,10 +9,10 @@ import pytest
 from base.errors import ConfigError, StagingError
 from base.userpath import expanded, expanded_path
 from cluster.types import Allocation, Node
+from extras.doctor.checks import check_path_of_cache
+from extras.doctor.node import check_own_cache
 from tests.workflow.run.cells import DOCUMENT
 from workflow.commands.plan import _cache_notes
-from workflow.doctor.checks import check_path_of_cache
-from workflow.doctor.node import check_own_cache
 from workflow.run.link.commands import Image, Plan, RanksPlan
 from workflow.run.node.caches import cache_here, caches_here
 from workflow.run.node.workdir import with_own_cache

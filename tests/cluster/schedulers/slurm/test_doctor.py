@@ -14,8 +14,8 @@ from cluster.doctor.checks import Asked
 from cluster.schedulers.slurm import answers, doctor
 from cluster.schedulers.slurm.doctor import check_slurm, judge_partitions, judge_version, parse_version
 from cluster.schedulers.slurm.jobs import partition_problem
-from workflow.doctor.checks import checks
-from workflow.doctor.surroundings import Surroundings
+from extras.doctor.checks import checks
+from extras.doctor.surroundings import Surroundings
 from workflow.study.site import local_site
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "slurm-22.05"

@@ -10,8 +10,8 @@ import pytest
 from base.chunks import chunks_name
 from base.errors import DigestMismatch, StagingError
 from containers.spec import CHECKPOINT
+from extras.remote.command import with_time
 from tests.workflow.run.cells import document, made_site
-from workflow.commands.remote import with_time
 from workflow.run.record.continuation import (
     LOGIN,
     OTHER_PROGRAM,

@@ -1,0 +1,225 @@
+"""Write the draft of a site file: a commented text from what was found, checked by the loader, published whole or not at all."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from base.errors import ConfigError, SlipwayError
+from base.limited import call_limited
+from base.names import is_name, slug
+from base.publish import publish
+from base.userpath import absolute_path
+from cluster.doctor.checks import find_scheduler
+from cluster.installation import SCHEMAS, default_cache, default_storage, own_checkout, own_sites
+from cluster.machine import memory_bytes, usable_cores
+from cluster.schedulers import doctor_of
+from cluster.schedulers.doctor import Value, mib
+from containers.engines import ENGINES
+from data_prep.doctor.trial import local_places, shared_places
+from extras.doctor.nodes import ask_nodes
+from extras.doctor.surroundings import Surroundings, orders_of
+from workflow.study.site import Site, local_site
+from workflow.study.site_file import read_site
+
+# The values that a site file could have, found by looking. Every value says where it comes from.
+
+
+LOOK_S: Final = 20.0
+STEP_S: Final = 60.0
+
+
+Draft = Mapping[str, Value]
+
+
+def gather(where: Surroundings, user: str) -> dict[str, Value]:
+    """Look everywhere; the nodes too, inside an allocation."""
+    found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=why_scheduler(where))}
+    facts = _facts_of_nodes(where)
+    doctor = doctor_of(where.scheduler)
+    if doctor is not None:
+        found |= doctor.proposals(user)
+    elif where.scheduler == "local":
+        found["cpus_per_node"] = Value(value=len(usable_cores()), why="cores of this machine that we may use")
+        found["memory_per_node"] = Value(value=mib(memory_bytes() or 0), why="memory of this machine")
+    found |= _device(found, facts, where)
+    found["storage"] = _storage(user, where)
+    found["cache"] = _cache(user, where, facts)
+    interface = _common([fact["interface"] for fact in facts])
+    if interface:
+        found["network_interface"] = Value(value=interface, why="the fastest of several interfaces on the nodes")
+    return found
+
+
+def why_scheduler(where: Surroundings) -> str:
+    """Explain in the comment of the key by what the scheduler was chosen."""
+    if where.scheduler != "local":
+        return "its commands are on PATH"
+    there = find_scheduler()
+    if there == "local":
+        return "no scheduler's commands are on PATH"
+    return f"the commands of {there} are on PATH, and there is no cluster that they know"
+
+
+def _facts_of_nodes(where: Surroundings) -> list[dict[str, Any]]:
+    """Return the facts of the nodes of this allocation; nothing outside of one, or where no step can be started."""
+    if where.job_id is None or not where.nodes:
+        return []
+    from dataclasses import replace
+
+    try:
+        orders = replace(orders_of(local_site(False)), facts_only=True)
+        return [answer.facts for answer in ask_nodes(where.scheduler, where.job_id, where.nodes, orders, STEP_S)[1]]
+    except SlipwayError:
+        return []
+
+
+def _device(found: Draft, facts: Sequence[Mapping[str, Any]], where: Surroundings) -> dict[str, Value]:
+    if where.scheduler == "local":
+        return {}
+    if facts:
+        there = all(fact["nvidia"] for fact in facts)
+        why = "nvidia-smi is there on the nodes" if there else "the nodes of this allocation have no nvidia-smi"
+        return {"device": Value(value="cuda" if there else "cpu", why=why)}
+    if "gpus_per_node" in found:
+        return {"device": Value(value="cuda", why="the scheduler grants GPUs", sure=False)}
+    return {"device": Value(value="cpu", why="the scheduler shows no GPUs in this partition", sure=False)}
+
+
+def _storage(user: str, where: Surroundings) -> Value:
+    if where.scheduler == "local":
+        return Value(value=str(default_storage()), why=_whose())
+    try:
+        places = call_limited("network storage", _shared, timeout_s=LOOK_S)
+    except SlipwayError:
+        places = []
+    if places:
+        path, why = places[0]
+        others = ", ".join(other for other, _ in places[1:6])
+        own = "slipway" if why.startswith(("$", "your")) else f"slipway-{user}"
+        return Value(value=str(Path(path) / own), why=why + (f"; others: {others}" if others else ""), sure=False)
+    return Value(value=str(default_storage()), why="no network storage was found; do all nodes see this?", sure=False)
+
+
+def _whose() -> str:
+    return "under the checkout" if own_checkout() else "where this platform keeps what is yours"
+
+
+def _shared() -> list[tuple[str, str]]:
+    return [(str(path), why) for path, why in shared_places(os.environ)]
+
+
+def _cache(user: str, where: Surroundings, facts: Sequence[Mapping[str, Any]]) -> Value:
+    if where.scheduler == "local":
+        return Value(value=str(default_cache()), why=_whose())
+    if facts:
+        common = [place for place in facts[0]["places"] if all(place in fact["places"] for fact in facts)]
+        said = "a local disk on all nodes of this allocation"
+    else:
+        try:
+            common = call_limited("local disks", lambda: [str(place) for place in local_places()], timeout_s=LOOK_S)
+        except SlipwayError:
+            common = []
+        said = "a local disk of this machine; do the compute nodes have it too?"
+    if common:
+        others = f"; others: {', '.join(common[1:6])}" if common[1:] else ""
+        return Value(value=f"{common[0]}/slipway-{user}", why=said + others, sure=bool(facts))
+    return Value(value=f"/var/tmp/slipway-{user}", why="no local disk was found; ask where the nodes have one", sure=False)  # noqa: S108
+
+
+def _common(values: Sequence[str | None]) -> str | None:
+    return values[0] if values and len(set(values)) == 1 else None
+
+
+SCHEMA: Final = "site.schema.json"
+GUESS: Final = "A GUESS: "
+COLUMN: Final = 44
+ORDER: Final = ("scheduler", "engine", "queue", "account", "device", "gpus_per_node", "cpus_per_node", "memory_per_node", "walltime")
+UNSET: Final[Mapping[str, str]] = {
+    "queue": "the scheduler's default",
+    "account": "whom the hours are charged to",
+    "gpus_per_node": "none were seen",
+    "walltime": "the longest a job may take",
+}
+
+
+def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
+    """Return the text of the whole file."""
+    lines = [
+        f"# yaml-language-server: $schema={schema}",
+        f"# Written by `slipway doctor --write-site` {where}. Read it: what is marked A GUESS was chosen by looking,",
+        "# nobody was asked. Check it with `slipway doctor --site NAME`, inside an allocation too. Every key: the file in the first line.",
+        _line("storage", found["storage"]),
+        "cache:",
+        _line("  path", found["cache"]),
+        "  # max_bytes: 500GB".ljust(COLUMN) + "# how much of that disk is ours; default: what it has",
+        "",
+    ]
+    values = {"engine": Value(value=Site.engine, why=f"{' | '.join(ENGINES)}; {Site.engine} = no container"), **found}
+    for key in ORDER:
+        if key in values:
+            lines.append(_line(key, values[key]))
+        elif key in UNSET and found["scheduler"].value != "local":
+            lines.append(f"# {key}:".ljust(COLUMN) + f"# {UNSET[key]}")
+    lines.append("share_nodes: false".ljust(COLUMN) + "# runs share no node")
+    if "network_interface" in values:
+        lines.append(_line("network_interface", values["network_interface"]))
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def target_of(name: str) -> Path:
+    """Return the path of the new file: a name in the directory of sites, which may have to be made, or a path that ends in .yaml.
+
+    Raises ConfigError.
+    """
+    if name.endswith((".yaml", ".yml")):
+        try:
+            target = absolute_path(name, Path())
+        except ValueError as error:
+            raise ConfigError(f"--write-site: {error}") from error
+    elif is_name(name) and name != "local":
+        target = own_sites() / f"{name}.yaml"
+    else:
+        raise ConfigError(
+            f"--write-site {name!r}: no name for a site; small letters, digits, . _ - and not `local`, or a path ending in .yaml"
+        )
+    if target.exists() or target.is_symlink():
+        raise ConfigError(f"{target} is there already, and is not overwritten: choose another NAME, or remove it")
+    if target.parent != own_sites() and not target.parent.is_dir():
+        raise ConfigError(f"{target} cannot be written: {target.parent} is not a directory")
+    return target
+
+
+def write_site(name: str, where: Surroundings, say: Callable[[str], None]) -> None:
+    """Look around, write, check, publish, and tell what is to be read. Raises ConfigError, SchedulerOutputError."""
+    target = target_of(name)
+    user = slug(getpass.getuser()) or "user"
+    found = gather(where, user)
+    inside = f"inside job {where.job_id} of {where.scheduler}" if where.job_id else f"on {where.hostname}"
+    beside = target.parent == SCHEMAS.parent / "sites"
+    text = site_text(found, inside, Path("../schemas" if beside else SCHEMAS, SCHEMA))
+    with tempfile.TemporaryDirectory(prefix="slipway-doctor-") as directory:
+        draft = Path(directory, target.name)
+        draft.write_text(text)
+        read_site(draft)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    publish(target, text.encode())
+    say(text)
+    say(f"written to {target}")
+    guesses = [key for key, value in found.items() if not value.sure]
+    if guesses:
+        say(f"guessed, look at them: {', '.join(guesses)}")
+    choice = target.stem if target.parent == own_sites() else str(target)
+    say(f"next: slipway doctor --site {choice}")
+
+
+def _line(key: str, value: Value) -> str:
+    comment = f"# {'' if value.sure else GUESS}{value.why}".replace("\n", " ")
+    text = yaml.safe_dump(value.value, width=10**6, allow_unicode=True).splitlines()[0]
+    return f"{key}: {text}".ljust(COLUMN - 1) + f" {comment}"

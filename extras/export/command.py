@@ -1,0 +1,33 @@
+"""Export the runs of a study in the format of another tool, for `slipway export`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from base.errors import ConfigError, RecordError
+from base.logs import private_umask
+from base.names import choices
+from base.units import counted
+from extras.export import FORMATS
+from extras.export.runs import exported_runs
+from workflow.commands.results import results_as_they_are
+from workflow.commands.watching import output
+from workflow.report.cells import marks_of_runs
+from workflow.report.collect import collect
+
+
+def main(name: str, study: Path, site: str | None, places: Sequence[Path], to: Path) -> None:
+    """Write the files below `to`, each study's in a directory of its name. Raises ConfigError, RecordError."""
+    if name not in FORMATS:
+        raise ConfigError(f"slipway export {name}: no such format; {choices(name, FORMATS)}")
+    private_umask()
+    for results in results_as_they_are(study, site, places):
+        runs = list(exported_runs(results, marks_of_runs(collect([results]).frame)))
+        if not runs:
+            raise RecordError(f"{results} has no record of any run yet: `slipway status` shows how its runs stand")
+        directory = to / results.name
+        directory.mkdir(parents=True, exist_ok=True)
+        files = FORMATS[name].export(runs, directory)
+        output.line(f"{counted(len(runs), 'run')} of {results.name}: {counted(files, 'file')} in {directory}")
+    output.line(f"look at it: {FORMATS[name].NEXT.format(to=to)}")

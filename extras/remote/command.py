@@ -1,0 +1,222 @@
+"""Run the commands of a cluster from a laptop, for `slipway remote HOST VERB ...`.
+
+The study goes up by its content, the ordinary command runs there, results come down; after a cut the same command goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from base import VERSION
+from base.errors import ConfigError, LineCut, RemoteError
+from base.names import choices
+from cluster.processes import age_s
+from cluster.ssh import Transport, again, closing, openssh, run, transport_to
+from extras.remote.asking import ANSWER_S, Far, Have, Placed, Results, find_slipway, update
+from extras.remote.bundle import Bundle, make_bundle
+from extras.remote.fetching import fetch
+from extras.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
+from extras.remote.relaying import Relay
+from extras.remote.typed import Typed, TypedSession, sort_session, sort_typed
+from workflow.commands.completion import REMOTE_VERBS
+from workflow.commands.watching import output
+from workflow.run.record.continuation import with_login
+
+PAUSES: Final = (2.0, 5.0, 10.0, 30.0, 60.0)
+"""The pauses between tries while the line is cut."""
+ENDED: Final = (0, 19, 25, 26)
+"""The exit codes with which, under --wait, the job is over."""
+STUDY_VERBS: Final = ("plan", "submit", "status", "logs", "tables", "report", "verify")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The options of the connection. `slipway`: the program there; `transport`: one of TRANSPORTS. None: as it was, or what is found."""
+
+    slipway: str | None = None
+    transport: str | None = None
+
+
+def main(host: str, verb: str, words: Sequence[str], wanted: Wanted) -> int:
+    """Run the command there, and return its exit code. Raises ConfigError, RemoteError."""
+    if verb not in REMOTE_VERBS:
+        raise ConfigError(f"{verb!r}: no command of slipway remote; {choices(verb, REMOTE_VERBS)}")
+    if verb == "close":
+        return _close(host)
+    kept = read_settings(host)
+    with closing(transport_to(host, wanted.transport or (kept.transport if kept else None))) as line:
+        typed = sort_typed(verb, words) if verb in STUDY_VERBS else None
+        session = sort_session(host, words) if verb == "session" else None
+        line.connect(ask=True)
+        if kept is None or verb == "setup" or wanted != Wanted():
+            kept = _set_up(line, kept, wanted, words if verb == "setup" else ())
+        if session is not None:
+            return _session(Far(line=line, settings=kept), session)
+        if typed is None:
+            return 0
+        return _study_verb(Far(line=line, settings=kept), verb, typed)
+
+
+def _close(host: str) -> int:
+    from cluster.ssh.openssh import OpenSsh
+
+    was_open = shutil.which("ssh") is not None and OpenSsh(host).hang_up()
+    output.line(f"the line to {host} is closed" if was_open else f"no line to {host} is open")
+    return 0
+
+
+def _set_up(line: Transport, kept: Settings | None, wanted: Wanted, words: Sequence[str]) -> Settings:
+    """Find Slipway there, look at its version, and keep that. Raises RemoteError, ConfigError."""
+    site = _site(words, kept)
+    given = wanted.slipway or (kept.slipway if kept else None)
+    hello = find_slipway(line, given)
+    settings = Settings(slipway=hello.program, site=site, transport=wanted.transport or (kept.transport if kept else None))
+    file = write_settings(line.host, settings)
+    output.aside(f"{line.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
+    if hello.version != VERSION:
+        output.aside(f"here is Slipway {VERSION}: {update(line.host)}")
+    return settings
+
+
+def _site(words: Sequence[str], kept: Settings | None) -> str | None:
+    if not words:
+        return kept.site if kept else None
+    if len(words) == 2 and words[0] == "--site":
+        return words[1]
+    raise ConfigError(f"setup: found {' '.join(words)}; valid: --site NAME, --slipway PATH, --transport NAME")
+
+
+def _study_verb(far: Far, verb: str, typed: Typed) -> int:
+    site = typed.site or far.settings.site
+    if verb in ("tables", "report") and os.path.realpath(typed.out / "study.yaml") == os.path.realpath(typed.study):
+        raise ConfigError(
+            f"--out {typed.out}: {typed.study} lies there, and the study.yaml of the results would replace it; choose another"
+        )
+    return _run_there(far, verb, typed, _brought(far, typed.study, site), site)
+
+
+def _brought(far: Far, study: Path, site: str | None) -> str:
+    """Send the study file up, and return its path there."""
+    with tempfile.TemporaryDirectory(prefix="slipway-remote-") as place:
+        bundle = make_bundle(study, Path(place, "study"))
+        return bring(far, bundle, source_of(study, bundle.name), site)
+
+
+def _session(far: Far, typed: TypedSession) -> int:
+    """Start one there, or ask for those that there are. A start is not done twice: after a cut, `session ls` tells whether it has begun."""
+    site = typed.site or far.settings.site
+    there = None if typed.study is None else _brought(far, typed.study, site)
+    relay = Relay(host=far.line.host, there=there, here=str(typed.study))
+    argv = [far.settings.slipway, "session", *typed.for_cluster(there, site, far.line.host)]
+    if typed.verb in ("ls", "stop"):
+        return again(lambda: _once(far, argv, relay))
+    again(lambda: run(far.line, ["true"], limit_s=ANSWER_S))  # a line that was cut before is noticed while nothing has begun
+    try:
+        return far.line.stream(argv, relay.out, relay.err)
+    except LineCut as error:
+        shown = f"slipway remote {shlex.quote(far.line.host)} session ls"
+        raise RemoteError(f"{error}; if the session has begun it goes on, which `{shown}` shows, with the line for this machine") from error
+    finally:
+        relay.end()
+
+
+def bring(far: Far, bundle: Bundle, source: str, site: str | None) -> str:
+    """Return the study file's path there, and send what is missing. Raises RemoteError, and what the cluster says.
+
+    What is there already costs one question.
+    """
+
+    def once() -> str:
+        chosen = ("--site", site) if site is not None else ()
+        found = far.ask(Have, "have", source, bundle.digest, *chosen)
+        if not found.there:
+            openssh.put(far.line, bundle.tree, found.incoming)
+            far.ask(Placed, "place", source, bundle.digest, found.incoming, *chosen)
+        return f"{found.place}/{bundle.file}"
+
+    return again(once)
+
+
+def _run_there(far: Far, verb: str, typed: Typed, there: str, site: str | None) -> int:
+    argv = [far.settings.slipway, verb, *typed.for_cluster(verb, there, site)]
+    relay = Relay(host=far.line.host, there=there, here=str(typed.study))
+    if verb == "submit":
+        code = _submit(far, argv, relay, (there, site, *without_wait(typed.rest)))
+    elif verb == "logs" and typed.follows:
+        code = _patient(far, lambda number: [*argv, "--lines", "20"] if number else argv, relay)
+    else:
+        code = again(lambda: _once(far, argv, relay))
+    if verb in ("tables", "report") and not typed.prints_only and code == 0:
+        found = far.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
+        for text in fetch(far.line, found, typed.out, typed.max_bytes, output.aside):
+            output.line(text)
+    return code
+
+
+def _submit(far: Far, argv: Sequence[str], relay: Relay, what: Sequence[str | None]) -> int:
+    """Submit with a token that stays until it is known what became of it: the job is there, or with --wait, over."""
+    if "--print" in argv:
+        return again(lambda: _once(far, argv, relay))
+    waits = "--wait" in argv
+    asked = submission(far.line.host, *what)
+    code = _patient(far, lambda _: [*with_time(argv), "--token", asked.token], relay)
+    if code == 0 or (waits and code in ENDED):
+        asked.close()
+    return code
+
+
+def with_time(argv: Sequence[str]) -> list[str]:
+    """Add to `argv` how long this command has taken here until now: it counts as the step `login` of the runs."""
+    return ["env", *(f"{name}={value}" for name, value in with_login({}, age_s(os.getpid())).items()), *argv]
+
+
+def _once(far: Far, argv: Sequence[str], relay: Relay) -> int:
+    """Run a command once. Raises LineCut, as RemoteError where something was shown already, so that it is not shown twice."""
+    try:
+        code = far.line.stream(argv, relay.out, relay.err)
+    except LineCut as error:
+        if relay.has_shown:
+            raise RemoteError(f"{error}; the same command again goes on") from error
+        raise
+    finally:
+        relay.end()
+    return code
+
+
+def _patient(far: Far, argv_of: Callable[[int], Sequence[str]], relay: Relay) -> int:
+    """Run a command until it ends, over any number of cuts.
+
+    Raises RemoteError where only a person can log in again, and none is there.
+    """
+    number = tried = 0
+    while True:
+        began = time.monotonic()
+        try:
+            code = far.line.stream(argv_of(number), relay.out, relay.err)
+            relay.end()
+            return code
+        except LineCut as error:
+            relay.end()
+            tried = 0 if time.monotonic() - began > PAUSES[-1] else tried  # the line had been there for a while
+            pause = PAUSES[min(tried, len(PAUSES) - 1)]
+            output.aside(f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {far.line.host} goes on meanwhile")
+            number, tried = number + 1, tried + 1
+            sys.stdout.flush()
+            time.sleep(pause)
+            _reconnect(far.line)
+
+
+def _reconnect(line: Transport) -> None:
+    try:
+        line.connect(ask=True)
+    except LineCut:
+        return  # the next try says so

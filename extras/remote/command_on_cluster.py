@@ -1,0 +1,117 @@
+"""Answer in JSON what `slipway remote` asks of the cluster, for `slipway remote-end`.
+
+Nobody types it; the rest `slipway remote` does by the ordinary commands.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from base import VERSION
+from base.errors import ConfigError, RemoteError, StorageError
+from base.logs import private_umask
+from base.publish import publish_directory
+from base.removing import remove_tree
+from base.storage_clock import now_at
+from extras.remote import fetching
+from extras.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, Results, is_result
+from extras.remote.bundle import digest_of
+from workflow.commands.chosen_study import told_study
+from workflow.commands.watching import output
+from workflow.study.publishing import place_of
+from workflow.study.site_file import load_site
+
+COMES_DOWN: Final = (*FILES, *(f"{tree}/**/*" for tree in TREES))
+OLD_S: Final = 86400.0
+
+
+def main(verb: str, words: Sequence[str], site: str | None) -> None:
+    """Answer one question. Raises BadParameter for one that this version does not know."""
+    match (verb, *words):
+        case ("hello", program):
+            hello(program)
+        case ("have", source, digest):
+            have(source, digest, site)
+        case ("place", source, digest, incoming):
+            place(source, digest, Path(incoming), site)
+        case ("results", study):
+            results(Path(study), site)
+        case _:
+            raise typer.BadParameter(f"{verb} with {len(words)} words is not known to Slipway {VERSION}")
+
+
+def hello(program: str) -> None:
+    """Print who answers, started as `program`, which may be a script of the site's around ours."""
+    _answer(Hello(version=VERSION, host=os.uname().nodename, program=os.path.abspath(program)))
+
+
+def have(source: str, digest: str, site: str | None) -> None:
+    """Print whether this version of a study is there, and where it is to be put if not."""
+    place = _place(source, digest, site)
+    there = place.is_dir()
+    incoming = place.parent / f".{digest}.part-{secrets.token_hex(6)}"
+    if not there:
+        _sweep(place.parent, digest)
+    _answer(Have(place=str(place), there=there, incoming=str(incoming)))
+
+
+def place(source: str, digest: str, incoming: Path, site: str | None) -> None:
+    """Give what has come its name, if it is whole. Raises RemoteError if it is not; it is removed then."""
+    target = _place(source, digest, site)
+    if target.is_dir():
+        remove_tree(incoming)
+    else:
+        found = digest_of(incoming)
+        if found != digest:
+            remove_tree(incoming)
+            raise RemoteError(f"{incoming}: what came has the digest {found}, and {digest} was sent; the same command sends it again")
+        publish_directory(incoming, target)
+    _answer(Placed(place=str(target)))
+
+
+def results(path: Path, site: str | None) -> None:
+    """Print the files of a study's results that come down: path below the results, size, digest."""
+    study = told_study(path, site)
+    root = study.results_dir
+    files = [fetching.described(root, name) for name in sorted(set(_names(root)))]
+    _answer(Results(results=str(root), files=tuple(file for file in files if file)))
+
+
+def _answer(answer: Hello | Have | Placed | Results) -> None:
+    output.json_value({"protocol": PROTOCOL, **asdict(answer)})
+
+
+def _place(source: str, digest: str, site: str | None) -> Path:
+    """Return the directory of a version. Raises ConfigError, StorageError where storage cannot be written."""
+    if "/" in source or source.startswith(".") or not digest.isalnum():
+        raise ConfigError(f"{source!r}, {digest!r}: no study that `slipway remote` brings")
+    chosen = load_site(site)
+    private_umask(group=chosen.shared == "group")
+    target = place_of(chosen.storage, source, digest)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"site {chosen.name}: {error.filename}: {error.strerror}: the study could not be put there") from error
+    return target
+
+
+def _sweep(directory: Path, digest: str) -> None:
+    """Remove what came of this version long ago, before a cut; whoever sends the same at the same time is left alone."""
+    for part in directory.glob(f".{digest}.part-*"):
+        if now_at(directory) - part.lstat().st_mtime > OLD_S:
+            remove_tree(part)
+
+
+def _names(root: Path) -> Iterator[str]:
+    for pattern in COMES_DOWN:
+        for path in root.glob(pattern):
+            name = path.relative_to(root).as_posix()
+            if is_result(name) and path.is_file() and not path.is_symlink():
+                yield name

@@ -1,0 +1,499 @@
+"""Start a notebook, a shell, TensorBoard, a server or a script in an allocation for `slipway session`; show, enter and end sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from msgspec.structs import replace
+
+from base.errors import ConfigError, DatasetError, PushError, RemoteError, SchedulerSilent, SlipwayError, TrainingFailed
+from base.logs import private_umask
+from base.publish import remove_tree
+from base.units import format_duration, parse_duration, whole_duration
+from cluster.schedulers import holder_alive, jobs_of
+from containers.engines import in_container
+from extras.session import start as starting
+from extras.session.limits import STOP_WAIT_S
+from extras.session.listing import Seen, clean, look, queued_ids, sessions, told
+from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
+from extras.session.request import LOG, OUTPUT, STOP, Asked, Kind, all_sessions, session_dir
+from workflow.commands.chosen_study import told_study
+from workflow.commands.dataset import check_name
+from workflow.commands.watching import output
+from workflow.commands.watching.output import waiting
+from workflow.commands.watching.polling import looks
+from workflow.dag.refusals import refuse_unreachable
+from workflow.dag.requirements import dataset_needs
+from workflow.dag.watched_jobs import run_size
+from workflow.study.cell import NO_DATASET, RunLimits
+from workflow.study.site import Site
+from workflow.study.site_file import load_site
+from workflow.study.study import Study
+
+KINDS: Final[dict[str, Kind]] = {"shell": "shell", "notebook": "notebook", "tensorboard": "tensorboard", "serve": "program", "run": "run"}
+"""Command -> kind of session."""
+KEPT_S: Final = 86400.0
+"""The seconds for which the log of an ended session is kept."""
+QUEUE_PATIENCE_S: Final = 20.0
+QUEUE_ANSWER_S: Final = 10.0
+FIRST_LOCAL_PORT: Final = 20000
+LAST_LINES: Final = 20
+SSH_FAILED: Final = 255
+PIECE: Final = 1 << 20
+NOT_BEGUN: Final = "it was cancelled before it had begun"
+NO_TERMINAL: Final = (
+    "a shell needs a terminal, and standard input is none; valid: `ssh -t HOST slipway session shell`; "
+    "`slipway session shell --detach`, to be entered later by `slipway session attach`; `slipway session run -- bash SCRIPT`"
+)
+BY_SSH_ALONE: Final = (
+    "the shell is entered by ssh to its node, which must let you in while your job runs there: {} has no other way to give it a terminal"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The options of a session that is to be started. Durations as they were typed."""
+
+    nodes: int
+    gpus: int | None
+    dataset: str | None
+    image: str | None
+    python: str | None
+    ports: str | None
+    walltime: str
+    idle: str | None
+    push: bool
+    allow_shared: bool
+    logdir: Path | None
+    detach: bool
+    login: str | None
+
+
+def start(name: str, study_path: Path, site_name: str | None, words: Sequence[str], wanted: Wanted) -> None:
+    """Start one, wait until it answers, and say how it is reached. Raises SlipwayError."""
+    kind = KINDS[name]
+    _refuse_typed(name, kind, words, wanted)
+    needs_study = wanted.dataset is not None or (kind == "tensorboard" and wanted.logdir is None and not words)
+    study = told_study(study_path, site_name) if needs_study or study_path.is_file() else None
+    site = load_site(site_name) if study is None else study.site
+    private_umask()
+    asked = _asked(kind, study, site, words, wanted)
+    starting.refuse(asked)
+    _refuse_unbuilt(study, wanted.dataset)
+    jobs = jobs_of(site.scheduler)
+    size = None if jobs is None else run_size(session_cell(asked, "/"), site_of(asked), asked.limits.walltime_s)
+    if jobs is not None and size is not None:
+        refuse_unreachable(site, os.environ)
+        _refuse_what_never_starts(jobs, size)
+    if (only := by_ssh_alone(asked)) is not None:
+        output.aside(only)
+    directory = starting.create(asked)
+    try:
+        if kind == "tensorboard" and study is not None and asked.mounts and wanted.logdir is None:
+            _export(study, Path(asked.mounts[0][0]))
+        if in_container(site.engine):
+            with waiting("image: pinning and archiving"):
+                starting.pin_image(asked, directory)
+        job_id = starting.submit(asked, directory, size)
+    except BaseException:  # a job that was submitted nevertheless ends at once: its directory is gone
+        with contextlib.suppress(OSError):
+            remove_tree(directory)
+        raise
+    say = output.aside if kind == "run" and not wanted.detach else output.line  # what a command prints is its own
+    say(f"session {asked.session}: job {job_id}" if jobs is not None else f"session {asked.session}: process {job_id} of this machine")
+    if wanted.detach:
+        output.line(f"`slipway session ls` shows how it stands, `slipway session stop {asked.session}` ends it")
+        return
+    seen = _wait(directory, ("ready", "ended")) if kind != "run" else _follow(directory)
+    if seen.is_over:
+        _say_end(seen)
+        return
+    if kind == "shell":
+        enter(seen)
+    _say_reached(seen, wanted.login)
+
+
+def _refuse_typed(name: str, kind: Kind, words: Sequence[str], wanted: Wanted) -> None:
+    if words and kind == "shell":
+        raise ConfigError(f"a shell takes no command; `slipway session run -- {shlex.join(words)}` runs one")
+    if not words and kind in ("run", "program"):
+        raise ConfigError(f"slipway session {name}: no command; valid: slipway session {name} ... -- COMMAND")
+    if wanted.idle is not None and kind == "run":
+        raise ConfigError("--idle: nobody uses a command, so that it cannot be idle; valid: --time DURATION")
+    if kind == "shell" and not wanted.detach and not os.isatty(0):
+        raise ConfigError(NO_TERMINAL)
+
+
+def by_ssh_alone(asked: Asked) -> str | None:
+    """Return what to know, before it holds a node, of a shell whose scheduler has no other way to its node than ssh; None for others."""
+    jobs = jobs_of(asked.site.scheduler)
+    if asked.kind != "shell" or jobs is None or jobs.enter_words("0", "node"):
+        return None
+    return BY_SSH_ALONE.format(asked.site.scheduler)
+
+
+def _asked(kind: Kind, study: Study | None, site: Site, words: Sequence[str], wanted: Wanted) -> Asked:
+    """Build the request of a session from the options. Raises ConfigError."""
+    session = f"{kind}-{secrets.token_hex(3)}"
+    ports = _ports(wanted.ports) or ((6006,) if kind == "tensorboard" else ())
+    if ports and kind not in ("program", "tensorboard"):
+        raise ConfigError(f"--ports: a {kind} needs none; `slipway session serve --ports ... -- COMMAND` is for programs that do")
+    command, mounts = list(words), tuple[tuple[str, str, bool], ...]()
+    if kind == "tensorboard" and not words:
+        logdir = str((wanted.logdir or session_dir(site.storage, session) / "tensorboard").absolute())
+        command, mounts = [f"--logdir={logdir}"], ((logdir, logdir, False),)
+    gpus = (1 if site.device == "cuda" and kind != "tensorboard" else 0) if wanted.gpus is None else wanted.gpus
+    python = wanted.python or "python3"
+    if wanted.python is not None and not in_container(site.engine) and not wanted.python.startswith("/"):
+        raise ConfigError(f"--python {wanted.python}: valid: the absolute path of an interpreter that all nodes have")
+    spec: dict[str, Any] = {"source": NO_DATASET}
+    if wanted.dataset is not None and study is not None:
+        spec = study.datasets[check_name(study, wanted.dataset)].to_json()
+    return Asked(
+        session=session,
+        kind=kind,
+        command=tuple(command),
+        ports=ports,
+        network="shared" if wanted.allow_shared else "own",
+        site=site,
+        nodes=wanted.nodes,
+        gpus=gpus,
+        dataset=wanted.dataset,
+        dataset_spec=spec,
+        mounts=mounts,
+        image=wanted.image,
+        python=python,
+        limits=RunLimits(walltime_s=_seconds("--time", wanted.walltime)),
+        idle_s=None if wanted.idle is None else _seconds("--idle", wanted.idle),
+        push=wanted.push or kind == "run",
+        created=time.time(),
+        host=os.uname().nodename,
+    )
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        found = parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise ConfigError(f"{option} {text}: {error}") from error
+    if not found:
+        raise ConfigError(f"{option} {text}: valid: more than nothing")
+    return found
+
+
+def _ports(text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in (text or "").split(",") if part)
+    except ValueError as error:
+        raise ConfigError(f"--ports {text}: valid: numbers with commas between, such as 5000,6006") from error
+
+
+def _refuse_unbuilt(study: Study | None, dataset: str | None) -> None:
+    if study is not None and dataset is not None and dataset_needs(study, dataset).root is None:
+        words = study.command("dataset", "build", dataset, "--study", str(study.path))
+        raise DatasetError(f"dataset {dataset!r} of study {study.name!r} is not built; `{words}` builds it")
+
+
+def _refuse_what_never_starts(jobs: Any, size: Any) -> None:
+    try:
+        problem = jobs.never_starts(size)
+    except SchedulerSilent:
+        return
+    if problem:
+        raise ConfigError(problem)
+
+
+def _export(study: Study, to: Path) -> None:
+    """Export the events of the runs that there are, for TensorBoard."""
+    from extras.export import tensorboard
+    from extras.export.runs import exported_runs
+
+    to.mkdir(parents=True)
+    runs = list(exported_runs(study.results_dir))
+    files = tensorboard.export(runs, to)
+    output.line(f"TensorBoard shows {files} of {len(study.runs)} runs of {study.name}, as they are now")
+
+
+# -- the progress of a session
+
+
+def _wait(directory: Path, stages: Sequence[str]) -> Seen:
+    """Wait until the session is in one of these stages, or ended, as where its job is gone. Ctrl-C leaves it running."""
+    queue = Queue()
+    try:
+        with waiting(f"session {directory.name}") as tell:
+            for seen in looks(partial(queue.look, directory), None):
+                job = f"job {seen.state.job_id}" if seen.state.job_id else "its job"
+                tell({"waits": f"waits for {job} to start"}.get(seen.state.stage, seen.state.stage))
+                if seen.state.stage in (*stages, "ended"):
+                    return seen
+    except KeyboardInterrupt:
+        output.line(f"\nthe session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        raise
+    raise AssertionError("looks without a limit do not end")
+
+
+def _follow(directory: Path) -> Seen:
+    """Show the output of the session's command until it ends. Ctrl-C leaves it running."""
+    seen, queue, size = _wait(directory, ("ready", "ended")), Queue(), 0
+    try:
+        for seen in looks(partial(queue.look, directory), None):
+            size += _show_output(directory / OUTPUT, size)
+            if seen.is_over:
+                break
+    except KeyboardInterrupt:
+        output.aside(f"the session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        raise
+    return seen
+
+
+def _show_output(path: Path, start: int) -> int:
+    """Show the bytes of a file from `start` on, and return how many there were."""
+    if not path.is_file():
+        return 0
+    count = 0
+    with path.open("rb") as file:
+        file.seek(start)
+        while piece := file.read(PIECE):
+            count += len(piece)
+            sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return count
+
+
+class Queue:
+    """A session that is looked at every second: its files each time, its scheduler now and then."""
+
+    def __init__(self) -> None:
+        self._asked = time.monotonic()
+
+    def look(self, directory: Path) -> Seen:
+        """Return the state of the session."""
+        seen = told(directory)
+        jobs = jobs_of(seen.asked.site.scheduler)
+        if seen.is_over or (jobs is not None and time.monotonic() - self._asked < QUEUE_PATIENCE_S):
+            return seen
+        queued = _queued(jobs) if jobs is not None and seen.state.stage == "waits" else None
+        seen = look(directory, queued, time.time())
+        self._asked = time.monotonic()
+        return seen
+
+
+def _queued(jobs: Any) -> frozenset[str] | None:
+    """Return the ids in the queue, or None where nobody answers."""
+    try:
+        return queued_ids(jobs, QUEUE_PATIENCE_S, QUEUE_ANSWER_S)
+    except SchedulerSilent:
+        return None
+
+
+def _say_end(seen: Seen) -> None:
+    """Print how the session ended, and end this command accordingly.
+
+    A command that failed ends ours with its code, one that was ended early with that of the class. Raises TrainingFailed where another
+    program failed, or something else, PushError where its files wait.
+    """
+    state = seen.state
+    words = f"session {seen.asked.session} has ended: {state.reason}"
+    if state.pushed is not None:
+        words += f"\nwhat it wrote: {state.pushed}"
+    is_command = seen.asked.kind == "run"
+    if is_command and state.program_code and not state.waits_on_nodes:
+        output.aside(words)
+        raise SystemExit(state.program_code)
+    if not state.exit_code and state.exit_code is not None:
+        (output.aside if is_command else output.line)(words)
+        return
+    log = seen.directory / LOG
+    lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []
+    kind = PushError if state.waits_on_nodes else TrainingFailed
+    raise kind("\n".join([words, f"the end of {log}:", *lines]))
+
+
+def _say_reached(seen: Seen, login: str | None) -> None:
+    """Print how the session is reached from the laptop, and until when."""
+    for text in reached(seen, login):
+        output.line(text)
+
+
+def reached(seen: Seen, login: str | None) -> list[str]:
+    """Return the line to type on the laptop, then what to open there, with the session's token."""
+    asked, state = seen.asked, seen.state
+    if state.directory is None or state.node is None or asked.kind == "run":
+        return []
+    left = [] if state.deadline is None else [f"it ends in {whole_duration(max(1.0, state.deadline - time.time()))}"]
+    if asked.kind == "shell":
+        return [f"enter it: slipway session attach {asked.session}", *left]
+    first = FIRST_LOCAL_PORT + int(asked.session.rpartition("-")[2], 16) % FIRST_LOCAL_PORT
+    paths = sockets(asked, state.directory)
+    ports = [first + index for index in range(len(paths))]
+    tunnel = shlex.join(tunnel_argv(list(zip(ports, paths, strict=True)), *_way_to(asked, state.node, login)))
+    return [f"on your laptop: {tunnel}", *(f"then open:      {one}" for one in addresses(asked, ports, seen.token or "TOKEN")), *left]
+
+
+def _way_to(asked: Asked, node: str, login: str | None) -> tuple[str, str | None]:
+    """Return the node as the laptop reaches it, and the login node before it.
+
+    Of the machine itself, `login` is its name on the laptop. The user of `login` is the node's too.
+    """
+    if jobs_of(asked.site.scheduler) is None:
+        return login or node, None
+    through = login or asked.host
+    user, at, _ = through.rpartition("@")
+    return f"{user}{at}{node}", through
+
+
+def enter(seen: Seen) -> NoReturn:
+    """Open a terminal at a shell of the session, and end with the shell's code."""
+    from extras.session.attach import attach
+
+    node, directory = seen.state.node, seen.state.directory
+    if node is None or directory is None or seen.asked.kind != "shell":
+        raise ConfigError(f"{seen.asked.session} is a {seen.asked.kind}, and no shell; `slipway session ls` shows how it is reached")
+    if node == os.uname().nodename:
+        raise SystemExit(attach(Path(directory)))
+    remote = shlex.join([sys.executable, "-P", "-m", "extras.session.attach", directory])
+    argv = ["ssh", "-t", node, f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {remote}"]
+    code = subprocess.run(argv, check=False).returncode
+    if code == SSH_FAILED and not told(seen.directory).is_over:
+        raise RemoteError(_not_reached(seen, node, remote))
+    raise SystemExit(code)
+
+
+def _not_reached(seen: Seen, node: str, remote: str) -> str:
+    """Advise what to do where ssh has failed while the session holds its node."""
+    jobs, name = jobs_of(seen.asked.site.scheduler), seen.asked.session
+    words = "" if jobs is None or seen.state.job_id is None else jobs.enter_words(seen.state.job_id, node)
+    other = f"`{words} {remote}` enters it without ssh; " if words else ""
+    return (
+        f"ssh does not reach {node}, or its line was cut; the session {name} goes on there and holds what its job was granted. {other}"
+        f"`slipway session attach {name}` tries again, `slipway session stop {name}` ends it"
+    )
+
+
+# -- the other commands
+
+
+def ls(site_name: str | None, login: str | None, as_json: bool) -> None:
+    """List all sessions of this user on the site's storage, and remove the secrets of those that have ended."""
+    site = load_site(site_name)
+    jobs = jobs_of(site.scheduler)
+    found = sessions(site.storage, None if jobs is None else _queued(jobs))
+    if as_json:
+        output.json_value([_as_json(seen) for seen in found])
+    elif found:
+        output.table(("session", "state", "node", "job", "time left", "not used for"), [_row(seen) for seen in found])
+    else:
+        output.line(f"no session on the storage of site {site.name}: {site.storage}")
+    for seen in found:
+        if seen.is_over:
+            (seen.directory / "token").unlink(missing_ok=True)
+            if time.time() - seen.state.told > KEPT_S:
+                clean(seen)
+        elif seen.state.stage == "ready" and not as_json:
+            output.line(f"\n{seen.asked.session}")
+            for text in reached(seen, login):
+                output.line(f"  {text}")
+
+
+def _row(seen: Seen) -> tuple[object, ...]:
+    state = seen.state
+    left = None if state.deadline is None or seen.is_over else whole_duration(max(1.0, state.deadline - time.time()))
+    stage = f"ended: {state.reason}" if seen.is_over else {"waits": "waits for its job"}.get(state.stage, state.stage)
+    idle = None if state.idle_s is None or seen.is_over else format_duration(state.idle_s)
+    return seen.asked.session, stage, state.node, state.job_id, left, idle
+
+
+def _as_json(seen: Seen) -> dict[str, Any]:
+    state = seen.state
+    return {
+        "session": seen.asked.session,
+        "kind": seen.asked.kind,
+        "stage": state.stage,
+        "node": state.node,
+        "job_id": state.job_id,
+        "sockets": [] if state.directory is None or seen.is_over else sockets(seen.asked, state.directory),
+        "deadline": state.deadline,
+        "idle_s": state.idle_s,
+        "reason": state.reason,
+        "exit_code": state.exit_code,
+        "pushed": state.pushed,
+        "directory": str(seen.directory),
+    }
+
+
+def attach_to(site_name: str | None, session: str) -> NoReturn:
+    """Open a terminal at the session's shell."""
+    enter(_found(load_site(site_name), session))
+
+
+def _found(site: Site, session: str) -> Seen:
+    """Return the session of that name, or the only one that begins so. Raises ConfigError."""
+    names = [path.name for path in all_sessions(site.storage)]
+    chosen = [session] if session in names else [name for name in names if name.startswith(session)]
+    if len(chosen) != 1:
+        known = ", ".join(names) or "none"
+        raise ConfigError(f"{session!r} is {'no session' if not chosen else 'the beginning of several'}; there are: {known}")
+    return look(session_dir(site.storage, chosen[0]), None, time.time())
+
+
+def stop(site_name: str | None, names: Sequence[str], now: bool) -> None:
+    """End sessions: each is told, pushes what it was asked to push, and is waited for; `now`: its job is cancelled. Raises SlipwayError."""
+    site = load_site(site_name)
+    jobs = jobs_of(site.scheduler)
+    for name in names:
+        seen = _found(site, name)
+        if seen.is_over:
+            output.line(f"session {seen.asked.session} has ended already: {seen.state.reason}")
+            clean(seen)
+            continue
+        (seen.directory / STOP).touch()
+        if now or seen.state.stage == "waits":
+            _cancel(seen, jobs)
+        seen = _until_ended(seen)
+        output.line(f"session {seen.asked.session}: {seen.state.reason}")
+        if seen.state.pushed is not None:
+            output.line(f"what it wrote: {seen.state.pushed}")
+
+
+def _cancel(seen: Seen, jobs: Any) -> None:
+    job_id, holder = seen.state.job_id, seen.state.holder
+    if jobs is not None and job_id is not None:
+        jobs.cancel((job_id,), QUEUE_PATIENCE_S)
+    elif holder is not None and holder_alive(holder):
+        os.kill(holder.pid, signal.SIGTERM)
+
+
+def _until_ended(seen: Seen) -> Seen:
+    """Wait until the session has ended. Raises SlipwayError where it goes on."""
+    queue, last = Queue(), seen
+    with waiting(f"session {seen.asked.session} ends"):
+        for last in looks(partial(queue.look, seen.directory), STOP_WAIT_S):
+            if last.is_over:
+                return last
+            if last.state.stage == "waits" and _is_cancelled(last):
+                clean(last)
+                return Seen(directory=last.directory, asked=last.asked, state=replace(last.state, stage="ended", reason=NOT_BEGUN))
+    raise SlipwayError(
+        f"session {seen.asked.session} has not ended within {format_duration(STOP_WAIT_S)}: it may be pushing; "
+        f"`slipway session stop --now {seen.asked.session}` cancels its job"
+    )
+
+
+def _is_cancelled(seen: Seen) -> bool:
+    """Return True if the scheduler does not know the session's job any more."""
+    jobs = jobs_of(seen.asked.site.scheduler)
+    queued = None if jobs is None else _queued(jobs)
+    return queued is not None and seen.state.job_id not in queued

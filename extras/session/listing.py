@@ -1,0 +1,82 @@
+"""How sessions stand: what their supervisors said last, compared with what their scheduler knows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from base.publish import remove_tree
+from cluster.schedulers import SCHEDULERS, holder_alive
+from cluster.schedulers.jobs import Jobs
+from extras.session.limits import GONE_S
+from extras.session.request import TOKEN, Asked, State, all_sessions, read_asked, read_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A session as it stands."""
+
+    directory: Path
+    asked: Asked
+    state: State
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it runs or waits."""
+        return self.state.stage == "ended"
+
+    @property
+    def token(self) -> str | None:
+        """None where there is none any more."""
+        try:
+            return (self.directory / TOKEN).read_text().strip()
+        except OSError:
+            return None
+
+
+def told(directory: Path) -> Seen:
+    """One session as its supervisor said last; nobody else is asked. Raises RecordError."""
+    return Seen(directory=directory, asked=read_asked(directory), state=read_state(directory))
+
+
+def look(directory: Path, queued: Collection[str] | None, now: float) -> Seen:
+    """One session. `queued`: the ids of our jobs that are not over; None: nobody could say. Raises RecordError."""
+    seen = told(directory)
+    state = seen.state
+    if state.stage != "ended" and is_gone(state, queued, now):
+        state = State(
+            stage="ended",
+            job_id=state.job_id,
+            node=state.node,
+            reason=state.reason or "its job is gone, and its supervisor said nothing: killed, or its node was lost",
+            told=state.told,
+        )
+    return replace(seen, state=state)
+
+
+def is_gone(state: State, queued: Collection[str] | None, now: float) -> bool:
+    """Whether a session that has not said its end has ended all the same."""
+    if state.holder is not None and state.holder.scheduler in SCHEDULERS and (alive := holder_alive(state.holder)) is not None:
+        return not alive
+    return queued is not None and state.job_id is not None and state.job_id not in queued and now - state.told > GONE_S
+
+
+def queued_ids(jobs: Jobs | None, patience_s: float, timeout_s: float) -> frozenset[str] | None:
+    """Of the jobs of ours that are not over. Raises SchedulerSilent."""
+    return None if jobs is None else frozenset(job.job_id for job in jobs.our_jobs(patience_s, timeout_s))
+
+
+def sessions(storage: Path, queued: Collection[str] | None) -> list[Seen]:
+    """All of them, the oldest first."""
+    now = time.time()
+    return [look(directory, queued, now) for directory in all_sessions(storage)]
+
+
+def clean(seen: Seen) -> None:
+    """Take away what a session that has ended has left on storage. What was pushed stays, with its log, and the place for what is still to
+    be pushed: its nodes may hold it."""
+    (seen.directory / TOKEN).unlink(missing_ok=True)
+    if not seen.asked.push:
+        remove_tree(seen.directory)

@@ -1,0 +1,95 @@
+"""What a session starts, in the words of a run: its cell, its program, its job. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from containers.engines import in_container
+from extras.session.request import Asked
+from workflow.study.cell import Cell
+from workflow.study.site import Site
+
+NAME: Final = "session"
+"""Of its program."""
+INSIDE: Final = "/run/slipway-session"
+"""Where a container finds the directory of the sockets."""
+WRAPPER: Final = ("{python}", "{lib}/slipway_session.py")
+OTHER_NODES: Final = "beside"
+"""What the wrapper is told to do on the other nodes: the same command, and it leaves what is said of the session to the first one."""
+
+
+def supervisor_argv(python: str, directory: str) -> tuple[str, ...]:
+    """What the job of a session executes."""
+    return (python, "-P", "-m", "extras.session.supervisor", "--session", directory)
+
+
+def site_of(asked: Asked) -> Site:
+    """Without GPUs where none are wanted: then the scheduler is asked for none."""
+    return asked.site if asked.gpus else replace(asked.site, gpus_per_node=None, device="cpu")
+
+
+def session_cell(asked: Asked, directory: str) -> Cell:
+    """As a run has one. `directory`: on the node of the program, where its sockets are."""
+    contained = in_container(asked.site.engine)
+    settings = {"directory": INSIDE if contained else directory, "ports": asked.ports, "network": asked.network}
+    mounts = ((directory, INSIDE, True), *asked.mounts)
+    beside = [{"name": OTHER_NODES, "where": "each", "command": (*WRAPPER, OTHER_NODES, *asked.command), "env": {}, "ends": "with-ranks"}]
+    program: dict[str, Any] = {
+        "name": NAME,
+        "command": (*WRAPPER, asked.kind, *asked.command),
+        "launcher": "single",
+        "python": asked.python,
+        "env": {"SLIPWAY_SESSION": json.dumps(settings)},
+        "mounts": [{"source": source, "target": target, "writable": may} for source, target, may in mounts] if contained else [],
+        "version": 1,
+        "checkpoint": False,
+        **({"network": "none"} if asked.ports and asked.network == "own" else {}),
+        **({} if asked.image is None else {"image": asked.image}),
+        **({"sidecars": beside} if asked.nodes > 1 else {}),
+    }
+    return Cell(
+        cell_id=asked.session,
+        framework=NAME,
+        mode="train",
+        model="none",
+        dataset=asked.dataset or "none",
+        dataset_spec=asked.dataset_spec,
+        batch_size=1,
+        global_batch_size=max(1, asked.gpus) * asked.nodes,
+        nodes=asked.nodes,
+        gpus_per_node=max(1, asked.gpus),
+        precision="fp32",
+        layout="nchw",
+        comm_hook="none",
+        device="site" if asked.gpus else "cpu",
+        threads="auto",
+        seed=0,
+        optimizer={},
+        steps={"warmup": 0, "measured": 1, "total": 1},
+        epochs=None,
+        save_parameters=False,
+        program=program,
+    )
+
+
+def sockets(asked: Asked, directory: str) -> list[str]:
+    """Paths of the sockets of a session on its node."""
+    if asked.kind in ("shell", "notebook"):
+        return [f"{directory}/s.sock"]
+    return [f"{directory}/p{port}.sock" for port in asked.ports]
+
+
+def tunnel_argv(places: Sequence[tuple[int, str]], node: str, login: str | None) -> tuple[str, ...]:
+    """The command on a laptop: each local port leads to a socket on `node`, through `login` where that is another machine."""
+    forwards = [word for port, path in places for word in ("-L", f"127.0.0.1:{port}:{path}")]
+    jump = () if login is None else ("-J", login)
+    return ("ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15", *forwards, *jump, node)
+
+
+def addresses(asked: Asked, ports: Sequence[int], token: str) -> list[str]:
+    """What to open in a browser on the laptop; `ports`: the local ones."""
+    place = "lab" if asked.kind == "notebook" else ""
+    return [f"http://127.0.0.1:{port}/{place}?token={token}" for port in ports]

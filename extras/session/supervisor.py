@@ -1,0 +1,487 @@
+"""Supervise a session inside its job: `python -m extras.session.supervisor --session DIR`.
+
+It works as the supervisor of a run does, but has no lease, no record and no other attempt. It also tests whether the program answers,
+publishes the state, ends an idle or unwanted session, and pushes only on request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from base.errors import Cancelled, Preempted, PushError, SlipwayError
+from base.lock import LockFile
+from base.logs import configure, private_umask
+from base.publish import move_directory, part_path, publish, remove_tree
+from base.removing import remove_leftover
+from base.units import format_duration
+from base.userpath import expanded_path
+from cluster import processes
+from cluster.holder import holder_of
+from cluster.runtime import runtime_directory
+from cluster.schedulers import get_scheduler
+from cluster.schedulers.jobs import SUBMISSION
+from containers.engines import in_container
+from containers.engines.container_client import SHOWN
+from extras.session.limits import ANSWER_S, LOOK_S, OUTPUT_S, PAGE_S, PUSH_AGAIN_S, READY_LOOK_S, START_S, STATE_S, WARN_S
+from extras.session.output import bring_output
+from extras.session.page import LIMIT_S, ask
+from extras.session.plan import session_cell, site_of, sockets
+from extras.session.request import IMAGES, PUSHED, STOP, TOKEN, Asked, Kind, State, read_asked, write_state
+from workflow.run.link import commands, reports
+from workflow.run.link.event_loop import Call, Loop
+from workflow.run.plan import allocation_request
+from workflow.run.record.continuation import waiting_words
+from workflow.run.record.outcome import Ending
+from workflow.run.record.step_clock import Clock
+from workflow.run.storage import description
+from workflow.run.storage.prepared import PreparedRun, from_plain, plain
+from workflow.run.supervisor.job import Job, NodeLocks
+from workflow.run.supervisor.nodes import NodeHandle
+from workflow.run.supervisor.run_scope import (
+    CONTAINERS_STOP_S,
+    NODES_LEAVE_S,
+    NODES_STOP_S,
+    RELEASE_S,
+    STORAGE_CALL_S,
+    RunEnded,
+    RunScope,
+    TimeLimit,
+)
+from workflow.run.supervisor.running_attempt import RunningAttempt
+
+logger = logging.getLogger(__name__)
+
+NOTICE: Final = "notice"
+"""The file in the directory of the sockets with a line for all users at the session's terminals."""
+HELD: Final = ".lock"
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """A session that has an allocation, described as a run."""
+
+    asked: Asked
+    run: PreparedRun
+    directory: str
+    """The directory of the sockets on this node."""
+
+
+def prepare(directory: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Copy the token to this node and return a Prepared as JSON. Runs in a child process. Raises SlipwayError, OSError."""
+    place = Path(directory)
+    asked, site = read_asked(place), site_of(read_asked(place))
+    here = runtime_directory() / "s" / asked.session
+    here.mkdir(parents=True, exist_ok=True, mode=0o700)
+    publish(here / TOKEN, (place / TOKEN).read_bytes(), 0o600)
+    cell = session_cell(asked, str(here))
+    scheduler = get_scheduler(site.scheduler)
+    allocation = scheduler.allocate(allocation_request(cell, [cell], site), environ, pid)
+    run = PreparedRun(
+        study="sessions",
+        run_id=asked.session,
+        cell=cell,
+        dataset_build=description.build_name(cell),
+        repeat=1,
+        site=site,
+        limits=asked.limits,
+        allocation=allocation,
+        attempt=1,
+        token="",
+        tag=f"{asked.session}-{pid}",
+        result_number=1,
+        run_dir=directory,
+        resumable=(),
+        done=None,
+    )
+    return plain(Prepared(asked=asked, run=run, directory=str(here)))
+
+
+def sweep(sessions: Path, own: str) -> None:
+    """Remove the directories on this node of sessions whose supervisors are gone."""
+    for lock_path in sessions.glob(f"*{HELD}"):
+        if lock_path.name == f"{own}{HELD}":
+            continue
+        with contextlib.suppress(OSError), LockFile(lock_path, trusted=True) as lock:
+            if lock.try_take() and remove_leftover(sessions / lock_path.name.removesuffix(HELD)) is None:
+                lock_path.unlink(missing_ok=True)
+
+
+def wants_end(directory: str) -> bool:
+    """Return True if a user has requested the end of the session. Runs in a child process."""
+    return Path(directory, STOP).exists()
+
+
+def make_part(directory: str) -> str:
+    """Create and return the directory that the nodes push to. Runs in a child process."""
+    part = part_path(Path(directory, PUSHED))
+    part.mkdir()
+    return str(part)
+
+
+def finish_push(part: str, directory: str) -> str:
+    """Give the complete result its final name, and return that. Runs in a child process."""
+    target = Path(directory, PUSHED)
+    move_directory(Path(part), target)
+    return str(target)
+
+
+def drop_part(part: str) -> None:
+    """Remove the files of a push that failed. Runs in a child process."""
+    remove_tree(Path(part))
+
+
+class Session:
+    """A session from its start to its exit code."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._scope = RunScope(Loop())
+        self._clock = Clock(processes.age_s(os.getpid()))
+        self._state = State(stage="staging", holder=None)
+        self._publishing: Call | None = None
+        self._unpublished = False
+        self._asking: dict[str, Call] = {}
+        self._prepared: Prepared | None = None
+        self._attempt: RunningAttempt | None = None
+        self._lock: LockFile | None = None
+        self._warned: set[float] = set()
+        self._started: float | None = None
+        """The start of the session's program, by the monotonic clock."""
+        self._asked_page = 0.0
+        self._brought = 0
+        """How many bytes of the command's output are on storage."""
+        self._deadline_seen = False
+
+    def main(self) -> int:
+        """Run the session until its end, and return its exit code."""
+        loop = self._scope.loop
+        loop.on_signals(self._signalled)
+        processes.become_subreaper()
+        try:
+            return self._run()
+        finally:
+            processes.kill_descendants(2.0)
+            if self._lock is not None and self._prepared is not None:
+                with contextlib.suppress(OSError):
+                    remove_tree(Path(self._prepared.directory))
+                self._lock.remove()
+
+    def _run(self) -> int:
+        ending, code = Ending(status="ok"), 0
+        try:
+            found = self._scope.call("prepare", prepare, self._directory, os.getpid(), dict(os.environ))
+            self._prepared = prepared = from_plain(found, Prepared)
+            self._hold(Path(prepared.directory))
+            work = self._begin(prepared)
+            assert self._attempt is not None
+            ending = self._attempt.run_steps(work)
+        except RunEnded as ended:
+            ending = ended.ending
+        except SlipwayError as error:
+            ending = Ending(status="error", reason=str(error), error=type(error))
+        self._scope.end(ending)
+        if ending.status != "ok" and ending.reason:
+            logger.info("%s: %s", ending.status, ending.reason)
+        reason, code = told_ending(ending)
+        kind = None if self._prepared is None else self._prepared.asked.kind
+        self._tell(stage="ending", reason=reason, program_code=program_code(ending, kind))
+        pushed, problem = self._finish(ending)
+        code = code if problem is None else PushError.exit_code
+        reason = reason if problem is None else f"{reason}; {problem}"
+        self._tell(stage="ended", reason=reason, exit_code=code, pushed=pushed, waits_on_nodes=problem is not None, deadline=None)
+        self._last_words()
+        return code
+
+    def _hold(self, here: Path) -> None:
+        self._lock = LockFile(here.with_name(f"{here.name}{HELD}"), trusted=True)
+        self._lock.take(limit_s=1.0)
+        self._scope.loop.private.append(self._lock.descriptor)
+        sweep(here.parent, here.name)
+
+    def _begin(self, prepared: Prepared) -> description.Work:
+        run, scope = prepared.run, self._scope
+        private_umask(run.site.shared == "group")
+        allocation = run.allocation
+        holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)
+        self._tell(stage="staging", job_id=allocation.job_id, holder=holder, node=allocation.head.hostname, directory=prepared.directory)
+        limit = TimeLimit(scope, run)
+        locks = NodeLocks(scope, (), 0)
+        self._clock.enter("stage")
+        limit.begin()
+        job = Job(scope, self._clock, limit, get_scheduler(allocation.scheduler), allocation)
+        self._attempt = attempt = RunningAttempt(scope, self._clock, limit, job, locks, run)
+        images = str(Path(self._directory, IMAGES)) if in_container(run.site.engine) else None
+        work = attempt.start(images)
+        if prepared.asked.kind == "run":
+            scope.loop.every(OUTPUT_S, self._bring_output)
+        else:
+            scope.loop.every(READY_LOOK_S, self._look_at_page)
+        scope.loop.every(LOOK_S, self._look_around)
+        return work
+
+    # -- regular checks
+
+    def _look_at_page(self) -> None:
+        """Test whether the program answers, more often before its first answer than after it."""
+        prepared, attempt = self._prepared, self._attempt
+        if prepared is None or attempt is None or not attempt.started or self._scope.ending is not None:
+            return
+        now = time.monotonic()
+        if self._started is None:
+            self._started = now
+            self._tell(stage="starting", deadline=self._ends(attempt))
+        if self._state.stage == "ready" and now - self._asked_page < PAGE_S:
+            return
+        self._asked_page = now
+        token = str(Path(prepared.directory, TOKEN))
+        self._ask("page", self._page_told, ask, prepared.asked.kind, sockets(prepared.asked, prepared.directory), token)
+
+    def _page_told(self, told: dict[str, Any]) -> None:
+        assert self._prepared is not None
+        assert self._started is not None
+        asked = self._prepared.asked
+        if told["answers"] and self._state.stage != "ready":
+            logger.info("the %s answers", asked.kind)
+            self._tell(stage="ready")
+        if not told["answers"] and self._state.stage == "starting" and time.monotonic() - self._started > START_S:
+            words = f"it did not answer within {format_duration(START_S)} of its start"
+            self._scope.end(Ending(status="error", reason=f"{words}; the log of the session has what it said"))
+        idle = told["idle_s"]
+        if idle is None or self._state.stage != "ready":
+            return
+        self._tell(idle_s=round(idle))
+        if asked.idle_s is not None and idle > asked.idle_s:
+            self._scope.end(Ending(status="cancelled", reason=f"nobody used it for {format_duration(asked.idle_s)}", planned=True))
+
+    def _bring_output(self) -> None:
+        attempt = self._attempt
+        if attempt is not None and attempt.started:
+            self._ask("output", self._output_brought, bring_output, *self._output_places(attempt), self._brought)
+
+    def _output_places(self, attempt: RunningAttempt) -> tuple[str, str]:
+        """Return the cache of the first node, which is this one, and the directory for the output."""
+        cache = attempt.job.scheduler.node_cache(attempt.run.site.cache.path, attempt.run.allocation.head)
+        return str(expanded_path(str(cache), os.environ)), self._directory
+
+    def _output_brought(self, told: dict[str, Any]) -> None:
+        self._brought = told["size"]
+
+    def _bring_rest_of_output(self, attempt: RunningAttempt) -> None:
+        """Copy the end of the output, when the command has ended. If storage fails, the pushed files still have it."""
+        before, loop = self._asking.get("output"), self._scope.loop
+        loop.until(lambda: before is None or before.finished, ANSWER_S)
+        try:
+            Call(loop, "output", bring_output, *self._output_places(attempt), self._brought, timeout_s=ANSWER_S).wait()
+        except SlipwayError as error:
+            logger.warning("the end of what the command printed is not shown: %s", error)
+
+    def _look_around(self) -> None:
+        """Check whether a user has requested the end, and warn when little time is left."""
+        attempt = self._attempt
+        if attempt is None or self._scope.ending is not None:
+            return
+        if self._prepared is not None and self._prepared.asked.kind == "run" and attempt.started and self._started is None:
+            self._started = time.monotonic()
+            self._tell(stage="ready")
+        self._ask("stop", self._stop_told, wants_end, self._directory)
+        ends = self._ends(attempt)
+        left = ends - time.time()
+        if self._state.deadline is None or abs(self._state.deadline - ends) > 5:
+            self._tell(deadline=ends)
+        due = {warn for warn in WARN_S if left < warn} - self._warned
+        if due and self._deadline_seen:
+            self._warn(left)
+        self._warned |= due
+        self._deadline_seen = True
+
+    @staticmethod
+    def _ends(attempt: RunningAttempt) -> float:
+        """Return the Unix time at which the session will be ended."""
+        return time.time() + attempt.limit.deadline - attempt.limit.margin_s - time.monotonic()
+
+    def _warn(self, left: float) -> None:
+        text = f"this session ends in {format_duration(max(0.0, left))}: save what you want to keep"
+        logger.warning("%s", text)
+        if self._prepared is not None:
+            with contextlib.suppress(OSError):
+                publish(Path(self._prepared.directory, NOTICE), text.encode() + b"\n", 0o600)
+
+    def _stop_told(self, wanted: bool) -> None:
+        if wanted:
+            self._scope.end(Ending(status="cancelled", reason="it was stopped by `slipway session stop`", planned=True))
+
+    def _ask(self, what: str, then: Any, function: Any, *arguments: Any) -> None:
+        """Call the function in a child, unless an earlier call of this kind is running. A later call tries again after a failure."""
+        before = self._asking.get(what)
+        if before is not None and not before.finished:
+            return
+
+        def answered(call: Call) -> None:
+            try:
+                found = call.result()
+            except SlipwayError as error:
+                logger.debug("%s: %s", what, error)
+                return
+            then(found)
+
+        self._asking[what] = Call(self._scope.loop, what, function, *arguments, timeout_s=ANSWER_S + LIMIT_S).then(answered)
+
+    def _signalled(self, number: int) -> None:
+        self._scope.cancels += 1
+        told = f"it got {signal.Signals(number).name}"
+        if self._attempt is not None and self._scope.cancels == 1:
+            self._attempt.job.ended(told)
+        else:
+            self._scope.end(Ending(status="cancelled", reason=told))
+
+    # -- the published state
+
+    def _tell(self, **changes: Any) -> None:
+        """Update the state and publish it to storage. A change during a publication is published after it."""
+        self._state = replace(self._state, **changes, told=time.time())
+        self._unpublished = True
+        self._publish()
+
+    def _publish(self) -> None:
+        if not self._unpublished or (self._publishing is not None and not self._publishing.finished):
+            return
+        self._unpublished = False
+        call = Call(self._scope.loop, "state", write_state, Path(self._directory), self._state, timeout_s=STATE_S)
+        self._publishing = call.then(self._published)
+
+    def _published(self, call: Call) -> None:
+        try:
+            call.result()
+        except SlipwayError as error:
+            logger.warning("how the session stands cannot be told: %s", error)
+        self._publish()
+
+    def _last_words(self) -> None:
+        """Wait until the last state is on storage, then remove the token."""
+        loop = self._scope.loop
+        loop.until(lambda: not self._unpublished and (self._publishing is None or self._publishing.finished), 2 * STATE_S)
+        with contextlib.suppress(SlipwayError):
+            Call(loop, "token", remove_token, self._directory, timeout_s=STATE_S).wait()
+
+    # -- the end
+
+    def _finish(self, ending: Ending) -> tuple[str | None, str | None]:
+        """Stop the program, push on request, and release the nodes. Return the target of the push and the reason of its failure."""
+        attempt, prepared = self._attempt, self._prepared
+        if attempt is None or prepared is None:
+            return None, None
+        self._order(
+            attempt, commands.Stop(), reports.Stopped, CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else NODES_STOP_S
+        )
+        pushed = problem = None
+        if prepared.asked.push and attempt.started:
+            pushed, problem = self._push(attempt)
+        if prepared.asked.kind == "run" and attempt.started:
+            self._bring_rest_of_output(attempt)
+        self._order(attempt, commands.Release(), reports.Released, RELEASE_S)
+        attempt.nodes.end(NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
+        if ending.rank_end is not None and ending.rank_end.last_lines:
+            logger.error("last lines:\n%s", ending.rank_end.last_lines)
+        return pushed, problem
+
+    def _order(self, attempt: RunningAttempt, order: commands.Order, answer: type[reports.Message], limit_s: float) -> None:
+        attempt.nodes.forget(answer)
+        attempt.nodes.tell(order)
+        self._scope.loop.until(lambda: all(node.has_said(answer) for node in attempt.nodes.present()), limit_s)
+
+    def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
+        """Push the results, with retries until the job's time is over. Return the target and the reason of a failure."""
+        self._order(attempt, commands.Collect(), reports.Collected, RELEASE_S)
+        end = max(attempt.limit.deadline, time.monotonic() + PUSH_AGAIN_S)
+        while True:
+            problem = self._push_once(attempt, max(PUSH_AGAIN_S, end - time.monotonic()))
+            if not isinstance(problem, Exception):
+                return problem, None
+            if time.monotonic() + PUSH_AGAIN_S > end or self._scope.cancels:
+                names = waiting_words([node.node.name for node in attempt.nodes.present()])
+                return None, f"what was written could not be pushed: {'; '.join(str(problem).splitlines())}; {names}"
+            logger.warning("push: %s; tried again in %.0f s", problem, PUSH_AGAIN_S)
+            self._scope.loop.until(lambda: False, PUSH_AGAIN_S)
+
+    def _pending(self, problem: str, node: NodeHandle) -> commands.Pending:
+        """Describe the files that a node keeps, for `slipway reap --push`."""
+        name = PUSHED if node.index == 0 else f"{PUSHED}.node-{node.index}"
+        return commands.Pending(target=str(Path(self._directory, name)), reason=problem, record=None, ended=None)
+
+    def _push_once(self, attempt: RunningAttempt, limit_s: float) -> str | SlipwayError:
+        loop, nodes, part = self._scope.loop, attempt.nodes, None
+        try:
+            part = str(Call(loop, "push", make_part, self._directory, timeout_s=STORAGE_CALL_S).wait())
+            nodes.forget(reports.Pushed, reports.Failed)
+            nodes.tell(commands.Push(part=part, limit_s=limit_s))
+            loop.until(lambda: all(_answered(node) for node in nodes.present()), limit_s)
+            failed = [message.message for node in nodes.present() if (message := node.last(reports.Failed)) is not None]
+            if failed or not all(node.has_said(reports.Pushed) for node in nodes.present()):
+                raise PushError(failed[0] if failed else "a node did not answer in time")
+            return str(Call(loop, "push", finish_push, part, self._directory, timeout_s=STORAGE_CALL_S).wait())
+        except SlipwayError as error:
+            if part is not None:
+                with contextlib.suppress(SlipwayError):  # storage that takes nothing may not let go of it either
+                    Call(loop, "push", drop_part, part, timeout_s=STORAGE_CALL_S).wait()
+            return error
+
+
+def _answered(node: NodeHandle) -> bool:
+    return node.lost or node.has_said(reports.Pushed, reports.Failed)
+
+
+def remove_token(directory: str) -> None:
+    """Remove the token, by which the session was reached."""
+    Path(directory, TOKEN).unlink(missing_ok=True)
+
+
+def told_ending(ending: Ending) -> tuple[str, int]:
+    """Describe the ending to the user of a session, and return that text and the exit code."""
+    if ending.status == "ok":
+        return "its program has ended", 0
+    if ending.status == "timeout":
+        return "its time is over", 0
+    if ending.planned:
+        return ending.reason or ending.status, 0
+    return (ending.reason or ending.status).replace(SHOWN, ""), ending.exit_code or 17
+
+
+def program_code(ending: Ending, kind: Kind | None) -> int | None:
+    """Return the program's exit code as a shell would. A command that the session's end interrupts has failed: the next command of a
+    script must not use incomplete output."""
+    if ending.status == "timeout" or ending.planned:
+        early = Preempted if ending.status == "timeout" else Cancelled
+        return early.exit_code if kind == "run" else None
+    code = None if ending.rank_end is None else ending.rank_end.exit_code
+    return code and (code if code > 0 else 128 - code)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the supervisor of one session, and return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m extras.session.supervisor", description="One session inside its allocation.")
+    parser.add_argument("--session", required=True, metavar="DIR", help="<storage>/sessions/<id>")
+    arguments = parser.parse_args(argv)
+    private_umask()
+    configure("session")
+    os.environ.pop(SUBMISSION, None)  # the nodes are ours alone: no other runs share them
+    try:
+        return Session(os.path.abspath(arguments.session)).main()
+    except Exception:
+        logger.exception("a bug in Slipway; the session is ended")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

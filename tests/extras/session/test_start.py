@@ -1,0 +1,91 @@
+"""What a session that is started, and looked at, leaves on storage and asks of its scheduler. Slurm's commands are stand-ins on PATH."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace as changed
+
+from base.errors import RemoteError
+from cluster.schedulers import SCHEDULERS
+from cluster.types import Holder
+from extras.session import start
+from extras.session.command import Queue, by_ssh_alone, enter
+from extras.session.listing import Seen
+from extras.session.request import STATE, State, sessions_dir, write_state
+from tests.extras.session.test_plan import ASKED, SITE
+from workflow.commands.main import run
+
+pytestmark = pytest.mark.processes
+
+SITE_FILE = "storage: {0}/storage\ncache: {{path: {0}/cache}}\nscheduler: slurm\nqueue: main\nengine: bare\ndevice: cpu\n"
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Slurm's, which refuse everything and write down that they were called."""
+    for name in ("sbatch", "scontrol", "squeue", "scancel"):
+        script = tmp_path / "bin" / name
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f"#!/bin/sh\necho {name} >> {tmp_path}/calls\necho '{name}: error: invalid partition specified' >&2\nexit 1\n")
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return tmp_path / "calls"
+
+
+def test_a_session_that_cannot_be_submitted_leaves_nothing(
+    tmp_path: Path, commands: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    site = tmp_path / "site.yaml"
+    site.write_text(SITE_FILE.format(tmp_path))
+    assert run(["session", "run", "--site", str(site), "--", "true"]) == 12
+    assert "invalid partition specified" in capsys.readouterr().err
+    assert "sbatch" in commands.read_text()
+    assert list(sessions_dir(tmp_path / "storage").iterdir()) == []
+
+
+def test_the_note_of_a_submission_takes_the_place_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / STATE).symlink_to("nowhere")  # not there when it is looked for, and there when it is written: as a quick supervisor's
+    start._note(tmp_path, State(job_id="7"), "job 7", "scancel 7")
+    assert (tmp_path / STATE).is_symlink()
+
+
+def test_who_waits_for_a_session_reads_its_files_and_does_not_ask_the_scheduler_each_second(tmp_path: Path, commands: Path) -> None:
+    directory = start.create(changed(ASKED, site=replace(SITE, storage=tmp_path)))
+    holder = Holder(scheduler="slurm", job_id="7", restart_count=0, host="n1", pid=1, pid_start=1, boot_id="b", pid_namespace="p")
+    write_state(directory, State(stage="ready", job_id="7", holder=holder, told=0.0))
+    queue = Queue()
+    assert [queue.look(directory).state.stage for _ in range(3)] == ["ready"] * 3
+    assert not commands.exists()
+    write_state(directory, State(stage="ended", job_id="7", holder=holder, reason="its program has ended", told=1.0))
+    assert queue.look(directory).is_over
+
+
+def test_a_node_that_ssh_does_not_reach_is_told_with_another_way_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text("#!/bin/sh\necho 'connect to host n7 port 22: Connection refused' >&2\nexit ${SSH_CODE:-255}\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    asked = changed(ASKED, kind="shell", ports=(), site=replace(SITE, storage=tmp_path, scheduler="slurm"))
+    directory = start.create(asked)
+    state = State(stage="ready", job_id="4711", node="n7", directory="/run/s", told=1.0)
+    write_state(directory, state)
+    with pytest.raises(RemoteError) as told:
+        enter(Seen(directory=directory, asked=asked, state=state))
+    assert "srun --jobid=4711 --overlap -N1 -n1 -w n7 --pty " in str(told.value)
+    assert f"slipway session stop {asked.session}" in str(told.value)
+    monkeypatch.setenv("SSH_CODE", "3")
+    with pytest.raises(SystemExit, match="3"):
+        enter(Seen(directory=directory, asked=asked, state=state))
+
+
+def test_a_shell_that_only_ssh_can_enter_is_said_before_it_holds_a_node() -> None:
+    shells = {name: by_ssh_alone(changed(ASKED, kind="shell", site=replace(SITE, scheduler=name))) for name in SCHEDULERS}
+    assert {name for name, words in shells.items() if words is None} == {"local", "slurm"}
+    assert "sge has no other way" in str(shells["sge"])
+    assert by_ssh_alone(changed(ASKED, kind="notebook", site=replace(SITE, scheduler="sge"))) is None
