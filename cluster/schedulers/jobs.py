@@ -107,8 +107,6 @@ class QueuedJob:
     why: str = ""
     """The reason why a waiting job waits, in words."""
     hold: Hold = ""
-    advice: str = ""
-    """The person who can release a held job, and the command for it."""
     ended_by: str | None = None
     """`cancelled`, `preempted`, `requeued`, `timeout`, `node_lost` or `not_started` for a job that the scheduler has ended."""
     restarts: int = 0
@@ -189,12 +187,6 @@ class Jobs(Protocol):
         """Explain why such a job can never start on this cluster, and what to change.
 
         Returns None if it may start, or if that is unknown. Raises SchedulerSilent.
-        """
-
-    def refusal_of(self, job: BatchJob) -> str | None:
-        """Return the scheduler's reason to refuse a job, without submitting it.
-
-        Returns None if it would accept the job, or if nobody answers.
         """
 
     def owned_by_us(self, directive: str) -> str | None:
@@ -309,4 +301,4 @@ def job_words(job: QueuedJob, now: float) -> str:
     expected = (
         "" if job.expected is None or job.hold else f", expected to start {time.strftime('%d %b %H:%M', time.localtime(job.expected))}"
     )
-    return f"job {job.job_id} waits{long}{again}: {job.why}{'; ' if job.advice else ''}{job.advice}{expected}"
+    return f"job {job.job_id} waits{long}{again}: {job.why}{expected}"

@@ -50,10 +50,6 @@ def never_starts(size: JobSize) -> str | None:
     return f"a job of {size.nodes} nodes never starts" if size.nodes > 8 else None
 
 
-def refusal_of(job: BatchJob) -> str | None:
-    return "no such queue" if job.size.queue == "nowhere" else None
-
-
 def owned_by_us(directive: str) -> str | None:
     return "nodes" if directive.startswith("-l select") else None
 

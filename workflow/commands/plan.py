@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from base.command import run as run_command
-from base.errors import ConfigError, SchedulerSilent, SlipwayError, SubmitError
+from base.errors import ConfigError, SchedulerSilent, SlipwayError
 from base.units import and_more, counted, format_duration, format_size, some
 from base.userpath import variables_of
 from cluster.detection import of_a_job
@@ -119,9 +119,6 @@ def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
 # The check that the site's scheduler would take the jobs.
 
 
-MOST_KINDS: Final = 4
-
-
 def problem_of_runs(study: Study, runs: Sequence[Run]) -> str | None:
     """Return why the largest run can never start as a job of its own, or None if it can. Raises SchedulerSilent."""
     if not runs:
@@ -131,23 +128,13 @@ def problem_of_runs(study: Study, runs: Sequence[Run]) -> str | None:
 
 
 def refuse_jobs(study: Study, runs: Sequence[Run]) -> None:
-    """Raise ConfigError for jobs that never start, SubmitError for jobs that the scheduler would not take: of each size one is shown to
-    it, the largest first. A scheduler that is silent is waited for later."""
+    """Raise ConfigError for jobs that never start. A scheduler that is silent is waited for later."""
     try:
         problem = problem_of_runs(study, runs)
     except SchedulerSilent:
         return
     if problem:
         raise ConfigError(problem)
-    jobs = jobs_at(study.site)
-    kinds = {(run.cell.nodes, run.cell.gpus_per_node): run for run in runs}
-    for size in sorted(kinds, reverse=True)[:MOST_KINDS]:
-        run = kinds[size]
-        if said := jobs.refusal_of(job_of_run(study, run.cell, run.run_id)):
-            raise SubmitError(
-                f"{jobs.TITLE} would refuse the job of {run.run_id}: {said}; correct the site file {study.site.name!r} "
-                f"(queue, account, qos, constraint, directives), or the study"
-            )
 
 
 # The plan of a whole study.

@@ -185,7 +185,6 @@ def _queued(job: Listed, details: Details | None) -> QueuedJob:
         state=job.words,
         why=why_waiting(job, known) if job.stage == "waits" else "",
         hold="held" if job.state == HELD else "",
-        advice=f"`bresume {job.job_id}` lets it go" if job.state == HELD else "",
         ended_by=None if details is None else ended_by_of(job.state, details),
         submitted=known.submitted or job.submitted,
         expected=known.started or job.started,
@@ -231,14 +230,6 @@ def parse_job_id(result: CommandResult) -> str:
     if match is None:
         raise SubmitUnsure(f"bsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
     return match[1]
-
-
-def refusal_of(job: BatchJob) -> str | None:
-    """What LSF would refuse of `job` without submitting it. bsub has no trial: only the queue can be looked at."""
-    try:
-        return never_starts(job.size)
-    except SchedulerSilent:
-        return None
 
 
 def never_starts(size: JobSize) -> str | None:

@@ -39,8 +39,6 @@ class JobInfo:
     state: str
     """One letter: Q, H, W, T, R, E, S, U, B, F, X, M."""
     comment: str = ""
-    holds: str = ""
-    """Who holds it: `u`ser, `o`perator, `s`ystem; `n`obody."""
     restarts: int = 0
     exit_status: int | None = None
     hosts: tuple[str, ...] = ()
@@ -90,7 +88,6 @@ def read_job(job_id: str, job: Mapping[str, Any]) -> JobInfo:
         owner=_word(job.get("Job_Owner")).rpartition("@")[0],
         state=state,
         comment=_word(job.get("comment")).strip(),
-        holds=_word(job.get("Hold_Types")),
         restarts=max(0, runs - 1) if has_nodes else runs,
         exit_status=whole(job.get("Exit_status")),
         hosts=hosts_of(_word(job.get("exec_host"))),
@@ -293,15 +290,6 @@ def hold_of(job: JobInfo) -> Hold:
     if job.state != "H":
         return ""
     return "failed" if FAILED in job.comment.lower() else "held"
-
-
-def advice_of(job: JobInfo) -> str:
-    """Who lets it go, and by which command; "" where nobody has to."""
-    if job.state != "H":
-        return ""
-    if {"o", "s"} & set(job.holds):
-        return f"an operator lets it go (`qrls -h {job.holds} {job.job_id}`), and `qdel {job.job_id}` ends it"
-    return f"`qrls {job.job_id}` lets it go"
 
 
 def plain_reason(job: JobInfo) -> str:

@@ -23,7 +23,6 @@ from cluster.schedulers.pbs.answers import (
     PBS,
     WORK,
     JobInfo,
-    advice_of,
     blocks,
     ended_by,
     hold_of,
@@ -154,11 +153,6 @@ def never_starts(size: JobSize) -> str | None:
         raise
     except SchedulerOutputError:
         return None
-
-
-def refusal_of(job: BatchJob) -> str | None:  # noqa: ARG001 - the same for all
-    """PBS has no way to ask that without submitting."""
-    return None
 
 
 def _resources(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -339,7 +333,6 @@ def queued_job(job: JobInfo) -> QueuedJob:
         state=word_of(job.state),
         why=plain_reason(job) if stage == "waits" else "",
         hold=hold_of(job),
-        advice=advice_of(job),
         ended_by=end,
         restarts=job.restarts,
         submitted=job.submitted,

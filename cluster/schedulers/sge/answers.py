@@ -58,12 +58,6 @@ class Listed:
         return "failed" if "E" in self.letters else "held" if "h" in self.letters else ""
 
     @property
-    def advice(self) -> str:
-        """By which command it is let go then."""
-        failed = f"`qmod -cj {self.job_id}` tries again, `qdel {self.job_id}` ends it"
-        return {"failed": failed, "held": f"`qrls {self.job_id}` lets it go", "": ""}[self.hold]
-
-    @property
     def starts_again(self) -> bool:
         """Put back into the queue, and given nodes that have not said yet that it runs. Where one of them still ended the start before,
         8.1.9 leaves it so for a quarter of an hour."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from base.account import account_name
 from base.command import CommandResult, describe
-from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
+from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
 from base.names import choices
 from cluster.schedulers.jobs import (
     JOB_ID_PLACEHOLDER,
@@ -285,7 +285,6 @@ def _queued(job: Listed, fields: Mapping[str, str], record: Mapping[str, str]) -
         state=job.words,
         why=why_waiting(job, fields) if job.stage == "waits" else "",
         hold=job.hold,
-        advice=job.advice,
         ended_by=ended_by_of(record) if job.stage == "over" else None,
         restarts=int("R" in job.letters),
         submitted=job.submitted if job.submitted is not None else submitted_of(fields),
@@ -327,15 +326,6 @@ def parse_job_id(result: CommandResult) -> str:
     if match is None:
         raise SubmitUnsure(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
     return match[1]
-
-
-def refusal_of(job: BatchJob) -> str | None:
-    """What qsub would refuse of `job`, in its words, without submitting it; None if nothing, or nobody answers."""
-    try:
-        result, silence = one_try(SGE, (*QSUB, "-w", "v"), QUICK_ANSWER_S, batch_script(job), SubmitError, submitting_environ())
-    except SlipwayError:
-        return None
-    return None if result is None or silence or result.returncode == 0 else last_words(SGE, result)
 
 
 def never_starts(size: JobSize) -> str | None:

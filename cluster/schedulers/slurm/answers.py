@@ -555,21 +555,19 @@ REASONS: Final = {
     "AssocGrpGRES": "your account has as many GPUs as it may",
     "Reservation": "waiting for its reservation",
 }
-RELEASE: Final = "`scontrol release JOBID` lets it go"
 HELD: Final = {
-    "JobHeldUser": ("held by you", RELEASE),
-    "JobHeldAdmin": ("held by an administrator", "nobody else lets it go, and `scancel JOBID` ends it"),
-    "JobHoldMaxRequeue": ("held, since it was put back into the queue too often", RELEASE),
-    "job requeued in held state": ("put back into the queue, and held", RELEASE),
+    "JobHeldUser": "held by you",
+    "JobHeldAdmin": "held by an administrator",
+    "JobHoldMaxRequeue": "held, since it was put back into the queue too often",
+    "job requeued in held state": "put back into the queue, and held",
 }
-"""Reasons that hold until somebody releases the job, each with an explanation and an advice."""
+"""Reasons that hold until somebody releases the job."""
 FAILED: Final = "failed requeued held"
 """The end of Slurm's reason for a job that it could not start: a prolog failed, or a directory is missing on the node."""
 NOT_STARTED: Final = ("Prolog error", "Job env setup error")
 """Beginnings of the reason of a node that Slurm has drained because it could not start a job there."""
 NODE_REASONS: Final = ("sinfo", "--noheader", "--list-reasons", "--format=%N|%E")
 """Ask for the nodes that are drained or down, and why: few lines on a cluster of any size."""
-AGAIN: Final = "`scontrol release JOBID` tries again, `scancel JOBID` ends it"
 LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
 """Beginnings of Slurm's words for its many limits, each with an explanation."""
 
@@ -580,12 +578,6 @@ def hold_of(reason: str) -> Hold:
     return "failed" if word.endswith(FAILED) else "held" if word in HELD else ""
 
 
-def advice_of(reason: str, job_id: str) -> str:
-    """Explain how to release a job that is held for this reason. The text is empty for other reasons."""
-    word = _word(reason)
-    return (AGAIN if word.endswith(FAILED) else HELD.get(word, ("", ""))[1]).replace("JOBID", job_id)
-
-
 def plain_reason(reason: str, job_id: str = "JOBID") -> str:
     """Explain why a job waits, followed by Slurm's own word, which people can search for."""
     if not reason:
@@ -593,10 +585,8 @@ def plain_reason(reason: str, job_id: str = "JOBID") -> str:
     word = _word(reason)
     if word.endswith(FAILED):
         return f"Slurm could not start it on its nodes ({reason})"
-    words = REASONS.get(word) or next((words for start, words in LIMITS if word.startswith(start)), None)
-    if word in HELD:
-        words, _ = HELD[word]
-    elif words is None and word.lower().startswith("nodes"):
+    words = REASONS.get(word) or HELD.get(word) or next((words for start, words in LIMITS if word.startswith(start)), None)
+    if words is None and word.lower().startswith("nodes"):
         words = "nodes it needs are down, drained or reserved"
     return f"{words.replace('JOBID', job_id)} ({reason})" if words else f"{reason.replace('_', ' ')}"
 

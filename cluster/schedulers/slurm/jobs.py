@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Final
 
-from base.command import CommandResult, describe, run
-from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
+from base.command import CommandResult, describe
+from base.errors import SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
 from base.names import choices
 from base.sanitize import digits, text
 from base.units import counted, format_duration
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SUBMIT_S, ask, carried, carried_names, last_words, one_try, silence_of
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SUBMIT_S, ask, carried, carried_names, last_words, one_try
 from cluster.schedulers.slurm.answers import (
     ENDED_BY,
     JOB_ID,
@@ -30,7 +29,6 @@ from cluster.schedulers.slurm.answers import (
     UNKNOWN_JOB,
     WAITS,
     Partition,
-    advice_of,
     default_partition,
     expand,
     hold_of,
@@ -39,7 +37,6 @@ from cluster.schedulers.slurm.answers import (
     parse_failed_starts,
     parse_partitions,
     plain_reason,
-    slurm_environment,
     state_word,
     time_of,
     whole_number,
@@ -153,13 +150,6 @@ def clock(minutes: int) -> str:
 # Checks before the submission.
 
 
-FOR_GOOD: Final = ("nvalid", "not permitted", "not allowed", "does not exist")
-"""Parts of sbatch's refusals that no waiting changes: `Invalid account`, `invalid partition specified`, `User's group not permitted`.
-
-What is only true for now, such as nodes that are down or limits that are used up, leaves a real job in the queue.
-"""
-
-
 def partition_problem(partitions: Mapping[str, Partition], queue: str | None, nodes: int, minutes: int) -> str | None:
     """Explain why a job of that size can never start in the partition, and what to change, or return None.
 
@@ -196,21 +186,6 @@ def never_starts(size: JobSize) -> str | None:
         raise
     except SchedulerOutputError:
         return None
-
-
-def refusal_of(job: BatchJob) -> str | None:
-    """Return sbatch's reason to refuse the job, without submitting it.
-
-    Returns None if sbatch would accept the job, or if nobody answers.
-    """
-    try:
-        env = carried(slurm_environment(os.environ))
-        result = run(("sbatch", "--test-only"), timeout_s=QUICK_ANSWER_S, env=env, stdin=batch_script(job))
-    except (SlipwayError, subprocess.SubprocessError):
-        return None
-    if result.returncode == 0 or silence_of(SLURM, result) or not any(words in result.stderr for words in FOR_GOOD):
-        return None
-    return last_words(SLURM, result)
 
 
 # Our jobs in Slurm's queue. A job for one run or shard has its work in its comment (`work_words`), a job of `slipway submit` in its name.
@@ -316,7 +291,6 @@ def queued_job(*, job_id: str, state: str, reason: str = "", comment: str = "", 
         state=word.lower(),
         why=plain_reason(reason, job_id) if stage == "waits" else "",
         hold=hold_of(reason) if stage == "waits" else "",
-        advice=advice_of(reason, job_id) if stage == "waits" else "",
         ended_by=ENDED_BY.get(word) if stage == "over" else None,
         restarts=restarts,
         submitted=time_of(words.get("submitted", "")),

@@ -13,7 +13,6 @@ from extras.doctor.checks import checks
 from extras.doctor.surroundings import Surroundings, try_inside
 from tests.cluster import fake_pbs, fake_pbs_jobs
 from tests.workflow.commands.conftest import House
-from workflow.commands.plan import refuse_jobs
 from workflow.commands.run import Words, child_argv, profile_name
 from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
@@ -103,10 +102,6 @@ def test_each_run_is_a_job_of_it(house: House) -> None:
 
 
 def test_what_it_would_refuse_is_refused_before(house: House) -> None:
-    house.site.write_text(SITE.replace("queue: main", "queue: nowhere"))
-    study = house.load()
-    with pytest.raises(SubmitError, match=r"PBS would refuse the job of .*: no such queue"):
-        refuse_jobs(study, study.runs)
     house.site.write_text(f"{SITE}directives: ['-l select=4']\n")
     with pytest.raises(ConfigError, match="sets the nodes"):
         graph(house, Mode(way="jobs"))

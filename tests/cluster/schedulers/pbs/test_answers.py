@@ -12,7 +12,6 @@ from cluster.schedulers.pbs import job_end, jobs
 from cluster.schedulers.pbs.answers import (
     PBS,
     JobInfo,
-    advice_of,
     blocks,
     ended_by,
     parse_clock,
@@ -93,22 +92,17 @@ def test_a_job_tells_its_work_and_only_ours_are_ours() -> None:
 def test_why_a_job_waits_is_said_in_words() -> None:
     assert "no node can ever give it" in plain_reason(ALL["18.n0"])
     assert "`qdel 18.n0`" in plain_reason(ALL["18.n0"])
-    assert "qrls 17.n0" in advice_of(ALL["17.n0"])
     assert plain_reason(info(state="Q", comment="Not Running: Not enough free nodes available")).startswith("waiting for nodes")
     assert plain_reason(info(state="Q", comment="Something new")) == "Something new"
 
 
-def test_a_job_that_somebody_must_let_go_says_who_and_how() -> None:
-    own = jobs.queued_job(info(state="H", holds="u"))
-    assert (own.hold, own.why, own.advice) == ("held", "held", "`qrls 7.n0` lets it go")
-    operator = "an operator lets it go (`qrls -h {} 7.n0`), and `qdel 7.n0` ends it"
-    other = jobs.queued_job(info(state="H", holds="uo", comment="maintenance"))
-    assert (other.hold, other.why, other.advice) == ("held", "held (maintenance)", operator.format("uo"))
+def test_a_job_is_held_by_a_person_or_since_it_failed() -> None:
+    held = jobs.queued_job(info(state="H", comment="maintenance"))
+    assert (held.hold, held.why, jobs.queued_job(info(state="H")).why) == ("held", "held (maintenance)", "held")
     tried = "job held, too many failed attempts to run"  # as the server writes it: src/server/req_runjob.c
-    failed = jobs.queued_job(info(state="H", holds="s", comment=tried))
-    assert (failed.hold, failed.why, failed.advice) == ("failed", f"PBS could not start it ({tried})", operator.format("s"))
-    waits = jobs.queued_job(info(state="Q", holds="n"))
-    assert (waits.hold, waits.advice) == ("", "")
+    failed = jobs.queued_job(info(state="H", comment=tried))
+    assert (failed.hold, failed.why) == ("failed", f"PBS could not start it ({tried})")
+    assert jobs.queued_job(info(state="Q")).hold == ""
 
 
 def test_silence_is_told_from_refusal() -> None:

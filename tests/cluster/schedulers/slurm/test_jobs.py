@@ -207,7 +207,7 @@ def test_a_job_says_why_it_waits_since_when_and_until_when() -> None:
     waits = job_words(JOBS[1], (JOBS[1].submitted or 0.0) + 125)
     assert waits.startswith("job 20 waits for 2m05s: waiting for nodes to become free (Resources), expected to start ")
     assert "`scancel 21`, and a shorter walltime (PartitionTimeLimit)" in job_words(JOBS[2], 0.0)
-    assert "held by you (JobHeldUser); `scontrol release 23` lets it go" in job_words(JOBS[4], 0.0)
+    assert "held by you (JobHeldUser)" in job_words(JOBS[4], 0.0)
     requeued = queued_job(job_id="7", state="PENDING", reason="BeginTime", restarts=1)
     assert job_words(requeued, 0.0).startswith("job 7 waits, put back into the queue: its start time is not reached")
     assert plain_reason("QOSMaxWallDurationPerJobLimit") == "a limit of your QoS (QOSMaxWallDurationPerJobLimit)"
@@ -217,22 +217,18 @@ def test_a_job_says_why_it_waits_since_when_and_until_when() -> None:
 @pytest.mark.parametrize(
     ("reason", "hold", "words"),
     [
-        ("JobHeldUser", "held", "held by you (JobHeldUser); `scontrol release 5` lets it go"),
-        ("JobHeldAdmin", "held", "held by an administrator (JobHeldAdmin); nobody else lets it go, and `scancel 5` ends it"),
-        (
-            "JobHoldMaxRequeue",
-            "held",
-            "held, since it was put back into the queue too often (JobHoldMaxRequeue); `scontrol release 5` lets",
-        ),
-        ("job requeued in held state", "held", "put back into the queue, and held (job requeued in held state); `scontrol release 5` lets"),
+        ("JobHeldUser", "held", "held by you (JobHeldUser)"),
+        ("JobHeldAdmin", "held", "held by an administrator (JobHeldAdmin)"),
+        ("JobHoldMaxRequeue", "held", "held, since it was put back into the queue too often (JobHoldMaxRequeue)"),
+        ("job requeued in held state", "held", "put back into the queue, and held (job requeued in held state)"),
         *(
-            (words, "failed", f"Slurm could not start it on its nodes ({words}); `scontrol release 5` tries again, `scancel 5` ends it")
+            (words, "failed", f"Slurm could not start it on its nodes ({words})")
             for words in ("launch failed requeued held", "launch_failed_requeued_held", "something_new_failed_requeued_held")
         ),
         ("Resources", "", "waiting for nodes to become free (Resources)"),
     ],
 )
-def test_a_job_that_somebody_must_let_go_says_how(reason: str, hold: str, words: str) -> None:
+def test_a_held_job_is_called_held(reason: str, hold: str, words: str) -> None:
     """The words of squeue 22.05, which are sentences, and of `scontrol show job`."""
     job = queued_job(job_id="5", state="PENDING", reason=reason, expected="1795367792")
     assert job.hold == hold
