@@ -57,17 +57,15 @@ lint: .venv/.dev
 	$(BIN)/snakemake --lint
 	$(BIN)/python -m workflow.study.schemas --check
 	$(BIN)/python -m workflow.run.record.schema --check
-	$(BIN)/python -m workflow.run.link.messages_page --check
 
 types: .venv/.dev
 	$(BIN)/mypy
 
 check: lint types test processes slow  ## all that CI checks
 
-schemas: .venv/.dev  ## write config/schemas, docs/messages.md and the tables of docs/record.md from the types
+schemas: .venv/.dev  ## write config/schemas and the tables of docs/record.md from the types
 	$(BIN)/python -m workflow.study.schemas
 	$(BIN)/python -m workflow.run.record.schema
-	$(BIN)/python -m workflow.run.link.messages_page
 
 requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(PIN) --allow-unsafe -o requirements.txt requirements.in

@@ -1,7 +1,7 @@
 """What a supervisor orders its node programs to do: one frozen type for each message, the union `Order` of all of them, and what stands in
 them.
 
-The docstring of a message says when it is sent. docs/messages.md is made from this module.
+The docstring of a message says when it is sent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What node programs say to their supervisor: one frozen type for each message, the union `Said` of all of them, and what stands in them.
 
-The docstring of a message says when it is sent. docs/messages.md is made from this module.
+The docstring of a message says when it is sent.
 """
 
 from __future__ import annotations
