@@ -28,7 +28,7 @@ from containers.engines import Engine, Process
 from containers.spec import EnginePlan
 from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.node.limits import CONTAINER_REMOVAL_S, DESCENDANTS_END_S, RANKS_END_S, RANKS_TERM_S
-from workflow.run.node.rank_clock import Line, RankClock, StepLine, WindowWatch
+from workflow.run.node.window_watch import Line, WindowWatch
 from workflow.run.record.events import MAX_LINE, Event, checked_event, not_trained, parse_line
 from workflow.run.record.outcome import FROZEN, RankEnd, RankState, first_failed
 
@@ -60,7 +60,6 @@ class Beats:
         self._now = clock
         self._all_before = now
         """What has come since was written after this."""
-        self.clock = RankClock(now)
         self.window = WindowWatch(now)
         self.last = now
         self.phase: str | None = None
@@ -77,19 +76,13 @@ class Beats:
 
     def poll(self, now: float) -> None:
         """Read the lines written since the last poll. Every line counts as a sign of life."""
-        read = self._read()
-        data = read or b""
+        data = self._read()
         by = now if self._now is None else self._now()
         self._lines = []
-        self._take_all(data, now)
-        to_the_end = read is not None and len(read) < READ_BYTES
-        steps = [
-            StepLine(line.step, line.end_ns, line.seconds) for line in self._lines if line.step is not None and line.end_ns is not None
-        ]
-        self.clock.look(now, to_the_end, steps, bool(data), by)
+        self._take_all(data or b"", now)
         for line in self._lines:
             self.window.take(line, self._all_before, by)
-        if to_the_end:
+        if data is not None and len(data) < READ_BYTES:
             self._all_before = now
 
     def _take_all(self, data: bytes, now: float) -> None:
@@ -310,9 +303,7 @@ class Watched:
         error = None if failed is None else errors.get(failed)
         if code and (error or {}).get("kind") in (None, "error") and (full := self._words_of_full_disk()) is not None:
             error = {"message": full, **(error or {}), "kind": "storage"}
-        odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.clock.problem()) is not None}
-        looked = time.monotonic()
-        late = {rank: words for rank, beats in self.beats.items() if not code and (words := beats.clock.unwatched(looked)) is not None}
+        odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.window.problem()) is not None}
         return RankEnd(
             ranks=plan.ranks,
             host=self.host,
@@ -329,7 +320,6 @@ class Watched:
             windows=tuple(
                 seen for rank, beats in self.beats.items() if not code and (seen := beats.window.seen(rank, time.monotonic())) is not None
             ),
-            unwatched=next((f"rank {rank} on {self.host} {words}" for rank, words in late.items()), None),
             sidecar=plan.sidecar,
             may_end=plan.may_end,
             launcher=plan.launcher if code and failed is None else None,

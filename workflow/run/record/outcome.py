@@ -68,8 +68,6 @@ class RankEnd(NamedTuple):
     """The step of the checkpoint that it told of."""
     wrong_clock: str | None = None
     """What its events tell of time that cannot be."""
-    unwatched: str | None = None
-    """Which rank's clock could not be compared, since its lines came all at once, and why."""
     windows: tuple[WindowSeen, ...] = ()
     """What was seen of the windows of its ranks, where it ended well."""
     sidecar: str | None = None

@@ -363,6 +363,7 @@ class RankEndNote(TypedDict):
     checkpoint: Count | None
     wrong_clock: NotRequired[str | None]
     unwatched: NotRequired[str | None]
+    """Only in notes of earlier versions."""
     sidecar: NotRequired[str | None]
     may_end: NotRequired[bool]
     launcher: NotRequired[str | None]

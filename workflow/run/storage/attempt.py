@@ -256,7 +256,8 @@ def _record(
 def _ending(directory: Path, said: EndingNote, whole: bool, contradiction: str | None) -> Ending:
     """That of the run; while files are missing what its record says, which is prevented."""
     end: Any = said["rank_end"]
-    rank_end = None if end is None else RankEnd(**{**end, "ranks": tuple(end["ranks"])})
+    known = {} if end is None else {name: end[name] for name in RankEnd._fields if name in end}
+    rank_end = None if end is None else RankEnd(**{**known, "ranks": tuple(end["ranks"])})
     if not whole:
         record = read_sealed(directory / RECORD)
         return Ending(status=record["status"], reason=record["status_reason"], rank_end=rank_end)

@@ -354,12 +354,6 @@ class Training:
         """Return True if every rank has succeeded."""
         return not self._left and self._first_failure is None
 
-    def unwatched(self) -> list[str]:
-        """Return a warning if there are ranks whose clocks could not be compared with the supervisor's."""
-        told = [end.unwatched for end in self._ends if end.unwatched is not None]
-        others = f" (the same is so in {counted(len(told) - 1, 'other process', 'other processes')})" if len(told) > 1 else ""
-        return [f"{told[0]}{others}"] if told else []
-
     def windows(self) -> list[WindowSeen]:
         """Return the observed measurement windows of the ranks that have succeeded."""
         return [seen for end in self._ends for seen in end.windows]
@@ -627,8 +621,6 @@ class RunningAttempt:
         self.nodes.tell(commands.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)
         self.windows = training.windows()
-        for warning in training.unwatched():
-            self._warn(warning)
 
     # -- reports of the nodes
 

@@ -189,16 +189,6 @@ def test_a_checkpoint_that_was_asked_for(launcher: str, end: dict[str, Any], sav
     assert endings == []
 
 
-def test_clocks_that_nobody_could_compare_are_told_once() -> None:
-    _, training, endings = watch(3, {0, 1, 2})
-    for rank in range(3):
-        end = RankEnd(ranks=(rank,), host="n0", exit_code=0, time=100.0, unwatched=f"rank {rank} on n0 tells of 2 s" if rank else None)
-        training.rank_ended(reports.Exited(end=end, now=100.0))
-    assert training.finished
-    assert training.unwatched() == ["rank 1 on n0 tells of 2 s (the same is so in 1 other process)"]
-    assert endings == []
-
-
 def test_an_echo_waits_for_its_cause() -> None:
     loop, training, endings = watch(2, {0, 1})
     training.rank_ended(ended(0, 1, ECHO))
