@@ -34,10 +34,7 @@ def trusted_directory(path: Path, *, group: bool = False) -> Path:
 
     The directories above are checked first, so that nothing is made where another user has planted a link. `group`: see why_distrusted."""
     if not os.path.lexists(path):
-        there = path.absolute()
-        while not os.path.lexists(there):
-            there = there.parent
-        problem = why_way_distrusted(there)
+        problem = why_distrusted(path)
         if problem is not None:
             raise Distrusted(errno.EPERM, problem)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,8 +46,16 @@ def trusted_directory(path: Path, *, group: bool = False) -> Path:
 
 
 def why_distrusted(path: Path, *, group: bool = False) -> str | None:
-    """Return why the directory `path` cannot be trusted, with its owner, its mode and what to do, or None. `group`: members of a group that
-    we are in may own it, where it is open to that group. Raises OSError."""
+    """Return why the directory `path` cannot be trusted, with its owner, its mode and what to do, or None.
+
+    `group`: members of a group that we are in may own it, where it is open to that group. Of a directory that is not made yet, the nearest
+    one above it that exists is checked. Raises OSError.
+    """
+    if not os.path.lexists(path):
+        there = path.absolute()
+        while not os.path.lexists(there):
+            there = there.parent
+        return why_way_distrusted(there)
     place, problem = _walked(path, group)
     return problem or _of_root(place, group)
 

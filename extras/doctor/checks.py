@@ -19,7 +19,8 @@ from cluster.doctor.checks import Asked, check_choice, check_nodes, find_schedul
 from cluster.installation import DISTRIBUTION, FROM_CHECKOUT
 from cluster.schedulers import SCHEDULERS, doctor_of
 from cluster.schedulers.doctor import Doctor
-from data_prep.doctor.trial import Mount, check_cache_path, check_storage, place_of
+from data_prep.doctor.trial import check_cache_path, check_storage
+from data_prep.mounts import Mount, place_of
 from extras.doctor.guard import Check, guarded
 from extras.doctor.node import local_checks, machine_checks
 from extras.doctor.nodes import TIMEOUT_S, check_on_nodes

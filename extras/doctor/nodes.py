@@ -17,7 +17,8 @@ from base.errors import SlipwayError, UnsupportedRequest
 from base.finding import Finding
 from base.packages import rooms_environ
 from cluster.schedulers import doctor_of
-from data_prep.doctor.trial import own_directory, place_of
+from data_prep.doctor.trial import own_directory
+from data_prep.mounts import place_of
 from extras.doctor.node import Orders, from_lines, to_argument
 
 TIMEOUT_S: Final = 150.0

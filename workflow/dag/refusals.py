@@ -24,6 +24,7 @@ from base.errors import (
 )
 from base.limited import call_limited
 from base.names import choices
+from base.trusted import why_distrusted
 from base.units import counted, format_size, some
 from base.worker import call_apart
 from cluster.detection import scheduler_of
@@ -34,7 +35,7 @@ from containers.frameworks import load_framework
 from containers.frameworks.environment import what_is_missing
 from containers.images.commands import why_silent
 from data_prep.cache.stored import allocated_bytes
-from data_prep.doctor.trial import Mount, check_way, place_of
+from data_prep.mounts import Mount, place_of
 from data_prep.space import free_bytes, free_inodes, not_enough_space
 from data_prep.tree.manifest import advice
 from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
@@ -291,8 +292,12 @@ def _refuse_datasets(study: Study, cells: Sequence[Cell]) -> None:
 def _refuse_open_cache(site: Site) -> None:
     """Raise StagingError where this machine is the node and somebody else could change what its cache holds, as the run would."""
     if site.scheduler == LOCAL and (cache := cache_or_none(site)) is not None:
-        for finding in check_way(cache / f"{LOCAL}-0", group=site.shared == "group"):
-            raise StagingError(f"{finding.text}; {finding.advice}")
+        own = cache / f"{LOCAL}-0"
+        if problem := why_distrusted(own, group=site.shared == "group"):
+            raise StagingError(
+                f"{own} cannot be the cache, since somebody else could change the data in it: {problem}; another cache.path, or have its "
+                "owner mend that"
+            )
 
 
 def _refuse_silent_engine(site: Site) -> None:

@@ -14,7 +14,8 @@ import pytest
 from base.finding import worst
 from base.limited import call_limited
 from data_prep.doctor import trial
-from data_prep.doctor.trial import CachePlace, Mount, Room, Trial, local_places, mount_of, parse_mountinfo, shared_places
+from data_prep.doctor.trial import CachePlace, Room, Trial, local_places, shared_places
+from data_prep.mounts import Mount, mount_of, parse_mountinfo
 from tests.data_prep.staging.disks import tmpfs
 
 MOUNTINFO = r"""

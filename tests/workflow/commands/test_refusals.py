@@ -12,7 +12,7 @@ import pytest
 
 from base.errors import SlipwayError
 from cluster.schedulers.slurm.answers import JOB_ID
-from data_prep.doctor.trial import Mount
+from data_prep.mounts import Mount
 from tests.data_prep.staging.disks import tmpfs
 from tests.nobody import as_nobody
 from tests.workflow.commands.conftest import House
