@@ -22,8 +22,8 @@ from base.command import describe, run
 from base.errors import ConfigError, RecordError, SlipwayError
 from base.jsonfile import read_json
 from workflow.run.record.reading import MAX_BYTES
-from workflow.study.notify import Notify
 from workflow.study.paths import record_path
+from workflow.study.site import Notify
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, job_n
 from workflow.dag.execution import NODES, jobs_at
 from workflow.dag.snakemake_call import snakemake_argv
 from workflow.dag.watched_jobs import START_S, node_share, of_the_site
-from workflow.study.cell import Cell, Run
-from workflow.study.spread import SETS, node_sets
+from workflow.study.cell import SETS, Cell, Run, node_sets
 from workflow.study.study import Study
 
 BETWEEN_S: Final = 15.0

@@ -6,22 +6,77 @@ Each combination of keys is checked once, whatever the number of cells that shar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from base.errors import ConfigError, SlipwayError
+from base.jsonfile import read_json
 from base.names import choices
+from base.sanitize import quoted, whole
+from base.untrusted import open_plain
+from base.userpath import absolute_path
+from base.worker import call_apart
 from containers.engines import in_container
 from containers.frameworks import SUPPORTED, check_strategy, check_supports, check_words, load_framework
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size
+from containers.spec import PARAMETERS
 from data_prep.spec import OF_ONE_SIZE, DatasetSpec
 from workflow.study.cell import OF_PROGRAMS, SEED, Cell, ParametersFile, cell_id
-from workflow.study.datasets import spec_identity
 from workflow.study.explain import Fault
 from workflow.study.matrix import MERGED, Candidate, Layers, place_of
 from workflow.study.model import CellKeys, defaults
+from workflow.study.paths import attempts_dir, record_path, results_dir
 from workflow.study.programs import Supports
 from workflow.study.programs import identity as program_identity
+from workflow.study.publishing import STORAGE_S, known_datasets
 from workflow.study.site import Site, device_of
+
+# Specify datasets in cells as the study file writes them, so that a project can be moved and copied.
+#
+# Earlier versions put absolute paths into cells. A study that has such results keeps these specifications, and with them the ids of its
+# cells, wherever it lies now.
+
+
+def identities(datasets: Mapping[str, DatasetSpec], results_dir: Path, folder: Path) -> dict[str, DatasetSpec]:
+    """Return the specification of each dataset as cells carry it. Raises StorageError.
+
+    `folder`: where the study file is.
+    """
+    found = {name: spec.as_written() for name, spec in datasets.items()}
+    relative = [name for name, spec in found.items() if spec != spec.resolved(folder)]
+    if relative:
+        values, folders = call_apart(f"study.json of {results_dir.name}", known_datasets, str(results_dir), timeout_s=STORAGE_S)
+        known = [spec for value in values if (spec := _spec_of(value)) is not None]
+        for name in relative:
+            absolute = [found[name].resolved(Path(place)) for place in (*folders, folder)]
+            found[name] = next((spec for spec in known if spec in absolute), found[name])
+    return found
+
+
+def _spec_of(value: Any) -> DatasetSpec | None:
+    try:
+        return DatasetSpec.model_validate(value)
+    except ValidationError:  # of a version that has other keys
+        return None
+
+
+def spec_identity(spec: DatasetSpec) -> dict[str, Any]:
+    """Return the keys of a specification that differ from the defaults of its kind of source.
+
+    A new key with a default changes none of them.
+    """
+    values = spec.to_json()
+    if spec.has_sequences:
+        return {key: value for key, value in values.items() if value is not None}
+    plain = {"source": spec.source} if spec.path is None else {"source": spec.source, "path": "default"}
+    default = DatasetSpec.model_validate(plain).to_json()
+    found = {key: value for key, value in values.items() if key in ("source", "path") or value != default.get(key)}
+    if not spec.has_images:
+        found.pop("shards", None)  # so many jobs hash it: its content is the same
+    return found | {"source": spec.source}
+
 
 Verdict = tuple[str, str] | None  # the key at fault and what is wrong with it
 
@@ -319,3 +374,55 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tu
     (_check_parameters, ("parameters", "framework", "program")),
     (_check_site, ("gpus_per_node", "device")),
 )
+
+
+# Find the parameters that cells start from: a file that the study names, or what a run of this or another study has trained.
+
+
+HASH_S: Final = 600.0
+"""The time limit for reading a file of parameters once from slow storage."""
+
+
+def find_parameters(text: str, folder: Path, storage: Path, study: str) -> ParametersFile:
+    """Return the file that `text` names, with its size and its digest now. `text`: a path that ends with .safetensors, relative to
+    `folder`, or a run, as RUN of `study` or STUDY/RUN. Raises ConfigError where there is none, StorageError where storage is silent."""
+    if text.endswith(Path(PARAMETERS).suffix):
+        try:
+            found: ParametersFile = call_apart(text, _described, str(absolute_path(text, folder)), timeout_s=HASH_S)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return found
+    other, _, run = text.rpartition("/")
+    if not run or "/" in other or {other, run} & {".", ".."}:
+        raise ConfigError(f"found {text!r}; valid: seed, a file that ends with .safetensors, or a run, as RUN or STUDY/RUN")
+    of_run: ParametersFile = call_apart(text, _of_run, str(results_dir(storage, other or study)), run, text, timeout_s=HASH_S)
+    return of_run
+
+
+def _of_run(results: str, run: str, text: str) -> ParametersFile:
+    record = record_path(Path(results), run)
+    if not record.is_file():
+        raise ConfigError(
+            f"found {text!r}, and {record} is not there: a run that others start from must have its result before they are planned; "
+            "of a file only .safetensors is read, as safetensors.torch.save_file writes it"
+        )
+    found: Any = read_json(record, ConfigError)
+    value = found.get("attempt") if isinstance(found, dict) else None
+    attempt = whole(value, 1)
+    if attempt is None:
+        raise ConfigError(f"found {run!r}, and {record}: attempt: found {quoted(value)}; expected a whole number from 1")
+    path = attempts_dir(Path(results), run) / str(attempt) / PARAMETERS
+    if not path.is_file():
+        raise ConfigError(f"found {run!r}, which has no {path}: it has not trained well, or with save_parameters: false")
+    return _described(str(path))
+
+
+def _described(path: str) -> ParametersFile:
+    from data_prep.hashing import hash_open
+
+    try:
+        with open(open_plain(Path(path)), "rb", buffering=0) as file:
+            found = hash_open(file)
+    except OSError as error:
+        raise ConfigError(f"found {path}, which cannot be read: {error.strerror}") from error
+    return {"path": path, "bytes": found.bytes, "blake3": found.blake3}

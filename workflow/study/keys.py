@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from base.names import is_name
 from base.units import meant_duration, parse_duration
+from base.userpath import absolute_path
 from workflow.study.loader import kind_of
+from workflow.study.site import Notify, When
 
 T = TypeVar("T")
 ABSENT: Any = None  # the default of keys without one: `null` in the file is an error for them
@@ -74,3 +78,42 @@ class Part(BaseModel):
     """A mapping of the study file: unknown keys are errors, values do not change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_enum_values=True)
+
+
+# Read the keys of `notify` in site and study files.
+
+
+ADDRESS: Final = re.compile(r"[A-Za-z0-9._%+=][A-Za-z0-9._%+=-]{0,63}(@[A-Za-z0-9][A-Za-z0-9.-]{0,252})?")
+"""A user of this machine, or of another one; no beginning that a program takes for an option."""
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+def _address(value: object) -> object:
+    if not isinstance(value, str) or not ADDRESS.fullmatch(value):
+        raise wrong(value, "an address such as ada@example.org")
+    return value
+
+
+def _variable(value: object) -> object:
+    if not isinstance(value, str) or not VARIABLE.fullmatch(value):
+        raise wrong(value, "the name of an environment variable that holds the URL, which is a secret and does not stand here")
+    return value
+
+
+_TEXT: Final = WithJsonSchema({"type": "string", "minLength": 1})
+Address = Annotated[str, BeforeValidator(_address), _TEXT]
+Variable = Annotated[str, BeforeValidator(_variable), _TEXT]
+
+
+class NotifyKeys(Part):
+    """Who is told how a study ends. That nobody can be told is said, and fails nothing."""
+
+    mail: tuple[Address, ...] = Field(default=(), description="addresses, by this machine's own sendmail")
+    webhook_env: Variable = Field(default=ABSENT, description="environment variable with the URL of a webhook of Slack's form")
+    webhook_file: TextLine = Field(default=ABSENT, description="file of mode 0600 with that URL, relative to this file")
+    when: tuple[When, ...] = Field(default=Notify.when, description="end: of the study; failure: the first run of it that fails")
+
+    def resolved(self, folder: Path) -> Notify:
+        """Return the notification with paths relative to `folder`. Raises ValueError."""
+        file: Any = None if self.webhook_file is None else absolute_path(self.webhook_file, folder)
+        return Notify(mail=self.mail, webhook_env=self.webhook_env, webhook_file=file, when=self.when)

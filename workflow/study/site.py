@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -14,7 +14,27 @@ from base.errors import ConfigError
 from base.typed import Check, Count, Seconds, SomeSeconds, read_as
 from cluster.detection import SIGNS, scheduler_of
 from cluster.installation import default_cache, default_storage
-from workflow.study.notify import Notify
+
+# Define whom `notify` of a site or study file tells that a study has ended, or that a run of it has failed.
+#
+# dag/notify.py sends the notifications.
+
+
+When = Literal["end", "failure"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notify:
+    """The people to tell, and when.
+
+    `webhook_env`, `webhook_file`: where the webhook's URL is, which is a secret and in no file of a study.
+    """
+
+    mail: tuple[str, ...] = ()
+    webhook_env: str | None = None
+    webhook_file: Path | None = None
+    when: tuple[When, ...] = ("end",)
+
 
 Device = Annotated[str, Check("cpu or cuda", lambda value: value in ("cpu", "cuda"))]
 DEADLINE_MARGIN_S: Final = 120.0

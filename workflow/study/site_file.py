@@ -23,9 +23,8 @@ from cluster.detection import of_a_job
 from cluster.installation import site_files, sites_directories
 from containers.engines import ENGINES, in_container
 from workflow.study.explain import Fault, fault_error, validation_error
-from workflow.study.keys import ABSENT, Count, Flag, Name, Part, Seconds, TextLine, amount, wrong
+from workflow.study.keys import ABSENT, Count, Flag, Name, NotifyKeys, Part, Seconds, TextLine, amount, wrong
 from workflow.study.loader import Document, read_document
-from workflow.study.notify_keys import NotifyKeys
 from workflow.study.programs import Source, Target, Variable, VariableText
 from workflow.study.site import DEADLINE_MARGIN_S, KEYS_OF_FILE, Cache, Site, StorageLimit, local_site, why_no_storage
 

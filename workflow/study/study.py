@@ -15,25 +15,80 @@ from pydantic import ValidationError
 
 from base.errors import ConfigError
 from base.names import choices
-from base.units import counted
+from base.units import counted, format_duration
 from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths
 from workflow.study.cell import NO_DATASET, Cell, ParametersFile, Run, RunLimits
-from workflow.study.cell_maker import CellMaker, size_faults
-from workflow.study.datasets import identities
+from workflow.study.cell_maker import CellMaker, find_parameters, identities, size_faults
 from workflow.study.explain import Fault, fault_error, first_names, validation_error
-from workflow.study.given_parameters import find_parameters
-from workflow.study.hints import HINTS
 from workflow.study.loader import Document, read_document
 from workflow.study.matrix import excluded, layer_faults, layers_of
-from workflow.study.model import StudyFile
-from workflow.study.notify import Notify
+from workflow.study.model import Base, CellKeys, StudyFile
 from workflow.study.programs import program_faults, program_notes, with_program_files
 from workflow.study.series import baseline_of
-from workflow.study.site import Site
-from workflow.study.site_file import chosen_site, load_site, site_beside
-from workflow.study.walltime import check_walltime
+from workflow.study.site import Notify, Site
+from workflow.study.site_file import SiteFile, chosen_site, load_site, site_beside
+
+# Hint at the right place of keys that stand in the wrong place, in the wrong file, or under another tool's name.
+
+
+_TO_BASE_OR_AXES: Final = "a cell's key stands in base (one value), axes or zip (several), or include"
+_TO_SITE: Final = "the site file says where and how a study runs (--site NAME_OR_PATH)"
+_OF_SNAKEMAKE: Final = ("mode",)
+"""Keys that are options of Snakemake, too."""
+HINTS: Final[Mapping[str, str]] = {
+    **{key: _TO_SITE for key in SiteFile.model_fields if key not in StudyFile.model_fields},
+    **{key: _TO_BASE_OR_AXES for key in Base.model_fields},
+    "program": f"{_TO_BASE_OR_AXES}; programs of your own are described under programs",
+    "repeats": "repeats stands in base: all cells have the same number of runs",
+    "walltime": "write limits: {walltime: 30m}",
+    "gpu_hours": "write limits: {gpu_hours: 10}",
+    "init": "write limits: {init: 10m}",
+    "directives": "directives are shell text for the scheduler and belong in the site file, which is trusted; a study may carry none",
+    "learning_rate": "write optimizer: {learning_rate: ...}",
+    "lr": "write optimizer: {learning_rate: ...}",
+    "momentum": "write optimizer: {momentum: ...}",
+    "weight_decay": "write optimizer: {weight_decay: ...}",
+    "warmup": "write steps: {warmup: ...}",
+    "measured": "write steps: {measured: ...}",
+    "num_nodes": "write nodes",
+    "gpus": "write gpus_per_node",
+    "scaling": "strong or weak scaling is derived from nodes and batch; leave it out",
+    "name": "write study: NAME",
+    "<<": "YAML's merge key is not allowed: write the values out",
+}
+
+
+def key_of_option(option: str) -> str | None:
+    """Explain where to write the key of a cell that somebody typed as an option, such as `--nodes`; None where it is no key."""
+    key = option.removeprefix("--").replace("-", "_")
+    if key not in CellKeys.model_fields or key in _OF_SNAKEMAKE:
+        return None
+    what = f"{key} are an axis of the study: write them" if key.endswith("s") else f"{key} is a key of the study: write it"
+    return f"{what} in the study file, under axes (several values: `axes: {{{key}: [...]}}`) or base (one)"
+
+
+# Check the walltime of a run against that of a job of the site. Pure.
+
+
+def check_walltime(walltime_s: float, site: Site, without: Sequence[str]) -> tuple[list[Fault], list[str]]:
+    """Return faults and notes on the walltime.
+
+    `without`: the frameworks of the study that cannot resume from a checkpoint: their runs must fit into one job.
+    """
+    if site.walltime_s is None or walltime_s <= site.walltime_s:
+        return [], []
+    most, found = format_duration(site.walltime_s), format_duration(walltime_s)
+    if without:
+        message = (
+            f"found {found}; valid: at most {most}, the walltime of the site {site.name!r}, "
+            f"since framework {', '.join(without)} cannot resume from a checkpoint in another job"
+        )
+        return [Fault(place=("limits", "walltime"), message=message)], []
+    note = f"a run may take {found}, and a job of the site {site.name!r} {most}: runs are saved before its end, and resume in another job"
+    return [], [note]
+
 
 MAX_RUNS: Final = 1_000_000
 

@@ -17,8 +17,8 @@ import pytest
 from base.errors import ConfigError, SlipwayError
 from base.jsonfile import publish_json
 from workflow.dag.notify import News, mail_text, post, send_mail, tell, watch_failures, webhook_url
-from workflow.study.notify import Notify
-from workflow.study.notify_keys import NotifyKeys
+from workflow.study.keys import NotifyKeys
+from workflow.study.site import Notify
 
 NEWS = News(subject="digits: 3 of 4 runs have a result\nBcc: x@y", lines=("report: /r/report.html", "ä"))
 

@@ -19,7 +19,7 @@ from workflow.dag.graph import Graph, shard_threads
 from workflow.dag.refusals import load_graph
 from workflow.dag.submission import Width, minutes_for, num_rounds, plan_submission
 from workflow.dag.watched_jobs import job_minutes, refuse_owned_directives, resources_of, size_of
-from workflow.study.spread import node_sets
+from workflow.study.cell import node_sets
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,7 @@ import pytest
 from base.errors import ConfigError
 from tests.workflow.study.studies import changed, load
 from workflow.study.site_file import load_site
-from workflow.study.walltime import check_walltime
+from workflow.study.study import check_walltime
 
 
 def message_of(folder: Path, study: dict[str, Any] | str, site: str = "local") -> str:

@@ -24,9 +24,9 @@ from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.description import build_of
 from workflow.run.storage.prepared import Done, PreparedRun, plain
 from workflow.run.storage.results import attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
+from workflow.study.cell import SETS, node_sets
 from workflow.study.publishing import ResolvedStudy, find_run, read_resolved
 from workflow.study.site import refuse_foreign_scheduler
-from workflow.study.spread import SETS, node_sets
 
 
 def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
