@@ -23,6 +23,7 @@ from data_prep.datapoint import DatapointError, number_of_keys, parse_datapoint
 from data_prep.image_header import SNIFF_BYTES
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
+from data_prep.space import limit_own_memory
 
 ABSENT = 0xFFFFFFFF
 LENGTH = struct.Struct("<I")
@@ -32,6 +33,7 @@ FRAME = struct.Struct("<II")
 def main(argv: list[str]) -> int:
     """Serve the files until stdin ends."""
     mode, *paths = argv
+    limit_own_memory()
     try:
         with contextlib.ExitStack() as stack:
             transactions = [stack.enter_context(_opened(stack, path)) for path in paths]
@@ -85,7 +87,7 @@ def _datapoint(name: str, value: memoryview) -> dict[str, Any]:
         found = parse_datapoint(value)
     except DatapointError as error:
         return {"reason": str(error)}
-    head = bytes(found.image[:SNIFF_BYTES]).hex() if isinstance(found.image, memoryview) else None
+    head = found.image[:SNIFF_BYTES].hex() if isinstance(found.image, bytes) else None
     return {"bytes": len(value), "label": found.label, "head": head}
 
 

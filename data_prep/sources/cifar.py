@@ -6,7 +6,10 @@ same dataset.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,16 +17,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from base.command import last_lines, run
 from base.errors import DatasetError
+from base.jsonfile import parse_json
+from base.packages import rooms_environ
+from data_prep.limits import UNPICKLE_S
 from data_prep.sources.naming import printable, to_text
 from data_prep.sources.pread import FileReader, OpenFiles
-from data_prep.sources.spool import plain_file, write_scratch
+from data_prep.sources.spool import plain_file
 from data_prep.sources.tar_members import BLOCK, TarError, is_tar_header, members
 from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Pixels, Prepared, Refused, Root
-from data_prep.sources.unpickle import UnsafePickle, loads
+from data_prep.sources.unpickle import PIXEL_BYTES
 
 SIDE = 32
-PIXEL_BYTES = 3 * SIDE * SIDE
 _TRAIN = re.compile(r"data_batch_\d{1,3}|train")
 _TEST = re.compile(r"test_batch|test")
 _META = ("batches.meta.txt", "fine_label_names.txt", "batches.meta", "meta")
@@ -40,8 +46,7 @@ class _Blob(NamedTuple):
 
     def read(self, name: str, most: int) -> bytes:
         """Read the whole file. Raises DatasetError for more than `most` bytes."""
-        if self.size > most:
-            raise DatasetError(f"{self.path}: {name} has {self.size} bytes, more than {most}: this is not a file of CIFAR")
+        _check_size(self, name, most)
         with self.path.open("rb") as file:
             file.seek(self.offset)
             return file.read(self.size)
@@ -64,7 +69,7 @@ def prepare(root: Root) -> Prepared:
         files.append(blob.path)
     if not parts:
         raise DatasetError(f"{root.path} holds no CIFAR files: {_WANTED}")
-    return Prepared(files=tuple(files), facts={"parts": parts, "classes": _class_names(blobs)})
+    return Prepared(files=tuple(files), facts={"parts": parts, "classes": _class_names(blobs, root)})
 
 
 def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
@@ -164,10 +169,14 @@ def _label_bytes(name: str, size: int) -> int:
     return 2 if fine else 1
 
 
+def _check_size(blob: _Blob, name: str, most: int) -> None:
+    if blob.size > most:
+        raise DatasetError(f"{blob.path}: {name} has {blob.size} bytes, more than {most}: this is not a file of CIFAR")
+
+
 def _part(blob: _Blob, name: str, label_bytes: int) -> dict[str, Any]:
     step = PIXEL_BYTES + label_bytes
-    if blob.size > MAX_MEMBER_BYTES:
-        raise DatasetError(f"{blob.path}: {name} has {blob.size} bytes, more than {MAX_MEMBER_BYTES}: this is not a file of CIFAR")
+    _check_size(blob, name, MAX_MEMBER_BYTES)
     if blob.size == 0 or blob.size % step:
         raise DatasetError(
             f"{blob.path}: {name} holds {blob.size} bytes, not a whole number of records of {step}: it was cut; fetch it again"
@@ -179,29 +188,31 @@ def _as_records(blob: _Blob, name: str, root: Root) -> tuple[_Blob, int]:
     """Convert a file to records of label and pixels, and return the number of label bytes."""
     if name.endswith(".bin"):
         return blob, _label_bytes(name, blob.size)
-    batch = _load(blob, name)
-    pixels, labels = batch.get("data"), batch.get("labels", batch.get("fine_labels"))
-    if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXEL_BYTES or not isinstance(labels, list):
-        raise DatasetError(f"{blob.path}: {name} holds no data of shape (n, {PIXEL_BYTES}) with labels: this is no batch of CIFAR")
-    if len(labels) != len(pixels) or not all(type(label) is int and 0 <= label < 256 for label in labels):
-        raise DatasetError(f"{blob.path}: {name} holds {len(pixels)} images and {len(labels)} labels of 0 to 255: they do not fit")
-    records = np.concatenate([np.array(labels, np.uint8)[:, None], pixels], axis=1)
-    target = write_scratch(root.scratch / f"{name}.records", [records.tobytes()])
-    return _Blob(target, 0, records.nbytes), 1
+    target = root.scratch / f"{name}.records"
+    answer = _unpickled(blob, name, target)
+    if "records" not in answer:
+        raise DatasetError(f"{blob.path}: {name} holds names of classes, not a batch of CIFAR")
+    return _Blob(target, 0, answer["records"] * (1 + PIXEL_BYTES)), 1
 
 
-def _load(blob: _Blob, name: str) -> Mapping[str, Any]:
-    content = blob.read(name, MAX_MEMBER_BYTES)
-    try:
-        value = loads(content)
-    except UnsafePickle as error:
-        raise DatasetError(f"{blob.path}: {name} is no safe pickle of arrays, lists, numbers and strings: {error}") from error
-    if not isinstance(value, dict):
-        raise DatasetError(f"{blob.path}: {name} holds a {type(value).__name__}, not a batch of CIFAR")
-    return value
+def _unpickled(blob: _Blob, name: str, records: Path) -> dict[str, Any]:
+    """Return the answer of the process that reads pickles. Raises DatasetError."""
+    _check_size(blob, name, MAX_MEMBER_BYTES)
+    words = (str(blob.path), str(blob.offset), str(blob.size), str(records))
+    argv = [sys.executable, "-P", "-m", "data_prep.sources.unpickle", *words]
+    result = run(argv, timeout_s=UNPICKLE_S, env={**os.environ, **rooms_environ(os.environ)})
+    if result.returncode < 0:
+        died = signal.Signals(-result.returncode).name
+        raise DatasetError(f"{blob.path}: {name} is no safe pickle of arrays, lists, numbers and strings: its reader died with {died}")
+    if result.returncode:
+        raise DatasetError(f"{blob.path}: {name} cannot be read: {last_lines(result.stderr, 1)}")
+    answer: dict[str, Any] = parse_json(result.stdout.encode(), name, DatasetError)
+    if "error" in answer:
+        raise DatasetError(f"{blob.path}: {name} {answer['error']}")
+    return answer
 
 
-def _class_names(blobs: Mapping[str, _Blob]) -> list[str]:
+def _class_names(blobs: Mapping[str, _Blob], root: Root) -> list[str]:
     """Read the class names from the meta file in the order of the labels. They are empty without one."""
     for name in _META:
         if name not in blobs:
@@ -209,8 +220,6 @@ def _class_names(blobs: Mapping[str, _Blob]) -> list[str]:
         if name.endswith(".txt"):
             lines = to_text(blobs[name].read(name, MAX_NAMES_BYTES)).splitlines()
             return [printable(line.strip()) for line in lines if line.strip()]
-        meta = _load(blobs[name], name)
-        names = meta.get("label_names", meta.get("fine_label_names"))
-        if isinstance(names, list):
-            return [printable(text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)) for text in names]
+        names: list[str] = _unpickled(blobs[name], name, root.scratch / f"{name}.records").get("names", [])
+        return names
     return []

@@ -66,7 +66,6 @@ class DatapointReader(LmdbReader):
     def read(self, found: Found) -> bytes | Pixels:
         """Return the encoded image, or pixels (H, W)."""
         try:
-            image = parse_datapoint(memoryview(self.value(found))).image
+            return parse_datapoint(memoryview(self.value(found))).image
         except DatapointError as error:
             raise BadSample(str(error)) from error
-        return bytes(image) if isinstance(image, memoryview) else image

@@ -139,6 +139,7 @@ def python_files(labels_key: bytes = b"labels") -> dict[str, bytes]:
     return {**files, "cifar-10-batches-py/batches.meta": meta}
 
 
+@pytest.mark.processes
 def test_cifar_10_is_the_same_from_every_form(tmp_path: Path) -> None:
     names = set()
     for number, files in enumerate([binary_files(), python_files()]):
@@ -160,6 +161,7 @@ def test_cifar_10_is_the_same_from_every_form(tmp_path: Path) -> None:
     assert manifest.mean == tuple(images[..., c].astype(int).sum() / images[..., c].size for c in range(3))
 
 
+@pytest.mark.processes
 def test_cifar_100_and_single_files(tmp_path: Path) -> None:
     images, labels = cifar(6, 4)
     for name in ("train", "test"):
@@ -197,6 +199,7 @@ class _Evil:
         return os.system, (f"touch {self.mark}",)
 
 
+@pytest.mark.processes
 def test_a_malicious_batch_does_nothing(tmp_path: Path) -> None:
     mark = tmp_path / "called"
     batch = {b"data": planes(cifar(2, 1)[0]), b"labels": [0, 1], b"extra": _Evil(mark)}
@@ -211,10 +214,12 @@ def test_a_malicious_batch_does_nothing(tmp_path: Path) -> None:
     [
         ({"data_batch_1.bin": b"x" * 3000}, "whole number of records"),
         ({"data_batch_1.bin": b""}, "whole number of records"),
-        ({"data_batch_1": pickle.dumps([1])}, "not a batch"),
-        ({"data_batch_1": pickle.dumps({"data": [1], "labels": [1]})}, "no batch of CIFAR"),
-        ({"data_batch_1": pickle.dumps({"data": planes(cifar(2, 1)[0]), "labels": [1]})}, "they do not fit"),
-        ({"data_batch_1": b"garbage"}, "no safe pickle"),
+        pytest.param({"data_batch_1": pickle.dumps([1])}, "a list and not a dict", marks=pytest.mark.processes),
+        pytest.param({"data_batch_1": pickle.dumps({"data": [1], "labels": [1]})}, "no batch of CIFAR", marks=pytest.mark.processes),
+        pytest.param(
+            {"data_batch_1": pickle.dumps({"data": planes(cifar(2, 1)[0]), "labels": [1]})}, "they do not fit", marks=pytest.mark.processes
+        ),
+        pytest.param({"data_batch_1": b"garbage"}, "no safe pickle", marks=pytest.mark.processes),
         ({"other.bin": b"x"}, "holds no CIFAR files"),
     ],
 )
