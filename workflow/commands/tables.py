@@ -80,7 +80,7 @@ def _show_facts(places: Sequence[Path], wanted: Wanted) -> None:
             "(those of a study are among its tables)"
         )
     report_outputs()
-    from workflow.report.tables import facts_table, in_parts
+    from workflow.report.framework_tables import facts_table, in_parts
     from workflow.report.terminal import print_table
 
     table = facts_table()
@@ -99,13 +99,13 @@ def _show_table(analysis: Analysis, name: str, wanted: Wanted) -> None:
 
 def _put(table: Table, wanted: Wanted) -> None:
     """Print it, or write its files below `out`."""
+    from workflow.report.formats import to_values
     from workflow.report.terminal import print_table
-    from workflow.report.values import table_values
 
     if wanted.out is not None:
         report_outputs().write_table(table, wanted.out)
     if wanted.as_json:
-        output.json_value(table_values(table))
+        output.json_value(to_values(table))
     elif wanted.out is not None:
         output.line(f"{table.name}: {wanted.out / 'tables'}")
     else:
@@ -137,11 +137,23 @@ def _analysed(results: Sequence[Path]) -> Analysis:
 
 
 def _print(analysis: Analysis, out: Path, as_json: bool) -> None:
+    from workflow.report.formats import to_values
+    from workflow.report.tables import baseline_text, speedup
     from workflow.report.terminal import print_speedup
-    from workflow.report.values import speedup_values
 
     page = out / PAGE_FILE if (out / PAGE_FILE).exists() else None
-    if as_json:
-        output.json_value({**speedup_values(analysis), "report": str(page) if page else None})
-    else:
+    if not as_json:
         print_speedup(analysis, page)
+        return
+    values = to_values(speedup(analysis))
+    output.json_value(
+        {
+            "study": analysis.study,
+            "baseline": baseline_text(analysis),
+            "runs": analysis.summary.num_runs,
+            "ends": dict(analysis.summary.ends),
+            "speedup": values["rows"],
+            "marks": values["marks"],
+            "report": str(page) if page else None,
+        }
+    )

@@ -31,7 +31,6 @@ from workflow.report.collect import Collection
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.same_network import MARK, marked
 from workflow.report.sources import Source
-from workflow.report.table import Value, text
 from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
 from workflow.study.cell import UNITS
 
@@ -160,12 +159,12 @@ class Analysis:
         return found
 
     @cached_property
-    def key_texts(self) -> dict[tuple[str, str], list[Value]]:
+    def key_texts(self) -> dict[tuple[str, str], list[str]]:
         """Return the first values of the rows of each cell: every table asks."""
-        made: dict[int, list[Value]] = {}
+        made: dict[int, list[str]] = {}
         for flat in self.flat.values():
             if id(flat) not in made:
-                made[id(flat)] = [text(str(flat.get(name))) for name in self.key_names]
+                made[id(flat)] = [printable(str(flat.get(name))) for name in self.key_names]
         return {cell: made[id(flat)] for cell, flat in self.flat.items()}
 
     @property

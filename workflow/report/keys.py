@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import polars as pl
 
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Shape, detail_title
-from workflow.report.digits import NONE
-from workflow.report.table import Column, Value, text
+from workflow.report.number_format import NONE
+from workflow.report.table import Column, words
 from workflow.run.record.rate import NOT_COMPARED
 
 
-def key_columns(analysis: Analysis) -> list[Column]:
-    """The model, every other key that differs in the study, and the source where there are several."""
-    names = analysis.key_names
-    columns = [Column(key=name, title=detail_title(name).capitalize(), number=False) for name in names]
+def key_columns(analysis: Analysis, cells: Sequence[CellResult]) -> list[Column]:
+    """Make columns of the model, every other key that differs in the study, and the source where there are several; a row for each cell."""
+    texts = [analysis.key_texts[cell.source, cell.cell_id] for cell in cells]
+    columns = [
+        Column(key=name, title=detail_title(name).capitalize(), values=[row[index] for row in texts], number=False)
+        for index, name in enumerate(analysis.key_names)
+    ]
     if len(analysis.sources) > 1:
-        columns += [Column(key="source", title="Source", number=False), Column(key="hardware", title="Hardware", number=False, wrap=True)]
+        hardware = [", ".join(sorted(cell.distinct["hardware"])) or NONE for cell in cells]
+        columns += [words("source", "Source", [cell.source for cell in cells]), words("hardware", "Hardware", hardware, wrap=True)]
     return columns
 
 
-def key_values(analysis: Analysis, cell: CellResult) -> list[Value]:
-    """The values of key_columns."""
-    values = analysis.key_texts[cell.source, cell.cell_id]
-    if len(analysis.sources) > 1:
-        return [*values, text(cell.source), text(", ".join(sorted(cell.distinct["hardware"])) or NONE)]
-    return values
+SIZE_TITLES: Final = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": "Per node"}
 
 
-SIZE_COLUMNS: Final = (
-    Column(key="batch_size", title="Batch"),
-    Column(key="nodes", title="Nodes"),
-    Column(key="gpus_per_node", title="Per node"),
-)
-
-
-def size_values(cell: CellResult) -> list[Value]:
-    """The values of SIZE_COLUMNS."""
-    return [text(cell.keys[column.key]) for column in SIZE_COLUMNS]
+def size_columns(cells: Sequence[CellResult], names: Iterable[str] = SIZE_TITLES) -> list[Column]:
+    """Make columns of the sizes of the cells."""
+    return [Column(key=name, title=SIZE_TITLES[name], values=[cell.keys[name] for cell in cells]) for name in names]
 
 
 def several_shapes(shapes: Iterable[Shape]) -> frozenset[int]:

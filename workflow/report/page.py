@@ -20,15 +20,15 @@ from base.units import and_more, counted, some
 from workflow.report.analysis import Analysis
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.derive import Comparison
-from workflow.report.digits import NONE, joined, percent, significant, with_error
 from workflow.report.formats import CSP, html_table
 from workflow.report.keys import counted_shape, not_compared, sentence, shares
-from workflow.report.leads import cell_place, links
+from workflow.report.links import cell_anchor, file_links
+from workflow.report.number_format import NONE, estimate_text, percent, significant, with_error
 from workflow.report.plots import inline, line_label
 from workflow.report.provenance import Block, provenance
 from workflow.report.reproduce import reproduction
 from workflow.report.style import STYLE
-from workflow.report.table import Column, Table, Value, explained, text
+from workflow.report.table import Column, Table, explained, numbers, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.run.record.columns import MISSING, UNREADABLE
 
@@ -61,32 +61,29 @@ def failures(analysis: Analysis) -> Groups:
         end = row["failed_signal"] or row["failed_exit_code"]
         texts = (_without_names(row, reason_of(row) or ""), _without_names(row, last_lines(row)))
         alike.setdefault((row["end_word"], end, *texts), []).append(row)
-    heads = {
-        "end": "End",
-        "reason": "Reason",
-        "last_lines": "Last lines",
-        "ranks": "Rank",
-        "hosts": "Host",
-        "exit": "Exit",
-        "which": "Which",
-    }
-    sentences = ("reason", "last_lines", "hosts", "which")
-    columns = [Column(key=key, title=title, number=False, wrap=key in sentences) for key, title in heads.items()]
-    values = []
-    for (end_word, end, *_), group in alike.items():
-        ranks, hosts = (_some(row[name] for row in group) for name in ("failed_rank", "failed_host"))
-        words = (end_word, short(reason_of(group[0])), short(last_lines(group[0])), ranks, short(hosts), end)
-        values.append((text(len(group)), *map(text, words), _which(group)))
+    groups = list(alike.values())
+
+    def each(name: str) -> list[str]:
+        return [_some(row[name] for row in group) for group in groups]
+
+    columns = (
+        words("end", "End", [key[0] for key in alike]),
+        words("reason", "Reason", [short(reason_of(group[0])) for group in groups], wrap=True),
+        words("last_lines", "Last lines", [short(last_lines(group[0])) for group in groups], wrap=True),
+        words("ranks", "Rank", each("failed_rank")),
+        words("hosts", "Host", map(short, each("failed_host")), wrap=True),
+        words("exit", "Exit", [key[1] for key in alike]),
+        _which(groups),
+    )
     return _groups(
         "failure",
-        list(alike.values()),
+        groups,
         Table(
             name="failures",
             title="Runs without a measurement",
             caption="Runs that failed alike, but for numbers and the names of runs and hosts, stand in one row, with the words of the "
             f"first. {RUN_AGAIN}",
-            columns=(Column(key="runs", title="Runs"), *columns),
-            rows=tuple(values),
+            columns=columns,
             empty="Every run of the study was measured.",
         ),
     )
@@ -94,37 +91,32 @@ def failures(analysis: Analysis) -> Groups:
 
 def warnings(analysis: Analysis) -> Groups:
     """Group the warnings of the runs, each kind once: they may differ in numbers, and in the names of nodes and of others' programs."""
-    said: dict[str, tuple[list[_Said], list[Mapping[str, Any]]]] = {}
+    kinds: dict[str, tuple[list[_Warning], list[Mapping[str, Any]]]] = {}
     noted = analysis.frame.select("source", "run_id", "warnings", "busy", "hosts").filter(pl.col("warnings").is_not_null())
     for row in noted.iter_rows(named=True):
-        for words in row["warnings"]:
-            one = _Said.of(words, set((row["hosts"] or "").split(",")), in_busy=words in (row["busy"] or ()))
-            sayings, rows = said.setdefault(_VARYING.sub("0", _NUMBER.sub("#", one.words)), ([], []))
-            sayings.append(one)
+        for text in row["warnings"]:
+            one = _Warning.parse(text, set((row["hosts"] or "").split(",")), is_busy=text in (row["busy"] or ()))
+            found, rows = kinds.setdefault(_VARYING.sub("0", _NUMBER.sub("#", one.words)), ([], []))
+            found.append(one)
             if not rows or rows[-1] is not row:
                 rows.append(row)
-    columns = (
-        Column(key="runs", title="Runs"),
-        Column(key="which", title="Which", number=False, wrap=True),
-        Column(key="warning", title="What they noted", number=False, wrap=True),
-    )
-    shown = list(said.values())[:MOST_WARNINGS]
-    more = f"; the first {MOST_WARNINGS} of {len(said)}" if len(said) > MOST_WARNINGS else ""
+    shown = list(kinds.values())[:MOST_WARNINGS]
+    groups = [rows for _, rows in shown]
+    more = f"; the first {MOST_WARNINGS} of {len(kinds)}" if len(kinds) > MOST_WARNINGS else ""
     return _groups(
         "warning",
-        [rows for _, rows in shown],
+        groups,
         Table(
             name="warnings",
             title="What the runs themselves noted",
             caption=f"Each kind of thing once, with the runs that said so; a number is the range over these runs{more}.",
-            columns=columns,
-            rows=tuple((text(len(rows)), _which(rows), text(_together(sayings))) for sayings, rows in shown),
+            columns=(_which(groups), words("warning", "What they noted", [_together(found) for found, _ in shown], wrap=True)),
             empty="No run noted anything.",
         ),
     )
 
 
-class _Said(NamedTuple):
+class _Warning(NamedTuple):
     """A warning without the nodes that it begins with, and without the programs that it ends with, where it is one of a busy machine."""
 
     words: str
@@ -132,27 +124,27 @@ class _Said(NamedTuple):
     programs: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, words: str, hosts: Collection[str], *, in_busy: bool) -> _Said:
-        """`hosts`: of the run."""
-        found = _BUSY.fullmatch(words) if in_busy else None
+    def parse(cls, text: str, hosts: Collection[str], *, is_busy: bool) -> _Warning:
+        """Parse a warning of a run on these hosts."""
+        found = _BUSY.fullmatch(text) if is_busy else None
         if found is not None:
             return cls(found["words"], (found["node"],), tuple(filter(None, (found["programs"] or "").split(", "))))
-        names, _, rest = words.partition(": ")
+        names, _, rest = text.partition(": ")
         nodes = tuple(names.split(", "))
-        return cls(rest, nodes) if rest and set(nodes) <= set(hosts) else cls(words)
+        return cls(rest, nodes) if rest and set(nodes) <= set(hosts) else cls(text)
 
 
-def _together(sayings: Sequence[_Said]) -> str:
-    """`local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, sh of root, and 5 more)`."""
-    nodes = some(list(dict.fromkeys(node for one in sayings for node in one.nodes)), MOST_NAMES)
-    counts = Counter(program for one in sayings for program in one.programs)
+def _together(found: Sequence[_Warning]) -> str:
+    """Combine warnings: `local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, and 5 more)`."""
+    nodes = some(list(dict.fromkeys(node for one in found for node in one.nodes)), MOST_NAMES)
+    counts = Counter(program for one in found for program in one.programs)
     programs = some([name for name, _ in counts.most_common()], MOST_NAMES)
-    found = [_NUMBER.findall(one.words) for one in sayings]
-    words = sayings[0].words
-    if len({len(numbers) for numbers in found}) == 1:
-        ranges = iter([_range(column) for column in zip(*found, strict=True)])
-        words = _NUMBER.sub(lambda _: next(ranges), words)
-    return f"{f'{nodes}: ' if nodes else ''}{words}{f' ({programs})' if programs else ''}"
+    all_numbers = [_NUMBER.findall(one.words) for one in found]
+    text = found[0].words
+    if len({len(numbers) for numbers in all_numbers}) == 1:
+        ranges = iter([_range(column) for column in zip(*all_numbers, strict=True)])
+        text = _NUMBER.sub(lambda _: next(ranges), text)
+    return f"{f'{nodes}: ' if nodes else ''}{text}{f' ({programs})' if programs else ''}"
 
 
 def _range(numbers: Sequence[str]) -> str:
@@ -165,13 +157,12 @@ def _groups(kind: str, groups: Sequence[Sequence[Mapping[str, Any]]], table: Tab
     for index, rows in enumerate(groups, 1):
         for row in rows:
             places.setdefault((row["source"], row["run_id"]), []).append(f"{kind}-{index}")
-    nowhere = ("",) * (len(table.columns) - 1)
-    leads = tuple((f"{kind}-{index}", *nowhere) for index in range(1, len(groups) + 1))
-    return Groups(table=replace(table, leads=leads), places={run: tuple(names) for run, names in places.items()})
+    sizes = numbers("runs", "Runs", str, [*map(len, groups)], links=[f"{kind}-{index}" for index in range(1, len(groups) + 1)])
+    return Groups(table=replace(table, columns=(sizes, *table.columns)), places={run: tuple(names) for run, names in places.items()})
 
 
-def _which(rows: Sequence[Mapping[str, Any]]) -> Value:
-    return text(some([row["run_id"] for row in rows], MOST_NAMES, "\n"))
+def _which(groups: Sequence[Sequence[Mapping[str, Any]]]) -> Column:
+    return words("which", "Which", [some([row["run_id"] for row in rows], MOST_NAMES, "\n") for rows in groups], wrap=True)
 
 
 def _some(values: Iterable[Any]) -> str:
@@ -240,7 +231,7 @@ def tiles(analysis: Analysis) -> list[Tile]:
         found.append(Tile(str(summary.missing), f"{'run' if summary.missing == 1 else 'runs'} not run yet", "failures"))
     if best and best.speedup and best.efficiency:
         what = f"{_choice(analysis)}: {_against(analysis, best)}"
-        to = cell_place(analysis, best.cell.source, best.cell.cell_id)
+        to = cell_anchor(analysis, best.cell.source, best.cell.cell_id)
         found.append(Tile(f"{best.speedup.value:.2f}\N{MULTIPLICATION SIGN}", what, to))
         found.append(Tile(percent(best.efficiency.value, 0), "its efficiency", to))
     return found
@@ -260,7 +251,7 @@ def _found(analysis: Analysis) -> list[str]:
     count = len(_measured(analysis))
     chosen = best.speedup.among(count)
     value, error = with_error(chosen)
-    shown, unsure = (value, f"; {error}" if error else "") if chosen.low is None else (joined((value, error)), "")
+    shown, unsure = (value, f"; {error}" if error else "") if chosen.low is None else (estimate_text(chosen), "")
     words = [
         f"{line_label(analysis, best)} on {counted_shape(analysis, best.cell)}: {shown} times the throughput of "
         f"{counted_shape(analysis, best.partner)} (efficiency {percent(best.efficiency.value)}, {best.scaling} scaling{unsure})."
@@ -429,7 +420,7 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
     heads = {name: kind for title, kind in HEADS.items() for name in (rates if title == RATE else [title])} | (
         {"Source": ""} if several else {}
     )
-    link = links(analysis, page_dir)
+    link = file_links(analysis, page_dir)
     cells = {(cell.source, cell.cell_id): (_in_words(analysis, cell), cell.num_processes) for cell in analysis.cells}
     met: set[str] = set()
     rows = []
@@ -483,7 +474,7 @@ def _in_words(analysis: Analysis, cell: Any) -> str:
 def _places(
     analysis: Analysis, row: Mapping[str, Any], marks: Sequence[str], groups: Sequence[Mapping[RunKey, tuple[str, ...]]]
 ) -> list[str]:
-    own = [] if row["cell_id"] is None else [cell_place(analysis, row["source"], row["cell_id"])]
+    own = [] if row["cell_id"] is None else [cell_anchor(analysis, row["source"], row["cell_id"])]
     other = [place for group in groups for place in group.get((row["source"], row["run_id"]), ())]
     return [*own, *other, *(f"mark-{mark}" for mark in marks)]
 
@@ -618,7 +609,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     return [
         Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
         Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
-        *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.rows else []),
+        *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
         Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", "utilisation")),
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench", "frameworks")),
@@ -640,4 +631,4 @@ def _marked(section: Section) -> dict[str, Any]:
 def _data(table: Table) -> list[dict[str, Any]]:
     """Return every comparison with its numbers, so that the page alone is enough to compute on."""
     keys = [column.key for column in table.columns]
-    return [{key: value.raw for key, value in zip(keys, row, strict=True) if value.raw not in (None, "")} for row in table.rows[:2000]]
+    return [{key: value.raw for key, value in zip(keys, row, strict=True) if value.raw not in (None, "")} for row in table.first(2000)]

@@ -1,10 +1,11 @@
-"""A table as a value: columns, rows, and for each number its text for people, its value for machines and its marks."""
+"""A table as a value: columns of values, of which the text for people, the value for machines and the marks are made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
+from itertools import repeat
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,69 +16,129 @@ from workflow.report.cells import MARKS
 LETTERS: Final = "abcdefghijklmnoprstuvwxyzABDEGHIJKLMNPRTUVW"  # no q, C, F: Unicode has no raised ones
 _RAISED: Final = str.maketrans(LETTERS, "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴾᴿᵀᵁⱽᵂ")
 MOST_ROWS: Final = 1000
-"""Of a table for people: nobody reads more. CSV has all."""
-NO_MARKS: Final[frozenset[str]] = frozenset()
+"""Rows of a table for people: nobody reads more. CSV has all."""
+Marks = frozenset[str]
+NO_MARKS: Final[Marks] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason(str):
+    """Text in the place of a measurement: why there is none."""
+
+
+class Value(Struct, frozen=True):
+    """One value of a table as it is shown; `raw` as CSV has it (None: empty)."""
+
+    text: str
+    raw: str | float | int | None = None
+    marks: Marks = NO_MARKS
+    is_reason: bool = False
+    link: str = ""
+    """The name of the place in the page that it leads to."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Column:
-    """`key` heads the column in CSV, where values are in SI units; `title` everywhere else. `wrap`: sentences, which may be broken.
-    `stated`: the caption has the one value of all rows, and only CSV has the column."""
+    """One column of a table. `key` heads it in CSV, where values are in SI units; `title` everywhere else.
+
+    `show` makes the text of a value, of None too, and `raw` what CSV has. `marks` are empty, or one set for each value; `links` may end
+    before the values do. `wrap`: sentences, which may be broken. `stated`: the caption has the one value of all rows, and only CSV has
+    the column.
+    """
 
     key: str
     title: str
+    values: Sequence[Any]
+    show: Callable[[Any], str] = str
+    raw: Callable[[Any], str | float | int | None] | None = None
+    marks: Sequence[Marks] = ()
+    links: Sequence[str] = ()
     number: bool = True
     wrap: bool = False
     stated: bool = False
 
-
-class Value(Struct, frozen=True):
-    """`shown`: its text, or what makes it of a number, since of 10^5 rows few are shown; `raw` as CSV has it (None: empty). `muted`: no
-    measurement but the reason why there is none."""
-
-    shown: str | Callable[[Any], str]
-    raw: str | float | int | None = None
-    marks: frozenset[str] = NO_MARKS
-    muted: bool = False
-
     @property
-    def text(self) -> str:
-        """As shown."""
-        return self.shown if isinstance(self.shown, str) else self.shown(self.raw)
+    def raws(self) -> Sequence[Any]:
+        """Return the values as CSV has them."""
+        return self.values if self.raw is None else [None if value is None else self.raw(value) for value in self.values]
+
+    def first(self, most: int) -> list[Value]:
+        """Return the first values as they are shown."""
+        raw = self.raw or (lambda value: value)
+        marks = self.marks or repeat(NO_MARKS)
+        links = [*self.links[:most], *[""] * (min(most, len(self.values)) - len(self.links))]
+        return [
+            Value(self.show(value), None if value is None else raw(value), found, value is None or isinstance(value, Reason), link)
+            for value, found, link in zip(self.values[:most], marks, links, strict=False)
+        ]
+
+
+def words(key: str, title: str, values: Iterable[object], *, number: bool = False, wrap: bool = False, **more: Any) -> Column:
+    """Make a column of values that are their own text; what is no number is text without control characters, since names and reasons come
+    from studies, programs and archives."""
+    return Column(key=key, title=title, values=[_clean(value) for value in values], number=number, wrap=wrap, **more)
+
+
+def _clean(value: object) -> str | float | int:
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, Reason):
+        return value if value.isprintable() else Reason(printable(value))
+    text = "" if value is None else str(value)
+    return text if text.isprintable() else printable(text)
+
+
+def numbers(
+    key: str, title: str, show: Callable[[Any], str], values: Sequence[Any], marks: Iterable[Marks] | None = None, **more: Any
+) -> Column:
+    """Make a column of numbers; where there is none, there is no mark either."""
+    marked = () if marks is None else [NO_MARKS if value is None else found for value, found in zip(values, marks, strict=True)]
+    return Column(key=key, title=title, values=values, show=show, marks=marked, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """`name` names the files. Every row has one value per column. `leads`, where it is not empty: for each value of the first MOST_ROWS
-    rows the name of the place in the page that it leads to, or nothing."""
+    """A table; `name` names its files, and all columns have as many values."""
 
     name: str
     title: str
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]
     empty: str = "No rows."
-    leads: tuple[tuple[str, ...], ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Mark -> what is said of it beside its own sentence, of this study."""
     folds: int = 0
     """So many of the first columns, which tell the rows apart, stand in one on a narrow screen."""
 
     def __post_init__(self) -> None:
-        if wrong := [index for index, row in enumerate(self.rows) if len(row) != len(self.columns)]:
-            raise ValueError(f"table {self.name}: rows {wrong[:3]} do not have {len(self.columns)} values")
+        if wrong := [column.key for column in self.columns if len(column.values) != self.num_rows]:
+            raise ValueError(f"table {self.name}: columns {wrong[:3]} do not have {self.num_rows} values")
 
-    def footnotes(self) -> list[tuple[str, str]]:
-        """(letter, sentence) of the marks in this table, in the order of MARKS, so that the same table has the same letters."""
-        return [(letter, explained(mark, self.reasons)) for mark, letter in self.letters().items()]
+    @property
+    def num_rows(self) -> int:
+        return len(self.columns[0].values)
 
-    def letters(self) -> dict[str, str]:
-        """Mark -> its letter in this table."""
-        return self._letters
+    @property
+    def rows(self) -> list[tuple[Value, ...]]:
+        """Return all rows as they are shown."""
+        return self.first(self.num_rows)
 
     @cached_property
-    def _letters(self) -> dict[str, str]:
-        used = set().union(*{value.marks for row in self.rows for value in row if value.marks})
+    def first_rows(self) -> list[tuple[Value, ...]]:
+        """Return the rows that a table for people has."""
+        return self.first(MOST_ROWS)
+
+    def first(self, most: int) -> list[tuple[Value, ...]]:
+        """Return the first rows as they are shown."""
+        return list(zip(*(column.first(most) for column in self.columns), strict=True))
+
+    def footnotes(self) -> list[tuple[str, str]]:
+        """Return letter and sentence of the marks in this table, in the order of MARKS, so that the same table has the same letters."""
+        return [(letter, explained(mark, self.reasons)) for mark, letter in self.letters.items()]
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """Return for each mark its letter in this table."""
+        used = set().union(*{marks for column in self.columns for marks in column.marks})
         return dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False))
 
 
@@ -86,25 +147,6 @@ def explained(mark: str, reasons: Mapping[str, str]) -> str:
     return ". ".join(filter(None, (MARKS[mark], reasons.get(mark))))
 
 
-def text(value: object, *, marks: Iterable[str] = (), muted: bool = False) -> Value:
-    """A value that is its own text, with control characters replaced: names and reasons come from studies, programs and archives."""
-    if type(value) is int:
-        return Value(str, value, frozenset(marks), muted) if marks or muted else _whole(value)
-    shown = "" if value is None else str(value)
-    shown = shown if shown.isprintable() else printable(shown)
-    return Value(shown, value if isinstance(value, int | float) else shown, frozenset(marks), muted)
-
-
-@lru_cache(maxsize=1 << 14)
-def _whole(value: int) -> Value:
-    return Value(str, value)
-
-
-def number(show: Callable[[Any], str], raw: float | int | None, marks: Iterable[str] = ()) -> Value:
-    """A number with what makes its text, also of None; without a number there is no mark either."""
-    return Value(show, raw, frozenset(marks)) if raw is not None else Value(show, muted=True)
-
-
 def raised(letters: Sequence[str]) -> str:
-    """The letters as Unicode superscripts, for text without markup."""
+    """Return the letters as Unicode superscripts, for text without markup."""
     return "".join(letters).translate(_RAISED)

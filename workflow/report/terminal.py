@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 from base.sanitize import printable
 from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
-from workflow.report.cells import CellResult
-from workflow.report.digits import joined, with_error
 from workflow.report.formats import shown
 from workflow.report.keys import not_compared, shares
-from workflow.report.table import Column, Table, Value, number, raised
+from workflow.report.number_format import estimate_text, value_of
+from workflow.report.table import MOST_ROWS, Table, numbers, raised
 from workflow.report.tables import against_text, baseline_text, speedup
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
     put = partial(_put, console)
     put(f"{analysis.study}: speed-up (efficiency) relative to {baseline_text(analysis)}")
     cells = _print_rows(console, table)
-    if not table.rows:
+    if not table.num_rows:
         put(f"{analysis.study}: no cells")
     for words in filter(None, (against_text(analysis), not_compared(analysis.frame), shares(analysis))):
         put(f"{words}.", "dim")
@@ -53,14 +52,8 @@ def _with_rates(table: Table, analysis: Analysis) -> Table:
     lines = list(analysis.lines.values())
     if any(len(line) > 1 for line in lines):
         return table
-    column = Column(key="rate", title=analysis.rate_words.capitalize())
-    rows = tuple((*row, _rate(line[0].cell)) for row, line in zip(table.rows, lines, strict=True))
-    return replace(table, columns=(*table.columns, column), rows=rows, leads=())
-
-
-def _rate(cell: CellResult) -> Value:
-    rate = cell.rate_per_s
-    return number(lambda _: joined(with_error(rate)), rate.value if rate else None)
+    rates = [line[0].cell.rate_per_s for line in lines]
+    return replace(table, columns=(*table.columns, numbers("rate", analysis.rate_words.capitalize(), estimate_text, rates, raw=value_of)))
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
@@ -79,8 +72,8 @@ def _print_rows(console: Console, table: Table) -> list[list[str]]:
     """Print head and rows; the rows as they are shown."""
     from rich.text import Text
 
-    columns, rows, _ = shown(table, len(table.rows))
-    letters = table.letters()
+    columns, rows, _ = shown(table, max(table.num_rows, MOST_ROWS + 1))
+    letters = table.letters
     narrow = [index for index, column in enumerate(columns) if column.key != "hardware"]  # its source names it
     cells = [
         [row[index].text.replace("\n", " / ") + raised(sorted(letters[mark] for mark in row[index].marks)) for index in narrow]
@@ -89,7 +82,7 @@ def _print_rows(console: Console, table: Table) -> list[list[str]]:
     if not rows:
         return []
     head, lines = tabulated([columns[index].title for index in narrow], cells, _width(console))
-    muted = sorted({row[index].text for row in rows for index in narrow if row[index].muted and row[index].text})
+    muted = sorted({row[index].text for row in rows for index in narrow if row[index].is_reason and row[index].text})
     for line in head:
         console.print(Text(line, style="bold"), soft_wrap=True)
     for line in lines:

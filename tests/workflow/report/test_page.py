@@ -26,7 +26,7 @@ from tests.workflow.report.builder import (
 from tests.workflow.report.test_tables import HOSTILE, hostile
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
-from workflow.report.digits import joined, with_error
+from workflow.report.number_format import estimate_text
 from workflow.report.page import SCRIPT, findings, json_in_script, page, warnings
 from workflow.report.table import Table
 from workflow.report.tables import TABLES
@@ -197,8 +197,8 @@ def test_the_best_speed_up_is_said_to_be_chosen_with_an_interval_that_allows_for
     assert "<span>best of 3 speed-ups: 8 processes against 1 process</span>" in text
     best = analysis.primary[-1].speedup
     assert best is not None
-    assert f"{joined(with_error(best.among(3)))} times the throughput of 1 process " in text
-    assert f"{joined(with_error(best))} times" not in text
+    assert f"{estimate_text(best.among(3))} times the throughput of 1 process " in text
+    assert f"{estimate_text(best)} times" not in text
 
 
 def test_of_one_speed_up_nothing_was_chosen(tmp_path: Path) -> None:

@@ -32,11 +32,12 @@ from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import MARKS, Estimate
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
-from workflow.report.digits import joined, significant, with_error
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
+from workflow.report.framework_tables import facts_table
+from workflow.report.number_format import estimate_text, significant
 from workflow.report.outputs import read_or_collect
-from workflow.report.table import Column, Table, Value, raised, text
-from workflow.report.tables import TABLES, all_tables, facts_table
+from workflow.report.table import Column, Table, numbers, raised, words
+from workflow.report.tables import TABLES, all_tables
 from workflow.report.terminal import print_speedup
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.record.reading import validate_record
@@ -436,32 +437,29 @@ def test_hostile_text_is_text_in_every_format(tmp_path: Path) -> None:
     [("=1+1", "'=1+1"), ("-x", "'-x"), ("+x", "'+x"), ("@x", "'@x"), ("\tx", "'\tx"), (-1.5, "-1.5"), (None, ""), ("a=b", "a=b")],
 )
 def test_formulas_are_quoted_in_csv_and_numbers_are_not(raw: str | float | None, shown: str) -> None:
-    table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=((Value(shown="x", raw=raw),),))
+    table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A", values=[raw]),))
     assert next(iter(csv.DictReader(io.StringIO(to_csv(table)))))["a"] == shown
 
 
 def test_latex_escapes_everything_that_means_something() -> None:
-    table = Table(
-        name="t", title="50 % of $x_1$", caption="", columns=(Column(key="a", title="A"),), rows=((text("a&b_c#{~^\\<1.5 ±0.1"),),)
-    )
+    table = Table(name="t", title="50 % of $x_1$", caption="", columns=(words("a", "A", ["a&b_c#{~^\\<1.5 ±0.1"]),))
     found = to_latex(table)
     assert r"50 \% of \$x\_1\$" in found
     assert r"a\&b\_c\#\{\textasciitilde{}\textasciicircum{}\textbackslash{}\textless{}1.5 $\pm$0.1 \\" in found
 
 
 def test_a_table_that_carries_every_mark_has_a_letter_for_each() -> None:
-    row = (Value(shown="1", raw=1, marks=frozenset(MARKS)),)
-    table = Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=(row,))
-    assert len(set(table.letters().values())) == len(MARKS)
+    table = Table(name="t", title="T", caption="", columns=(numbers("a", "A", str, [1], [frozenset(MARKS)]),))
+    assert len(set(table.letters.values())) == len(MARKS)
     assert to_html(table).count("<sup>") == 1 + len(MARKS)
     said = to_markdown(table)
-    assert all(raised([letter]) in said for letter in table.letters().values())
+    assert all(raised([letter]) in said for letter in table.letters.values())
     assert FORMATS["tex"](table).count(r"\textsuperscript") == 1 + len(MARKS)
 
 
-def test_a_table_with_ragged_rows_is_refused() -> None:
+def test_a_table_with_columns_of_different_length_is_refused() -> None:
     with pytest.raises(ValueError, match="do not have 1 values"):
-        Table(name="t", title="T", caption="", columns=(Column(key="a", title="A"),), rows=((),))
+        Table(name="t", title="T", caption="", columns=(words("a", "A", ["x"]), words("b", "B", [])))
 
 
 @pytest.mark.parametrize(
@@ -496,7 +494,7 @@ def test_significant_digits(value: float | None, shown: str) -> None:
     ],
 )
 def test_the_interval_decides_the_digits(estimate: Estimate | None, shown: str) -> None:
-    assert joined(with_error(estimate)) == shown
+    assert estimate_text(estimate) == shown
 
 
 def test_a_baseline_that_failed_has_no_speed_up(tmp_path: Path) -> None:

@@ -1,0 +1,243 @@
+"""Make the tables that compare frameworks: what they did in the study, and what is known of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from base.errors import ConfigError
+from base.logs import printable
+from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks.facts import Facts, load_other_facts, told
+from containers.frameworks.spec import FrameworkSpec
+from containers.models import MODELS, of_tokens
+from workflow.report.analysis import Analysis
+from workflow.report.cells import MEASURING, CellResult, Shape
+from workflow.report.keys import key_columns, sentence, several_shapes, shape_key, shape_title
+from workflow.report.links import cell_links
+from workflow.report.number_format import significant
+from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, words
+from workflow.study.series import TOLD_BY_FRAMEWORK
+
+# Table `framework-facts`: what is claimed of each framework, and what a test of ours ran. It is made from framework.yaml and
+# other-frameworks.yaml, not from records.
+
+
+FACTS: Final = "framework-facts"
+CAPABILITIES: Final = {
+    "interfaces": "interfaces",
+    "data_parallel": "data parallel",
+    "model_parallel": "model parallel",
+    "devices": "devices",
+    "lmdb": "reads LMDB",
+}
+FACT_TITLES: Final = {
+    **{key: key.capitalize() for key in ("framework", "version", "launcher", "status")},
+    **{"release": "Last release", "released": "Month", "licence": "Licence", "networks": "Networks"},
+    **{f"verified_{key}": f"Verified: {title}" for key, title in CAPABILITIES.items()},
+    **{f"claimed_{key}": f"Claimed: {title}" for key, title in CAPABILITIES.items()},
+    **{"verified_by": "Verified by", "missing": "Not supported, and why", "sources": "Claims and status by", "note": "Note"},
+}
+"""Key -> title of the columns."""
+SHORT_FACTS: Final = ("framework", "version", "launcher", "status", "release", "released", "licence")
+FACT_PARTS: Final = {
+    "Facts of the frameworks": ("version", "launcher", "status", "release", "released", "licence", "networks"),
+    "Verified: what a test of ours ran": tuple(f"verified_{key}" for key in CAPABILITIES),
+    "Claimed: what the sources say, and we have not tried": tuple(f"claimed_{key}" for key in CAPABILITIES),
+    "Verified by": ("verified_by",),
+    "Never run by a test of ours": ("note",),
+    "Not supported, and why": ("missing",),
+    "Sources of claims, status, release and licence": ("sources",),
+}
+"""Title -> columns."""
+
+
+def facts_of_study(analysis: Analysis) -> Table:
+    """Build the table of the frameworks of the study; its own programs are none, and what another version knew is left out."""
+    return facts_table(cell.keys["framework"] for cell in analysis.cells if not cell.keys.get("program"))
+
+
+def facts_table(names: Iterable[str] | None = None) -> Table:
+    """Build a table with one row per framework, in the order of FRAMEWORKS.
+
+    Without `names` it has all of them, and those that Slipway does not run.
+    """
+    chosen = set(FRAMEWORKS if names is None else names)
+    rows = [_facts(load_framework(name)) for name in FRAMEWORKS if name in chosen]
+    if names is None:
+        rows += [
+            {"framework": name, "note": "Slipway does not run it", **_known_facts(facts)} for name, facts in load_other_facts().items()
+        ]
+    return Table(
+        name=FACTS,
+        title="Facts of the frameworks",
+        caption="Version: what Slipway installs. Verified: the test that is named ran it. Claimed: told by the sources that are named, "
+        "and not tried by us; so are status, last release and licence. An empty cell: not tried, or not told; "
+        "no: the sources say that it has none. Reads LMDB: by itself; Slipway's reader gives it to all.",
+        columns=tuple(words(key, title, [row.get(key) for row in rows], wrap=key not in SHORT_FACTS) for key, title in FACT_TITLES.items()),
+        empty="No framework of Slipway's.",
+    )
+
+
+def in_parts(table: Table) -> list[Table]:
+    """Split the table of frameworks for a terminal, which has no room for all columns.
+
+    A part has the frameworks that it has something to say about.
+    """
+    parts = [_part(table, title, keys) for title, keys in FACT_PARTS.items()]
+    return [*parts[:-1], replace(parts[-1], caption=table.caption)]
+
+
+def _part(table: Table, title: str, keys: Sequence[str]) -> Table:
+    name, *facts = (column for column in table.columns if column.key in ("framework", *keys))
+    kept = [index for index in range(table.num_rows) if any(column.values[index] for column in facts)]
+    columns = (replace(column, title=_short(column.title), values=[column.values[index] for index in kept]) for column in (name, *facts))
+    return replace(table, title=title, caption="", columns=tuple(columns))
+
+
+def _short(title: str) -> str:
+    """Shorten `Verified: reads LMDB`, below the title that says what it is, to `Reads LMDB`."""
+    word = title.rpartition(": ")[2]
+    return word[:1].upper() + word[1:]
+
+
+def _facts(spec: FrameworkSpec) -> dict[str, Any]:
+    missing = "; ".join(f"{', '.join(one.words)}: {one.why}" for one in spec.missing)
+    row = {"framework": spec.name, "version": _version(spec), "launcher": spec.launcher, "missing": missing, "note": _note(spec)}
+    return {**row, "networks": _networks(spec), **_known_facts(spec.facts)}
+
+
+def _known_facts(facts: Facts | None) -> dict[str, Any]:
+    if facts is None:
+        return {}
+    abilities = {"verified": told(facts.verified), "claimed": told(facts.claimed)}
+    return {
+        **{key: getattr(facts, key) for key in ("status", "release", "released", "licence")},
+        **{f"{kind}_{key}": value for kind, values in abilities.items() for key, value in values.items()},
+        "verified_by": facts.verified.by if facts.verified else "",
+        "sources": "; ".join(facts.sources),
+    }
+
+
+def _networks(spec: FrameworkSpec) -> str:
+    """Count the networks of Slipway that it trains."""
+    able, tokens = set(spec.supports.models), set(of_tokens())
+    parts = {"images": set(MODELS) - tokens, "tokens": tokens}
+    return ", ".join(f"{len(able & names)} of {len(names)} for {what}" for what, names in parts.items())
+
+
+def _version(spec: FrameworkSpec) -> str:
+    """Return the pinned version; of a framework that is no package the tag of its image."""
+    pinned = next((package for package in spec.packages if "==" in package), None)
+    return pinned.split("==")[1] if pinned else spec.image.rpartition(":")[2]
+
+
+def _note(spec: FrameworkSpec) -> str:
+    if spec.facts is None or spec.facts.verified is not None:
+        return ""
+    return "never run by a test of ours" + (f": {spec.containers_only}" if spec.containers_only else "")
+
+
+# Table `frameworks`: frameworks x networks x processes, as in dlbench's paper: seconds per batch, and the rate.
+
+
+OF_FRAMEWORK: Final = ("framework", "backend", "reader", "layout", *TOLD_BY_FRAMEWORK)
+"""Keys in which frameworks differ that do the same: each has its name, and some lay out memory in one way only."""
+NOT_IN_STUDY: Final = "not in the study"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """A row: `cells` by their shape; without any, `missing` says why there is none. The keys are those of `like`, with this model."""
+
+    model: str
+    like: CellResult
+    cells: Mapping[Shape, CellResult]
+    missing: str = NOT_IN_STUDY
+
+
+def frameworks(analysis: Analysis) -> Table:
+    """Build a table with one row per network, batch and framework, one column per number of processes: `seconds of a batch (rate)`."""
+    several = several_shapes(analysis.shapes)
+    rows = _in_order(analysis, [row for group in _groups(analysis) for row in _rows_of(group)])
+    keys = [
+        replace(column, values=[printable(row.model) for row in rows]) if column.key == "model" else column
+        for column in key_columns(analysis, [row.like for row in rows])
+    ]
+    columns = [*keys, words("batch_size", "Batch", [row.like.keys["batch_size"] for row in rows], number=True)]
+    for shape in analysis.shapes:
+        cells = [row.cells.get(shape) for row in rows]
+        found = [_batch_time(row.cells[shape]) if shape in row.cells else (Reason(row.missing), NO_MARKS) for row in rows]
+        key, title = shape_key(shape, several), shape_title(shape, several, analysis)
+        columns.append(marked_words(key, title, found, links=cell_links(analysis, cells)))
+    return Table(
+        name="frameworks",
+        title="Frameworks, networks and sizes",
+        caption=sentence(
+            f"Seconds of a batch, the median step, and behind it {analysis.rate_words} of all processes together; batch per process. "
+            "`slipway check-frameworks` tells whether they train the same network",
+            analysis.shared,
+        ),
+        columns=tuple(columns),
+        reasons=analysis.reasons,
+        folds=len(keys) + 1,
+    )
+
+
+def marked_words(key: str, title: str, found: Sequence[tuple[str, Marks]], links: Sequence[str]) -> Column:
+    """Make a column of texts with their marks, which stands among numbers."""
+    return words(key, title, [text for text, _ in found], number=True, marks=[marks for _, marks in found], links=links)
+
+
+def _groups(analysis: Analysis) -> list[list[CellResult]]:
+    """Group the cells of the same source and batch that are alike but for framework and network."""
+    groups: dict[tuple[object, ...], list[CellResult]] = {}
+    alike: dict[str, tuple[tuple[str, str], ...]] = {}
+    for cell in analysis.cells:
+        if cell.series not in alike:
+            keys = analysis.flat[cell.source, cell.cell_id]
+            alike[cell.series] = tuple(sorted((name, repr(value)) for name, value in keys.items() if name not in ("model", *OF_FRAMEWORK)))
+        groups.setdefault((cell.source, cell.keys["batch_size"], alike[cell.series]), []).append(cell)
+    return list(groups.values())
+
+
+def _rows_of(group: Sequence[CellResult]) -> Iterator[_Row]:
+    """Yield the rows that the group has; and one for each of its frameworks with each of its networks that it has not."""
+    found: dict[str, list[CellResult]] = {}
+    for cell in group:
+        found.setdefault(cell.series, []).append(cell)
+    for cells in found.values():
+        yield _Row(model=cells[0].keys["model"], like=cells[0], cells={cell.shape: cell for cell in cells})
+    ours = [cell for cell in group if not cell.keys.get("program")]
+    had = {(cell.keys["model"], cell.keys["framework"]) for cell in ours}
+    first = {cell.keys["framework"]: cell for cell in reversed(ours)}
+    for model in dict.fromkeys(cell.keys["model"] for cell in ours):
+        for framework, like in first.items():
+            if (model, framework) not in had:
+                yield _Row(model=model, like=like, cells={}, missing=_why_no_cell(framework, model))
+
+
+def _why_no_cell(framework: str, model: str) -> str:
+    try:
+        spec = load_framework(framework)
+    except ConfigError:
+        return NOT_IN_STUDY  # of another version, which had it
+    if model in spec.supports.models:
+        return NOT_IN_STUDY
+    return f"not supported: {spec.why[model]}" if model in spec.why else "not supported"
+
+
+def _in_order(analysis: Analysis, rows: Sequence[_Row]) -> list[_Row]:
+    """Sort by network, then batch, then framework, each in the study's order."""
+    models, names = (
+        {value: place for place, value in enumerate(dict.fromkeys(cell.keys[key] for cell in analysis.cells))}
+        for key in ("model", "framework")
+    )
+    return sorted(rows, key=lambda row: (models[row.model], row.like.keys["batch_size"], names[row.like.keys["framework"]]))
+
+
+def _batch_time(cell: CellResult) -> tuple[str, Marks]:
+    if not cell.step_s or not cell.rate_per_s:
+        return Reason(cell.reason or ""), cell.marks & {"untimed"}
+    return f"{significant(cell.step_s.value)} ({significant(cell.rate_per_s.value)})", cell.marks.intersection(MEASURING)
