@@ -27,7 +27,6 @@ WORDS: Final = (
     b"1e999",
     b"\\ud800",
     b"null",
-    b'{"more":null}\n',
 )
 
 
@@ -83,6 +82,4 @@ def changed_bytes(content: bytes, chance: random.Random) -> bytes:
 def lines(messages: Sequence[dict[str, Any]], chance: random.Random) -> bytes:
     """A line, mostly a message of ours with other values in it."""
     line = json.dumps(changed(chance.choice(messages), chance)).encode() + b"\n"
-    if chance.random() < 0.2:
-        line = json.dumps({"more": line.decode()}).encode() + b"\n" + chance.choice((b'{"more":null}\n', b'{"more":3}\n', b""))
     return changed_bytes(line, chance) if chance.random() < 0.3 else line

@@ -1,59 +1,63 @@
-"""Messages between supervisor and node programs: encoded and decoded here alone, from and to the types of `said` and `orders`.
+"""Encode and decode the messages between supervisor and node programs: a line of JSON for each, from and to the types of `reports` and
+`commands`.
 
 The proof at the start of a connection says that the other side knows the token, not that it is sane: it may have other code or bad
 memory. So a message is checked when it comes, and one that is none of ours ends the connection with a sentence.
 
-On the wire a message is a JSON object with its name under `say` or `do` (see protocol.py for lines and sizes). That format is no promise to
-anybody: the supervisor starts node programs from its own installation, so that both sides are of one version, and it may change with it.
+A message is a JSON object with its name under `say` or `do`. That format is no promise to anybody: the supervisor starts node programs from
+its own installation, so that both sides are of one version, and it may change with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from base.jsonfile import json_line
 from base.sanitize import text
 from workflow.run.link import commands, reports
-from workflow.run.link.protocol import ProtocolError
 
+MOST_SHOWN: Final = 80
 MOST_WORDS: Final = 400
-SAID: Final = {str(kind.__struct_config__.tag): kind for kind in get_args(reports.Said)}
-ORDERS: Final = {str(kind.__struct_config__.tag): kind for kind in get_args(commands.Order)}
-"""Name -> type."""
+MAX_MESSAGE: Final = 64 << 20
+T = TypeVar("T")
+
+
+class ProtocolError(Exception):
+    """The other side says what no program of ours would say, or does not know the token."""
 
 
 def name_of(message: reports.Message | commands.Message) -> str:
-    """As it is called on the wire and in sentences."""
+    """Return the name of a message, as it is on the wire and in sentences."""
     return str(message.__struct_config__.tag)
 
 
-def encode(message: reports.Message | commands.Message) -> dict[str, Any]:
-    """As JSON can carry it."""
-    plain: dict[str, Any] = msgspec.to_builtins(message)
-    return plain
+def encode(message: reports.Message | commands.Message) -> bytes:
+    """Return the line of a message."""
+    return json_line(msgspec.to_builtins(message))
 
 
-def decode_said(message: Mapping[str, Any]) -> reports.Said:
-    """What a node program has said. Raises ProtocolError, which names message and field."""
-    found: reports.Said = _decode(SAID, "say", message)
-    return found
+class Decoder(Generic[T]):
+    """Make messages of bytes. `kinds` is the union of their types."""
 
+    def __init__(self, kinds: Any) -> None:
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kinds)
+        self._rest = bytearray()
 
-def decode_order(message: Mapping[str, Any]) -> commands.Order:
-    """What a supervisor has ordered. Raises ProtocolError, which names message and field."""
-    found: commands.Order = _decode(ORDERS, "do", message)
-    return found
+    def feed(self, data: bytes) -> list[T]:
+        """Return the messages that `data` completes. Raises ProtocolError for what is no message, or is longer than MAX_MESSAGE."""
+        self._rest += data
+        if b"\n" not in data:
+            if len(self._rest) > MAX_MESSAGE:
+                raise ProtocolError(f"a message of more than {MAX_MESSAGE} bytes")
+            return []
+        *lines, self._rest = self._rest.split(b"\n")
+        return [self._decode(line) for line in lines]
 
-
-def _decode(kinds: Mapping[str, Any], key: str, message: Mapping[str, Any]) -> Any:
-    name = message.get(key)
-    if not isinstance(name, str) or name not in kinds:
-        raise ProtocolError(f"it says {key}: {text(name, 40)}, which is no message of ours")
-    try:
-        return msgspec.convert(message, kinds[name])
-    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors; UnicodeError where a key is no text
-        what, _, place = str(error).partition(" - at `$")
-        place = place.rstrip("`").lstrip(".")
-        raise ProtocolError(f"its message {name!r} is none of ours: {text(f'{place}: {what}' if place else what, MOST_WORDS)}") from error
+    def _decode(self, line: bytearray) -> T:
+        try:
+            return self._decoder.decode(line)
+        except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
+            shown, why = text(line[:MOST_SHOWN].decode(errors="replace"), MOST_SHOWN), text(str(error), MOST_WORDS)
+            raise ProtocolError(f"a message that is none of ours ({shown}): {why}") from error

@@ -1,21 +1,18 @@
-"""Exchange messages between supervisor and node programs: JSON lines over TCP, after each side has proved that it knows the run's token.
+"""Connect supervisor and node programs: messages over TCP, after each side has proved that it knows the run's token.
 
 The token travels over the node program's standard input, so that no other user of the node can read it from an argv or an environment;
-on the socket go only keyed hashes of fresh challenges. A line holds at most 64 KB; a longer message is cut into lines.
-
-The proof is base/handshake.py, in words of fixed length; no line is read before it.
+on the socket go only keyed hashes of fresh challenges. The proof is base/handshake.py, in words of fixed length; no message is read before
+it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import math
 import random
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
 from base.handshake import (
     ANSWER_BYTES,
@@ -31,8 +28,9 @@ from base.handshake import (
     listen,
     newcomers,
 )
-from base.jsonfile import json_ascii
+from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.messages import Decoder, ProtocolError, encode
 
 # Time limits of the link, and those that both sides keep.
 
@@ -52,98 +50,22 @@ CANCELLED_PUSH_S: Final = 10.0
 nodes has to be noted before."""
 
 
-MAX_LINE: Final = 65536
-MAX_MESSAGE: Final = 64 << 20
-CHUNK: Final = 30000  # characters of JSON text, which is ASCII and grows to twice its length at most when it is quoted again
 USE: Final = "link"
 SUPERVISOR: Final = 2**32 - 1
 """Its index in a handshake: that of no node."""
-MOST_DIGITS: Final = 20
 RECEIVE_BYTES: Final = 1 << 18
-
-
-class ProtocolError(Exception):
-    """The other side says what no program of ours would say, or does not know the token."""
-
-
-def encode(message: dict[str, Any]) -> bytes:
-    """The lines of one message."""
-    text = json_ascii(message)
-    if len(text) < MAX_LINE - 64:
-        return text.encode() + b"\n"
-    chunks = [text[start : start + CHUNK] for start in range(0, len(text), CHUNK)]
-    lines = [json.dumps({"more": chunk}, separators=(",", ":")).encode() for chunk in chunks]
-    return b"\n".join([*lines, b'{"more":null}', b""])
-
-
-class Decoder:
-    """Bytes in, messages of at most MAX_MESSAGE characters out. Raises ProtocolError for what is no message."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._chunks: list[str] = []
-        self._size = 0
-
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that `data` completes."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE or any(len(line) > MAX_LINE for line in lines):
-            raise ProtocolError(f"a line of more than {MAX_LINE} bytes")
-        found = (self._line(line) for line in lines)
-        return [message for message in found if message is not None]
-
-    def _line(self, line: bytes) -> dict[str, Any] | None:
-        message = _parse(line)
-        if "more" not in message:
-            return message
-        chunk = message["more"]
-        if chunk is None:
-            whole, self._chunks, self._size = "".join(self._chunks), [], 0
-            return _parse(whole)
-        if not isinstance(chunk, str) or not chunk:
-            raise ProtocolError("a part of a message that is no text")
-        self._size += len(chunk)
-        if self._size > MAX_MESSAGE:
-            raise ProtocolError(f"a message of more than {MAX_MESSAGE} characters")
-        self._chunks.append(chunk)
-        return None
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise ValueError("a very large number")
-    return int(digits)
-
-
-def _number(digits: str) -> float:
-    if not math.isfinite(number := float(digits)):
-        raise ValueError("a number that is not finite")
-    return number
-
-
-_DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=_number, parse_constant=_number)
-
-
-def _parse(line: bytes | str) -> dict[str, Any]:
-    """One message, its numbers finite and of a usual size. Raises ProtocolError."""
-    try:
-        message = _DECODER.decode(line.decode("ascii") if isinstance(line, bytes) else line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"a line that is not JSON: {line[:80]!r}") from error
-    if not isinstance(message, dict):
-        raise ProtocolError(f"a line that is not an object: {line[:80]!r}")
-    return message
+T = TypeVar("T")
 
 
 class LinkClosed(Exception):
     """The other side has gone."""
 
 
-class Link:
+class Link(Generic[T]):
     """One connection, never blocking: what cannot be sent at once waits here. Watch it for reading, and for writing while `unsent`.
     Raises LinkClosed, and closes the connection, where it is gone already."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, decoder: Decoder[T]) -> None:
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -151,14 +73,14 @@ class Link:
             connection.close()
             raise LinkClosed(error.strerror or "the connection broke") from error
         self._socket = connection
-        self._decoder = Decoder()
+        self._decoder = decoder
         self.unsent = bytearray()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the descriptor, for selectors."""
         return self._socket.fileno()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: reports.Message | commands.Message) -> None:
         """Send now, or keep for `flush`. Raises LinkClosed."""
         self.unsent += encode(message)
         self.flush()
@@ -173,13 +95,12 @@ class Link:
         except OSError as error:
             raise LinkClosed(error.strerror or "the connection broke") from error
 
-    def receive(self) -> list[dict[str, Any]]:
-        """The messages that have come. Raises LinkClosed at the end, ProtocolError for what is none."""
-        messages: list[dict[str, Any]] = []
+    def receive(self) -> list[T]:
+        """Return the messages that have come. Raises LinkClosed at the end, ProtocolError for what is none."""
         try:
             data = self._socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
-            return messages
+            return []
         except OSError as error:
             raise LinkClosed(error.strerror or "the connection broke") from error
         if not data:
@@ -193,8 +114,8 @@ class Link:
 
 def connect(
     address: tuple[str, int], token: bytes, node: int, limit_s: float = NODE_CONNECT_S, wait: Callable[[float], None] = time.sleep
-) -> Link:
-    """A link to the supervisor, both sides proved. A node that is turned away tries again for `limit_s`. Raises ProtocolError for
+) -> Link[commands.Order]:
+    """Return a link to the supervisor, both sides proved. A node that is turned away tries again for `limit_s`. Raises ProtocolError for
     somebody else at that address; ConnectionRefusedError where nobody listens any more, OSError or LinkClosed when the time is over."""
     give_up, pause_s = time.monotonic() + limit_s, CONNECT_FIRST_PAUSE_S
     while True:
@@ -209,7 +130,7 @@ def connect(
         pause_s = min(2 * pause_s, CONNECT_LONGEST_PAUSE_S)
 
 
-def _connect(address: tuple[str, int], token: bytes, node: int) -> Link:
+def _connect(address: tuple[str, int], token: bytes, node: int) -> Link[commands.Order]:
     until = time.monotonic() + CONNECT_TRY_S
     connection = socket.create_connection(address, timeout=CONNECT_TRY_S)
     handshake = Handshake(token, USE, node)
@@ -225,11 +146,11 @@ def _connect(address: tuple[str, int], token: bytes, node: int) -> Link:
     except BaseException:
         connection.close()
         raise
-    return Link(connection)
+    return Link(connection, Decoder(commands.Order))
 
 
 def _read(connection: socket.socket, size: int, until: float) -> bytes:
-    """Exactly so many bytes. Raises LinkClosed, OSError (TimeoutError at `until`)."""
+    """Read exactly so many bytes. Raises LinkClosed, OSError (TimeoutError at `until`)."""
     data = b""
     while len(data) < size:
         left_s = until - time.monotonic()
@@ -246,17 +167,15 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
 # The link in an event loop, used by both sides: messages are delivered as calls, and writing never blocks.
 
 
-class Channel:
+class Channel(Generic[T]):
     """`on_messages(messages)` for what has come, in order; `on_closed(why)` when the other side is gone or talks nonsense."""
 
-    def __init__(
-        self, loop: Loop, link: Link, on_messages: Callable[[list[dict[str, Any]]], None], on_closed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, loop: Loop, link: Link[T], on_messages: Callable[[list[T]], None], on_closed: Callable[[str], None]) -> None:
         self._loop, self._link, self._on_messages, self._on_closed = loop, link, on_messages, on_closed
         self._open = True
         loop.watch(link, self._readable)
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: reports.Message | commands.Message) -> None:
         """Send it, or as much as goes and the rest later; nothing once the channel is closed."""
         if not self._open:
             return
@@ -324,7 +243,7 @@ class Listener:
         address: str,
         token: bytes,
         expects: Callable[[int], bool],
-        admit: Callable[[int, Link], None],
+        admit: Callable[[int, Link[reports.Said]], None],
         most: int,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
@@ -384,7 +303,7 @@ class Listener:
             if not self._expects(index):
                 raise ProtocolError(f"node {index} is not expected")
             pending.connection.send(welcome)
-            link = Link(pending.connection)
+            link = Link[reports.Said](pending.connection, Decoder(reports.Said))
         except BlockingIOError:
             return
         except (NoProof, ProtocolError, LinkClosed, OSError) as error:

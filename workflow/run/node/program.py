@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -29,8 +29,8 @@ from cluster.schedulers import SCHEDULERS
 from cluster.types import DEVICES, Grant
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.messages import decode_order, encode, name_of
-from workflow.run.link.protocol import Channel, Link, LinkClosed, ProtocolError, connect
+from workflow.run.link.messages import ProtocolError, name_of
+from workflow.run.link.protocol import Channel, Link, LinkClosed, connect
 from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S, TOKEN_LOOK_EVERY_S, TOKEN_LOOK_S, TOKEN_S
 from workflow.run.node.node_work import NodeWork
 from workflow.run.node.preparation import end_older_attempts
@@ -95,7 +95,7 @@ _OF_ORDER: Final[Mapping[type[commands.Message], str]] = {
 class NodeProgram:
     """Serves one supervisor: hears its orders, has NodeWork obey them, and ends all when it is gone."""
 
-    def __init__(self, link: Link, index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
+    def __init__(self, link: Link[commands.Order], index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
         self.loop = Loop()
         self.work = NodeWork(self.loop, index, token, self.say, log.text)
         self.exit_code: int | None = None
@@ -120,17 +120,11 @@ class NodeProgram:
 
     def say(self, message: reports.Said) -> None:
         """Tell the supervisor; nothing once it is gone."""
-        self.channel.send(encode(message))
+        self.channel.send(message)
 
-    def _obey_all(self, messages: list[dict[str, Any]]) -> None:
+    def _obey_all(self, orders: list[commands.Order]) -> None:
         self._heard = time.monotonic()
-        for message in messages:
-            try:
-                order = decode_order(message)
-            except ProtocolError as error:
-                self.channel.close()
-                self._lost(str(error))
-                return
+        for order in orders:
             self._obey(order)
 
     def _obey(self, order: commands.Order) -> None:

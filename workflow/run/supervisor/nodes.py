@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from base.command import last_lines
 from base.handshake import new_token
@@ -19,8 +19,7 @@ from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.messages import decode_said, encode
-from workflow.run.link.protocol import Channel, Link, Listener, ProtocolError
+from workflow.run.link.protocol import Channel, Link, Listener
 from workflow.run.supervisor.run_scope import (
     HUNG_UP_S,
     LAUNCH_MUTE_PAUSE_S,
@@ -45,7 +44,7 @@ class NodeHandle:
     def __init__(self, index: int, node: Node) -> None:
         self.index = index
         self.node = node
-        self.channel: Channel | None = None
+        self.channel: Channel[reports.Said] | None = None
         self.lost = False
         self.dismissed = False
         """It was told to end, and does that by itself: its launch, which ends after it, is left alone meanwhile."""
@@ -165,7 +164,7 @@ class Nodes:
     def _expects(self, index: int) -> bool:
         return 0 <= index < len(self.all) and self.all[index].channel is None and not self.all[index].lost
 
-    def _admit(self, index: int, link: Link) -> None:
+    def _admit(self, index: int, link: Link[reports.Said]) -> None:
         node = self.all[index]
         node.channel = Channel(self._loop, link, partial(self._hear, node), partial(self._hung_up, node))
 
@@ -174,7 +173,7 @@ class Nodes:
     def send(self, node: NodeHandle, order: commands.Order) -> None:
         """Tell one node to do something; nothing if it is lost."""
         if node.channel is not None:
-            node.channel.send(encode(order))
+            node.channel.send(order)
 
     def dismiss(self, node: NodeHandle, pending: commands.Pending | None) -> None:
         """Tell one node to end; `pending`: what it is to keep."""
@@ -195,17 +194,12 @@ class Nodes:
         """Those that can be talked to."""
         return [node for node in self.all if node.channel is not None]
 
-    def _hear(self, node: NodeHandle, messages: list[dict[str, Any]]) -> None:
-        """All is noted before anything is done about it: the first may end the run. A node that says what none of ours says is lost."""
+    def _hear(self, node: NodeHandle, messages: list[reports.Said]) -> None:
+        """Note all before anything is done about it: the first may end the run."""
         node.heard = time.monotonic()
-        try:
-            heard = [decode_said(message) for message in messages]
-        except ProtocolError as error:
-            self._lose(node, str(error))
-            return
-        for message in heard:
+        for message in messages:
             node.note(message)
-        for message in heard:
+        for message in messages:
             self._on_message(node, message)
 
     # -- losing

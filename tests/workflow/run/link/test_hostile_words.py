@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from base.handshake import ANSWER_BYTES, WELCOME_BYTES, Handshake, new_token
+from base.jsonfile import json_line
 from tests.hostile import changed_bytes, lines
 from tests.workflow.run.link.test_messages import ORDERS, SAYS, with_cores
 from tests.workflow.run.link.test_protocol import TOKEN, House
 from tests.workflow.run.world import ROOT
-from workflow.run.link.protocol import SUPERVISOR, USE, LinkClosed, ProtocolError, connect, encode
+from workflow.run.link.messages import ProtocolError
+from workflow.run.link.protocol import SUPERVISOR, USE, LinkClosed, connect
 
 pytestmark = pytest.mark.slow
 COUNTS = [300, pytest.param(10000, marks=pytest.mark.long)]
@@ -129,16 +131,16 @@ def in_the_supervisors_place(words: bytes) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (b"nonsense\n", "a line that is not JSON"),
-        (encode({"do": "dance"}), "no message of ours"),
-        (encode({"do": "plan", "allocation": {}}), "'plan' is none of ours: allocation: Object missing required field `scheduler`"),
+        (b"nonsense\n", "a message that is none of ours (nonsense): JSON is malformed"),
+        (json_line({"do": "dance"}), "Invalid value 'dance' - at `$.do`"),
+        (json_line({"do": "plan", "allocation": {}}), "Object missing required field `scheduler` - at `$.allocation`"),
         (
-            encode({"do": "start", "ports": [[1]], "left_s": "1"}),
-            "'start' is none of ours: left_s: Expected `float`",
+            json_line({"do": "start", "ports": [[1]], "left_s": "1"}),
+            "Expected `float`, got `str` - at `$.left_s`",
         ),
-        (encode({**ORDERS[1], "allocation": with_cores(10**19)}), "'plan' is none of ours: allocation: expected numbers of CPUs"),
-        (encode({"do": "end"}), "'end' is none of ours: Object missing required field `pending`"),
-        (b'{"more":"\\ud800"}\n{"more":null}\n', "a line that is not JSON"),
+        (json_line({**ORDERS[1], "allocation": with_cores(10**19)}), "allocation: expected numbers of CPUs"),
+        (json_line({"do": "end"}), "Object missing required field `pending`"),
+        (b'{"do":"\\ud800"}\n', "a message that is none of ours"),
     ],
 )
 def test_orders_that_are_none_end_a_node_program_with_a_sentence(words: bytes, why: str) -> None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 from msgspec import structs
 
-from base.jsonfile import json_ascii
+from base.jsonfile import json_line
 from cluster.types import Allocation, ForeignUse, Grant, Node
 from data_prep import staging
 from data_prep.staging import exchange
 from tests.hostile import changed
 from tests.workflow.run.cells import DOCUMENT
-from workflow.run.link import commands, messages, reports
-from workflow.run.link.messages import decode_order, decode_said, encode
-from workflow.run.link.protocol import Decoder, ProtocolError
-from workflow.run.link.protocol import encode as lines_of
+from workflow.run.link import commands, reports
+from workflow.run.link.messages import MAX_MESSAGE, Decoder, ProtocolError, encode
 from workflow.run.plan import Framework, Sidecar
 from workflow.run.record.events import StepsAsked
 from workflow.run.record.outcome import Ending, RankEnd, RankState
@@ -132,8 +130,18 @@ ORDERED: Final[tuple[commands.Order, ...]] = (
 
 def plain(message: reports.Message | commands.Message) -> dict[str, Any]:
     """As it comes out of a connection."""
-    value: dict[str, Any] = json.loads(json_ascii(encode(message)))
+    value: dict[str, Any] = json.loads(encode(message))
     return value
+
+
+def decode_said(message: dict[str, Any]) -> reports.Said:
+    (found,) = Decoder[reports.Said](reports.Said).feed(json_line(message))
+    return found
+
+
+def decode_order(message: dict[str, Any]) -> commands.Order:
+    (found,) = Decoder[commands.Order](commands.Order).feed(json_line(message))
+    return found
 
 
 SAYS: Final = tuple(map(plain, SAID))
@@ -142,9 +150,7 @@ ORDERS: Final = tuple(map(plain, ORDERED))
 
 @pytest.mark.parametrize("message", [*SAID, *ORDERED], ids=lambda message: type(message).__name__)
 def test_a_message_comes_back_as_it_was_sent(message: reports.Said | commands.Order) -> None:
-    (received,) = Decoder().feed(lines_of(encode(message)))
-    decode: Any = decode_said if isinstance(message, reports.Message) else decode_order
-    found = decode(received)
+    (found,) = Decoder[Any](reports.Said if isinstance(message, reports.Message) else commands.Order).feed(encode(message))
     assert found == message
     assert type(found) is type(message)
     hash(type(found))
@@ -152,10 +158,47 @@ def test_a_message_comes_back_as_it_was_sent(message: reports.Said | commands.Or
         found.seconds = 1.0
 
 
+def test_a_long_message_in_pieces_comes_back() -> None:
+    message = reports.Failed(during="stage", error="StagingError", message='"\\é' * 100_000)
+    data, decoder = encode(message) + encode(reports.Started()), Decoder[reports.Said](reports.Said)
+    found = [message for start in range(0, len(data), 1000) for message in decoder.feed(data[start : start + 1000])]
+    assert found == [message, reports.Started()]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"nonsense\n",
+        b"[]\n",
+        b"3\n",
+        b"\n",
+        b"\xff\xfe\n",
+        b"[" * 30000 + b"\n",
+        b'{"say":"alive","step":' + b"1" * 5000 + b"}\n",
+        b'{"say":"\xc3\xa9"}\n',
+        b'{"say":"alive","step":' + b"1" * 30 + b"}\n",
+        b'{"say":"loading","seconds":1e999}\n',
+        b'{"say":"loading","seconds":-Infinity}\n',
+        b'{"say":"loading","seconds":NaN}\n',
+        '{"say":"started"}\n'.encode("utf-16"),
+        b'{"a":' * 10000 + b"\n",
+    ],
+)
+def test_what_is_no_message_is_an_error(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Decoder[reports.Said](reports.Said).feed(data)
+
+
+def test_a_message_that_never_ends_is_an_error() -> None:
+    decoder = Decoder[reports.Said](reports.Said)
+    decoder.feed(b"x" * MAX_MESSAGE)
+    with pytest.raises(ProtocolError, match=f"more than {MAX_MESSAGE}"):
+        decoder.feed(b"x")
+
+
 def test_here_is_an_example_of_every_message() -> None:
-    assert {type(message) for message in SAID} == set(messages.SAID.values())
-    assert {type(message) for message in ORDERED} == set(messages.ORDERS.values())
-    assert len(SAID) >= len(messages.SAID) == len({*messages.SAID.values()})
+    assert {type(message) for message in SAID} == set(get_args(reports.Said))
+    assert {type(message) for message in ORDERED} == set(get_args(commands.Order))
 
 
 def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:
@@ -181,30 +224,33 @@ def without(message: reports.Message, field: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        ({}, "it says say: None"),
-        ({"say": ["ready"]}, "no message of ours"),
-        ({"say": "hello"}, "it says say: hello, which is no message of ours"),
-        ({"say": "ready"}, "'ready' is none of ours: Object missing required field `facts`"),
-        (said_with(SAID[0], another=1), "'ready' is none of ours: Object contains unknown field `another`"),
+        ({}, "Object missing required field `say`"),
+        ({"say": ["ready"]}, "Expected `str` - at `.*say`"),
+        ({"say": "hello"}, "Invalid value 'hello' - at `.*say`"),
+        ({"say": "ready"}, r'none of ours .{"say":"ready"}.: Object missing required field `facts`'),
+        (said_with(SAID[0], another=1), "Object contains unknown field `another`"),
         (
             said_with(SAID[0], grant={**dataclasses.asdict(GRANT), "cores": ["x"]}),
-            r"'ready' is none of ours: grant.cores\[0\]: Expected `int`",
+            r"Expected `int`, got `str` - at `\$.grant.cores\[0\]`",
         ),
-        ({"say": "exited", "end": {}, "now": 1.0}, "end: Expected `array`"),
+        ({"say": "exited", "end": {}, "now": 1.0}, r"Expected `array`, got `object` - at `\$.end`"),
         ({"say": "exited", "end": [[], "h", 0, 1.0], "now": 1.0}, "end: expected the end of a process of some ranks, or of a sidecar"),
-        ({"say": "exited", "end": [[0.5], "h", 0, 1.0], "now": 1.0}, r"end\[0\]\[0\]: Expected `int`"),
-        ({"say": "overdue", "ranks": []}, "ranks: Expected `array` of length >= 1"),
-        ({"say": "overdue", "ranks": [dataclasses.asdict(RANK) | {"rank": -1}]}, r"ranks\[0\]: rank must not be negative"),
+        ({"say": "exited", "end": [[0.5], "h", 0, 1.0], "now": 1.0}, r"Expected `int`, got `float` - at `\$.end\[0\]\[0\]`"),
+        ({"say": "overdue", "ranks": []}, r"Expected `array` of length >= 1 - at `\$.ranks`"),
+        (
+            {"say": "overdue", "ranks": [dataclasses.asdict(RANK) | {"rank": -1}]},
+            r"rank must not be negative.* at `\$.ranks\[0\]`",
+        ),
         ({"say": "signalled", "number": 4096}, "expected the number of a signal, found 4096"),
-        ({"say": "reserved", "ports": [True]}, r"ports\[0\]: Expected `int`, got `bool`"),
-        ({"say": "reserved", "ports": [65536]}, r"ports\[0\]: Expected `int` <= 65535"),
-        ({"say": "pushed", "files": [{"path": "a", "bytes": -1, "blake3": "0"}]}, r"files\[0\].bytes: Expected `int` >= 0"),
-        ({"say": "pushed", "files": [{"path": "a\0", "bytes": 1, "blake3": "0"}]}, r"files\[0\].path: Expected `str` matching"),
-        ({"say": "gpus_seen", "seen": ["x" * 201]}, r"seen\[0\]: Expected `str` of length <= 200"),
-        ({"say": "progress", "done": 10**19, "total": 1}, "done: Expected `int` <= "),
+        ({"say": "reserved", "ports": [True]}, r"Expected `int`, got `bool` - at `\$.ports\[0\]`"),
+        ({"say": "reserved", "ports": [65536]}, r"Expected `int` <= 65535 - at `\$.ports\[0\]`"),
+        ({"say": "pushed", "files": [{"path": "a", "bytes": -1, "blake3": "0"}]}, r"Expected `int` >= 0 - at `\$.files\[0\].bytes`"),
+        ({"say": "pushed", "files": [{"path": "a\0", "bytes": 1, "blake3": "0"}]}, r"Expected `str` matching .* at `\$.files\[0\].path`"),
+        ({"say": "gpus_seen", "seen": ["x" * 201]}, r"Expected `str` of length <= 200 - at `\$.seen\[0\]`"),
+        ({"say": "progress", "done": 10**19, "total": 1}, r"Expected `int` <= .* at `\$.done`"),
         (without(STAGED, "dataset"), "missing required field `dataset`"),
-        ({"say": "preflight_answered", "answer": {"say": "ready"}}, "answer.say: Invalid value 'ready'"),
-        ({"say": "alive", "step": None, "\ud800": 1}, "'alive' is none of ours"),
+        ({"say": "preflight_answered", "answer": {"say": "ready"}}, r"Invalid value 'ready' - at `\$.answer.say`"),
+        ({"say": "alive", "step": None, "\ud800": 1}, "contains unknown field"),
     ],
 )
 def test_what_is_none_of_ours_is_told(message: dict[str, Any], why: str) -> None:
@@ -215,13 +261,16 @@ def test_what_is_none_of_ours_is_told(message: dict[str, Any], why: str) -> None
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"allocation": {}}, "'plan' is none of ours: allocation: Object missing required field `scheduler`"),
-        ({"allocation": with_cores(10**19)}, "'plan' is none of ours: allocation: expected numbers of CPUs, found "),
-        ({"allocation": with_cores(-1)}, "'plan' is none of ours: allocation: expected numbers of CPUs, found -1"),
-        ({"allocation": {**ALLOCATION.to_json(), "nodes": []}}, "allocation: nodes must hold at least one node"),
-        ({"ranks": {**plain(ORDERED[2])["ranks"], "beat_s": 1e300}}, "ranks.beat_s: Expected `float` <= 1000000000.0"),
-        ({"ranks": {**plain(ORDERED[2])["ranks"], "framework": {"name": "f"}}}, "ranks.framework: Object missing required field"),
-        ({"cache": "a\0b"}, "cache: Expected `str` matching"),
+        ({"allocation": {}}, r"Object missing required field `scheduler` - at `\$.allocation`"),
+        ({"allocation": with_cores(10**19)}, "allocation: expected numbers of CPUs, found "),
+        ({"allocation": with_cores(-1)}, "allocation: expected numbers of CPUs, found -1"),
+        ({"allocation": {**ALLOCATION.to_json(), "nodes": []}}, r"nodes must hold at least one node - at `\$.allocation`"),
+        ({"ranks": {**plain(ORDERED[2])["ranks"], "beat_s": 1e300}}, r"Expected `float` <= 1000000000.0 - at `\$.ranks.beat_s`"),
+        (
+            {"ranks": {**plain(ORDERED[2])["ranks"], "framework": {"name": "f"}}},
+            r"missing required field .* at `\$.ranks.framework`",
+        ),
+        ({"cache": "a\0b"}, r"Expected `str` matching .* at `\$.cache`"),
     ],
 )
 def test_a_plan_that_is_none_is_told(changes: dict[str, Any], why: str) -> None:

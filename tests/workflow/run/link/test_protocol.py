@@ -8,9 +8,7 @@ import select
 import socket
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterator
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -21,60 +19,13 @@ from cluster.types import Allocation, Launch, Node
 from tests.few_files import STRANGERS, few_files
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.protocol import MAX_LINE, MAX_MESSAGE, SUPERVISOR, USE, Decoder, Link, LinkClosed, ProtocolError, connect, encode
+from workflow.run.link.messages import Decoder, ProtocolError, encode
+from workflow.run.link.protocol import SUPERVISOR, USE, Link, LinkClosed, connect
 from workflow.run.supervisor import nodes
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.run_scope import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
 
 TOKEN = b"t" * 32
-
-
-@pytest.mark.parametrize("size", [0, 10, MAX_LINE - 100, MAX_LINE, 3 * MAX_LINE])
-def test_a_message_of_any_length_comes_back_in_short_lines(size: int) -> None:
-    message = {"do": "x", "text": '"\\é' * (size // 3)}
-    data = encode(message)
-    assert all(len(line) <= MAX_LINE for line in data.split(b"\n"))
-    decoder = Decoder()
-    found = [message for start in range(0, len(data), 1000) for message in decoder.feed(data[start : start + 1000])]
-    assert found == [message]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"nonsense\n",
-        b"[]\n",
-        b"3\n",
-        b"\n",
-        b"\xff\xfe\n",
-        b"[" * 30000 + b"\n",
-        b"x" * (MAX_LINE + 1),
-        b'{"more": 3}\n',
-        b'{"more":""}\n',
-        b'{"more":"[]"}\n{"more":null}\n',
-        b'{"more":"\\ud800"}\n{"more":null}\n',
-        b'{"more":"{}"}\n{"more":"\\udfff"}\n{"more":null}\n',
-        b'{"more":null}\n',
-        b'{"node":' + b"1" * 5000 + b"}\n",
-        b'{"node":"\xc3\xa9"}\n',
-        b'{"node":' + b"1" * 30 + b"}\n",
-        b'{"node":1e999}\n',
-        b'{"node":-Infinity}\n',
-        b'{"node":NaN}\n',
-        '{"node":0}\n'.encode("utf-16"),
-        b'{"a":' * 10000 + b"\n",
-    ],
-)
-def test_what_is_no_message_is_an_error(data: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        Decoder().feed(data)
-
-
-def test_a_message_that_never_ends_is_an_error() -> None:
-    decoder = Decoder()
-    part = b'{"more":"' + b"x" * (MAX_LINE - 100) + b'"}\n'
-    with pytest.raises(ProtocolError, match=f"more than {MAX_MESSAGE}"):
-        deque(map(decoder.feed, repeat(part, MAX_MESSAGE // (MAX_LINE - 100) + 1)), maxlen=0)
 
 
 class House:
@@ -145,7 +96,7 @@ def test_a_node_with_the_token_is_let_in_and_can_be_talked_to(door: House) -> No
     handshake = door.answer(connection, door.token)
     assert door.loop.until(lambda: bool(door.nodes.present()), 10)
     handshake.check_welcome(connection.recv(WELCOME_BYTES, socket.MSG_WAITALL), SUPERVISOR)
-    connection.sendall(encode({"say": "failed", "during": "stage", "error": "StagingError", "message": "x" * 200000}))
+    connection.sendall(encode(reports.Failed(during="stage", error="StagingError", message="x" * 200000)))
     assert door.loop.until(lambda: bool(door.heard), 10)
     assert door.nodes.all[0].has_said(reports.Failed)
     door.nodes.send(door.nodes.all[0], commands.Stage())
@@ -282,7 +233,7 @@ def test_a_node_that_is_turned_away_comes_again_and_takes_nothing_of_what_follow
         connection.sendall(handshake.greeting())
         index, _, welcome = handshake.check_answer(connection.recv(ANSWER_BYTES, socket.MSG_WAITALL))
         came.append(index)
-        connection.sendall(welcome + encode({"do": "alive"}))
+        connection.sendall(welcome + encode(commands.Alive()))
         connection.close()
 
     thread = threading.Thread(target=supervisor)
@@ -291,7 +242,7 @@ def test_a_node_that_is_turned_away_comes_again_and_takes_nothing_of_what_follow
     thread.join()
     listener.close()
     assert came == [4]
-    assert link.receive() == [{"do": "alive"}]
+    assert link.receive() == [commands.Alive()]
     link.close()
 
 
@@ -325,9 +276,9 @@ def test_a_supervisor_that_is_gone_is_not_waited_for() -> None:
 def test_what_a_peer_does_not_read_is_kept_without_waiting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
         far, _ = server.accept()
-        link = Link(near)
+        link = Link(near, Decoder[commands.Order](commands.Order))
         for _ in range(30):
-            link.send({"text": "x" * 300000})
+            link.send(reports.Failed(during="x", error="x", message="x" * 300000))
         assert link.unsent
         received = 0
         far.settimeout(10)
@@ -339,9 +290,9 @@ def test_what_a_peer_does_not_read_is_kept_without_waiting() -> None:
             send_for_ever(link)
 
 
-def send_for_ever(link: Link) -> None:
+def send_for_ever(link: Link[commands.Order]) -> None:
     while True:
-        link.send({"text": "x" * 1000})
+        link.send(reports.Failed(during="x", error="x", message="x" * 1000))
 
 
 LAUNCH = """
