@@ -18,6 +18,8 @@ class Signs:
     version: tuple[str, ...]
     cgroup: str
     node: str | None = None
+    off_node: str | None = None
+    """The message for a process of a job that has no `node`."""
 
 
 SIGNS: Final[Mapping[str, Signs]] = {
@@ -27,6 +29,7 @@ SIGNS: Final[Mapping[str, Signs]] = {
         version=("scontrol", "--version"),
         cgroup="job_{job}",
         node="SLURMD_NODENAME",
+        off_node="Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`",
     ),
     "lsf": Signs(
         variables=("LSB_JOBID",), commands=("bsub", "lsid"), version=("lsid", "-V"), cgroup=r"job\.{job}(\..*)?", node="SLIPWAY_LSF_NODE"
@@ -54,6 +57,12 @@ def node_name(environ: Mapping[str, str]) -> str | None:
     """What the scheduler of our job calls this node; None where it does not say it."""
     variables = (signs.node for signs in SIGNS.values() if signs.node is not None)
     return next((environ[variable] for variable in variables if environ.get(variable)), None)
+
+
+def off_node(environ: Mapping[str, str]) -> str | None:
+    """Explain why this process of a job has no grant of its own, and what to type. Returns None if it runs on a node."""
+    signs = SIGNS.get(scheduler_of(environ) or "")
+    return None if signs is None or signs.node in environ else signs.off_node
 
 
 def of_a_job(variables: Iterable[str]) -> str | None:

@@ -18,7 +18,7 @@ from base.command import last_lines
 from base.errors import ContainerError, RecordError
 from base.sanitize import digits
 from base.typed import Check, json_as
-from cluster.schedulers import SCHEDULERS
+from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder, is_job_id
 from containers.engines import STORES, container_client
 from containers.engines.cli import remove_argv
@@ -104,7 +104,7 @@ def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
     alive: dict[Holder, bool | None] = {}
     for name in sorted({holder.scheduler for holder in holders if holder is not None}):
         wanted = list(dict.fromkeys(holder for holder in holders if holder is not None and holder.scheduler == name))
-        alive |= zip(wanted, SCHEDULERS[name].holders_alive(wanted, HOLDERS_S), strict=True)
+        alive |= zip(wanted, get_scheduler(name).holders_alive(wanted, HOLDERS_S), strict=True)
     return [None if holder is None else alive[holder] for holder in holders]
 
 

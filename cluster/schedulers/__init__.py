@@ -1,48 +1,56 @@
-"""Define the functions that the module of each scheduler offers, and list the schedulers.
+"""List the schedulers, load their modules by name, and define the functions that the module of each one offers.
 
-A new scheduler is a module here and an entry in SCHEDULERS.
+A new scheduler is a package here, and a line in SCHEDULERS and in the dicts by which mypy compares it with the Protocols. A
+module is imported when its scheduler is asked for: a run needs one of them, and none of the modules that submit jobs or examine a site.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from base.errors import UnsupportedRequest
 from base.names import choices
-from cluster.schedulers import local, lsf, pbs, sge, slurm
-from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.jobs import Jobs
+from cluster.detection import scheduler_of
+from cluster.runtime import runtime_directory
+from cluster.schedulers.job_nodes import planned_allocation
+from cluster.schedulers.queries import PATIENCE_S
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
+
+if TYPE_CHECKING:
+    from cluster.schedulers.doctor import Doctor
+    from cluster.schedulers.jobs import Jobs
+
+LOCAL: Final = "local"
+SCHEDULERS: Final[dict[str, str]] = {
+    "local": "cluster.schedulers.local",
+    "slurm": "cluster.schedulers.slurm",
+    "lsf": "cluster.schedulers.lsf",
+    "sge": "cluster.schedulers.sge",
+    "pbs": "cluster.schedulers.pbs",
+}
+"""The module of each scheduler. All but `local`, which has no jobs, are packages with a module `jobs`, and a module
+`doctor` if somebody has written it."""
 
 
 class Scheduler(Protocol):
     """The functions of a scheduler's module. No function polls; one that may take long runs in a child process with a time limit."""
 
     NAME: str
-    JOBS: Jobs | None
-    """The functions that commands call if runs can be submitted to this scheduler, each as its own job or all in one job."""
-    DOCTOR: Doctor | None
-    """The checks of `slipway doctor`, if there is more to check than this machine."""
     LIMIT_SIGNAL: int | None
     """The signal that a job gets only when its time is over, or None if the scheduler has no such signal."""
     KILLS_UNTOLD: bool
     """True if the programs on a job's nodes may be killed before anybody is notified of the job's end."""
 
-    def detect(self, environ: Mapping[str, str]) -> bool:
-        """Return True if `environ` belongs to a job of this scheduler."""
-
     def allocate(self, request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
         """Read what was granted to this job, on the host where the job runs.
 
         `supervisor` is the pid of the process that the allocation is for. Raises AllocationError if the grant does not match the request.
-        """
-
-    def planned(self, request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:
-        """Return the allocation that a run would get, for a plan that is only printed. The scheduler is not queried.
-
-        Raises AllocationError and UnsupportedRequest.
         """
 
     def here(self, environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
@@ -64,30 +72,11 @@ class Scheduler(Protocol):
     def job_start(self, environ: Mapping[str, str]) -> str | None:
         """Return the job of `environ` and the number of its start, as a word for file names. Returns None outside of a job."""
 
-    def off_node(self, environ: Mapping[str, str]) -> str | None:
-        """Explain why this process of a job has no grant of its own, and what to type. Returns None if it runs on a node."""
-
-    def node_cache(self, cache: Path, node: Node) -> Path:
-        """Return the directory of the node-local cache on `node`, where the site file says `cache`."""
-
-    def run_locks(self, allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
-        """Return lock files on this machine, and how many of them a run holds while it has its nodes.
-
-        There is one file for a machine that runs would share. Where runs take `nodes` nodes each of one allocation, there is one file per
-        node, in the order of the allocation. There are no files if the run has its own job.
-        """
-
-    def holder_alive(self, holder: Holder) -> bool | None:
-        """Return True if the holder of a lease still runs, and None if that cannot be known."""
-
     def holders_alive(self, holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
         """Return for each holder whether it still runs, with one query per job and within about `limit_s`.
 
         The answer is None for a holder that could not be queried.
         """
-
-    def describe_holder(self, holder: Holder) -> str:
-        """Describe the holder of a run and how to end it, for the message that refuses another run."""
 
     def job_facts(self, allocation: Allocation) -> dict[str, float | None]:
         """Query the scheduler once for the unix times `deadline`, `submitted` and `started`. Unknown times are None.
@@ -108,30 +97,6 @@ class Scheduler(Protocol):
         """
 
 
-SCHEDULERS: Final[dict[str, Scheduler]] = {"local": local, "slurm": slurm, "lsf": lsf, "sge": sge, "pbs": pbs}
-
-
-def jobs_of(name: str) -> Jobs | None:
-    """Return the job functions of the named scheduler. Returns None if it has no jobs or is unknown."""
-    return SCHEDULERS[name].JOBS if name in SCHEDULERS else None
-
-
-def doctor_of(name: str) -> Doctor | None:
-    """Return the doctor functions of the named scheduler. Returns None if it has none or is unknown."""
-    return SCHEDULERS[name].DOCTOR if name in SCHEDULERS else None
-
-
-def with_jobs() -> dict[str, Jobs]:
-    """Return the schedulers to which runs can be submitted."""
-    return {name: scheduler.JOBS for name, scheduler in SCHEDULERS.items() if scheduler.JOBS is not None}
-
-
-def holder_alive(holder: Holder) -> bool | None:
-    """Return True if the scheduler reports that the holder of a lease lives, and None if that is unknown."""
-    scheduler = SCHEDULERS.get(holder.scheduler)
-    return None if scheduler is None else scheduler.holder_alive(holder)
-
-
 def get_scheduler(name: str) -> Scheduler:
     """Return the module of the named scheduler.
 
@@ -139,4 +104,103 @@ def get_scheduler(name: str) -> Scheduler:
     """
     if name not in SCHEDULERS:
         raise UnsupportedRequest(f"scheduler {name!r} is not here yet; {choices(name, SCHEDULERS)}")
-    return SCHEDULERS[name]
+    return cast("Scheduler", import_module(SCHEDULERS[name]))
+
+
+def with_jobs() -> tuple[str, ...]:
+    """Return the names of the schedulers to which runs can be submitted."""
+    return tuple(name for name in SCHEDULERS if name != LOCAL)
+
+
+def jobs_of(name: str) -> Jobs | None:
+    """Return the job functions of the named scheduler. Returns None if it has no jobs or is unknown."""
+    return cast("Jobs", import_module(f"{SCHEDULERS[name]}.jobs")) if name in with_jobs() else None
+
+
+def doctor_of(name: str) -> Doctor | None:
+    """Return the doctor functions of the named scheduler. Returns None if it has none or is unknown."""
+    path = f"{SCHEDULERS[name]}.doctor" if name in with_jobs() else ""
+    return cast("Doctor", import_module(path)) if path and find_spec(path) else None
+
+
+if TYPE_CHECKING:
+    from cluster.schedulers import local, lsf, pbs, sge, slurm
+    from cluster.schedulers.lsf import doctor as lsf_doctor
+    from cluster.schedulers.lsf import jobs as lsf_jobs
+    from cluster.schedulers.pbs import doctor as pbs_doctor
+    from cluster.schedulers.pbs import jobs as pbs_jobs
+    from cluster.schedulers.sge import doctor as sge_doctor
+    from cluster.schedulers.sge import jobs as sge_jobs
+    from cluster.schedulers.slurm import doctor as slurm_doctor
+    from cluster.schedulers.slurm import jobs as slurm_jobs
+
+    _schedulers: dict[str, Scheduler] = {"local": local, "slurm": slurm, "lsf": lsf, "sge": sge, "pbs": pbs}
+    _jobs: dict[str, Jobs] = {"slurm": slurm_jobs, "lsf": lsf_jobs, "sge": sge_jobs, "pbs": pbs_jobs}
+    _doctors: dict[str, Doctor] = {"slurm": slurm_doctor, "lsf": lsf_doctor, "sge": sge_doctor, "pbs": pbs_doctor}
+
+
+def shared_profile(name: str) -> str:
+    """Return our Snakemake profile for use inside one job that holds all runs. The profile with a job for each run is called `name`."""
+    return f"{name}-allocation"
+
+
+def owned_by_us(name: str, directive: str) -> str | None:
+    """Return what a directive of the site sets although Slipway sets it, such as `walltime`, or None."""
+    jobs = jobs_of(name)
+    owned = {} if jobs is None else jobs.OWNED
+    return next((what for what, pattern in owned.items() if re.search(rf"(^|\s)({pattern})", directive)), None)
+
+
+# What is the same for all schedulers but for `local`, whose nodes are parts of this machine.
+
+
+def is_job_of(name: str, environ: Mapping[str, str]) -> bool:
+    """Return True if `environ` belongs to a job of the named scheduler, or to no job if that is `local`."""
+    return (scheduler_of(environ) or LOCAL) == name
+
+
+def plan_allocation(name: str, request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:
+    """Return the allocation that a run would get, for a plan that is only printed. The scheduler is not queried.
+
+    Raises AllocationError and UnsupportedRequest.
+    """
+    return get_scheduler(LOCAL).allocate(request, environ, os.getpid()) if name == LOCAL else planned_allocation(name, request)
+
+
+def node_cache(name: str, cache: Path, node: Node) -> Path:
+    """Return the directory of the node-local cache on `node`, where the site file says `cache`.
+
+    Nodes of this machine have one each, so that two nodes stage twice, as on a cluster.
+    """
+    return cache / node.name if name == LOCAL else cache
+
+
+def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
+    """Return lock files on this machine, and how many of them a run holds while it has its nodes.
+
+    On this machine one run of this user at a time measures. Where runs take `nodes` nodes each of one job, there is one file per node, in
+    the order of the allocation, on the host of all their supervisors. There are no files if the run has its own job. Raises
+    AllocationError.
+    """
+    if allocation.scheduler == LOCAL:
+        return (runtime_directory() / "measuring.lock",), 1
+    if allocation.own_job:
+        return (), 0
+    directory = runtime_directory() / f"{allocation.scheduler}-{allocation.job_id}-{allocation.restart_count}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes
+
+
+def holder_alive(holder: Holder) -> bool | None:
+    """Return True if the holder of a lease still runs, and None if that is unknown."""
+    return get_scheduler(holder.scheduler).holders_alive((holder,), PATIENCE_S)[0] if holder.scheduler in SCHEDULERS else None
+
+
+def describe_holder(holder: Holder) -> str:
+    """Describe the holder of a run and how to end it, for the message that refuses another run."""
+    if holder.scheduler == LOCAL:
+        return f"process {holder.pid} on {holder.host}; end it there (kill {holder.pid})"
+    jobs = jobs_of(holder.scheduler)
+    if jobs is None:
+        return f"job {holder.job_id} of {holder.scheduler} on {holder.host}"
+    return f"{jobs.TITLE} job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `{jobs.CANCEL} {holder.job_id}`"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from cluster import addresses
 from cluster.gpus.decision import accepted, claims_of, decide
 from cluster.gpus.listing import query_foreign_use, query_gpus, read_place
 from cluster.machine import usable_cores
-from cluster.runtime import runtime_directory
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 
@@ -56,6 +54,7 @@ def planned_allocation(scheduler: str, request: AllocationRequest) -> Allocation
         nodes=planned_nodes(request),
         device=device_of(request),
         exclusive=not request.share_nodes,
+        gres=request.gres,
         cpus_per_node=request.cpus_per_node,
         memory_per_node_bytes=request.memory_per_node_bytes,
     )
@@ -76,28 +75,6 @@ def launch_each(
     """
     each = [(index, launch_argv(node.name, (*node_argv, "--node", str(index)))) for index, node in enumerate(allocation.nodes)]
     return tuple(Launch(argv=argv, nodes=(index,), silence=silence, refusal=refusal, may_be_mute=may_be_mute) for index, argv in each)
-
-
-def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - the same for all
-    """Return None: all processes of such a job run on its nodes, also those at a terminal."""
-    return None
-
-
-def node_cache(cache: Path, node: Node) -> Path:  # noqa: ARG001 - the same for all
-    """Return the cache directory as it is: each node has its own disk under the same path."""
-    return cache
-
-
-def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:
-    """Return one lock file per node where runs share the job, on the host of all their supervisors.
-
-    Raises AllocationError.
-    """
-    if allocation.own_job:
-        return (), 0
-    directory = runtime_directory() / f"{allocation.scheduler}-{allocation.job_id}-{allocation.restart_count}"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return tuple(directory / f"{node.name}.lock" for node in allocation.nodes), nodes
 
 
 # What a node was granted, read on the node itself.

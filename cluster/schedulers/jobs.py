@@ -145,10 +145,20 @@ class Jobs(Protocol):
     """The name of the server that answers the scheduler's commands, as it stands in a sentence."""
     SUBMIT: str
     """The command that submits a job."""
-    PROFILE: str
-    """Our Snakemake profile that submits one job per run."""
-    SHARED_PROFILE: str
-    """Our Snakemake profile for use inside one job that holds all runs."""
+    LIST: str
+    """The command that lists our jobs."""
+    SHOW: str
+    """The command that shows the jobs whose ids follow it."""
+    CANCEL: str
+    """The command that cancels the jobs whose ids follow it."""
+    ENTER: str
+    """The words before a command that give it this terminal on `{node}` of the running job `{job}`.
+
+    The string is empty if no command of the scheduler does that.
+    """
+
+    OWNED: Mapping[str, str]
+    """What the study, another key of the site file, or Slipway sets, with the pattern of the directives that would set it again."""
 
     def our_jobs(self, patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
         """Return all jobs of this user that are not over, oldest first."""
@@ -168,29 +178,11 @@ class Jobs(Protocol):
     def forget(self, job_ids: Sequence[str], patience_s: float) -> None:
         """Remove jobs from the queue whose `lost` node has long been silent, without waiting for that node."""
 
-    def list_words(self) -> str:
-        """Return the command that lists our jobs, as people type it."""
-
-    def show_words(self, job_id: str) -> str:
-        """Return the command that shows a job."""
-
-    def cancel_words(self, job_ids: Sequence[str]) -> str:
-        """Return the command that cancels jobs."""
-
-    def enter_words(self, job_id: str, node: str) -> str:
-        """Return the words before a command that give it this terminal on a node of a running job.
-
-        The string is empty if no command of the scheduler does that.
-        """
-
     def never_starts(self, size: JobSize) -> str | None:
         """Explain why such a job can never start on this cluster, and what to change.
 
         Returns None if it may start, or if that is unknown. Raises SchedulerSilent.
         """
-
-    def owned_by_us(self, directive: str) -> str | None:
-        """Return what a directive of the site sets although Slipway sets it, such as `walltime`, or None."""
 
     def script(self, job: BatchJob) -> str:
         """Return the batch script as it would be submitted: the directives, then `script_lines`.

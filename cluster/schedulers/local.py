@@ -10,32 +10,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster import processes
-from cluster.detection import scheduler_of
 from cluster.gpus.decision import granted_gpus
 from cluster.gpus.listing import Gpu, query_gpus, split_gpus
 from cluster.holder import holder_lives
 from cluster.machine import Topology, read_topology, usable_cores
-from cluster.runtime import runtime_directory
-from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.jobs import Jobs
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 NAME = "local"
-JOBS: Jobs | None = None
-DOCTOR: Doctor | None = None
 LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = False
 ADDRESS = "127.0.0.1"
 INTERFACE = "lo"
-
-
-def detect(environ: Mapping[str, str]) -> bool:
-    """Return True outside of every other scheduler's job."""
-    return scheduler_of(environ) is None
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
@@ -77,11 +65,6 @@ def plan_allocation(
     return Allocation(scheduler=NAME, job_id=str(pid), nodes=nodes, device=device, exclusive=None, oversubscribed=overlap or crowded)
 
 
-def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:
-    """Return the real allocation, because this machine is known beforehand."""
-    return allocate(request, environ, os.getpid())
-
-
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:  # noqa: ARG001
     """Return None: the allocation holds all that is granted."""
     return None
@@ -114,24 +97,6 @@ def job_start(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there
     return None
 
 
-def off_node(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there are no jobs
-    """Return None: this machine is the node."""
-    return None
-
-
-def node_cache(cache: Path, node: Node) -> Path:
-    """Return a separate directory for each node of this machine, so that two nodes stage twice, as on a cluster."""
-    return cache / node.name
-
-
-def run_locks(allocation: Allocation, nodes: int) -> tuple[tuple[Path, ...], int]:  # noqa: ARG001 - one machine, whatever is asked
-    """Return one lock file, so that one run of this user at a time measures on this machine.
-
-    The file is in a directory that only this user can enter. Raises AllocationError.
-    """
-    return (runtime_directory() / "measuring.lock",), 1
-
-
 def holder_alive(holder: Holder) -> bool | None:
     """Check the holder's pid, start time and boot where this host shows its processes.
 
@@ -144,11 +109,6 @@ def holder_alive(holder: Holder) -> bool | None:
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:  # noqa: ARG001 - nobody is asked
     """Check each holder in /proc."""
     return tuple(holder_alive(holder) for holder in holders)
-
-
-def describe_holder(holder: Holder) -> str:
-    """Describe who holds a run, and how to end that."""
-    return f"process {holder.pid} on {holder.host}; end it there (kill {holder.pid})"
 
 
 def job_facts(allocation: Allocation) -> dict[str, float | None]:  # noqa: ARG001 - there is nobody to ask

@@ -139,7 +139,7 @@ def _refuse_typed(name: str, kind: Kind, words: Sequence[str], wanted: Wanted) -
 def by_ssh_alone(asked: Asked) -> str | None:
     """Return what to know, before it holds a node, of a shell whose scheduler has no other way to its node than ssh; None for others."""
     jobs = jobs_of(asked.site.scheduler)
-    if asked.kind != "shell" or jobs is None or jobs.enter_words("0", "node"):
+    if asked.kind != "shell" or jobs is None or jobs.ENTER:
         return None
     return BY_SSH_ALONE.format(asked.site.scheduler)
 
@@ -375,7 +375,7 @@ def enter(seen: Seen) -> NoReturn:
 def _not_reached(seen: Seen, node: str, remote: str) -> str:
     """Advise what to do where ssh has failed while the session holds its node."""
     jobs, name = jobs_of(seen.asked.site.scheduler), seen.asked.session
-    words = "" if jobs is None or seen.state.job_id is None else jobs.enter_words(seen.state.job_id, node)
+    words = "" if jobs is None or seen.state.job_id is None else jobs.ENTER.format(job=seen.state.job_id, node=node)
     other = f"`{words} {remote}` enters it without ssh; " if words else ""
     return (
         f"ssh does not reach {node}, or its line was cut; the session {name} goes on there and holds what its job was granted. {other}"

@@ -95,7 +95,7 @@ def submit(asked: Asked, directory: Path, size: JobSize | None) -> str:
         log = str(directory / LOG)
         job = BatchJob(name=job_name(asked), size=size, output=log, directory=str(directory), argv=argv, setup=asked.site.setup)
         job_id = jobs.submit(job, SUBMIT_S)
-        _note(directory, State(job_id=job_id, told=time.time()), f"job {job_id}", jobs.cancel_words([job_id]))
+        _note(directory, State(job_id=job_id, told=time.time()), f"job {job_id}", f"{jobs.CANCEL} {job_id}")
         return job_id
     get_scheduler(asked.site.scheduler)
     with (directory / LOG).open("ab") as log_file:

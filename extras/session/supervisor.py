@@ -31,7 +31,7 @@ from base.userpath import expanded_path
 from cluster import processes
 from cluster.holder import holder_of
 from cluster.runtime import runtime_directory
-from cluster.schedulers import get_scheduler
+from cluster.schedulers import get_scheduler, node_cache
 from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
 from containers.engines.container_client import SHOWN
@@ -272,7 +272,7 @@ class Session:
 
     def _output_places(self, attempt: RunningAttempt) -> tuple[str, str]:
         """Return the cache of the first node, which is this one, and the directory for the output."""
-        cache = attempt.job.scheduler.node_cache(attempt.run.site.cache.path, attempt.run.allocation.head)
+        cache = node_cache(attempt.run.allocation.scheduler, attempt.run.site.cache.path, attempt.run.allocation.head)
         return str(expanded_path(str(cache), os.environ)), self._directory
 
     def _output_brought(self, told: dict[str, Any]) -> None:

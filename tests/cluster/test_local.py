@@ -12,7 +12,7 @@ from base.publish import remove_tree
 from cluster import processes
 from cluster.gpus.listing import Gpu
 from cluster.runtime import runtime_directory
-from cluster.schedulers import local
+from cluster.schedulers import holder_alive, is_job_of, local
 from cluster.types import AllocationRequest, Holder
 
 GPUS = tuple(Gpu(number, f"GPU-{number}", "P100") for number in range(4))
@@ -84,8 +84,8 @@ def test_without_a_gpu_and_without_a_word_it_is_the_cpu() -> None:
 
 @pytest.mark.parametrize("job", [{"SLURM_JOB_ID": "1"}, {"LSB_JOBID": "1"}, {"PBS_JOBID": "1"}, {"JOB_ID": "1", "SGE_ROOT": "/"}])
 def test_it_is_not_inside_another_scheduler_s_job(job: dict[str, str]) -> None:
-    assert not local.detect(job)
-    assert local.detect({"PATH": "/bin", "JOB_ID": "1"})
+    assert not is_job_of("local", job)
+    assert is_job_of("local", {"PATH": "/bin", "JOB_ID": "1"})
 
 
 def test_this_machine_can_be_allocated() -> None:
@@ -124,7 +124,7 @@ def holder(**changes: Any) -> Holder:
     ],
 )
 def test_whether_a_holder_lives(changes: dict[str, Any], alive: bool | None) -> None:
-    assert local.holder_alive(holder(**changes)) is alive
+    assert holder_alive(holder(**changes)) is alive
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster.schedulers import SCHEDULERS
+from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize
 from containers.engines import STORES
 from containers.images import trees
@@ -126,7 +126,7 @@ class Place(ContainerWorld):
 
     def submit_as_user(self, place: Path, argv: list[str], nodes: tuple[str, ...], minutes: int, environ: Mapping[str, str]) -> str:
         """A job of the cluster's ordinary user by Slipway's own script, which leaves room for others on its nodes; its id."""
-        jobs = SCHEDULERS[self.scheduler].JOBS
+        jobs = jobs_of(self.scheduler)
         assert jobs is not None
         path = environment(self.cluster.spec, user=self.words.user)["PATH"]
         only = None if len(nodes) > 1 else (self.words.on_node or "").format(node=nodes[0])

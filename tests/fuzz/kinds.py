@@ -514,8 +514,7 @@ LEASE: Final = {
 
 
 def _read_lease(content: bytes, directory: Path) -> None:
-    from cluster.schedulers import holder_alive
-    from workflow.run.storage.prepare import describe_holder
+    from cluster.schedulers import describe_holder, holder_alive
 
     _written(content, directory / "lease.json")
     found = lease.read_lease(directory)

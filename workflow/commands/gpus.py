@@ -8,10 +8,9 @@ from typing import Any
 
 from base.errors import SlipwayError
 from base.units import counted
-from cluster.detection import scheduler_of
+from cluster.detection import off_node, scheduler_of
 from cluster.gpus.decision import Decision, accepted, decide
 from cluster.gpus.listing import App, Gpu, query_apps, query_gpus, read_place, short_bus
-from cluster.schedulers import SCHEDULERS
 from workflow.commands.watching import output
 
 
@@ -57,7 +56,7 @@ def _explain(decision: Decision, environ: Mapping[str, str]) -> None:
     output.line()
     for number, step in enumerate(decision.steps, start=1):
         output.line(f"{number}. {step}")
-    for why in filter(None, (scheduler.off_node(environ) for scheduler in SCHEDULERS.values())):
+    if why := off_node(environ):
         output.line(why)
 
 

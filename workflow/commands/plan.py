@@ -20,7 +20,7 @@ from base.units import and_more, counted, format_duration, format_size, some
 from base.userpath import variables_of
 from cluster.detection import of_a_job
 from cluster.machine import memory_bytes, usable_cores
-from cluster.schedulers import get_scheduler, jobs_of, local, with_jobs
+from cluster.schedulers import get_scheduler, jobs_of, local, node_cache, plan_allocation, with_jobs
 from cluster.schedulers.jobs import RUN, BatchJob, Jobs, JobSize, Work, mark_of
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
@@ -642,7 +642,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     run_id = f"{cell.cell_id}-r1"
     attempt = max(attempt_numbers(paths.run_dir(study.results_dir, run_id)), default=0) + 1
     request = allocation_request(cell, study.cells, site)
-    allocation = scheduler.planned(request, environ)
+    allocation = plan_allocation(site.scheduler, request, environ)
     framework = describe_framework(cell, device_of(cell.device, site))
     check_framework(framework, cell.nodes)
     needs = dataset_needs(study, cell.dataset) if cell.has_dataset else None
@@ -695,7 +695,7 @@ def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
 def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, Any]:
     """Return what the node program of one node will start: the stager, then the engine's processes."""
     site, node = study.site, allocation.nodes[index]
-    cache = get_scheduler(site.scheduler).node_cache(site.cache.path, node)
+    cache = node_cache(site.scheduler, site.cache.path, node)
     name = None if needs is None else needs.root.name if needs.root else f"{needs.name}-<digest>"
     peer_group = PeerGroup(index=index, nodes=len(allocation.nodes), address=node.address, token=b"") if len(allocation.nodes) > 1 else None
     stage: tuple[str, ...] = ()

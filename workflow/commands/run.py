@@ -35,7 +35,7 @@ from cluster.installation import FILES, PROFILES
 from cluster.limits import SAME_INTERRUPT_S, STORAGE_WAIT_SHOWN_S
 from cluster.machine import usable_cores
 from cluster.processes import age_s, die_with_parent, prepare_prctl
-from cluster.schedulers import jobs_of, with_jobs
+from cluster.schedulers import jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.chosen_study import tell_site
@@ -335,10 +335,8 @@ A_JOB_FAILED: Final = "At least one job did not complete successfully."
 
 def profile_name(site: Site, environ: Mapping[str, str]) -> str:
     """Return the name of the profile that fits the site and the environment."""
-    jobs = jobs_of(site.scheduler)
-    if jobs is None:
-        return site.scheduler
-    return jobs.SHARED_PROFILE if scheduler_of(environ) == site.scheduler else jobs.PROFILE
+    is_shared = site.scheduler in with_jobs() and scheduler_of(environ) == site.scheduler
+    return shared_profile(site.scheduler) if is_shared else site.scheduler
 
 
 def profile_path(name: str) -> str:
@@ -358,17 +356,17 @@ def profile_path(name: str) -> str:
 def profile_way(path: str) -> Way | None:
     """Return how one of our profiles makes runs, or None for the user's own."""
     name = Path(path).name
-    jobs = next((jobs for jobs in with_jobs().values() if name in (jobs.PROFILE, jobs.SHARED_PROFILE)), None)
     if Path(path).parent != PROFILES:
         return None
-    return "local" if jobs is None else "jobs" if name == jobs.PROFILE else "allocation"
+    return "jobs" if name in with_jobs() else "allocation" if name in map(shared_profile, with_jobs()) else "local"
 
 
 def child_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Build the whole command of the child, which works in `directory`, whatever ours is."""
     many = [] if words.has("--directory", "-d") else ["--directory", str(directory)]
-    shared = next((jobs for jobs in with_jobs().values() if Path(profile).name == jobs.SHARED_PROFILE), None)
-    count = None if shared is None or words.has("--resources", "--res") else shared.num_nodes_of_job(environ)
+    shared = next((name for name in with_jobs() if Path(profile).name == shared_profile(name)), "")
+    jobs = None if words.has("--resources", "--res") else jobs_of(shared)
+    count = None if jobs is None else jobs.num_nodes_of_job(environ)
     if count is not None:
         many += ["--resources", f"{NODES}={count}"]
     rest = _files_of_the_user(words.rest, directory)

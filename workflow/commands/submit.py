@@ -20,7 +20,7 @@ from base.units import counted, format_duration
 from cluster.holder import holder_of
 from cluster.installation import FILES
 from cluster.processes import age_s
-from cluster.schedulers import get_scheduler, jobs_of
+from cluster.schedulers import holder_alive, jobs_of
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, Jobs, QueuedJob, job_name, jobs_of_submissions, mark_of
 from cluster.schedulers.local import NAME as LOCAL
 from cluster.types import Holder
@@ -135,7 +135,7 @@ def _alive(claim: Path) -> bool | None:
         holder = Holder(**read_json(claim))
     except (RecordError, TypeError):
         return None  # not whole yet
-    return get_scheduler(LOCAL).holder_alive(holder)
+    return holder_alive(holder)
 
 
 def _noted(study: Study, token: str) -> str | None:
@@ -285,7 +285,7 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
             continue
         raise SubmitError(
             f"the study {study!r} is submitted already: job {first.job_id} ({first.name}) is {first.state}; "
-            f"`{jobs.show_words(first.job_id)}` shows it, `{jobs.cancel_words((first.job_id,))}` ends it, "
+            f"`{jobs.SHOW} {first.job_id}` shows it, `{jobs.CANCEL} {first.job_id}` ends it, "
             f"and `slipway submit --wait` waits for one it submits"
         )
     mark = mark_of(study, graph.results_dir)
@@ -293,7 +293,7 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
         raise SubmitError(
             f"a start of slipway run makes the runs of the study {study!r} already: {counted(len(of_runs), 'job')} of it "
             f"{'is' if len(of_runs) == 1 else 'are'} in the queue, which `{command(graph.study, 'status')}` shows; wait until that has "
-            f"ended, or end it (Ctrl-C there, or `{jobs.cancel_words(of_runs)}` where that start is gone)"
+            f"ended, or end it (Ctrl-C there, or `{jobs.CANCEL} {' '.join(of_runs)}` where that start is gone)"
         )
     held = held_by_others(graph, [run.run_id for run in graph.runs_to_make])
     if held and len(held) == len(graph.runs_to_make):
@@ -318,5 +318,5 @@ def _said(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str:
     walltime = graph.study.site.walltime_s
     if walltime is not None and job.size.minutes * 60 >= walltime:
         words += f"; what does not fit is continued by the next `{command(graph.study, 'submit')}`"
-    ends, log = jobs.cancel_words((job_id,)), job.output.replace(JOB_ID_PLACEHOLDER, job_id)
+    ends, log = f"{jobs.CANCEL} {job_id}", job.output.replace(JOB_ID_PLACEHOLDER, job_id)
     return f"{words}\nlog: {log}\nend it: {ends}; follow it: {command(graph.study, 'status')}"

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from base.errors import ConfigError, UnsupportedRequest
 from base.names import choices
 from cluster.detection import scheduler_of
-from cluster.schedulers import SCHEDULERS, jobs_of, with_jobs
+from cluster.schedulers import LOCAL, get_scheduler, jobs_of, with_jobs
 from cluster.schedulers.jobs import Jobs
 from workflow.study.cell import Run
 from workflow.study.site import Site
@@ -52,7 +52,7 @@ def mode_of(scopes: Mapping[str, str], limits: Mapping[str, Any], environ: Mappi
         return Mode(way="jobs")
     if NODES in limits:
         limit = limits[NODES]
-        job = next((start for scheduler in SCHEDULERS.values() if (start := scheduler.job_start(environ))), NO_JOB)
+        job = get_scheduler(scheduler_of(environ) or LOCAL).job_start(environ) or NO_JOB
         return Mode(way="allocation", nodes=int(getattr(limit, "value", limit)), job=job)  # Snakemake's own values have a .value
     return Mode()
 
@@ -73,7 +73,7 @@ def refuse_wrong_executor(way: Way, executor: str) -> None:
     if executor == wanted:
         return
     if executor == EXECUTOR:
-        profiles = ", ".join(jobs.PROFILE for jobs in with_jobs().values())
+        profiles = ", ".join(with_jobs())
         raise ConfigError(
             f"the executor is {executor!r}, and without a profile whose runs are jobs ({profiles}) they ask a scheduler for nothing; "
             f"`slipway run STUDY` takes the profile that fits"

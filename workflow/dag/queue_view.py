@@ -57,13 +57,13 @@ def cancelled_words(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[Que
     ids = [job.job_id for job in before]
     if after is None:
         said = f"{counted(len(ids), f'{jobs.TITLE} job')} ({some(ids, 8)}) should have been cancelled, and {jobs.SERVER} does not answer"
-        return f"{said}; look with `{jobs.list_words()}`, and end what is left: `{jobs.cancel_words(ids)}`"
+        return f"{said}; look with `{jobs.LIST}`, and end what is left: `{jobs.CANCEL} {' '.join(ids)}`"
     left = [job.job_id for job in after if job.job_id in ids and job.stage in ("waits", "runs")]
     gone = [job_id for job_id in ids if job_id not in left]
     one, many = f"{jobs.TITLE} job", f"{jobs.TITLE} jobs"
     parts = [f"{counted(len(gone), f'{one} was', f'{many} were')} cancelled ({some(gone, 8)})"] if gone else []
     if left:
-        parts.append(f"{counted(len(left), f'{one} is', f'{many} are')} still there: `{jobs.cancel_words(left)}` ends what is left")
+        parts.append(f"{counted(len(left), f'{one} is', f'{many} are')} still there: `{jobs.CANCEL} {' '.join(left)}` ends what is left")
     return "; ".join(parts)
 
 

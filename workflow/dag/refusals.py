@@ -28,7 +28,7 @@ from base.trusted import why_distrusted
 from base.units import counted, format_size, some
 from base.worker import call_apart
 from cluster.detection import scheduler_of
-from cluster.schedulers import get_scheduler, jobs_of
+from cluster.schedulers import get_scheduler, jobs_of, plan_allocation
 from cluster.schedulers.local import NAME as LOCAL
 from containers.engines import ONLY_UNDER, get_engine, in_container
 from containers.frameworks import load_framework
@@ -366,7 +366,7 @@ def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[s
 
         largest = max(on_gpus, key=lambda cell: cell.world_size)
         request = allocation_request(largest, study.cells, study.site)
-        get_scheduler(study.site.scheduler).planned(request, environ)
+        plan_allocation(study.site.scheduler, request, environ)
 
 
 # The graph of a study for Snakemake.

@@ -10,8 +10,9 @@ from typing import Final
 
 from base.errors import ConfigError
 from cluster.installation import PROFILES
+from cluster.schedulers import shared_profile
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, job_name
-from workflow.dag.execution import NODES, jobs_at
+from workflow.dag.execution import NODES
 from workflow.dag.snakemake_call import snakemake_argv
 from workflow.dag.watched_jobs import START_S, node_share, of_the_site
 from workflow.study.cell import SETS, Cell, Run, node_sets
@@ -66,7 +67,7 @@ def plan_submission(
         environ=((SETS, str(sets)),) if sets > 1 else (),
         output=str(study.results_dir / "logs" / f"{name}-{JOB_ID_PLACEHOLDER}.log"),
         directory=str(study.results_dir),
-        argv=snakemake_argv(str(PROFILES / jobs_at(site).SHARED_PROFILE), study.path, (*options, "--resources", f"{NODES}={count}")),
+        argv=snakemake_argv(str(PROFILES / shared_profile(site.scheduler)), study.path, (*options, "--resources", f"{NODES}={count}")),
         setup=site.setup,
     )
 

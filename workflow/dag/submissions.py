@@ -60,7 +60,7 @@ class Submissions:
         """
         cancelled = self.watched.cancelled.get((rule, wildcards))
         if cancelled is not None:
-            ends = self.jobs.cancel_words([cancelled])
+            ends = f"{self.jobs.CANCEL} {cancelled}"
             raise Cancelled(f"job {cancelled} was cancelled, by `{ends}` or by an administrator; it is not tried again in this call")
         self._look_for_others()
         job = self._others.pop((rule, wildcards), None)
@@ -136,8 +136,8 @@ class Submissions:
             if job_ids:
                 self.jobs.cancel(job_ids, CANCEL_S)
         except SchedulerOutputError as error:
-            ends = f"; end what is left: `{self.jobs.cancel_words(job_ids)}`" if job_ids else ""
-            say(f"jobs could not be cancelled; look with `{self.jobs.list_words()}`{ends}: {error}")
+            ends = f"; end what is left: `{self.jobs.CANCEL} {' '.join(job_ids)}`" if job_ids else ""
+            say(f"jobs could not be cancelled; look with `{self.jobs.LIST}`{ends}: {error}")
 
     def close(self, patience_s: float = 0.0) -> None:
         """Watch no more."""

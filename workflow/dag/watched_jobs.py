@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Protocol
 
 from base.errors import Cancelled, ConfigError, LeaseError, SlipwayError
 from cluster.exit_file import read_exit
-from cluster.schedulers import jobs_of, with_jobs
+from cluster.schedulers import owned_by_us, with_jobs
 from cluster.schedulers.jobs import BatchJob, Jobs, JobSize, QueuedJob, Work, job_words, jobs_of_rule, work_name
 from workflow.dag.queue_view import QueueView
 from workflow.study.cell import Cell
@@ -626,10 +626,9 @@ def of_the_site(site: Site) -> dict[str, Any]:
 def refuse_owned_directives(site: Site) -> None:
     """Raise ConfigError for a directive that sets what another key says: one of the two would be lost. Where the site's scheduler takes no
     jobs, it may be meant for any other."""
-    own = jobs_of(site.scheduler)
-    every = with_jobs().values() if own is None else (own,)
+    names = (site.scheduler,) if site.scheduler in with_jobs() else with_jobs()
     for line in site.directives:
-        if what := next((what for jobs in every if (what := jobs.owned_by_us(line))), None):
+        if what := next((what for name in names if (what := owned_by_us(name, line))), None):
             raise ConfigError(
                 f"the site {site.name!r}: directives: {line!r} sets the {what}, which Slipway sets itself; take it out "
                 f"(queue, account, qos, constraint, walltime and gpus_per_node are keys of the site file, nodes of the study)"

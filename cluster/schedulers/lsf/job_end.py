@@ -14,7 +14,7 @@ from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
 from base.sanitize import digits
 from cluster.schedulers import job_end
 from cluster.schedulers.lsf.answers import LSF, Details, Listed, ended_by_of, job_details, listed_jobs, signal_of
-from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, QUICK_ANSWER_S, SHORT_PATIENCE_S, ask
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SHORT_PATIENCE_S, ask
 from cluster.types import Allocation, Holder
 
 # What LSF and our batch script tell a job by its environment.
@@ -118,13 +118,6 @@ def requeue(allocation: Allocation) -> None:
     job_end.requeue(LSF, allocation, ("brequeue", allocation.job_id), done="is being requeued")
 
 
-def holder_alive(holder: Holder) -> bool | None:
-    """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job runs.
-    None while mbatchd is silent."""
-    (alive,) = holders_alive((holder,), PATIENCE_S)
-    return alive
-
-
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """As holder_alive, by one question for all of them."""
 
@@ -138,11 +131,6 @@ def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | Non
 def is_running(job: Listed | None) -> bool:
     """Pure: whether a job may have processes. Which start of it they are of LSF does not say."""
     return job is not None and job.stage != "waits"
-
-
-def describe_holder(holder: Holder) -> str:
-    """Pure: who holds a run, and how to end that."""
-    return f"LSF job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `bkill {holder.job_id}`"
 
 
 # `blaunch`: a program on one node of our job. Pure.

@@ -40,28 +40,22 @@ from cluster.schedulers.submission import Words, by_name, submit_once
 
 LONGEST_NAME: Final = 500
 """Characters of a job's name: OpenLava cuts it at 511."""
-_OWNED: Final = {
-    "-n": "number of slots",
-    "-J": "name of the job",
-    "-Jd": "name of the job",
-    "-W": "walltime",
-    "-q": "queue",
-    "-P": "account",
-    "-o": "output",
-    "-oo": "output",
-    "-e": "output",
-    "-eo": "output",
-    "-cwd": "directory",
-    "-r": "restart",
-    "-rn": "restart",
-    "-x": "exclusive use of nodes (the key share_nodes)",
-    "-gpu": "GPUs",
-    "-K": "waiting (slipway submit --wait)",
-    "-I": "batch job",
-    "-Is": "batch job",
-    "-Ip": "batch job",
-    "-Zs": "script",
-    "-env": "environment",
+OWNED: Mapping[str, str] = {
+    "number of slots per node": r"-R\b.*span\[",
+    "number of slots": r"-n\b",
+    "name of the job": r"-Jd?\b",
+    "walltime": r"-W\b",
+    "queue": r"-q\b",
+    "account": r"-P\b",
+    "output": r"-(o|oo|e|eo)\b",
+    "directory": r"-cwd\b",
+    "restart": r"-rn?\b",
+    "exclusive use of nodes (the key share_nodes)": r"-x\b",
+    "GPUs": r"-gpu\b",
+    "waiting (slipway submit --wait)": r"-K\b",
+    "batch job": r"-I[sp]?\b",
+    "script": r"-Zs\b",
+    "environment": r"-env\b",
 }
 
 
@@ -117,14 +111,6 @@ def batch_script(job: BatchJob) -> str:
         *script_lines(job),
     ]
     return "\n".join(lines) + "\n"
-
-
-def owned_by_us(directive: str) -> str | None:
-    """What a directive of the site sets although Slipway does; None if nothing."""
-    words = directive.split()
-    if "-R" in words and re.search(r"span\[", directive):
-        return "number of slots per node"
-    return next((_OWNED[word] for word in words if word in _OWNED), None)
 
 
 def slots_per_node(size: JobSize) -> int:
@@ -248,8 +234,10 @@ def never_starts(size: JobSize) -> str | None:
 TITLE = "LSF"
 SERVER = "LSF's mbatchd"
 SUBMIT = "bsub"
-PROFILE = "lsf"
-SHARED_PROFILE = "lsf-allocation"
+LIST = "bjobs -w"
+SHOW = "bjobs -l"
+CANCEL = "bkill"
+ENTER = ""
 script, options = batch_script, bsub_options
 
 
@@ -260,26 +248,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
 
 forget = cancel
 """No job of it is `lost`: it ends those of a silent node by itself."""
-
-
-def list_words() -> str:
-    """Ours, of all queues."""
-    return "bjobs -w"
-
-
-def show_words(job_id: str) -> str:
-    """Pure: one job."""
-    return f"bjobs -l {job_id}"
-
-
-def cancel_words(job_ids: Sequence[str]) -> str:
-    """Pure: all of them at once."""
-    return f"bkill {' '.join(job_ids)}"
-
-
-def enter_words(job_id: str, node: str) -> str:  # noqa: ARG001 - the same of all schedulers
-    """Pure: only programs of the job itself can start others there."""
-    return ""
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

@@ -16,40 +16,26 @@ from cluster.detection import scheduler_of
 from cluster.gpus.decision import names_in
 from cluster.pbs_tasks.launcher import launcher_argv
 from cluster.pbs_tasks.remote import NODE_NAME
-from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, planned_allocation, read_grant
-from cluster.schedulers.job_nodes import node_cache as node_cache
-from cluster.schedulers.job_nodes import off_node as off_node
-from cluster.schedulers.job_nodes import run_locks as run_locks
-from cluster.schedulers.jobs import SUBMISSION, Jobs
-from cluster.schedulers.pbs import doctor, jobs
+from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, read_grant
+from cluster.schedulers.jobs import SUBMISSION
 from cluster.schedulers.pbs.answers import pbs_version
 from cluster.schedulers.pbs.job_end import JOB_ID, node_names, restart_count, start_word
-from cluster.schedulers.pbs.job_end import describe_holder as describe_holder
 from cluster.schedulers.pbs.job_end import ended_by as ended_by
-from cluster.schedulers.pbs.job_end import holder_alive as holder_alive
 from cluster.schedulers.pbs.job_end import holders_alive as holders_alive
 from cluster.schedulers.pbs.job_end import job_facts as job_facts
 from cluster.schedulers.pbs.job_end import requeue as requeue
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "pbs"
-JOBS: Jobs | None = jobs
-DOCTOR: Doctor | None = doctor
 LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = False
 SILENCE = ("tm_init",)
 """What pbs_tmrsh says where the daemon of this node does not answer now."""
 
 
-def detect(environ: Mapping[str, str]) -> bool:
-    """In a batch script, in `qsub -I`, and in what they start on any node of the job."""
-    return scheduler_of(environ) == NAME
-
-
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
     """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
-    if not detect(environ):
+    if scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: pbs, and this process is not inside a job of PBS: see docs/pbs.md")
     names = node_names(environ)
     addresses = {name: resolve(name) or name for name in names}
@@ -79,11 +65,6 @@ def plan_allocation(
         cpus_per_node=digits(environ.get("NCPUS", "")) or request.cpus_per_node,
         memory_per_node_bytes=request.memory_per_node_bytes if request.share_nodes else None,
     )
-
-
-def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
-    """Pure: nodes without names, of the size that the site states."""
-    return planned_allocation(NAME, request)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:

@@ -16,7 +16,7 @@ from cluster.runtime import runtime_directory
 from cluster.schedulers import job_end
 from cluster.schedulers.pbs.answers import TERMINATED, JobInfo, job_info, stage_of
 from cluster.schedulers.pbs.answers import ended_by as ended_by_status
-from cluster.schedulers.queries import PATIENCE_S, SHORT_PATIENCE_S
+from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.types import Allocation, Holder
 
 # What the environment of a process says of the PBS job that it is in.
@@ -118,13 +118,6 @@ def restart_count(environ: Mapping[str, str]) -> int:
 # Whether the holder of a run is alive: by its process where we can see it, else by its job, in the start that it belonged to.
 
 
-def holder_alive(holder: Holder) -> bool | None:
-    """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job is
-    in the start that it was in. None while the server is silent."""
-    (alive,) = holders_alive((holder,), PATIENCE_S)
-    return alive
-
-
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """As holder_alive. A server that is silent for one job is not asked for the others."""
     ours = _our_start({holder.job_id for holder in holders})
@@ -138,8 +131,3 @@ def _our_start(job_ids: set[str]) -> tuple[str | None, int]:
         return (job_id, restart_count(os.environ)) if job_id in job_ids else (None, 0)
     except AllocationError:
         return (None, 0)
-
-
-def describe_holder(holder: Holder) -> str:
-    """Pure: who holds a run, and how to end that."""
-    return f"PBS job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `qdel {holder.job_id}`"

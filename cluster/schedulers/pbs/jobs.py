@@ -167,12 +167,9 @@ def _resources(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 # `qstat -f`, and OpenPBS changes quotes and backslashes in them.
 
 
-OWNED: Final = {
-    "nodes": r"select\b|nodes\b|nodect\b|ncpus\b|mpiprocs\b|ngpus\b|mem\b|place\b",
-    "walltime": r"walltime\b",
-}
-"""Resources that are set from the study, from another key of the site file, or by us."""
-OWNED_OPTIONS: Final = {
+OWNED: Mapping[str, str] = {
+    "nodes": r"-l\s*(\S*,)?(select|nodes|nodect|ncpus|mpiprocs|ngpus|mem|place)\b",
+    "walltime": r"-l\s*(\S*,)?walltime\b",
     "name": "-N",
     "queue": "-q",
     "account": "-A",
@@ -246,14 +243,6 @@ def taken_along(environ: Mapping[str, str]) -> dict[str, str]:
 def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Pure: the same as names for `qsub -v`, for a script that is submitted by hand: those whose values OpenPBS leaves as they are."""
     return tuple(sorted(name for name, value in taken_along(environ).items() if not set(value) & set("\"'\\,\n")))
-
-
-def owned_by_us(directive: str) -> str | None:
-    """What of OWNED a directive sets; None if nothing."""
-    for what, pattern in OWNED.items():
-        if re.search(rf"(^|\s)-l\s*(\S*,)?({pattern})", directive):
-            return what
-    return next((what for what, options in OWNED_OPTIONS.items() if re.search(rf"(^|\s)({options})", directive)), None)
 
 
 def clock(minutes: int) -> str:
@@ -374,8 +363,10 @@ def parse_job_id(result: CommandResult) -> str:
 TITLE = "PBS"
 SERVER = "the server of PBS"
 SUBMIT = "qsub"
-PROFILE = "pbs"
-SHARED_PROFILE = "pbs-allocation"
+LIST = "qstat -u $USER"
+SHOW = "qstat -xf"
+CANCEL = "qdel"
+ENTER = ""
 script, options = batch_script, qsub_options
 
 
@@ -388,26 +379,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
 
 forget = cancel
 """No job of it is `lost`: it ends those of a silent node by itself."""
-
-
-def list_words() -> str:
-    """Ours, of all queues."""
-    return "qstat -u $USER"
-
-
-def show_words(job_id: str) -> str:
-    """Pure: one job, also when it is over."""
-    return f"qstat -xf {job_id}"
-
-
-def cancel_words(job_ids: Sequence[str]) -> str:
-    """Pure: all of them at once."""
-    return f"qdel {' '.join(job_ids)}"
-
-
-def enter_words(job_id: str, node: str) -> str:  # noqa: ARG001 - the same of all schedulers
-    """Pure: only programs of the job itself can start others there."""
-    return ""
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

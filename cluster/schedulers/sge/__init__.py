@@ -13,25 +13,16 @@ from collections.abc import Mapping
 from base.errors import AllocationError
 from cluster.addresses import resolve
 from cluster.detection import scheduler_of
-from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.job_nodes import claimed, device_of, launch_each, names_for, of_sets, planned_nodes, read_grant
-from cluster.schedulers.job_nodes import node_cache as node_cache
-from cluster.schedulers.job_nodes import off_node as off_node
-from cluster.schedulers.job_nodes import run_locks as run_locks
-from cluster.schedulers.jobs import SUBMISSION, Jobs
-from cluster.schedulers.sge import doctor, jobs
+from cluster.schedulers.job_nodes import claimed, device_of, launch_each, names_for, of_sets, read_grant
+from cluster.schedulers.jobs import SUBMISSION
 from cluster.schedulers.sge.job_end import EARLY_S, HOST_FILE, JOB_ID, end_of_job, hosts_of_job, launch_argv, passed_on, restart_count
-from cluster.schedulers.sge.job_end import describe_holder as describe_holder
 from cluster.schedulers.sge.job_end import ended_by as ended_by
-from cluster.schedulers.sge.job_end import holder_alive as holder_alive
 from cluster.schedulers.sge.job_end import holders_alive as holders_alive
 from cluster.schedulers.sge.job_end import job_facts as job_facts
 from cluster.schedulers.sge.job_end import requeue as requeue
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "sge"
-JOBS: Jobs | None = jobs
-DOCTOR: Doctor | None = doctor
 LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = True
 REFUSAL = "didn't accept task"
@@ -40,17 +31,12 @@ SILENCE = ("got select error", "got send error", "unable to contact")
 """What it says where the daemon of a node does not answer now."""
 
 
-def detect(environ: Mapping[str, str]) -> bool:
-    """In a batch script, in qrsh, and in what they start on any node of the job."""
-    return scheduler_of(environ) == NAME
-
-
 # -- what was granted
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
     """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
-    if not detect(environ):
+    if scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: sge, and this process is not inside a job of Grid Engine: see docs/sge.md")
     if not environ.get(HOST_FILE):
         raise AllocationError(
@@ -87,13 +73,6 @@ def plan_allocation(
     )
 
 
-def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
-    """Pure: nodes without names, of the size that the site states."""
-    return Allocation(
-        scheduler=NAME, job_id="<job>", nodes=planned_nodes(request), device=device_of(request), exclusive=not request.share_nodes
-    )
-
-
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
     """In a program of `qrsh -inherit`: its cores, GPUs and address."""
     grant = read_grant(environ, device, peer, interface, environ.get("HOSTNAME"))
@@ -115,4 +94,4 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 def job_start(environ: Mapping[str, str]) -> str | None:
     """The job's id and which start of it this is."""
-    return f"{environ[JOB_ID]}-{restart_count(environ)}" if detect(environ) else None
+    return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None

@@ -14,7 +14,7 @@ from typing import Final
 from base.errors import SchedulerOutputError, SchedulerSilent
 from base.sanitize import digits
 from cluster.schedulers import job_end
-from cluster.schedulers.queries import PATIENCE_S, SHORT_PATIENCE_S
+from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.schedulers.sge.answers import SGE, Listed, job_details, listed_job, listed_jobs, submitted_of
 from cluster.types import Allocation, Holder
 
@@ -135,13 +135,6 @@ def requeue(allocation: Allocation) -> None:
     job_end.requeue(SGE, allocation, ("qmod", "-rj", allocation.job_id), done="rescheduling")
 
 
-def holder_alive(holder: Holder) -> bool | None:
-    """An earlier start of our own job is over. A holder whose process we would see lives if we do; any other lives as long as its job runs.
-    None while qmaster is silent."""
-    (alive,) = holders_alive((holder,), PATIENCE_S)
-    return alive
-
-
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """As holder_alive, by one question for all of them."""
 
@@ -157,11 +150,6 @@ def is_running(job: Listed | None, holder: Holder) -> bool:
     if job is None or job.stage == "waits":
         return False
     return not ("R" in job.letters and holder.restart_count == 0)
-
-
-def describe_holder(holder: Holder) -> str:
-    """Pure: who holds a run, and how to end that."""
-    return f"Grid Engine job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `qdel {holder.job_id}`"
 
 
 # `qrsh -inherit`: a program on one node of our job. Pure.

@@ -89,22 +89,21 @@ case $code in {meant}) code=1 ;; esac
 exit "$code"
 """
 _ENVIRONMENT: Final = re.compile(r"(?P<name>[\w.+-]+)(?:\s+(?P<slots>[1-9][0-9]{0,5}))?", re.ASCII)
-_OWNED: Final = {
-    "-pe": "parallel environment (the key parallel_environment)",
-    "-N": "name of the job",
-    "-q": "queue",
-    "-P": "account",
-    "-o": "output",
-    "-j": "output",
-    "-e": "output",
-    "-t": "number of tasks",
-    "-sync": "waiting (slipway submit --wait)",
-    "-notify": "warning before the end",
-    "-r": "restart",
-    "-ac": "context",
-    "-S": "shell",
-    "-V": "environment",
-    "-terse": "answer of qsub",
+OWNED: Mapping[str, str] = {
+    "walltime": r"-l\s+(\S*,)?[hs]_rt=",
+    "parallel environment (the key parallel_environment)": r"-pe\b",
+    "name of the job": r"-N\b",
+    "queue": r"-q\b",
+    "account": r"-P\b",
+    "output": r"-[oje]\b",
+    "number of tasks": r"-t\b",
+    "waiting (slipway submit --wait)": r"-sync\b",
+    "warning before the end": r"-notify\b",
+    "restart": r"-r\b",
+    "context": r"-ac\b",
+    "shell": r"-S\b",
+    "environment": r"-V\b",
+    "answer of qsub": r"-terse\b",
 }
 
 
@@ -153,14 +152,6 @@ def batch_script(job: BatchJob) -> str:
 def exported_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Names for `-v`, whose list ends at a comma or a blank in no name."""
     return carried_names(environ)
-
-
-def owned_by_us(directive: str) -> str | None:
-    """What a directive of the site sets although Slipway does; None if nothing."""
-    words = directive.split()
-    if "-l" in words[:-1] and re.search(r"(^|,)(h_rt|s_rt)=", words[words.index("-l") + 1]):
-        return "walltime"
-    return next((_OWNED[word] for word in words if word in _OWNED), None)
 
 
 def _is_alone(job: BatchJob) -> bool:
@@ -364,8 +355,10 @@ def environment_problem(name: str, settings: dict[str, str], size: JobSize) -> s
 TITLE = "Grid Engine"
 SERVER = "Grid Engine's qmaster"
 SUBMIT = "qsub"
-PROFILE = "sge"
-SHARED_PROFILE = "sge-allocation"
+LIST = "qstat"
+SHOW = "qstat -j"
+CANCEL = "qdel"
+ENTER = ""
 script, options, inherited = batch_script, qsub_options, exported_names
 
 
@@ -384,26 +377,6 @@ def forget(job_ids: Sequence[str], patience_s: float) -> None:
     result = asked(SGE, ("qmod", "-f", "-rj", *job_ids), patience_s, ANSWER_S)
     if result.returncode and "invalid queue or job" not in f"{result.stdout}\n{result.stderr}":
         raise SchedulerOutputError(refusal_words(SGE, result))
-
-
-def list_words() -> str:
-    """Ours, of all queues."""
-    return "qstat"
-
-
-def show_words(job_id: str) -> str:
-    """Pure: one job."""
-    return f"qstat -j {job_id}"
-
-
-def cancel_words(job_ids: Sequence[str]) -> str:
-    """Pure: all of them at once."""
-    return f"qdel {' '.join(job_ids)}"
-
-
-def enter_words(job_id: str, node: str) -> str:  # noqa: ARG001 - the same of all schedulers
-    """Pure: only programs of the job itself can start others there."""
-    return ""
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

@@ -7,21 +7,15 @@ slurmctld is silent.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.errors import AllocationError
 from base.sanitize import digits
 from cluster.addresses import resolve
-from cluster.detection import scheduler_of
-from cluster.schedulers.doctor import Doctor
-from cluster.schedulers.job_nodes import device_of, names_for, of_sets, planned_allocation
-from cluster.schedulers.job_nodes import node_cache as node_cache
-from cluster.schedulers.job_nodes import run_locks as run_locks
-from cluster.schedulers.jobs import SUBMISSION, Jobs
+from cluster.schedulers.job_nodes import device_of, names_for, of_sets
+from cluster.schedulers.jobs import SUBMISSION
 from cluster.schedulers.queries import SHORT_PATIENCE_S
-from cluster.schedulers.slurm import doctor, jobs
 from cluster.schedulers.slurm.answers import (
     JOB_ID,
     NODE_LIST,
@@ -34,9 +28,7 @@ from cluster.schedulers.slurm.answers import (
     node_addresses,
     slurm_version,
 )
-from cluster.schedulers.slurm.job_end import describe_holder as describe_holder
 from cluster.schedulers.slurm.job_end import ended_by as ended_by
-from cluster.schedulers.slurm.job_end import holder_alive as holder_alive
 from cluster.schedulers.slurm.job_end import holders_alive as holders_alive
 from cluster.schedulers.slurm.job_end import job_facts as job_facts
 from cluster.schedulers.slurm.job_end import read_grant, srun_argv, srun_environment
@@ -44,8 +36,6 @@ from cluster.schedulers.slurm.job_end import requeue as requeue
 from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
 
 NAME = "slurm"
-JOBS: Jobs | None = jobs
-DOCTOR: Doctor | None = doctor
 LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = False
 REFUSAL: Final = "Unable to create step"
@@ -55,11 +45,6 @@ FORGOTTEN: Final = "Memory required by task is not available"
 The controller takes ended steps for running ones, and checks their nodes only some minutes later.
 """
 MIB: Final = 1 << 20
-
-
-def detect(environ: Mapping[str, str]) -> bool:
-    """Return True in a batch script, in salloc, in a step, and in their child processes."""
-    return scheduler_of(environ) == NAME
 
 
 # The allocation.
@@ -112,11 +97,6 @@ def plan_allocation(
         cpus_per_node=_cpus(job) or request.cpus_per_node,
         memory_per_node_bytes=_memory(job),
     )
-
-
-def planned(request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:  # noqa: ARG001 - the same in and outside of a job
-    """Return nodes without names, of the size in the site file."""
-    return dataclasses.replace(planned_allocation(NAME, request), gres=request.gres)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
@@ -178,10 +158,3 @@ def job_start(environ: Mapping[str, str]) -> str | None:
     """Return the job's id and its restart count."""
     job = environ.get(JOB_ID)
     return f"{job}-{environ.get(RESTART_COUNT) or 0}" if job else None
-
-
-def off_node(environ: Mapping[str, str]) -> str | None:
-    """Explain how to reach a node from a process that is not on one, such as the shell of salloc."""
-    if not environ.get(JOB_ID) or "SLURMD_NODENAME" in environ:
-        return None
-    return "Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`"

@@ -10,7 +10,7 @@ from typing import Final
 from base.sanitize import digits
 from cluster.gpus.decision import said_count
 from cluster.schedulers import job_end, job_nodes
-from cluster.schedulers.queries import PATIENCE_S, SHORT_PATIENCE_S
+from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.answers import (
     ENDED_BY,
     JOB_ID,
@@ -123,26 +123,11 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
 # Whether the holder of a run lives.
 
 
-def holder_alive(holder: Holder) -> bool | None:
-    """Return True if the holder of a run lives, and None while slurmctld is silent.
-
-    An earlier start of our own job is over. A holder whose process this host would show is judged by its process, any other by its job, in
-    the start that the holder belonged to.
-    """
-    (alive,) = holders_alive((holder,), PATIENCE_S)
-    return alive
-
-
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """Return for each holder whether it lives. After one job met a silent controller, no other job is queried."""
     job = job_environ(os.environ)
     ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
     return job_end.holders_alive(holders, ours, lambda others: tuple(job_end.each_job_alive(others, job_info, is_running, limit_s)))
-
-
-def describe_holder(holder: Holder) -> str:
-    """Describe who holds a run, and how to end that."""
-    return f"Slurm job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `scancel {holder.job_id}`"
 
 
 # The one srun that starts a program on every node of a run.

@@ -24,7 +24,6 @@ from cluster.schedulers.slurm.answers import (
     NODE_REASONS,
     OVER,
     SHORT_ANSWER_S,
-    SHOW,
     SLURM,
     UNKNOWN_JOB,
     WAITS,
@@ -41,12 +40,15 @@ from cluster.schedulers.slurm.answers import (
     time_of,
     whole_number,
 )
+from cluster.schedulers.slurm.answers import (
+    SHOW as SHOW_PARTITIONS,
+)
 from cluster.schedulers.submission import Words, by_name, submit_once
 
 # Directives of the site file.
 
 
-OWNED: Final = {
+OWNED: Mapping[str, str] = {
     "nodes": r"--nodes\b|-N\b",
     "tasks": r"--ntasks(-per-gpu)?(=|\s|$)|-n\b",
     "cores": r"--cpus-per-(task|gpu)\b|-c\b",
@@ -64,16 +66,10 @@ OWNED: Final = {
     "cluster": r"--clusters?\b|-M\b",
     "array": r"--array\b|-a\b",
 }
-"""Options of sbatch that are set by the study, by another key of the site file, or by Slipway."""
 COMMENT_WIDTH: Final = 400
 """The number of characters of a comment that squeue prints. Our words must be among them."""
 SHORTEST: Final = "--com"
 """The shortest form of the option that we search for, because sbatch accepts abbreviated option names."""
-
-
-def owned_by_us(directive: str) -> str | None:
-    """Return the key of OWNED that a directive sets, or None."""
-    return next((what for what, pattern in OWNED.items() if re.search(rf"(^|\s)({pattern})", directive)), None)
 
 
 def split_comment(directives: Iterable[str]) -> tuple[str, tuple[str, ...]]:
@@ -181,7 +177,7 @@ def never_starts(size: JobSize) -> str | None:
     Returns None if it may, if Slurm is not here, or if the limits are unknown. Raises SchedulerSilent.
     """
     try:
-        return partition_problem(parse_partitions(ask(SLURM, SHOW, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
+        return partition_problem(parse_partitions(ask(SLURM, SHOW_PARTITIONS, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
     except SchedulerSilent:
         raise
     except SchedulerOutputError:
@@ -347,8 +343,10 @@ def parse_job_id(result: CommandResult) -> str:
 TITLE = "Slurm"
 SERVER = "Slurm's controller"
 SUBMIT = "sbatch"
-PROFILE = "slurm"
-SHARED_PROFILE = "slurm-allocation"
+LIST = "squeue --me"
+SHOW = "squeue -j"
+CANCEL = "scancel"
+ENTER = "srun --jobid={job} --overlap -N1 -n1 -w {node} --pty"
 script, options, inherited = batch_script, sbatch_options, carried_names
 
 
@@ -368,26 +366,6 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:
 
 forget = cancel
 """The same as cancel: no job of Slurm is `lost`, because Slurm itself ends the jobs of a silent node."""
-
-
-def list_words() -> str:
-    """Return the command that lists our jobs in all partitions."""
-    return "squeue --me"
-
-
-def show_words(job_id: str) -> str:
-    """Return the command that shows a job."""
-    return f"squeue -j {job_id}"
-
-
-def cancel_words(job_ids: Sequence[str]) -> str:
-    """Return the command that cancels all of the jobs at once."""
-    return f"scancel {' '.join(job_ids)}"
-
-
-def enter_words(job_id: str, node: str) -> str:
-    """Return the command for a step beside the job's running steps."""
-    return f"srun --jobid={job_id} --overlap -N1 -n1 -w {node} --pty"
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:

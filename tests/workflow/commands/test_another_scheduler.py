@@ -11,7 +11,7 @@ from cluster.schedulers import SCHEDULERS
 from cluster.schedulers.jobs import RUN, QueuedJob, mark_of
 from extras.doctor.checks import checks
 from extras.doctor.surroundings import Surroundings, try_inside
-from tests.cluster import fake_pbs, fake_pbs_jobs
+from tests.cluster.fake_pbs import jobs as fake_pbs_jobs
 from tests.workflow.commands.conftest import House
 from workflow.commands.run import Words, child_argv, profile_name
 from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
@@ -27,7 +27,7 @@ SITE = "storage: storage\ncache: {path: /local/slipway}\nscheduler: pbs\ndevice:
 @pytest.fixture(autouse=True)
 def pbs(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Slipway with one line more in SCHEDULERS, and a site that says it."""
-    monkeypatch.setitem(SCHEDULERS, "pbs", fake_pbs)
+    monkeypatch.setitem(SCHEDULERS, "pbs", "tests.cluster.fake_pbs")
     house.site.write_text(SITE)
     yield
     fake_pbs_jobs.QUEUE.clear()

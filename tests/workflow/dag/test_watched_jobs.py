@@ -14,7 +14,7 @@ import pytest
 from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
 from cluster.schedulers.slurm.jobs import queued_job
-from tests.cluster import fake_pbs_jobs
+from tests.cluster.fake_pbs import jobs as fake_pbs_jobs
 from workflow.dag import watched_jobs
 from workflow.dag.queue_view import QueueView
 from workflow.dag.watched_jobs import LOST_S, LostJobs, Submitted, WatchedJobs, end_words, exit_file, is_over, step

@@ -1,7 +1,7 @@
 """`python -m tests.workflow.run.supervised JSON ARGUMENTS`: the supervisor as a program, with other limits, in a job that ends.
 
-JSON: {"limits": fields of AttemptLimits, "job_s": how long after its allocation was read the job ends, or null}. The job is that of a
-scheduler of these tests, which a site names: this machine, with an end.
+JSON: {"limits": fields of AttemptLimits, "job_s": how long after its allocation was read the job ends, or null}. The scheduler
+is this machine, with an end.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from types import ModuleType
+from typing import Any, cast
 
-from cluster.schedulers import SCHEDULERS, Scheduler, local
+from cluster.schedulers import LOCAL, SCHEDULERS, local
 from cluster.types import Allocation, AllocationRequest
 from workflow.run.supervisor.run_scope import AttemptLimits
 from workflow.run.supervisor.supervisor import main
-
-NAME: Final = "ending"
 
 
 class EndingJob:
@@ -37,5 +36,5 @@ class EndingJob:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     if given["job_s"] is not None:
-        SCHEDULERS[NAME] = cast("Scheduler", EndingJob(given["job_s"]))
+        sys.modules[SCHEDULERS[LOCAL]] = cast("ModuleType", EndingJob(given["job_s"]))
     sys.exit(main(sys.argv[2:], AttemptLimits(**given["limits"])))

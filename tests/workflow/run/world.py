@@ -19,7 +19,6 @@ from base.jsonfile import publish_json
 from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.data_prep.reader.small import image_dataset
-from tests.workflow.run import supervised
 from workflow.run.storage.description import build_name
 from workflow.run.storage.results import parse_asked
 from workflow.study.cell import Cell
@@ -118,7 +117,7 @@ class World:
             "study": "test-study",
             "baseline": {},
             "limits": self.limits,
-            "site": self.site if self.job_s is None else {**self.site, "scheduler": supervised.NAME, "walltime_s": self.job_s},
+            "site": self.site if self.job_s is None else {**self.site, "walltime_s": self.job_s},
             "cells": self.cells,
             "repeats": self.repeats,
             "runs": [

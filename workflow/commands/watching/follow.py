@@ -31,7 +31,7 @@ def follow(study: Study, jobs: Jobs, job: QueuedJob, asked: Sequence[str], print
         with shown() as view:
             last = _watch(Watch(study=study, asked=asked, queue=queue, submission=job.name), jobs, job, queue, view)
     except KeyboardInterrupt:
-        output.line(f"job {job.job_id} goes on; `{jobs.cancel_words((job.job_id,))}` ends it")
+        output.line(f"job {job.job_id} goes on; `{jobs.CANCEL} {job.job_id}` ends it")
         raise
     finally:
         queue.stop()

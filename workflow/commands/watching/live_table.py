@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 from base.logs import printable
 from base.units import and_more, counted, whole_duration
-from cluster.schedulers import with_jobs
+from cluster.schedulers import jobs_of, with_jobs
 from workflow.run.record.continuation import tells_waiting
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Ended:
     @property
     def refused(self) -> bool:
         """Return True if the run cannot go on before somebody changes something."""
-        return self.state == "prevented" and (self.reason or "").startswith(tuple(f"{jobs.TITLE} refused" for jobs in with_jobs().values()))
+        return self.state == "prevented" and (self.reason or "").startswith(
+            tuple(f"{jobs.TITLE} refused" for name in with_jobs() if (jobs := jobs_of(name)))
+        )
 
     @property
     def style(self) -> str:

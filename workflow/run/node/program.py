@@ -25,7 +25,7 @@ from base.first_line import first_line
 from base.logs import configure, private_umask
 from cluster import machine, processes
 from cluster.detection import scheduler_of
-from cluster.schedulers import SCHEDULERS
+from cluster.schedulers import LOCAL, get_scheduler
 from cluster.types import DEVICES, Grant
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
@@ -259,8 +259,7 @@ def _configure_log() -> _LogLines:
 
 
 def _grant_here(device: str | None, peer: str, interface: str | None) -> Grant | None:
-    scheduler = SCHEDULERS.get(scheduler_of(os.environ) or "local")
-    return None if scheduler is None else scheduler.here(os.environ, device, peer, interface)
+    return get_scheduler(scheduler_of(os.environ) or LOCAL).here(os.environ, device, peer, interface)
 
 
 def position_of(nodes: str, environ: Mapping[str, str]) -> int:

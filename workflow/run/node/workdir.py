@@ -41,7 +41,7 @@ from base.trusted import trusted_directory
 from base.untrusted import NEVER_FOLLOW, directory, entries
 from base.userpath import expanded_path
 from cluster.holder import holder_of
-from cluster.schedulers import holder_alive, local
+from cluster.schedulers import describe_holder, holder_alive, local
 from containers.program_folder import changes, copy
 from containers.spec import Paths
 from data_prep.push import Delivery, deliver_pending
@@ -52,7 +52,7 @@ from workflow.run.plan import CellDocument
 from workflow.run.record.machine_load import file_name
 from workflow.run.storage import lease as leases
 from workflow.run.storage.attempt import complete_delivered
-from workflow.run.storage.prepare import describe_holder, sweep_dead
+from workflow.run.storage.prepare import sweep_dead
 from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, publish_newest, results_of
 
 if TYPE_CHECKING:

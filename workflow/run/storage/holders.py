@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import SlipwayError
-from cluster.schedulers import SCHEDULERS
+from cluster.schedulers import SCHEDULERS, describe_holder, get_scheduler
 from workflow.run.storage.lease import Lease, read_lease
-from workflow.run.storage.prepare import describe_holder
 from workflow.study.paths import run_dir
 
 HOLDERS_S: Final = 8.0
@@ -39,7 +38,7 @@ def held_runs(results: str, runs: Iterable[str]) -> dict[str, str]:
         by_scheduler[lease.holder.scheduler].append(name)
     alive: dict[str, bool | None] = {}
     for word, names in by_scheduler.items():
-        asked = SCHEDULERS.get(word)
         holders = [leases[name].holder for name in names]
-        alive.update(zip(names, (None,) * len(names) if asked is None else asked.holders_alive(holders, HOLDERS_S), strict=True))
+        answers = get_scheduler(word).holders_alive(holders, HOLDERS_S) if word in SCHEDULERS else (None,) * len(names)
+        alive.update(zip(names, answers, strict=True))
     return {name: holder_words(lease, alive[name]) for name, lease in leases.items() if alive[name] is not False}

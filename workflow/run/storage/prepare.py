@@ -15,7 +15,7 @@ from base.logs import private_umask
 from base.removing import remove_leftover
 from cluster import processes
 from cluster.holder import holder_of
-from cluster.schedulers import SCHEDULERS, get_scheduler, holder_alive
+from cluster.schedulers import describe_holder, get_scheduler, holder_alive, is_job_of
 from cluster.types import Holder
 from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import budget_of, resumable
@@ -41,7 +41,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     run, site, limits = find_run(study, run_id), study.site, study.limits
     private_umask(site.shared == "group")
     scheduler = get_scheduler(site.scheduler)
-    if not scheduler.detect(environ):
+    if not is_job_of(site.scheduler, environ):
         refuse_foreign_scheduler(site, environ)
     run_dir = Path(results, "runs", run_id)
     avoid = nodes_to_avoid(run_dir, time.time())
@@ -117,9 +117,3 @@ def where_and_who(run_dir: Path, token: str) -> str:
     """Pure: for a tag: 16 letters that are the same in all attempts of this run directory and of no other, and the holding's token. The
     same cell can run for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
     return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"
-
-
-def describe_holder(holder: Holder) -> str:
-    """For the message that refuses a run."""
-    scheduler = SCHEDULERS.get(holder.scheduler)
-    return f"job {holder.job_id} of {holder.scheduler} on {holder.host}" if scheduler is None else scheduler.describe_holder(holder)

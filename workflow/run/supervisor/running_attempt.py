@@ -36,6 +36,7 @@ from cluster.preflight.rates import (
     summary,
     unreachable,
 )
+from cluster.schedulers import node_cache
 from cluster.types import Allocation
 from containers.engines import ONLY_UNDER, in_container
 from containers.images.model import StudyImage, check_same
@@ -554,8 +555,7 @@ class RunningAttempt:
     # -- the steps
 
     def _stage(self, work: description.Work) -> None:
-        run, scheduler = self.run, self.job.scheduler
-        cache = run.site.cache.path
+        run, site = self.run, self.run.site
         self.staging.wait_for_nodes()
         self.job.wait_if_ending()  # a node program that was told to end before it was up says nothing of itself
         for warning in self.job.complete(self.nodes, run):
@@ -563,7 +563,7 @@ class RunningAttempt:
         self._test_network()
         readers = storage_limit(run.site).readers
         plan = node_plan(run, self.job.allocation, work, self.scope.limits.rank_silence_s)
-        self.staging.look(plan, lambda node: str(scheduler.node_cache(cache, node)))
+        self.staging.look(plan, lambda node: str(node_cache(run.allocation.scheduler, site.cache.path, node)))
         self.job.wait_if_ending()
         if any(answer.delivered for node in self.nodes.all if (answer := node.last(reports.LookedAt)) is not None):
             found = self.scope.call("prepare", lambda: plain(with_results(run)), renewed=True)

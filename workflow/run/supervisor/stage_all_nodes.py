@@ -30,7 +30,7 @@ from base.publish import publish
 from base.units import format_duration, format_size
 from cluster import grants, processes
 from cluster.addresses import listening_address
-from cluster.schedulers import get_scheduler
+from cluster.schedulers import get_scheduler, node_cache, run_locks
 from cluster.types import Allocation
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
@@ -124,7 +124,7 @@ class StageAllNodes:
     def _stage(self, work: PreparedStaging) -> None:
         site, allocation = work.site, work.allocation
         scheduler = get_scheduler(allocation.scheduler)
-        locks, count = scheduler.run_locks(allocation, len(allocation.nodes))
+        locks, count = run_locks(allocation, len(allocation.nodes))
         if locks:
             self.node_locks = NodeLocks(self.scope, locks, count)
             self.node_locks.take()
@@ -143,7 +143,7 @@ class StageAllNodes:
             self.nodes.know(allocation.nodes)
         run_dir = str(Path(self.arguments[0], "staged", self.tag))  # no run's: it tells whose the work directory is
         plan = staging_plan(site, allocation, self.tag, run_dir, work.dataset.path)
-        self.staging.look(plan, lambda node: str(scheduler.node_cache(site.cache.path, node)))
+        self.staging.look(plan, lambda node: str(node_cache(allocation.scheduler, site.cache.path, node)))
         self.staging.run(plan, storage_limit(site).readers)
         self.staging.end()
 

@@ -28,7 +28,7 @@ from base.logs import configure, private_umask
 from base.untrusted import directory, open_regular
 from cluster import processes
 from cluster.detection import scheduler_of
-from cluster.schedulers import get_scheduler, holder_alive
+from cluster.schedulers import LOCAL, get_scheduler, holder_alive, run_locks
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.record.continuation import login_s
 from workflow.run.record.outcome import Ending
@@ -341,7 +341,7 @@ class Supervisor:
         limit = TimeLimit(self._scope, run)
         scheduler = get_scheduler(run.allocation.scheduler)
         self._clock.enter("assign")
-        locks = NodeLocks(self._scope, *scheduler.run_locks(run.allocation, run.cell.nodes))
+        locks = NodeLocks(self._scope, *run_locks(run.allocation, run.cell.nodes))
         self._held.callback(locks.give, inherited=not run.allocation.own_job)
         allocation = take_nodes(run, locks)
         logger.info("%s: attempt %d on %s", run.run_id, run.attempt, ", ".join(node.name for node in allocation.nodes))
@@ -391,6 +391,7 @@ def main(argv: Sequence[str] | None = None, limits: AttemptLimits = USUAL) -> in
     private_umask()
     relay = Relay(arguments.log)
     configure("run")
+    get_scheduler(scheduler_of(os.environ) or LOCAL)  # imported now, and once for all children: storage that has our code may hang later
     try:
         results = os.path.abspath(arguments.results)
         return Supervisor(results, arguments.run, relay, arguments.images, limits).main()

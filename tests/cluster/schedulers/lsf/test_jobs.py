@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
+from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, SHARD, BatchJob, JobSize, Work
-from cluster.schedulers.lsf.jobs import batch_script, bsub_options, owned_by_us
+from cluster.schedulers.lsf.jobs import batch_script, bsub_options
 
 SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu", account="p", constraint="type==X86_64")
 JOB = BatchJob(
@@ -80,7 +81,7 @@ def test_what_no_line_can_say_is_refused(change: dict[str, object], words: str) 
     ],
 )
 def test_directives_that_are_ours(directive: str, what: str | None) -> None:
-    found = owned_by_us(directive)
+    found = owned_by_us("lsf", directive)
     assert (found is None) == (what is None)
     assert (what or "") in (found or "")
 

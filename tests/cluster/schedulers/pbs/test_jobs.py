@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
+from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, RUN, BatchJob, JobSize, Work
-from cluster.schedulers.pbs.jobs import batch_script, clock, inherited, others, owned_by_us, qsub_options, taken_along
+from cluster.schedulers.pbs.jobs import batch_script, clock, inherited, others, qsub_options, taken_along
 
 SIZE = JobSize(nodes=2, minutes=1563, cores=16, memory_mb=0, gpus=4, queue="gpu", account="mine", constraint="gpu_model=a100")
 JOB = BatchJob(
@@ -99,7 +100,7 @@ def test_what_pbs_has_not_or_ends_a_line_is_refused() -> None:
     ],
 )
 def test_a_directive_that_is_ours_is_known(directive: str, what: str | None) -> None:
-    assert owned_by_us(directive) == what
+    assert owned_by_us("pbs", directive) == what
 
 
 def test_hours_have_no_days() -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, SlipwayError
+from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, SHARD, BatchJob, JobSize, Work
 from cluster.schedulers.sge.job_end import launch_argv
-from cluster.schedulers.sge.jobs import EXITS_WITH_A_MEANING, batch_script, owned_by_us, qsub_options
+from cluster.schedulers.sge.jobs import EXITS_WITH_A_MEANING, batch_script, qsub_options
 
 SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu.q", account="p", constraint="arch=lx", parallel_environment="mpi")
 JOB = BatchJob(
@@ -96,7 +97,7 @@ def test_what_no_line_can_say_is_refused(change: dict[str, object], words: str) 
     ],
 )
 def test_directives_that_are_ours(directive: str, what: str | None) -> None:
-    found = owned_by_us(directive)
+    found = owned_by_us("sge", directive)
     assert (found is None) == (what is None)
     assert (what or "") in (found or "")
 

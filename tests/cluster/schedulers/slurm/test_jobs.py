@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, SchedulerOutputError
+from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import (
     JOB_ID_PLACEHOLDER,
     RUN,
@@ -37,7 +38,6 @@ from cluster.schedulers.slurm.jobs import (
     clock,
     jobs_named,
     known_jobs,
-    owned_by_us,
     parse_queue,
     queued_job,
     sbatch_options,
@@ -116,7 +116,7 @@ def test_the_comment_of_the_site_is_kept_and_ours_is_joined_to_it(work: Work | N
     ],
 )
 def test_a_comment_is_taken_out_of_the_directives(directives: tuple[str, ...], split: tuple[str, tuple[str, ...]]) -> None:
-    assert not any(owned_by_us(line) for line in directives)
+    assert not any(owned_by_us("slurm", line) for line in directives)
     assert split_comment(directives) == split
 
 
@@ -129,7 +129,7 @@ def test_a_long_comment_of_the_site_does_not_hide_the_job() -> None:
 
 
 def test_a_directive_is_refused_for_what_it_sets() -> None:
-    assert [owned_by_us(line) for line in ("--export=NONE", "--chdir=/x", "-D /x")] == ["environment", *["working directory"] * 2]
+    assert [owned_by_us("slurm", line) for line in ("--export=NONE", "--chdir=/x", "-D /x")] == ["environment", *["working directory"] * 2]
 
 
 def test_it_ends_in_exec_and_begins_with_directives_only() -> None:

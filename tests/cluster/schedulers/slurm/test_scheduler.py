@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from base.errors import AllocationError, UnsupportedRequest
-from cluster.schedulers import slurm
+from cluster.schedulers import plan_allocation, run_locks, slurm
 from cluster.schedulers.slurm.answers import JobInfo, slurm_environment
 from cluster.schedulers.slurm.job_end import gpu_count, gpu_indices, is_running, reason_of, srun_environment
 from cluster.types import Allocation, AllocationRequest, Node
@@ -118,7 +118,7 @@ def test_srun_gets_the_job_and_no_orders_of_others() -> None:
 
 
 def test_a_plan_outside_of_a_job_has_nodes_without_names() -> None:
-    found = slurm.planned(request(cpus_per_node=32), {})
+    found = plan_allocation("slurm", request(cpus_per_node=32), {})
     assert [(node.name, node.address, len(node.cores), len(node.gpus)) for node in found.nodes] == [
         ("node-0", "<node-0>", 32, 4),
         ("node-1", "<node-1>", 32, 4),
@@ -126,7 +126,7 @@ def test_a_plan_outside_of_a_job_has_nodes_without_names() -> None:
 
 
 def test_a_shared_job_has_a_lock_per_node_and_an_own_job_none() -> None:
-    assert slurm.run_locks(allocation(), 2) == ((), 0)
+    assert run_locks(allocation(), 2) == ((), 0)
 
 
 def test_a_shared_job_is_never_requeued() -> None:

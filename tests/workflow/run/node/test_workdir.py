@@ -19,6 +19,7 @@ from base.limited import LimitedCall
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from cluster.holder import holder_of
+from cluster.schedulers import describe_holder, holder_alive
 from data_prep.push import Naming, deliver_pending, push_files
 from data_prep.push.copy import write_list
 from tests.data_prep.staging.disks import immutable
@@ -36,7 +37,7 @@ from workflow.run.record.reading import validate_record
 from workflow.run.record.run_record import ended_note
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
-from workflow.run.storage.prepare import describe_holder, holder_alive, prepare
+from workflow.run.storage.prepare import prepare
 
 
 @pytest.mark.parametrize("attempt", ["1", "12", "1.node-1", "3.node-12"])

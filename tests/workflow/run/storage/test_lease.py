@@ -204,7 +204,7 @@ def test_of_many_takers_of_a_dead_or_free_run_one_gets_it(tmp_path: Path, taken:
 
 
 def test_the_holder_of_a_lease_is_told_by_its_scheduler() -> None:
-    from workflow.run.storage.prepare import describe_holder, holder_alive
+    from cluster.schedulers import describe_holder, holder_alive
 
     assert holder_alive(ME) is True
     foreign = replace(ME, scheduler="moab")

@@ -9,8 +9,11 @@ from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
 TITLE = "PBS"
 SERVER = "the server of PBS"
 SUBMIT = "qsub"
-PROFILE = "pbs"
-SHARED_PROFILE = "pbs-allocation"
+LIST = "qstat -u $USER"
+SHOW = "qstat -f"
+CANCEL = "qdel"
+ENTER = ""
+OWNED = {"nodes": "-l select"}
 QUEUE: list[QueuedJob] = []
 SUBMITTED: list[BatchJob] = []
 
@@ -34,24 +37,8 @@ def cancel(job_ids: Sequence[str], patience_s: float) -> None:  # noqa: ARG001 -
 forget = cancel
 
 
-def list_words() -> str:
-    return "qstat -u $USER"
-
-
-def show_words(job_id: str) -> str:
-    return f"qstat -f {job_id}"
-
-
-def cancel_words(job_ids: Sequence[str]) -> str:
-    return f"qdel {' '.join(job_ids)}"
-
-
 def never_starts(size: JobSize) -> str | None:
     return f"a job of {size.nodes} nodes never starts" if size.nodes > 8 else None
-
-
-def owned_by_us(directive: str) -> str | None:
-    return "nodes" if directive.startswith("-l select") else None
 
 
 def script(job: BatchJob) -> str:
