@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated
+
+import typer
 
 from base.errors import ConfigError
 from base.finding import LEVELS, Finding, alike, by_subject
@@ -13,6 +16,7 @@ from base.tabular import wrapped
 from base.units import counted
 from extras.doctor.checks import run_checks
 from extras.doctor.surroundings import Surroundings, look, try_inside
+from workflow.commands.options import JsonOption, SiteOption
 from workflow.commands.watching import output
 from workflow.study.next_command import completed
 from workflow.study.site import Site
@@ -24,28 +28,34 @@ HARMLESS = "nothing: "
 """The beginning of an advice that says why there is nothing to do: it stands behind the text, and costs no line."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The options of the report."""
-
-    as_json: bool
-    write_site: bool
-    name: str | None
-
-
-def main(site_name: str | None, wanted: Wanted) -> None:
-    """Print every finding. Raises ConfigError when one of them is an error."""
-    if wanted.write_site:
+def main(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="With --write-site: name or path of the new file; default: default.")
+    ] = None,
+    site: SiteOption = None,
+    write: Annotated[
+        bool, typer.Option("--write-site", help="Write the site file NAME.yaml from what is found here, instead of checking.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check scheduler, storage, cache, network and limits of a site, and say what to do; best inside an allocation too."""
+    if name is not None and not write:
+        raise typer.BadParameter(f"{name!r} goes with --write-site; the site to check is chosen by --site {name}")
+    if write:
         from extras.doctor.write_site import write_site
 
-        write_site(wanted.name or "default", look(os.environ), output.line)
-        return
-    site = load_site(site_name)
+        write_site(name or "default", look(os.environ), output.line)
+    else:
+        _check(load_site(site), site, as_json)
+
+
+def _check(site: Site, site_name: str | None, as_json: bool) -> None:
+    """Print every finding. Raises ConfigError when one of them is an error."""
     where = look(os.environ, site.scheduler)
     findings = [_whole(found, site_name) for found in run_checks(site, where, _progress if sys.stderr.isatty() else _silent)]
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
-    if wanted.as_json:
+    if as_json:
         output.json_value(_json(site, where, findings))
     else:
         _print(site, site_name, where, findings)

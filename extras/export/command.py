@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from base.errors import ConfigError, RecordError
 from base.logs import private_umask
@@ -11,18 +13,25 @@ from base.names import choices
 from base.units import counted
 from extras.export import FORMATS
 from extras.export.runs import exported_runs
+from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.results import results_as_they_are
 from workflow.commands.watching import output
 from workflow.report.cells import marks_of_runs
 from workflow.report.collect import collect
 
 
-def main(name: str, study: Path, site: str | None, places: Sequence[Path], to: Path) -> None:
-    """Write the files below `to`, each study's in a directory of its name. Raises ConfigError, RecordError."""
+def main(
+    name: Annotated[str, typer.Argument(metavar="FORMAT", help="tensorboard, mlflow or wandb.")],
+    places: PlacesArgument = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where the files go; made if it is not there.")] = Path("exported"),
+) -> None:
+    """Write what the records and events of a study tell in the format of another tool, a directory per study and run."""
     if name not in FORMATS:
         raise ConfigError(f"slipway export {name}: no such format; {choices(name, FORMATS)}")
     private_umask()
-    for results in results_as_they_are(study, site, places):
+    for results in results_as_they_are(study, site, places or []):
         runs = list(exported_runs(results, marks_of_runs(collect([results]).frame)))
         if not runs:
             raise RecordError(f"{results} has no record of any run yet: `slipway status` shows how its runs stand")

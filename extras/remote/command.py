@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from base import VERSION
 from base.errors import ConfigError, LineCut, RemoteError
@@ -28,6 +30,7 @@ from extras.remote.kept import Settings, read_settings, source_of, submission, w
 from extras.remote.relaying import Relay
 from extras.remote.typed import Typed, TypedSession, sort_session, sort_typed
 from workflow.commands.completion import REMOTE_VERBS
+from workflow.commands.options import PassingCommand
 from workflow.commands.watching import output
 from workflow.run.record.continuation import with_login
 
@@ -46,7 +49,29 @@ class Wanted:
     transport: str | None = None
 
 
-def main(host: str, verb: str, words: Sequence[str], wanted: Wanted) -> int:
+class COMMAND_CLASS(PassingCommand):  # noqa: N801 - what main.py looks for
+    """A command that passes all words on, with the `--` that stands before a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the first `--`, of which typer takes away one."""
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*args[:end], *args[end : end + 1], *args[end:]])
+
+
+def main(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="As `ssh` knows it: a name of your configuration, or USER@HOST.")],
+    verb: Annotated[str, typer.Argument(metavar="VERB", help="setup, plan, submit, status, logs, tables, report, verify, session, close.")],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[STUDY] [OPTION]...", help="A study file of this laptop, and the options that VERB has.")
+    ] = None,
+    slipway: Annotated[str | None, typer.Option("--slipway", metavar="PATH", help="Slipway on HOST; kept from then on.")] = None,
+    transport: Annotated[str | None, typer.Option("--transport", metavar="ssh|paramiko", help="Kept from then on.")] = None,
+) -> None:
+    """Run a command on a cluster that is reached by SSH: the study goes up, results come down, and after a cut the same command goes on."""
+    raise typer.Exit(run_there(host, verb, words or [], Wanted(slipway=slipway, transport=transport)))
+
+
+def run_there(host: str, verb: str, words: Sequence[str], wanted: Wanted) -> int:
     """Run the command there, and return its exit code. Raises ConfigError, RemoteError."""
     if verb not in REMOTE_VERBS:
         raise ConfigError(f"{verb!r}: no command of slipway remote; {choices(verb, REMOTE_VERBS)}")

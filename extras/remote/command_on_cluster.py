@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -24,6 +24,7 @@ from extras.remote import fetching
 from extras.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, Results, is_result
 from extras.remote.bundle import digest_of
 from workflow.commands.chosen_study import told_study
+from workflow.commands.options import SiteOption
 from workflow.commands.watching import output
 from workflow.study.publishing import place_of
 from workflow.study.site_file import load_site
@@ -32,9 +33,9 @@ COMES_DOWN: Final = (*FILES, *(f"{tree}/**/*" for tree in TREES))
 OLD_S: Final = 86400.0
 
 
-def main(verb: str, words: Sequence[str], site: str | None) -> None:
-    """Answer one question. Raises BadParameter for one that this version does not know."""
-    match (verb, *words):
+def main(verb: str, words: Annotated[list[str] | None, typer.Argument()] = None, site: SiteOption = None) -> None:
+    """Answer what `slipway remote` asks of the cluster."""
+    match (verb, *(words or ())):
         case ("hello", program):
             hello(program)
         case ("have", source, digest):
@@ -44,7 +45,7 @@ def main(verb: str, words: Sequence[str], site: str | None) -> None:
         case ("results", study):
             results(Path(study), site)
         case _:
-            raise typer.BadParameter(f"{verb} with {len(words)} words is not known to Slipway {VERSION}")
+            raise typer.BadParameter(f"{verb} with {len(words or ())} words is not known to Slipway {VERSION}")
 
 
 def hello(program: str) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
+import typer
 from msgspec.structs import replace
 
 from base.errors import ConfigError, DatasetError, PushError, RemoteError, SchedulerSilent, SlipwayError, TrainingFailed
@@ -31,6 +32,7 @@ from extras.session.plan import addresses, session_cell, site_of, sockets, tunne
 from extras.session.request import LOG, OUTPUT, STOP, Asked, Kind, all_sessions, session_dir
 from workflow.commands.chosen_study import told_study
 from workflow.commands.dataset import check_name
+from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
 from workflow.commands.watching.polling import looks
@@ -81,7 +83,52 @@ class Wanted:
     login: str | None
 
 
-def start(name: str, study_path: Path, site_name: str | None, words: Sequence[str], wanted: Wanted) -> None:
+LoginOption = Annotated[
+    str | None, typer.Option("--login", metavar="NAME", help="What your laptop calls the login node; default: its own name.")
+]
+
+
+def start(  # noqa: PLR0913 - its options
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="The command, or more options of the program.")
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="More than one: `run` only, on each of them.")] = 1,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="Of each node; default: 1 where the site has some.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Of the study; staged, in $SLIPWAY_DATA.")] = None,
+    image: Annotated[str | None, typer.Option("--image", metavar="IMAGE", help="The container image that has the program.")] = None,
+    python: Annotated[str | None, typer.Option("--python", metavar="PATH", help="The interpreter, on the nodes or in the image.")] = None,
+    ports: Annotated[str | None, typer.Option("--ports", metavar="PORT,...", help="On which the program listens (`serve`).")] = None,
+    time: Annotated[str, typer.Option("--time", metavar="DURATION", help="How long it may last.")] = "1h",
+    idle: Annotated[str | None, typer.Option("--idle", metavar="DURATION", help="End it when nobody has used it for so long.")] = None,
+    push: Annotated[bool, typer.Option("--push", help="Bring what is written in its directory to storage; `run` always does.")] = False,
+    allow_shared: Annotated[bool, typer.Option("--allow-shared", help="Ports of the node itself, which its users can read.")] = False,
+    logdir: Annotated[Path | None, typer.Option("--logdir", help="Of `tensorboard`; default: the study's runs, exported.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait until it answers; of `run`: until it ends.")] = False,
+    login: LoginOption = None,
+) -> None:
+    """Start it as a job of the site, wait until it answers, and print the line for your laptop."""
+    wanted = Wanted(
+        nodes=nodes,
+        gpus=gpus,
+        dataset=dataset,
+        image=image,
+        python=python,
+        ports=ports,
+        walltime=time,
+        idle=idle,
+        push=push,
+        allow_shared=allow_shared,
+        logdir=logdir,
+        detach=detach,
+        login=login,
+    )
+    start_session(str(context.info_name), study, site, words or [], wanted)
+
+
+def start_session(name: str, study_path: Path, site_name: str | None, words: Sequence[str], wanted: Wanted) -> None:
     """Start one, wait until it answers, and say how it is reached. Raises SlipwayError."""
     kind = KINDS[name]
     _refuse_typed(name, kind, words, wanted)
@@ -386,17 +433,17 @@ def _not_reached(seen: Seen, node: str, remote: str) -> str:
 # -- the other commands
 
 
-def ls(site_name: str | None, login: str | None, as_json: bool) -> None:
-    """List all sessions of this user on the site's storage, and remove the secrets of those that have ended."""
-    site = load_site(site_name)
-    jobs = jobs_of(site.scheduler)
-    found = sessions(site.storage, None if jobs is None else _queued(jobs))
+def ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption = False) -> None:
+    """Show your sessions on this site's storage: state, node, time left, and the line for your laptop."""
+    here = load_site(site)
+    jobs = jobs_of(here.scheduler)
+    found = sessions(here.storage, None if jobs is None else _queued(jobs))
     if as_json:
         output.json_value([_as_json(seen) for seen in found])
     elif found:
         output.table(("session", "state", "node", "job", "time left", "not used for"), [_row(seen) for seen in found])
     else:
-        output.line(f"no session on the storage of site {site.name}: {site.storage}")
+        output.line(f"no session on the storage of site {here.name}: {here.storage}")
     for seen in found:
         if seen.is_over:
             (seen.directory / "token").unlink(missing_ok=True)
@@ -434,9 +481,11 @@ def _as_json(seen: Seen) -> dict[str, Any]:
     }
 
 
-def attach_to(site_name: str | None, session: str) -> NoReturn:
-    """Open a terminal at the session's shell."""
-    enter(_found(load_site(site_name), session))
+def attach_to(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="As `slipway session ls` shows it.")], site: SiteOption = None
+) -> None:
+    """Open a terminal at a shell of a session; several may be at one."""
+    enter(_found(load_site(site), session))
 
 
 def _found(site: Site, session: str) -> Seen:
@@ -449,12 +498,16 @@ def _found(site: Site, session: str) -> Seen:
     return look(session_dir(site.storage, chosen[0]), None, time.time())
 
 
-def stop(site_name: str | None, names: Sequence[str], now: bool) -> None:
-    """End sessions: each is told, pushes what it was asked to push, and is waited for; `now`: its job is cancelled. Raises SlipwayError."""
-    site = load_site(site_name)
-    jobs = jobs_of(site.scheduler)
+def stop(
+    names: Annotated[list[str], typer.Argument(metavar="SESSION...", help="As `slipway session ls` shows them.")],
+    site: SiteOption = None,
+    now: Annotated[bool, typer.Option("--now", help="Cancel the job, instead of letting it end in order.")] = False,
+) -> None:
+    """End sessions; what was to be pushed is pushed before."""
+    here = load_site(site)
+    jobs = jobs_of(here.scheduler)
     for name in names:
-        seen = _found(site, name)
+        seen = _found(here, name)
         if seen.is_over:
             output.line(f"session {seen.asked.session} has ended already: {seen.state.reason}")
             clean(seen)

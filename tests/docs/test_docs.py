@@ -152,7 +152,7 @@ def commands() -> dict[str, Any]:
 def inner_commands(command: Any) -> dict[str, Any]:
     """Of a group; not told by its class, since typer may bring a click of its own."""
     inner: dict[str, Any] = getattr(command, "commands", {})
-    return inner
+    return {name: found.load() if hasattr(found, "load") else found for name, found in inner.items()}
 
 
 def test_every_command_and_option_is_documented() -> None:

@@ -7,43 +7,48 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from base.errors import StagingError
 from base.units import format_size
 from data_prep.cache import entries
 from data_prep.cache.entries import Row
+from workflow.commands.options import JsonOption, SiteOption
 from workflow.commands.watching import output
 from workflow.run.node.caches import caches_here, nothing_words
 from workflow.study.next_command import completed
 from workflow.study.site_file import chosen_site, load_site
 
 
-def ls(site_name: str | None, as_json: bool) -> None:
-    """List what takes room, last used first, cache by cache."""
-    site = load_site(site_name)
-    found = [(cache, entries.ls(cache, group=site.shared == "group")) for cache in caches_here(site)]
+def ls(site: SiteOption = None, as_json: JsonOption = False) -> None:
+    """List datasets, unfinished copies and undelivered results in this node's cache, last used first."""
+    loaded = load_site(site)
+    most = loaded.cache.max_bytes
+    found = [(cache, entries.ls(cache, group=loaded.shared == "group")) for cache in caches_here(loaded)]
     if as_json:
-        output.json_value(
-            [{"cache": str(cache), "max_bytes": site.cache.max_bytes, "entries": [_json(row) for row in rows]} for cache, rows in found]
-        )
+        output.json_value([{"cache": str(cache), "max_bytes": most, "entries": [_json(row) for row in rows]} for cache, rows in found])
         return
     if not found:
-        output.prose(nothing_words(site))
+        output.prose(nothing_words(loaded))
     for cache, rows in found:
-        limit = f" of {format_size(site.cache.max_bytes)}" if site.cache.max_bytes else ""
-        output.prose(f"{cache}: {format_size(sum(row.bytes for row in rows))}{limit}", "  ")
+        output.prose(f"{cache}: {format_size(sum(row.bytes for row in rows))}{f' of {format_size(most)}' if most else ''}", "  ")
         if rows:
-            output.table(("name", "kind", "bytes", "last used", "state"), [_cells(row, site.storage) for row in rows])
+            output.table(("name", "kind", "bytes", "last used", "state"), [_cells(row, loaded.storage) for row in rows])
     if any(row.kind == "result" for _, rows in found for row in rows):
-        output.line(f"storage: {site.storage}")
-        output.line(completed("what is not delivered: `slipway reap --push`", chosen_site(site_name, os.environ)))
+        output.line(f"storage: {loaded.storage}")
+        output.line(completed("what is not delivered: `slipway reap --push`", chosen_site(site, os.environ)))
 
 
-def rm(site_name: str | None, names: Sequence[str], force: bool) -> None:
-    """Remove the datasets `names` from every cache of this node that has them. Raises StagingError when none has."""
-    site = load_site(site_name)
-    caches, group = caches_here(site), site.shared == "group"
+def rm(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets as `slipway cache ls` shows them.")],
+    site: SiteOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Also while a run uses it: the run reads on undisturbed.")] = False,
+) -> None:
+    """Remove staged datasets, or what is left of copies."""
+    loaded = load_site(site)
+    caches, group = caches_here(loaded), loaded.shared == "group"
     for name in names:
         having = [cache for cache in caches if any(_is_of(row, name) for row in entries.ls(cache, group=group))]
         if not having:

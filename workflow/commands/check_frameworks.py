@@ -13,7 +13,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_content
@@ -21,6 +23,7 @@ from base.publish import publish
 from base.units import and_more, counted
 from workflow.commands import run
 from workflow.commands.chosen_study import told_study
+from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.watching import output
 from workflow.report.same_network import (
     Compared,
@@ -142,7 +145,7 @@ def make_short_runs(study: Study, cells: Sequence[Cell]) -> ShortResults:
             "study, and are removed when they have told their losses"
         )
         with contextlib.suppress(RecordError):  # which runs have no result is told below
-            run.main([str(path), "--until", "stage_train_push"], {"site": study.chosen_site, "retry": "failed"}, None, path, table=False)
+            run.run_study([str(path), "--until", "stage_train_push"], snakemake_config(study.chosen_site, "failed", False), table=False)
     short = load_study(path, study.chosen_site)
     told = first_runs(short, [cell.cell_id for cell in short.cells])
     runs = {
@@ -161,10 +164,18 @@ def make_short_runs(study: Study, cells: Sequence[Cell]) -> ShortResults:
 MOST_NAMED: Final = 5
 
 
-def main(path: Path, site: str | None, as_json: bool, *, runs: bool) -> None:
-    """Print for each cell whether its network is that of the others; `runs`: after short runs of those that have no finished one. Raises
-    ConfigError where no cells differ only in their framework, RecordError unless all are the same, and on all ranks."""
-    study = told_study(path, site)
+def main(
+    study: StudyArgument = DEFAULT_STUDY,
+    site: SiteOption = None,
+    runs: Annotated[bool, typer.Option("--run", help="Run the first five steps of cells without a finished run.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the losses of the first five steps of cells that differ only in their framework; exit 19 unless all are equal to 1e-5."""
+    _compare(told_study(study, site), as_json, runs=runs)
+
+
+def _compare(study: Study, as_json: bool, *, runs: bool) -> None:
+    """Raise ConfigError where no cells differ only in their framework, RecordError unless all are the same, and on all ranks."""
     found = groups_of(cell.to_json() for cell in study.cells)
     if not found:
         raise ConfigError(

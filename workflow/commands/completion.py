@@ -1,19 +1,24 @@
 """Complete studies, sites and runs for a shell.
 
-They are read from names and two keys, without the checks of a study, which take longer than a typist waits; whatever cannot be read
-completes to nothing.
+They are read from names and two keys, without the module of the command and the checks of a study, which take longer than a typist waits;
+whatever cannot be read completes to nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
 from base.untrusted import open_plain
 from base.userpath import absolute_path, expanded
 from cluster.installation import default_storage, site_files
+from workflow.commands.options import PassingCommand
 from workflow.study.paths import results_dir
 
 SUFFIXES: Final = (".yaml", ".yml")
@@ -85,3 +90,52 @@ def _keys(file: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError, RecursionError, ValueError, RuntimeError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+# The commands as a shell sees them that completes a value: a site, a study, and whatever stands without an option.
+
+
+def is_option_typed(environ: Mapping[str, str]) -> bool:
+    """Return True if the word that a shell wants to have completed is the name of an option, which only its command knows."""
+    words = environ.get("_TYPER_COMPLETE_ARGS", environ.get("COMP_WORDS", ""))
+    last = words.rpartition(" ")[2]
+    return last.startswith("-") and "=" not in last
+
+
+def _runs(context: typer.Context, incomplete: str) -> list[str]:
+    return runs(context.params, os.environ, incomplete)
+
+
+_Study = Annotated[str | None, typer.Option("--study", "-s", autocompletion=studies)]
+_Site = Annotated[str | None, typer.Option("--site", autocompletion=sites)]
+_StudyWords = Annotated[list[str] | None, typer.Argument(autocompletion=studies)]
+_RunWords = Annotated[list[str] | None, typer.Argument(autocompletion=_runs)]
+
+
+def _of_study(words: _StudyWords = None, study: _Study = None, site: _Site = None) -> None:
+    """Complete the words of a command on a study."""
+
+
+def _of_run(words: _RunWords = None, study: _Study = None, site: _Site = None) -> None:
+    """Complete the words of `slipway logs`."""
+
+
+def _of_remote(host: str, verb: Annotated[str, typer.Argument(autocompletion=verbs)], words: list[str] | None = None) -> None:
+    """Complete the words of `slipway remote`."""
+
+
+def _of_others(words: list[str] | None = None, study: _Study = None, site: _Site = None) -> None:
+    """Complete the options of other commands."""
+
+
+_COMPLETERS: Final[Mapping[str, Callable[..., None]]] = {
+    **dict.fromkeys(("run", "plan", "submit", "status", "tables", "verify", "export", "notify", "check-frameworks", "report"), _of_study),
+    "logs": _of_run,
+    "remote": _of_remote,
+}
+
+
+def completer(command: str) -> Any:
+    """Return what completes the values of a command, without the module of the command."""
+    found = CommandInfo(name=command, callback=_COMPLETERS.get(command, _of_others), cls=PassingCommand)
+    return get_command_from_info(found, pretty_exceptions_short=False, rich_markup_mode=None)

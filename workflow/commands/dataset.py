@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from base.errors import ConfigError, DatasetError
 from base.logs import printable, private_umask
@@ -24,12 +26,13 @@ from data_prep.staging.copy import CopyOptions
 from data_prep.tree.manifest import FOLDER, is_tree, read_place, read_tree_manifest
 from data_prep.tree.plan import read_left_out, verify_tree
 from workflow.commands.chosen_study import told_study
+from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.commands.watching.output import progress
 from workflow.dag.requirements import dataset_needs
 from workflow.run.node.caches import cache_here
 from workflow.study.cell import NO_DATASET, datasets_of
-from workflow.study.site import Site
+from workflow.study.site import Site, storage_limit
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
 
@@ -133,8 +136,13 @@ MAX_CLASSES = 20
 MAX_REJECTED = 20
 
 
-def info(study: Path, site: str | None, name: str, as_json: bool) -> None:
-    """Print what the manifest says."""
+def info(
+    name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built one.")],
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show classes, splits, counts, bytes, mean and deviation of a dataset, and what was rejected."""
     root = dataset_root(study, site, name)
     if is_tree(root):
         tree_info(root, as_json)
@@ -151,8 +159,12 @@ def info(study: Path, site: str | None, name: str, as_json: bool) -> None:
     _print(root, manifest)
 
 
-def verify(study: Path, site: str | None, name: str) -> None:
-    """Hash everything. Raises DigestMismatch, naming every chunk that differs."""
+def verify(
+    name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built or staged one.")],
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+) -> None:
+    """Hash every chunk of a dataset and compare it with the manifest."""
     root = dataset_root(study, site, name)
     if is_tree(root):
         with progress(f"verify {root.name}") as callback:
@@ -165,20 +177,25 @@ def verify(study: Path, site: str | None, name: str) -> None:
     output.line(f"{root}: {counted(manifest.samples, 'sample')}, {format_size(manifest.bytes)}, every chunk is what the manifest promises")
 
 
-def stage_here(study: Path, site_name: str | None, name: str, node: int) -> None:
-    """Stage into this node's cache: with the local scheduler that of node `node`."""
-    root, site = dataset_and_site(study, site_name, name)
-    if node and site.scheduler != "local":
+def stage_here(
+    name: Annotated[str, typer.Argument(help="A dataset of the study, or the directory of a built one.")],
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    node: Annotated[int, typer.Option("--node", min=0, help="With the local scheduler: the node whose cache is filled.")] = 0,
+) -> None:
+    """Bring a built dataset into this node's cache, checked, before a run needs it."""
+    root, here = dataset_and_site(study, site, name)
+    if node and here.scheduler != "local":
         raise ConfigError(
-            f"--node {node}: site {site.name!r} has scheduler {site.scheduler}, and its nodes are machines: run this on the node"
+            f"--node {node}: site {here.name!r} has scheduler {here.scheduler}, and its nodes are machines: run this on the node"
         )
-    private_umask(group=site.shared == "group")
-    cache = cache_here(site) / f"{local.NAME}-{node}" if site.scheduler == "local" else cache_here(site)
-    rate = site.storage_limit.bytes_per_s if site.storage_limit else None
-    check_s = RECHECK_S if site.cache.check_s is None else site.cache.check_s
-    options = StageOptions(copy=CopyOptions(bytes_per_s=rate), check_s=check_s, group=site.shared == "group")
+    private_umask(group=here.shared == "group")
+    cache = cache_here(here) / f"{local.NAME}-{node}" if here.scheduler == "local" else cache_here(here)
+    check_s = RECHECK_S if here.cache.check_s is None else here.cache.check_s
+    copy = CopyOptions(bytes_per_s=storage_limit(here).bytes_per_s)
     with progress(f"stage {root.name}") as callback:
-        staged = stage(root, cache, max_bytes=site.cache.max_bytes, progress=callback, options=options)
+        options = StageOptions(copy=copy, check_s=check_s, group=here.shared == "group")
+        staged = stage(root, cache, max_bytes=here.cache.max_bytes, progress=callback, options=options)
     anew = f"was there already, {format_size(staged.checked_bytes)} of it hashed anew"
     how = anew if staged.hit else f"{format_size(staged.copied_bytes)} copied in {format_duration(staged.seconds)}"
     if staged.resumed_bytes:
@@ -225,37 +242,43 @@ MOST_LEFT_OUT: Final = 10
 BUILT: Final = "; it was built before, and its source was not looked at: `--fresh` builds it anew"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The way to build: processes at a time; whether a damaged image refuses the dataset; whether to start from nothing."""
-
-    jobs: int
-    strict: bool = False
-    fresh: bool = False
-
-
-def main(study_path: Path, site: str | None, names: Sequence[str], how: Wanted) -> None:
-    """Build the datasets `names`, or all that the study's cells use."""
+def build(  # noqa: PLR0913 - its options
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Datasets of the study; default: those its cells use.")
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Shards at once; default: the cores.", show_default=False)] = len(
+        os.sched_getaffinity(0)
+    ),
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a dataset with a damaged image, instead of listing it.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Read the source again, whose files have changed since the last build.")] = False,
+) -> None:
+    """Build datasets on network storage; what is built already is left alone, what was interrupted is resumed."""
     limit_own_memory()
-    study = told_study(study_path, site)
-    private_umask(group=study.site.shared == "group")
-    wanted = [check_name(study, name) for name in names] or datasets_of(study.cells)
-    if not wanted:
-        output.line(f"no cell of {study.name} has a dataset: there is nothing to build")
-    for name in wanted:
-        spec = study.datasets[name]
-        is_built = not how.fresh and not spec.is_tree and (study.build_dir(name) / DATASET_FILE).exists()
-        if how.strict and not spec.is_tree and not spec.strict:
-            # `strict` is part of the specification, and so of the name under which runs look for the dataset: first see that it is refused
-            # or not, then build what the study asks for, which has the same content
-            with progress(f"dataset {name}, strictly", "samples") as callback:
-                build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
-        with progress(f"dataset {name}", "bytes" if spec.is_tree else "samples") as callback:
-            built = build_dataset(spec, name, study.datasets_dir, how.jobs, callback, fresh=how.fresh)
-        samples = "" if built.samples is None else f"{built.samples} samples, "
-        output.line(f"{name}: {samples}{format_size(built.bytes)} in {study.datasets_dir / built.path}{BUILT * is_built}")
-        if spec.is_tree:
-            _say_left_out(read_left_out(study.build_dir(name)))
+    loaded = told_study(study, site)
+    private_umask(group=loaded.site.shared == "group")
+    chosen = [check_name(loaded, name) for name in names or ()] or datasets_of(loaded.cells)
+    if not chosen:
+        output.line(f"no cell of {loaded.name} has a dataset: there is nothing to build")
+    for name in chosen:
+        _build(loaded, name, jobs, strict=strict, fresh=fresh)
+
+
+def _build(study: Study, name: str, jobs: int, *, strict: bool, fresh: bool) -> None:
+    spec = study.datasets[name]
+    is_built = not fresh and not spec.is_tree and (study.build_dir(name) / DATASET_FILE).exists()
+    if strict and not spec.is_tree and not spec.strict:
+        # `strict` is part of the specification, and so of the name under which runs look for the dataset: first see that it is refused
+        # or not, then build what the study asks for, which has the same content
+        with progress(f"dataset {name}, strictly", "samples") as callback:
+            build_dataset(spec.model_copy(update={"strict": True}), name, study.datasets_dir, jobs, callback, fresh=fresh)
+    with progress(f"dataset {name}", "bytes" if spec.is_tree else "samples") as callback:
+        built = build_dataset(spec, name, study.datasets_dir, jobs, callback, fresh=fresh)
+    samples = "" if built.samples is None else f"{built.samples} samples, "
+    output.line(f"{name}: {samples}{format_size(built.bytes)} in {study.datasets_dir / built.path}{BUILT * is_built}")
+    if spec.is_tree:
+        _say_left_out(read_left_out(study.build_dir(name)))
 
 
 def _say_left_out(left_out: Sequence[tuple[str, str]]) -> None:

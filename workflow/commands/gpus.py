@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from base.errors import SlipwayError
 from base.units import counted
 from cluster.detection import off_node, scheduler_of
 from cluster.gpus.decision import Decision, accepted, decide
 from cluster.gpus.listing import App, Gpu, query_apps, query_gpus, read_place, short_bus
+from workflow.commands.options import JsonOption
 from workflow.commands.watching import output
 
 
-def main(explain: bool, as_json: bool) -> None:
-    """Print what is there and what was granted. Raises AllocationError where that cannot be decided, or nvidia-smi fails."""
+def main(
+    explain: Annotated[bool, typer.Option("--explain", help="Say step by step how it was decided: variables, rule, result.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show this node's GPUs by UUID, which of them this process was granted, and who uses them."""
     gpus = query_gpus()
     scheduler = scheduler_of(os.environ)
     decision = decide(gpus, os.environ, None, everything=scheduler is None, place=read_place(os.environ))

@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from base.errors import ConfigError
 from base.names import slug
@@ -21,12 +23,12 @@ NAME: Final = "my-study"
 SCHEMA_MARK: Final = "$schema="
 
 
-def main(named: str) -> None:
-    """Write both. Raises ConfigError when one of them is there already, or the directory cannot be: nothing is written then."""
-    if not named.strip() or "\0" in named:
-        raise ConfigError(f"{named!r} is no name of a directory; `slipway init .` writes into the one you are in")
-    directory = Path(named)
-    targets = [directory / name for name in (STUDY, SITE)]
+def main(name: Annotated[str, typer.Argument(metavar="DIR", help="Where they go; made if it does not exist.")]) -> None:
+    """Write a commented study file and a commented site file to begin with; what is there already is never overwritten."""
+    if not name.strip() or "\0" in name:
+        raise ConfigError(f"{name!r} is no name of a directory; `slipway init .` writes into the one you are in")
+    directory = Path(name)
+    targets = [directory / file for file in (STUDY, SITE)]
     for target in targets:
         if os.path.lexists(target):
             raise ConfigError(f"{target} is there already, and is not overwritten: choose another DIR, or remove it")

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from base.errors import ConfigError, RecordError
 from base.jsonfile import read_content
 from base.logs import printable
 from base.untrusted import open_file
 from workflow.commands.chosen_study import told_study
-from workflow.commands.watching import output
+from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
+from workflow.commands.watching import follow_logs, output
 from workflow.commands.watching.watch import run_states
 from workflow.run.node.caches import caches_here
 from workflow.run.node.workdir import of_run
@@ -30,43 +32,41 @@ from workflow.study.study import Study
 MAX_LINE: Final = 1 << 16  # a longer line is shown in parts
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The choice of logs, and how they are shown.
-
-    Logs of one attempt (None: the latest), of one rank (None: all, and nodes and supervisor), the last lines only; going on while the
-    run does, or for programs.
-    """
-
-    attempt: int | None = None
-    rank: int | None = None
-    lines: int | None = None
-    follow: bool = False
-    as_json: bool = False
-
-
-def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
-    """Print the logs."""
-    study = told_study(path, site)
-    run_id = study.run(run).run_id
-    found = log_files(study, run_id, wanted)
+def main(  # noqa: PLR0913 - its options
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, or the beginning of its name if no other run begins so.")],
+    study: StudyOption = DEFAULT_STUDY,
+    attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="Default: the latest.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", min=0, help="Of this rank only.")] = None,
+    lines: Annotated[int | None, typer.Option("--lines", "-n", min=1, help="Only the last lines of each log.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing what is written until the run has ended.")] = False,
+    site: SiteOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the logs of a run: supervisor, nodes and ranks."""
+    if follow and as_json:
+        raise typer.BadParameter("--json is one document, which --follow would never end")
+    loaded = told_study(study, site)
+    run_id = loaded.run(run).run_id
+    found = log_files(loaded, run_id, attempt, rank)
     if not found:
-        raise ConfigError(_nothing(study, run_id, wanted))
-    told = _told(study, run_id, wanted)
-    if wanted.as_json:
-        logs = [{"file": str(file), "lines": [printable(text) for text in _last(_lines(file), wanted.lines)]} for file in found]
-        output.json_value({"run": run_id, "told": [printable(line) for line in told], "logs": logs})
+        raise ConfigError(_nothing(loaded, run_id, attempt, rank))
+    facts = _facts(loaded, run_id, attempt)
+    if as_json:
+        logs = [{"file": str(file), "lines": [printable(text) for text in _last(_lines(file), lines)]} for file in found]
+        output.json_value({"run": run_id, "told": [printable(line) for line in facts], "logs": logs})
         return
-    if told:
-        sys.stdout.write("".join(f"{printable(line)}\n" for line in told) + "\n")
-    if wanted.follow:
-        from workflow.commands.watching.follow_logs import follow
+    if facts:
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in facts) + "\n")
+    if follow:
+        follow_logs.follow(partial(log_files, loaded, run_id, attempt, rank), partial(_runs_now, loaded, run_id), lines)
+    else:
+        _print_logs(found, lines)
 
-        follow(partial(log_files, study, run_id, wanted), partial(_runs_now, study, run_id), wanted.lines)
-        return
+
+def _print_logs(files: Sequence[Path], most: int | None) -> None:
     empty: list[str] = []
-    for number, file in enumerate(found):
-        lines = iter(_last(_lines(file), wanted.lines))
+    for number, file in enumerate(files):
+        lines = iter(_last(_lines(file), most))
         first = next(lines, None)
         if first is None:
             empty.append(file.name)
@@ -75,33 +75,33 @@ def main(path: Path, site: str | None, run: str, wanted: Wanted) -> None:
         for text in chain([first], lines):
             sys.stdout.write(printable(text) + "\n")
     if empty:
-        sys.stdout.write(f"{chr(10) if len(empty) < len(found) else ''}nothing was written to {printable(', '.join(empty))}\n")
+        sys.stdout.write(f"{chr(10) if len(empty) < len(files) else ''}nothing was written to {printable(', '.join(empty))}\n")
 
 
 def _runs_now(study: Study, run_id: str) -> bool:
     return any(state.run.run_id == run_id and state.state == "running" for state in run_states(study))
 
 
-def log_files(study: Study, run_id: str, wanted: Wanted) -> list[Path]:
+def log_files(study: Study, run_id: str, attempt: int | None = None, rank: int | None = None) -> list[Path]:
     """Return the logs: the supervisor's, then those of the attempt on storage, else of one that still runs on this machine."""
     attempts = paths.attempts_dir(study.results_dir, run_id)
-    number = wanted.attempt or max(attempt_directories(attempts), default=None)
+    number = attempt or max(attempt_directories(attempts), default=None)
     directories = [attempts / str(number) / "logs"] if number is not None else []
-    if wanted.attempt is None or not directories[0].is_dir():
-        directories = _on_this_machine(study, run_id, wanted.attempt) or directories
-    pattern = "*.log" if wanted.rank is None else f"rank-{wanted.rank}.log"
+    if attempt is None or not directories[0].is_dir():
+        directories = _on_this_machine(study, run_id, attempt) or directories
+    pattern = "*.log" if rank is None else f"rank-{rank}.log"
     files = [file for directory in directories for file in sorted(directory.glob(pattern))]
     supervisor = paths.supervisor_log(study.results_dir, run_id)
-    return [supervisor, *files] if wanted.rank is None and wanted.attempt is None and supervisor is not None else files
+    return [supervisor, *files] if rank is None and attempt is None and supervisor is not None else files
 
 
-def _told(study: Study, run_id: str, wanted: Wanted) -> list[str]:
+def _facts(study: Study, run_id: str, attempt: int | None) -> list[str]:
     """Return what an attempt went on from, and what else its machines did while it measured.
 
     The logs of the beginning are those of the earlier attempt.
     """
     attempts = paths.attempts_dir(study.results_dir, run_id)
-    number = wanted.attempt or max(attempt_directories(attempts), default=None)
+    number = attempt or max(attempt_directories(attempts), default=None)
     try:
         record = read_record(read_content(attempts / str(number) / "record.json", max_bytes=MAX_BYTES))
     except (RecordError, NotBelieved):
@@ -117,11 +117,11 @@ def _on_this_machine(study: Study, run_id: str, attempt: int | None) -> list[Pat
     return [work / "own" / "logs" for cache in caches_here(study.site) for work in of_run(cache, run_dir, attempt)]
 
 
-def _nothing(study: Study, run_id: str, wanted: Wanted) -> str:
+def _nothing(study: Study, run_id: str, attempt: int | None, rank: int | None) -> str:
     attempts = paths.attempts_dir(study.results_dir, run_id)
     numbers = attempt_directories(attempts)
-    what = "no logs" if wanted.rank is None else f"no log of rank {wanted.rank}"
-    where = f"attempt {wanted.attempt} of {run_id}" if wanted.attempt else run_id
+    what = "no logs" if rank is None else f"no log of rank {rank}"
+    where = f"attempt {attempt} of {run_id}" if attempt else run_id
     known = f"attempts there: {', '.join(map(str, numbers))}" if numbers else "it was never started"
     return f"{what} of {where}; {known} ({attempts})"
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from base.errors import ConfigError, SlipwayError
 from workflow.commands.chosen_study import told_study
+from workflow.commands.options import DEFAULT_STUDY, SiteOption, StudyArgument
 from workflow.commands.watching import output
 from workflow.dag.notify import News, tell
+from workflow.study.next_command import command
+from workflow.study.study import Study
 
 
-def main(path: Path, site: str | None, test: bool) -> None:
-    """Say who is told, or tell them. Raises ConfigError where nobody is, SlipwayError where somebody could not be told."""
-    study = told_study(path, site)
+def main(
+    study: StudyArgument = DEFAULT_STUDY,
+    site: SiteOption = None,
+    test: Annotated[bool, typer.Option("--test", help="Tell them something now.")] = False,
+) -> None:
+    """Say who is told of the end of a study, by `notify` of its file or the site's, or try it."""
+    _notify(told_study(study, site), test)
+
+
+def _notify(study: Study, test: bool) -> None:
+    """Raise ConfigError where nobody is told, SlipwayError where somebody could not be told."""
     notify = study.notify
     if notify is None:
         raise ConfigError(f"neither {study.path} nor the site {study.site_words} has the key notify; see docs/site-file.md")
@@ -21,7 +34,7 @@ def main(path: Path, site: str | None, test: bool) -> None:
     who = [*(f"mail to {address}" for address in notify.mail), *([f"the webhook whose URL is in {webhook}"] if webhook else [])]
     output.line(f"{study.name} tells at its {' and at its first '.join(notify.when)}: {', '.join(who)}")
     if not test:
-        output.line(f"try it: {study.command('notify', str(path), '--test')}")
+        output.line(f"try it: {command(study, 'notify', '--test')}")
         return
     lines = (f"A test by `slipway notify --test` on {os.uname().nodename}.", f"study: {study.path}")
     problems = tell(notify, News(subject=f"{study.name}: a test", lines=lines), os.environ)

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from base.command import run as run_command
 from base.errors import ConfigError, SchedulerSilent, SlipwayError
@@ -29,6 +31,7 @@ from containers.models import MODELS
 from containers.program_folder import look_at
 from containers.spec import EnginePlan
 from workflow.commands.chosen_study import told_study
+from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, standing
 from workflow.dag.execution import jobs_at
@@ -402,23 +405,27 @@ INDENT: Final = "  "
 LEAST_SAID_S: Final = 1.0  # reading from storage that takes less is not worth a word
 
 
-def main(path: Path, cell: str | None, site: str | None, as_json: bool) -> None:
-    """Print the plan. Raises after it what Snakemake would refuse the study with."""
-    study = told_study(path, site)
+def main(
+    study: StudyArgument = DEFAULT_STUDY,
+    cell: Annotated[str | None, typer.Option("--cell", help="Show one cell in full: argv, containers, cell.json, copy list.")] = None,
+    site: SiteOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a study will run, need and cost. Nothing is written."""
+    loaded = told_study(study, site)
     if cell is not None:
-        refuse_foreign_scheduler(study.site, os.environ)
-
-        print_cell_plan(study, study.cell(cell), as_json)
-        refuse_foreign_results(study)
+        refuse_foreign_scheduler(loaded.site, os.environ)
+        print_cell_plan(loaded, loaded.cell(cell), as_json)
+        refuse_foreign_results(loaded)
         return
-    plan = plan_study(study)
+    plan = plan_study(loaded)
     if as_json:
         output.json_value(to_json(plan))
     else:
         _print(plan)
-    refuse_site(study, os.environ)
-    refuse_foreign_results(study)
-    refuse_runs(study, plan.to_run, os.environ, ask_scheduler=True)
+    refuse_site(loaded, os.environ)
+    refuse_foreign_results(loaded)
+    refuse_runs(loaded, plan.to_run, os.environ, ask_scheduler=True)
 
 
 def to_json(plan: StudyPlan) -> dict[str, Any]:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from base.errors import ContainerError, PushError, SlipwayError, StorageError
 from base.logs import private_umask
 from base.units import counted, format_duration, format_size
 from containers.engines import in_container
-from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap, remove
+from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap
+from containers.reaping import remove as remove_container
 from data_prep.cache.entries import ls as list_cache
+from workflow.commands.options import SiteOption
 from workflow.commands.watching import output
 from workflow.run.node.caches import cache_here, cache_words, caches_here
 from workflow.run.node.workdir import deliver, sweep
@@ -27,11 +31,18 @@ if TYPE_CHECKING:
     from containers.images.reaping import LoadedImage
 
 
-def main(site_name: str | None, push: bool, remove_dead: bool, images: bool = False) -> None:
-    """Say what there is, and do what is asked: deliver, remove; with `images` that is about images alone. Raises PushError when something
-    could not be delivered, ContainerError when a container could not be removed, or when the engine does not answer, StorageError when a
-    file could not be removed."""
-    site, chosen = load_site(site_name), chosen_site(site_name, os.environ)
+def main(
+    push: Annotated[bool, typer.Option("--push", help="Deliver results that storage did not take; default: only count.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove what is of jobs and runs that are gone; default: only list.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="Images of ours that no run used lately, instead of what runs left.")] = False,
+    site: SiteOption = None,
+) -> None:
+    """Show what earlier runs left on this node: results that wait in its cache, containers and files of runs that are gone."""
+    _reap(load_site(site), chosen_site(site, os.environ), push, remove, images)
+
+
+def _reap(site: Site, chosen: str | None, push: bool, remove_dead: bool, images: bool) -> None:
+    """Raise PushError for a result that could not be delivered, ContainerError or StorageError for what could not be removed."""
     private_umask(group=site.shared == "group")
     if images:
         problems = list(_images(site, remove_dead))
@@ -128,7 +139,7 @@ def _containers(site: Site, act: bool) -> Iterator[ContainerError]:
 
 def _reaped(decision: Decision) -> ContainerError | None:
     try:
-        remove(decision.container)
+        remove_container(decision.container)
     except ContainerError as error:
         return error
     return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.results import report_outputs, results_dirs
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
@@ -12,9 +15,14 @@ from workflow.report.keeping import all_kept
 
 
 @all_kept()
-def main(study: Path, site: str | None, directories: Sequence[Path], out: Path | None) -> None:
-    """Write everything anew from the records."""
-    results = results_dirs(study, site, directories, out)
+def main(
+    places: PlacesArgument = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where everything goes; default: the first directory.")] = None,
+) -> None:
+    """Write tables, plots and the page report.html, which opens without network."""
+    results = results_dirs(study, site, places or [], out)
     target = out or results[0]
     outputs = report_outputs()
     with waiting("report: tables, plots and page"):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -40,6 +40,7 @@ from cluster.schedulers.jobs import RUN, Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.chosen_study import tell_site
 from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
+from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config
 from workflow.commands.plan import refuse_jobs
 from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, Shown, shown
@@ -245,7 +246,7 @@ class Words:
         return any(word.partition("=")[0] in names for word in self.rest)
 
 
-def sort_words(words: Sequence[str], ours: Mapping[str, str | None]) -> Words:
+def sort_words(words: Sequence[str], ours: Mapping[str, str]) -> Words:
     """Sort the words that were typed, without our own options. Raises ConfigError.
 
     `ours` has our options by the keys of --config that they mean.
@@ -268,8 +269,7 @@ def sort_words(words: Sequence[str], ours: Mapping[str, str | None]) -> Words:
         else:
             rest.append(word)
     for key, given in ours.items():
-        if given is not None:
-            _add(config, f"{key}={given}")
+        _add(config, f"{key}={given}")
     _refuse_studies(studies, rest)
     return Words(study=studies[0] if studies else None, config=config, rest=tuple(rest))
 
@@ -536,14 +536,33 @@ CHANGE_JOBS: Final = frozenset(("--set-resources", "--default-resources", "--res
 """Options of Snakemake that say what a job asks for."""
 
 
-def main(words: Sequence[str], ours: Mapping[str, str | None], profile: str | None, default: Path, *, table: bool = True) -> None:
+COMMAND_CLASS: Final = PassingCommand
+
+
+def main(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STUDY] [SNAKEMAKE_OPTION]...", help="The study file, then any of Snakemake's options: -n, --cores 8, -k."),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="One of ours (docs/commands.md), or a directory; default: what fits the site.")
+    ] = None,
+    site: SiteOption = None,
+    retry: RetryOption = None,
+    adopt: AdoptOption = False,
+) -> None:
+    """Run a study: what is finished stays, the rest is made. Shows what runs, ends with the speed-up table."""
+    run_study(words or [], snakemake_config(site, retry, adopt), profile)
+
+
+def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None = None, *, table: bool = True) -> None:
     """Run the study. Raises the error that the study, or its end, has.
 
     `ours`: our options by the keys of --config that they mean; `table`: whether it ends with the speed-up table.
     """
     refuse_without_home(os.environ)
     sorted_words = sort_words(words, ours)
-    study = Path(sorted_words.study) if sorted_words.study is not None else default
+    study = Path(sorted_words.study) if sorted_words.study is not None else DEFAULT_STUDY
     starts = not (sorted_words.dry or sorted_words.looks or profile)
     graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=tell_site, ask_scheduler=starts)
     site = graph.study.site

@@ -11,6 +11,7 @@ from typing import Any, Final
 from base.limited import call_limited
 from base.units import counted
 from workflow.commands.chosen_study import told_study
+from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.results import no_results
 from workflow.commands.run import hindrances
 from workflow.commands.watching import output
@@ -23,9 +24,13 @@ from workflow.study.study import Study
 INDENT: Final = "    "
 
 
-def main(path: Path, site: str | None, as_json: bool, storage_s: float = STORAGE_S) -> None:
+def main(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
+    """Show which runs are done, failed, prevented, running or missing, with reason and log."""
+    print_status(told_study(study, site), as_json)
+
+
+def print_status(study: Study, as_json: bool, storage_s: float = STORAGE_S) -> None:
     """Print the states. Raises StorageError where there can be none, or storage hangs: nothing comes within `storage_s`."""
-    study = told_study(path, site)
     refuse_unreadable_storage(study)
     there, found = call_limited(f"where the runs of {study.name} stand", _look, study, timeout_s=storage_s)
     if as_json:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from base.errors import ConfigError, RecordError, SchedulerSilent, SubmitError, SubmitUnsure, UnsupportedRequest
 from base.jsonfile import json_line, publish_json, read_json
@@ -27,6 +29,7 @@ from cluster.types import Holder
 from containers.images.commands import why_silent
 from workflow.commands.chosen_study import tell_site
 from workflow.commands.ending import print_ending
+from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
 from workflow.dag.closing import closing_lines, held_by_others, held_words
@@ -34,8 +37,7 @@ from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import load_graph
 from workflow.dag.requirements import is_prepared
-from workflow.dag.submission import Width as Width
-from workflow.dag.submission import plan_submission
+from workflow.dag.submission import Width, plan_submission
 from workflow.run.record.continuation import with_login
 from workflow.study.next_command import command
 from workflow.study.publishing import publish_resolved
@@ -168,74 +170,90 @@ PATIENCE_S: Final = 600.0
 ANSWER_S: Final = 20.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The options of a submission: the number of nodes, only show the script, wait for the end."""
-
-    width: Width = Width()
-    only_print: bool = False
-    wait: bool = False
-    token: str | None = None
-    """8 hex digits: this submission is done once, however often it is asked for."""
+def _token(text: str) -> str:
+    if len(text) != 8 or set(text) - set("0123456789abcdef"):
+        raise typer.BadParameter(f"{text!r}: 8 hex digits")
+    return text
 
 
-def main(path: Path, ours: Mapping[str, str | None], how: Wanted) -> None:
-    """Submit the study, or say that nothing is left to do. Raises ConfigError, SubmitError, and with `wait` what `follow` raises.
+def main(  # noqa: PLR0913 - its options
+    study: StudyArgument = DEFAULT_STUDY,
+    site: SiteOption = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, help="Nodes of the job; default: those of the largest run left.", show_default=False)
+    ] = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Repeats of a cell on different nodes; default then: nodes of the largest run x repeats.")
+    ] = False,
+    retry: RetryOption = None,
+    adopt: AdoptOption = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the batch script; write and submit nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end; exit 0 when all runs have a result.")] = False,
+    token: Annotated[str | None, typer.Option("--token", hidden=True, parser=_token)] = None,
+) -> None:
+    """Submit one job for the whole study: its runs go side by side on the job's nodes."""
+    config = snakemake_config(site, retry, adopt)
+    graph = load_graph(config, [study], FILES, os.environ, tell=tell_site, ask_scheduler=not only_print)
+    _submit(graph, config, Width(nodes=nodes, spread=spread), token, only_print=only_print, wait=wait)
 
-    `ours`: as for `slipway run`, the keys of snakemake's --config.
-    """
-    given = {key: word for key, word in ours.items() if word is not None}
-    graph = load_graph(given, [path], FILES, os.environ, tell=tell_site, ask_scheduler=not how.only_print)
+
+def _submit(graph: Graph, config: Mapping[str, str], width: Width, token: str | None, *, only_print: bool, wait: bool) -> None:
+    """Submit what is left to do, or say that nothing is. `token`: the submission is done once, however often it is asked for."""
     graph.mode = Mode(way="allocation")  # `slipway submit` continues what is left
-    pairs = [f"{key}={word}" for key, word in {**ours, "site": graph.study.chosen_site}.items() if word is not None]
-    options = ["--config", *pairs] if pairs else []
-    jobs = jobs_of(graph.study.site.scheduler)
-    if jobs is None:
-        raise UnsupportedRequest(
-            f"slipway submit writes a job for a scheduler, and the site {graph.study.site.name!r} says scheduler: "
-            f"{graph.study.site.scheduler}; "
-            f"there, `{command(graph.study)}` runs the study, or choose another site with --site"
-        )
-    if how.token is not None and not how.only_print:
-        earlier = submitted_as(graph.study, jobs, how.token)
-        if earlier is not None:
-            output.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
-            _wait(graph, jobs, earlier, how)
-            return
-    runs = graph.runs_to_make
-    if not runs:
-        _say_done(graph, how)
-        return
-    token = how.token or secrets.token_hex(4)
-    job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
-    if how.only_print:
-        for text in jobs.script(replace(job, export=jobs.inherited(os.environ))).splitlines():
+    config = config if graph.study.chosen_site is None else {**config, "site": graph.study.chosen_site}
+    options = ["--config", *(f"{key}={word}" for key, word in config.items())] if config else []
+    jobs = _jobs_of(graph.study)
+    plan = partial(plan_submission, graph.study, graph.runs_to_make, width, token or secrets.token_hex(4), options)
+    earlier = submitted_as(graph.study, jobs, token) if token is not None and not only_print else None
+    if earlier is not None:
+        output.line(f"job {earlier.job_id} ({earlier.name}) was submitted by this command before, and is {earlier.state}")
+        job: QueuedJob | None = earlier
+    elif graph.runs_to_make and only_print:
+        script = plan(built=is_prepared(graph.study, graph.runs_to_make))
+        for text in jobs.script(replace(script, export=jobs.inherited(os.environ))).splitlines():
             output.line(text)
         return
+    else:
+        job = _submit_now(graph, jobs, plan, token) if graph.runs_to_make else None
+    if wait and job is not None:
+        _wait(graph, jobs, job)
+    elif job is None and wait:
+        print_ending(graph)
+    elif job is None:
+        output.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
+
+
+def _jobs_of(study: Study) -> Jobs:
+    """Return the jobs of the scheduler of the study's site. Raises UnsupportedRequest where it has none."""
+    jobs = jobs_of(study.site.scheduler)
+    if jobs is None:
+        raise UnsupportedRequest(
+            f"slipway submit writes a job for a scheduler, and the site {study.site.name!r} says scheduler: "
+            f"{study.site.scheduler}; "
+            f"there, `{command(study)}` runs the study, or choose another site with --site"
+        )
+    return jobs
+
+
+def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: str | None) -> QueuedJob:
+    """Submit the job, after all checks. Raises ConfigError, SubmitError."""
+    job = plan(built=is_prepared(graph.study, graph.runs_to_make))
     _refuse_second(jobs, graph, job.name)
     _refuse_what_never_starts(jobs, job)
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(jobs, graph, job.name)
-        job = plan_submission(graph.study, runs, how.width, token, options, built=is_prepared(graph.study, graph.runs_to_make))
+        job = plan(built=is_prepared(graph.study, graph.runs_to_make))
     job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
     made = _made(Path(job.output).parent)
     try:
-        job_id = jobs.submit(job, PATIENCE_S) if how.token is None else submit_once(graph.study, jobs, job, how.token)
+        job_id = jobs.submit(job, PATIENCE_S) if token is None else submit_once(graph.study, jobs, job, token)
     except SubmitError as error:
         if not isinstance(error, SubmitUnsure):  # a job that was taken needs the directory of its log
             _remove(made)
         raise
     output.line(_said(jobs, graph, job, job_id))
-    _wait(graph, jobs, QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted"), how)
-
-
-def _say_done(graph: Graph, how: Wanted) -> None:
-    """Print that nothing is left to do; with `--wait` in the words in which `slipway run` ends."""
-    if how.wait:
-        print_ending(graph)
-    else:
-        output.line("nothing is left to do: " + "\n".join(closing_lines(graph)))
+    return QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted")
 
 
 def _made(directory: Path) -> tuple[Path, ...]:
@@ -259,12 +277,10 @@ def _remove(made: Sequence[Path]) -> None:
             directory.rmdir()
 
 
-def _wait(graph: Graph, jobs: Jobs, job: QueuedJob, how: Wanted) -> None:
-    """Wait for the end of the job, for `--wait`."""
-    if how.wait:
-        from workflow.commands.watching.follow import follow
+def _wait(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
+    from workflow.commands.watching.follow import follow
 
-        follow(graph.study, jobs, job, [Path(receipt).name for receipt in graph.receipts], partial(print_ending, graph))
+    follow(graph.study, jobs, job, [Path(receipt).name for receipt in graph.receipts], partial(print_ending, graph))
 
 
 def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
 
 from base.errors import ConfigError, RecordError
 from base.names import choices
+from workflow.commands.options import DEFAULT_STUDY, SiteOption, StudyOption
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
@@ -22,40 +24,39 @@ if TYPE_CHECKING:
 FACTS: Final = "framework-facts"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The options of tables.
-
-    They are where tables are (None: the first directory), whether to print instead of writing, or for programs, and whether a run that
-    is no `ok` is an error.
-    """
-
-    out: Path | None = None
-    show: bool = False
-    as_json: bool = False
-    strict: bool = False
-
-
 @all_kept()
-def main(study: Path, site: str | None, places: Sequence[Path], wanted: Wanted) -> None:
-    """Write records.parquet and the tables, or print the speed-up, or the table whose name stands before `places`. Raises RecordError with
-    `strict` unless every run of the study is ok."""
-    name, places = _named(places)
+def main(  # noqa: PLR0913 - its options
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[TABLE] [STUDY | DIR...]",
+            help="A table by its name, such as frameworks; then the study file, or results directories.",
+        ),
+    ] = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: the first directory.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Write nothing; print the speed-up table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same for programs: write nothing, print it as JSON.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
+) -> None:
+    """Make the tables from whatever records there are. With --show print the speed-up, with the name of a table that one, and leave all
+    files alone. `slipway tables framework-facts` tells of all frameworks, and needs no study."""
+    name, rest = _named(places or [])
     if name == FACTS:
-        _show_facts(places, wanted)
+        _show_facts(rest, out, as_json)
         return
     if name is not None:
-        results = results_as_they_are(study, site, places)
+        analysis = _analysed(results_as_they_are(study, site, rest))
+        _show_table(analysis, name, out, as_json)
+    elif show or as_json:
+        results = results_as_they_are(study, site, rest)
         analysis = _analysed(results)
-        _show_table(analysis, name, wanted)
-    elif wanted.show or wanted.as_json:
-        results = results_as_they_are(study, site, places)
-        analysis = _analysed(results)
-        _print(analysis, wanted.out or results[0], wanted.as_json)
+        _print(analysis, out or results[0], as_json)
     else:
-        analysis = _write(study, site, places, wanted.out)
+        analysis = _write(study, site, rest, out)
     summary = analysis.summary
-    if wanted.strict and summary.ok < summary.num_runs:
+    if strict and summary.ok < summary.num_runs:
         raise RecordError(f"{analysis.study}: {summary.closing_line()}; with --strict every run must be ok")
 
 
@@ -72,7 +73,7 @@ def _named(places: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
     return None, places
 
 
-def _show_facts(places: Sequence[Path], wanted: Wanted) -> None:
+def _show_facts(places: Sequence[Path], out: Path | None, as_json: bool) -> None:
     """Show the facts of all frameworks, which are of no study. Raises ConfigError where one is named."""
     if places:
         raise ConfigError(
@@ -84,30 +85,30 @@ def _show_facts(places: Sequence[Path], wanted: Wanted) -> None:
     from workflow.report.terminal import print_table
 
     table = facts_table()
-    if wanted.out is not None or wanted.as_json:
-        _put(table, wanted)
+    if out is not None or as_json:
+        _put(table, out, as_json)
         return
     for part in in_parts(table):
         print_table(part)
 
 
-def _show_table(analysis: Analysis, name: str, wanted: Wanted) -> None:
+def _show_table(analysis: Analysis, name: str, out: Path | None, as_json: bool) -> None:
     from workflow.report.tables import TABLES
 
-    _put(TABLES[name](analysis), wanted)
+    _put(TABLES[name](analysis), out, as_json)
 
 
-def _put(table: Table, wanted: Wanted) -> None:
+def _put(table: Table, out: Path | None, as_json: bool) -> None:
     """Print it, or write its files below `out`."""
     from workflow.report.formats import to_values
     from workflow.report.terminal import print_table
 
-    if wanted.out is not None:
-        report_outputs().write_table(table, wanted.out)
-    if wanted.as_json:
+    if out is not None:
+        report_outputs().write_table(table, out)
+    if as_json:
         output.json_value(to_values(table))
-    elif wanted.out is not None:
-        output.line(f"{table.name}: {wanted.out / 'tables'}")
+    elif out is not None:
+        output.line(f"{table.name}: {out / 'tables'}")
     else:
         print_table(table)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from base.errors import RecordError
 from base.units import and_more
+from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.results import report_outputs, results_as_they_are
 from workflow.commands.watching import output
 from workflow.commands.watching.output import progress
@@ -18,10 +20,17 @@ MOST_SHOWN: Final = 200
 
 
 @all_kept()
-def main(study: Path, site: str | None, directories: Sequence[Path], minutes: float | None, out: Path | None = None) -> None:
-    """Print what is wrong, one line each, and what was verified. `out`: where tables and page lie, else in each directory.
-    Raises RecordError unless all was verified and is as it was written."""
-    results = results_as_they_are(study, site, directories)
+def main(
+    places: PlacesArgument = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where records, tables and page lie; default: each directory.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0, help="Begin no run after so many minutes; default: no limit.")
+    ] = None,
+) -> None:
+    """Read every record and pushed file back, compute the numbers again from the events, and compare; exit 19 if one differs."""
+    results = results_as_they_are(study, site, places or [])
     report_outputs()
     from workflow.report.verified import Verified, summary
     from workflow.report.verify import verify_outputs, verify_runs

@@ -77,6 +77,9 @@ def test_a_shell_is_answered(house: House) -> None:
     for command in ("plan", "run", "tables"):
         assert complete([command, house.path.name[:4]], house.root) == [house.path.name]
     assert complete(["plan", "--site", "example-sl"], house.root) == ["example-slurm"]
+    assert complete(["plan", "--ce"], house.root) == ["--cell"]
+    assert complete(["dataset", "st"], house.root) == ["stage"]
+    assert complete(["remote", "gate", "se"], house.root) == ["session", "setup"]
     assert complete(["logs", "--study", house.path.name, "--site", "here.yaml", name[:4]], house.root) == [name]
 
 

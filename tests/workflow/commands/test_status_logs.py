@@ -274,7 +274,7 @@ def test_a_look_that_does_not_end_is_given_up(house: House, monkeypatch: pytest.
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
     with pytest.raises(StorageError, match=r"where the runs of small stand: no answer within 0\.05 s"):
-        status.main(house.path, str(house.site), False, storage_s=0.05)
+        status.print_status(house.load(), False, storage_s=0.05)
 
 
 @pytest.mark.slow  # for the time that a controller is given
