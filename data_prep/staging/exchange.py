@@ -14,6 +14,7 @@ import os
 import selectors
 import socket
 import struct
+import threading
 import time
 from array import array
 from base64 import b64decode, b64encode
@@ -292,19 +293,19 @@ MOST_LINE: Final = 256 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PeerGroup:
-    """Node `index` of `nodes` that stage the same files, which listens on `address`.
+    """Node `index` of `nodes` that stage the same files, which listens on `address`; with one node there is nobody to listen to.
 
     `token` proves to the others that this node belongs to the run. On the descriptor `orders` the parent process sends the others'
     addresses, and later that all have the files; `say` sends it this node's messages. A node that sends nothing for `hang_s` is given up.
     One that brings nothing new for `late_s`, or for several times as long as a chunk takes here, counts as slow.
     """
 
-    index: int
-    nodes: int
-    address: str
-    token: bytes
-    orders: int
-    say: Callable[[dict[str, Any]], None]
+    index: int = 0
+    nodes: int = 1
+    address: str = ""
+    token: bytes = b""
+    orders: int | None = None
+    say: Callable[[dict[str, Any]], None] = lambda _message: None
     hang_s: float = PEER_HANG_S
     late_s: float = PEER_LATE_S
 
@@ -596,7 +597,9 @@ class Exchange:
     nothing about the cache's disk.
     """
 
-    def __init__(self, peer_group: PeerGroup, digest: str, table: ChunkTable, have: bytearray, open_file: Callable[[int], int]) -> None:
+    def __init__(
+        self, peer_group: PeerGroup, digest: str, table: ChunkTable, have: bytearray, open_file: Callable[[int], int] | None = None
+    ) -> None:
         self.peer_group, self.table = peer_group, table
         self.swarm = Swarm(have, peer_group.index)
         self.others: Others | None = None
@@ -613,6 +616,15 @@ class Exchange:
         """The time that a chunk took here lately."""
         self._open_file = open_file
         self._peers: dict[int, Connection] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._closing, self.is_closed = threading.Lock(), False
+        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._woken)
+        self._next_beat = self._last_beat = time.monotonic()
+        self._peers_listener: PeerListener | None = None
+        if peer_group.nodes == 1:
+            self._meet(Others(peers=(("", 0, have_text(have)),), readers=(peer_group.index,), most_readers=None, late=False))
+            return
         try:
             self._peers_listener = self._set_up(digest)
         except OSError as error:
@@ -620,20 +632,18 @@ class Exchange:
                 f"this node cannot listen on {peer_group.address} for those that stage the same files: {error.strerror}; an unfinished "
                 "copy is kept; see this node's address (ip address) and its limit of open files (ulimit -n)"
             ) from error
-        self._next_beat = self._last_beat = time.monotonic()
 
     def _set_up(self, digest: str) -> PeerListener:
-        self._selector = selectors.DefaultSelector()
+        assert self.peer_group.orders is not None
         self._orders = Orders(self.peer_group.orders)
         self._selector.register(self.peer_group.orders, selectors.EVENT_READ, self._take_orders)
-        self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._woken)
         return PeerListener(self.peer_group, digest, self._selector, self)
 
     # -- one turn
 
     def announce(self) -> None:
         """Tell who started us where we listen and what we have."""
+        assert self._peers_listener is not None
         have = have_text(self.swarm.have) if self.swarm.missing else "all"
         self.peer_group.say({"listening": {"address": self.peer_group.address, "port": self._peers_listener.port, "have": have}})
 
@@ -653,11 +663,10 @@ class Exchange:
             self._beat(now)
 
     def wake(self) -> None:
-        """End the current turn of the exchange, from another thread."""
-        try:
-            os.write(self._wakeup[1], b"x")
-        except BlockingIOError:
-            return
+        """End the current turn of the exchange, from another thread; nothing is done after the end."""
+        with self._closing, contextlib.suppress(BlockingIOError):
+            if not self.is_closed:
+                os.write(self._wakeup[1], b"x")
 
     def _woken(self) -> None:
         os.read(self._wakeup[0], 4096)
@@ -692,7 +701,8 @@ class Exchange:
                 self.lose(index, f"a chunk that it was asked for has not come whole within {limp_s:g} s")
             elif not peer.wants_to_send:
                 peer.say(frame(BEAT))
-        self._peers_listener.expire(now)
+        if self._peers_listener is not None:
+            self._peers_listener.expire(now)
         self._last_beat, self._next_beat = now, now + min(PEER_BEAT_EVERY_S, hang_s / 4)
 
     # -- orders
@@ -715,7 +725,7 @@ class Exchange:
                 continue
             self.held[index] = parse_have_text(peer[2], self.table.num_chunks)
             self.news_at[index] = now
-            if index != self.peer_group.index:
+            if index != self.peer_group.index and self._peers_listener is not None:
                 self._peers_listener.expect(index, peer[:2] if others.late or self.peer_group.index < index else None)
 
     # -- who is there
@@ -778,6 +788,7 @@ class Exchange:
         """Send it, if it is here."""
         if chunk >= self.table.num_chunks or not self.swarm.have[chunk]:
             return None
+        assert self._open_file is not None
         file, offset, num_bytes = self.table.span(chunk)
         try:
             descriptor = self._open_file(file)
@@ -822,7 +833,10 @@ class Exchange:
         self.everybody_has_it = True
         for index in list(self._peers):
             self.lose(index, "we are done")
-        self._peers_listener.close()
+        if self._peers_listener is not None:
+            self._peers_listener.close()
         self._selector.close()
-        for descriptor in self._wakeup:
-            os.close(descriptor)
+        with self._closing:
+            self.is_closed = True
+            for descriptor in self._wakeup:
+                os.close(descriptor)

@@ -149,6 +149,14 @@ class OpenFiles(Generic[T]):
                 self._users[number] -= 1
                 self._trim()
 
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def trim(self) -> None:
+        """Close those that are not kept, after what kept them open is done."""
+        with self._lock:
+            self._trim()
+
     def all(self) -> list[T]:
         """Return the files that are open now."""
         with self._lock:

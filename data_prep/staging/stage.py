@@ -7,216 +7,44 @@ import errno
 import logging
 import os
 import stat
-import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from mmap import mmap
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-import xxhash
-
-from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, RecordError, SlipwayError, StagingError
-from base.logs import printable
-from base.parallel import each
-from base.publish import publish, publish_directory, remove_tree
+from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError, StagingError
+from base.publish import publish_directory, remove_tree
 from base.refusals import DISK_FULL
-from base.seal import read_sealed, sealed_text
-from base.units import some
-from cluster.processes import boot_id
 from data_prep.cache.eviction import sweep
 from data_prep.cache.holder import describe, this_process
-from data_prep.cache.layout import Cache, dataset_name, mark_of, open_cache, part_of, usable
-from data_prep.cache.lease import live_leases, refuse_if_removing, write_lease
+from data_prep.cache.layout import Cache, dataset_name, open_cache, part_of, usable
+from data_prep.cache.lease import refuse_if_removing, write_lease
 from data_prep.cache.lock import Lock
 from data_prep.cache.space import Need, make_room, not_enough
-from data_prep.cache.stored import check_entry, remove_entry, touch_used
-from data_prep.cache.unlisted import remove_unlisted
+from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
 from data_prep.hashing import ChunkedFile
-from data_prep.limits import EXCHANGE_TURN_S, RECHECK_S, SLOW_SCAN_EVERY_S
+from data_prep.limits import EXCHANGE_TURN_S, RECHECK_S
 from data_prep.manifest import FILE_NAME
 from data_prep.space import free_bytes
 from data_prep.staging.copy import (
     DIRECT_FROM_BYTES,
     MAX_CHUNK_BYTES,
-    ChunkCopy,
     CopyOptions,
-    Rate,
     ReadBack,
     Source,
-    SourceFile,
-    Target,
-    VerifiedReader,
-    direct_io,
-    disk_lies,
     open_dataset,
     open_single,
-    open_source,
 )
 from data_prep.staging.exchange import Exchange, PeerGroup
-from data_prep.staging.files import BLOCK, OpenFiles, aligned_buffer, allocate, open_file
-from data_prep.staging.swarm import NOBODY, owners_of
+from data_prep.staging.files import BLOCK, allocate, open_file
+from data_prep.staging.gather import Gather
+from data_prep.staging.hits import Entry, find_hit, note_checked, recheck
 from data_prep.staging.table import Chunk, ChunkTable, Journal
 
-# Checks at each use
-
-
 logger = logging.getLogger(__name__)
-
-SCHEMA: Final = "slipway.checked/1"
-_SHOWN: Final = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A published directory of a cache, whose name matches the digest of its manifest."""
-
-    cache: Cache
-    root: Path
-    file_set: FileSet
-
-
-def recheck(entry: Entry, check_s: float | None, asked_ns: int, on_bytes: Callable[[int], None]) -> int:
-    """Check that the files are what the manifest promises, and return the bytes hashed for that.
-
-    A note in the cache keeps the inode, size and times of each file when it was hashed last. A file that differs from it is hashed whole. A
-    disk that loses data moves no time, so chunks of the other files are hashed too, for `check_s` seconds (None: all of them); each use
-    continues where the last one ended. What another process of this user has checked since `asked_ns` (time.monotonic_ns) counts.
-    `on_bytes(n)` is called on the way. Raises DigestMismatch naming files and chunks.
-    """
-    begun_ns = time.monotonic_ns()
-    statuses = _statuses(entry)
-    mark = _read_mark(entry)
-    if mark.get("boot_id") == boot_id() and mark["begun_ns"] >= asked_ns and mark["shards"] == statuses:
-        return 0
-    known = mark.get("shards", {})
-    files = entry.file_set.files
-    moved = {number for number, file in enumerate(files) if known.get(file.name) != statuses[file.name]}
-    chunks = [(number, chunk) for number, file in enumerate(files) for chunk in range(len(file.chunks))]
-    first = mark["next"] % len(chunks) if mark and chunks else 0
-    rest = [chunk for chunk in chunks[first:] + chunks[:first] if chunk[0] not in moved]
-    looked: list[int] = []
-
-    def count(num_bytes: int) -> None:
-        looked.append(num_bytes)
-        on_bytes(num_bytes)
-
-    must = [chunk for chunk in chunks if chunk[0] in moved]
-    past_cache = entry.file_set.bytes >= DIRECT_FROM_BYTES  # a smaller one is read from memory afterwards: what was right stays there
-    try:
-        with contextlib.closing(ReadBack(entry.root, files, past_cache=past_cache)) as read_back:
-            wrong = read_back.wrong(must, on_bytes=count)
-            wrong += read_back.wrong(rest, None if check_s is None else time.monotonic() + check_s, count)
-    except OSError as error:
-        raise DigestMismatch(f"{entry.root} cannot be read: {error.strerror}") from error
-    if wrong:
-        raise DigestMismatch(_problem(entry, wrong))
-    position = len(looked) - len(must)
-    after = rest[position % len(rest)] if rest else (0, 0)
-    _write_mark(entry, {"begun_ns": begun_ns, "next": chunks.index(after) if chunks else 0, "shards": statuses})
-    return sum(looked)
-
-
-def note_checked(entry: Entry) -> None:
-    """Note that all of it was just read back from the disk and is right."""
-    _write_mark(entry, {"begun_ns": time.monotonic_ns(), "next": 0, "shards": _statuses(entry)})
-
-
-def _statuses(entry: Entry) -> dict[str, list[int]]:
-    found = {}
-    for file in entry.file_set.files:
-        status = (entry.root / file.path).lstat()
-        found[file.name] = [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-    return found
-
-
-def _read_mark(entry: Entry) -> dict[str, Any]:
-    """Read the note {boot_id, begun_ns, next, shards} about this dataset. It is empty where there is none of this user."""
-    path = mark_of(entry.cache, entry.root.name)
-    try:
-        if path.lstat().st_uid != os.geteuid():
-            return {}
-        mark = read_sealed(path)
-    except (OSError, RecordError):
-        return {}
-    ours = isinstance(mark, dict) and mark.get("schema") == SCHEMA and mark.get("digest") == entry.file_set.digest and "seal" in mark
-    return mark if ours else {}
-
-
-def _write_mark(entry: Entry, content: dict[str, Any]) -> None:
-    """Write the note. A failure is only logged, since the next use then hashes everything."""
-    mark = {"schema": SCHEMA, "digest": entry.file_set.digest, "boot_id": boot_id(), **content}
-    try:
-        publish(mark_of(entry.cache, entry.root.name), sealed_text(mark), 0o600)
-    except OSError as error:
-        logger.warning("that %s was checked cannot be noted: %s; its next use hashes all of it", entry.root.name, error.strerror)
-
-
-def _problem(entry: Entry, wrong: list[Chunk]) -> str:
-    files = entry.file_set.files
-    return f"{some([f'chunk {chunk} of {files[number].name}' for number, chunk in wrong], _SHOWN)} differ from the manifest"
-
-
-# Hits
-
-
-logger = logging.getLogger(__name__)
-
-
-def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int]) -> tuple[Entry, int] | None:
-    """Find the published dataset and return it with the bytes that `check` hashed, or None if there is no whole one.
-
-    `check` raises DigestMismatch for a damaged dataset, which is removed. Raises StagingError when it cannot be removed because it belongs
-    to another user.
-    """
-    root = cache.datasets / name
-    if not os.path.lexists(root):
-        return None
-    try:
-        file_set = check_entry(root)
-        if _take_unlisted_away(root, file_set):
-            check_entry(root)  # a link in the place of a directory led to files until now
-    except SlipwayError as error:
-        _remove(cache, name, lock, error)
-        return None
-    entry = Entry(cache=cache, root=root, file_set=file_set)
-    try:
-        return entry, check(entry)
-    except DigestMismatch as error:
-        _remove(cache, name, lock, error)
-        return None
-
-
-def _take_unlisted_away(root: Path, file_set: FileSet) -> bool:
-    """Remove what programs have put among the files of a tree, and return True if there was any.
-
-    The files of the tree stay, since another run may be reading them.
-    """
-    try:
-        removed = [str(path.relative_to(root)) for path in remove_unlisted(root, file_set)]
-    except OSError as error:
-        raise StagingError(f"what was put among its files cannot be removed: {error.filename}: {error.strerror}") from error
-    if removed:
-        logger.warning("%s: a program has put %s among its files, which was removed", root, printable(some(removed, _SHOWN)))
-    return bool(removed)
-
-
-def _remove(cache: Cache, name: str, lock: Lock, why: SlipwayError) -> None:
-    root = cache.datasets / name
-    users = "; ".join(str(lease) for lease in live_leases(cache, name)) or "nobody"
-    logger.warning("%s is damaged and staged again (in use by %s): %s", root, users, why)
-    lock.doing("remove")
-    with lock.busy():
-        remove_entry(cache, root)
-    lock.doing("stage")
-
-
-# Staging in a group
 
 
 T = TypeVar("T")
@@ -304,9 +132,6 @@ class GroupStaging:
             os.close(descriptor)
 
 
-# Options
-
-
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
@@ -329,338 +154,6 @@ class StageOptions:
     num_bytes: int | None = None
     group_staging: GroupStaging | None = None
     copy: CopyOptions = field(default_factory=CopyOptions)
-
-
-# Reads from storage in a group
-
-
-logger = logging.getLogger(__name__)
-
-
-class Quota:
-    """The chunks that this node reads from storage: first its own share, later those that their readers do not bring."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        others = exchange.others
-        assert others is not None
-        self._exchange, self._others, self._me = exchange, others, exchange.peer_group.index
-        self._swarm = exchange.swarm
-        self._owners = owners_of(exchange.table.num_chunks, exchange.held, others.readers)
-        self._whole = {index for index, marks in exchange.held.items() if all(marks)}
-        self._mine = deque(chunk for chunk, owner in enumerate(self._owners) if owner == self._me)
-        self._extra: deque[int] = deque()
-        self._next_scan = 0.0
-        self.slow = exchange.slow
-
-    def next(self, patience_s: float) -> int | None:
-        """Choose a chunk to read from storage now. After `patience_s` without progress of others, their share is taken over."""
-        now = time.monotonic()
-        chunk = self._wanted(now - patience_s)
-        if chunk is not None or self._swarm.reading:
-            return chunk
-        if now < self._next_scan or self._me not in self._readers():
-            return None
-        self._next_scan = now + SLOW_SCAN_EVERY_S
-        self._extra = deque(self._taken_over(now, patience_s))
-        return self._wanted(now - patience_s)
-
-    def _wanted(self, stuck_before: float) -> int | None:
-        """Return the next chunk of the own share that nobody else has or brings, else one that was taken over and nobody sends yet."""
-        swarm = self._swarm
-        while self._mine:
-            chunk = self._mine.popleft()
-            if not (swarm.have[chunk] or swarm.is_coming(chunk) or swarm.holders[chunk]):
-                return chunk
-        while self._extra:
-            chunk = self._extra.popleft()
-            if swarm.is_unclaimed(chunk, stuck_before):
-                return chunk
-        return None
-
-    def num_sharers(self) -> int:
-        """Return how many nodes may read from storage now and share the rate that the site allows."""
-        return max(1, sum(index not in self._whole for index in self._readers()))
-
-    def _readers(self) -> list[int]:
-        """Return the nodes that may read from storage now: at most as many as the site allows, the appointed ones first."""
-        rest = [index for index in range(len(self._others.peers)) if index not in self._others.readers]
-        there = [index for index in (*self._others.readers, *rest) if self._exchange.is_there(index)]
-        return there if self._others.most_readers is None else there[: max(1, self._others.most_readers)]
-
-    def _taken_over(self, now: float, patience_s: float) -> list[int]:
-        """List the chunks that nobody brings, divided among the remaining readers.
-
-        The list runs from the end, since their own readers work from the front.
-        """
-        chunks = self._swarm.unclaimed(now - patience_s)
-        bringers = {chunk: self._bringers(chunk) for chunk in chunks}
-        for index in set().union(*bringers.values()):
-            if now - self._exchange.news_at[index] > patience_s:
-                self.slow[index] = f"it brought nothing for {patience_s:.1f} s: its share was read by others"
-                logger.warning("node %d of those that stage the same files is slow: %s", index, self.slow[index])
-        free = [chunk for chunk in reversed(chunks) if bringers[chunk] <= self.slow.keys()]
-        readers = [index for index in self._readers() if index not in self.slow or index == self._me]
-        shared = free[readers.index(self._me) :: len(readers)]
-        quiet_s = now - max(self._exchange.news_at.values(), default=now)
-        return shared or (free if quiet_s > 2 * patience_s else [])
-
-    def _bringers(self, chunk: int) -> set[int]:
-        """Return the nodes that should bring a chunk: its reader, or those that had it from the start, without lost and slow ones."""
-        owner = self._owners[chunk]
-        found = [index for index, marks in self._exchange.held.items() if marks[chunk]] if owner == NOBODY else [owner]
-        return {index for index in found if index != self._me and index not in self.slow and self._exchange.is_there(index)}
-
-
-# Copies in a group
-
-
-COMING_BYTES: Final = 192 << 20
-PER_PEER: Final = 2
-_WRITERS: Final = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gathered:
-    """The origin of the copied bytes."""
-
-    storage_bytes: int
-    peer_bytes: int
-
-
-class Gather:
-    """A copy in a group of all chunks that `journal` lacks: some come from storage, the others from other nodes, and all are checked here.
-
-    Each written chunk is announced at once, so that it travels on while the next one is read. The caller's thread calls `on_bytes(n)`, also
-    with 0; it may raise to stop.
-    """
-
-    def __init__(self, source: Source, part: Path, journal: Journal, exchange: Exchange, options: CopyOptions) -> None:
-        self._journal, self._exchange, self._options = journal, exchange, options
-        self._table, self._swarm = exchange.table, exchange.swarm
-        files = source.file_set.files
-        self._targets = OpenFiles[Target](lambda number: Target(part, files[number], False), 256, lambda target: target.is_synced)
-        self._sources = OpenFiles[SourceFile](lambda number: open_source(source, files[number], self._direct), 8)
-        self._read_back = ReadBack(part, files, past_cache=True)
-        self._source, self._part = source, part
-        self._rate = Rate(None)
-        self._readers = ThreadPoolExecutor(options.threads)
-        self._writers = ThreadPoolExecutor(_WRITERS)
-        self._checker = ThreadPoolExecutor(1)
-        self._tries: Counter[int] = Counter()
-        self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
-        self._spare: list[memoryview] = []
-        self._buffers = threading.local()
-        self._asked_at = 0.0
-        self._jobs = 0
-        self._done: deque[tuple[Callable[[Any], None], Future[Any]]] = deque()
-        self._unsynced: list[int] = []
-        self._unsynced_bytes = 0
-        self._syncing = False
-        self._closed = False
-        self.storage_bytes = self.peer_bytes = 0
-
-    @property
-    def came(self) -> Gathered:
-        """Return the bytes copied so far, by origin."""
-        return Gathered(storage_bytes=self.storage_bytes, peer_bytes=self.peer_bytes)
-
-    def run(self, on_bytes: Callable[[int], None], on_wait: Callable[[], None]) -> None:
-        """Copy everything that is missing, and sync it.
-
-        `on_wait` is called until the other nodes are known; it may raise too. Raises the errors of a copy without a group, and Cancelled.
-        """
-        exchange, self._on_bytes = self._exchange, on_bytes
-        exchange.taker = self
-        try:
-            while exchange.others is None:
-                exchange.turn(EXCHANGE_TURN_S)
-                on_wait()
-            self._quota = Quota(exchange)
-            self._reader = VerifiedReader(self._source, self._rate, self._options.retries)
-            self._share_rate()
-            while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced:
-                self._read_more()
-                if exchange.changed:
-                    exchange.changed = False
-                    self._ask_more()
-                self._sync_sometimes()
-                exchange.turn(0 if self._done else EXCHANGE_TURN_S)
-                self._take_done()
-                on_bytes(0)
-                exchange.changed |= time.monotonic() - self._asked_at > EXCHANGE_TURN_S
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        """Close the files. A read that storage has not answered is abandoned."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
-        for pool in (self._writers, self._checker):
-            pool.shutdown(wait=True, cancel_futures=True)
-        self._closed = True
-        for files in (self._targets, self._sources, self._read_back):
-            files.close()
-
-    def _share_rate(self) -> None:
-        if self._options.bytes_per_s is not None:
-            self._rate.set(self._options.bytes_per_s / self._quota.num_sharers())
-
-    @cached_property
-    def _direct(self) -> bool:
-        """Return True if storage is read past the page cache, so that nothing is read ahead into another node's share."""
-        return direct_io(self._source, self._part, self._options.direct is not False)[0]
-
-    # -- what to do next
-
-    @property
-    def _patience_s(self) -> float:
-        return max(self._exchange.peer_group.late_s, 4 * self._exchange.longest_s)
-
-    def _read_more(self) -> None:
-        while len(self._swarm.reading) < self._options.threads + 1:
-            chunk = self._quota.next(self._patience_s)
-            if chunk is None:
-                return
-            self._swarm.reading[chunk] = begun = time.monotonic()
-            self._start(self._readers, partial(self._read, chunk), partial(self._was_read, chunk, begun))
-
-    def _ask_more(self) -> None:
-        """Ask everybody for a little, the least busy first."""
-        self._asked_at = now = time.monotonic()
-        self._share_rate()
-        swarm, peers = self._swarm, self._exchange.connected()
-        for depth in range(PER_PEER):
-            for peer in peers:
-                if swarm.num_asked + len(swarm.writing) >= self._most_coming:
-                    return
-                if len(swarm.views[peer].asked) == depth:
-                    chunk = swarm.pick(peer)
-                    if chunk is None and not depth:
-                        chunk = swarm.pick_late(peer, now - self._patience_s)
-                    if chunk is not None:
-                        self._exchange.ask(peer, chunk)
-
-    # -- jobs of other threads
-
-    def _start(self, pool: ThreadPoolExecutor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Start work in the pool. `then(result)` runs later in the caller's thread."""
-
-        def ended(future: Future[Any]) -> None:
-            self._done.append((then, future))
-            self._exchange.wake()
-
-        self._jobs += 1
-        pool.submit(work).add_done_callback(ended)
-
-    def _take_done(self) -> None:
-        while self._done:
-            then, future = self._done.popleft()
-            self._jobs -= 1
-            then(future.result())
-
-    def _read(self, number: int) -> None:
-        file, chunk = self._table.where(number)
-        buffer = getattr(self._buffers, "buffer", None)
-        if buffer is None:
-            buffer = self._buffers.buffer = aligned_buffer(self._table.largest)
-        with self._sources.use(file) as source, self._targets.use(file) as target:
-            try:
-                content = self._reader.read(source, self._table.files[file], chunk, buffer)
-            except (SlipwayError, OSError):
-                if self._swarm.have[number]:
-                    return
-                raise
-            if not self._swarm.have[number]:  # else another node has sent it meanwhile
-                target.write(content, self._table.span(number)[1])
-
-    def _was_read(self, number: int, begun: float, _result: None) -> None:
-        self._swarm.reading.pop(number, None)
-        num_bytes = self._table.span(number)[2]
-        self.storage_bytes += num_bytes
-        self._is_here(number, begun)
-
-    # -- what others send
-
-    def buffer(self, chunk: int) -> memoryview:
-        """Return a buffer for a chunk that is arriving."""
-        base = self._spare.pop() if self._spare else aligned_buffer(self._table.largest)
-        return base[: self._table.span(chunk)[2]]
-
-    def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
-        """Check and write a chunk that has arrived. A chunk that two nodes were asked for may arrive again after the end."""
-        swarm = self._swarm
-        begun = swarm.views[peer].asked.get(chunk, time.monotonic())
-        swarm.answered(peer, chunk)  # what our own disk keeps waiting is not late
-        if swarm.have[chunk] or chunk in swarm.writing or self._closed:
-            self._give_back(buffer)
-            return
-        swarm.writing.add(chunk)
-        self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
-
-    def _write(self, number: int, buffer: memoryview) -> bool:
-        """Check and write a chunk in a thread. Return False for wrong bytes."""
-        if xxhash.xxh3_128_hexdigest(buffer) != self._table.hash(number):
-            return False
-        file, offset, _ = self._table.span(number)
-        with self._targets.use(file) as target:
-            target.write(buffer, offset)
-        return True
-
-    def _was_written(self, peer: int, chunk: int, begun: float, buffer: memoryview, right: bool) -> None:
-        self._swarm.writing.discard(chunk)
-        if right:
-            self.peer_bytes += len(buffer)
-            self._is_here(chunk, begun)
-        else:
-            self._exchange.lose(peer, f"it sent wrong bytes for chunk {chunk}")
-        self._give_back(buffer)
-
-    def _give_back(self, buffer: memoryview) -> None:
-        assert isinstance(buffer.obj, mmap)
-        self._spare.append(memoryview(buffer.obj))
-
-    # -- what is here
-
-    def _is_here(self, chunk: int, begun: float) -> None:
-        self._exchange.longest_s = max(0.95 * self._exchange.longest_s, time.monotonic() - begun)
-        self._exchange.changed = True
-        if self._swarm.got(chunk):
-            self._unsynced.append(chunk)
-            self._unsynced_bytes += self._table.span(chunk)[2]
-            self._exchange.tell(chunk)
-            self._on_bytes(self._table.span(chunk)[2])
-
-    def _sync_sometimes(self) -> None:
-        """Flush the data in a thread, one sync at a time. They are read back after that, and then listed in the journal."""
-        enough = self._unsynced_bytes >= self._options.sync_bytes or not (self._swarm.missing or self._jobs > self._swarm.num_left)
-        if self._syncing or not enough or not self._unsynced:
-            return
-        chunks, self._unsynced, self._unsynced_bytes = self._unsynced, [], 0
-        self._syncing = True
-        self._start(self._checker, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
-
-    def _sync(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Flush the data in a thread and return the chunks that the disk does not give back."""
-        each(Target.sync, self._targets.all())
-        wrong = set(self._read_back.wrong(chunks))
-        self._journal.add([chunk for chunk in chunks if chunk not in wrong])
-        return sorted(wrong)
-
-    def _was_synced(self, wrong: list[Chunk]) -> None:
-        self._syncing = False
-        for where in wrong:
-            chunk = self._table.number(where)
-            self._tries[chunk] += 1
-            if self._tries[chunk] > self._options.retries:
-                raise disk_lies(self._part, self._table.files, wrong, self._tries[chunk])
-            self._swarm.drop(chunk)
-            self._exchange.changed = True
-            self._on_bytes(-self._table.span(chunk)[2])
-
-
-# Unfinished copies
-
-
-logger = logging.getLogger(__name__)
 
 
 class Part:
@@ -764,11 +257,6 @@ def _is_free(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
-# Copies
-
-
-logger = logging.getLogger(__name__)
-
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
@@ -797,8 +285,7 @@ class Stager:
         self.cache, self.source, self.lock, self.max_bytes, self.options, self.progress = cache, source, lock, max_bytes, options, progress
         self.target = cache.datasets / source.name
         self.group_staging = options.group_staging if options.group_staging is not None and not options.group_staging.has_left else None
-        self.done = self.resumed = 0
-        self.came = Gathered(storage_bytes=0, peer_bytes=0)
+        self.done = self.resumed = self.storage_bytes = self.peer_bytes = 0
 
     def run(self) -> Copied:
         if any(file.chunk_bytes > MAX_CHUNK_BYTES for file in self.source.file_set.files):
@@ -808,7 +295,7 @@ class Stager:
         except OSError as error:
             raise self._disk_failed(error) from error
         try:
-            came = self._alone(part) if self.group_staging is None else self._together(part, self.group_staging)
+            self._copy(part)
         except OSError as error:
             if error.errno in _NO_DESCRIPTORS:  # says nothing of the disk
                 raise StagingError(
@@ -823,39 +310,41 @@ class Stager:
             raise
         except _Overtaken:
             part.remove()
-            came = self.came
         finally:
             part.close()
         return Copied(
             digest=self.source.file_set.digest,
             bytes=self.source.file_set.bytes,
             copied_bytes=self.done - self.resumed,
-            storage_bytes=came.storage_bytes,
-            peer_bytes=came.peer_bytes,
+            storage_bytes=self.storage_bytes,
+            peer_bytes=self.peer_bytes,
             resumed_bytes=self.resumed,
             checked_bytes=self.done,
         )
 
-    def _alone(self, part: Part) -> Gathered:
-        self._prepare(part)
-        copied = ChunkCopy(self.source, part.path, part.journal, self.options.copy, self._advance).run()
-        self._publish(part)
-        return Gathered(storage_bytes=copied, peer_bytes=0)
-
-    def _together(self, part: Part, group_staging: GroupStaging) -> Gathered:
-        """Copy the missing chunks from storage or other nodes, and serve the others from the first moment on."""
-        table = ChunkTable(self.source.file_set.files)
-        exchange = group_staging.open(part.path, self.source.file_set, table.marks(part.journal.done))
+    def _copy(self, part: Part) -> None:
+        """Copy the missing chunks from storage or, in a group, other nodes, and serve the others from the first moment on."""
+        table, file_set = ChunkTable(self.source.file_set.files), self.source.file_set
+        if self.group_staging is None:
+            self._prepare(part)
+            alone = Exchange(PeerGroup(), file_set.digest, table, table.marks(part.journal.done))
+            with contextlib.closing(alone):
+                self._gather(part, alone)
+            self._publish(part)
+            return
+        exchange = self.group_staging.open(part.path, file_set, table.marks(part.journal.done))
         exchange.announce()
-        for chunk in group_staging.during(lambda: self._prepare(part)):
+        for chunk in self.group_staging.during(lambda: self._prepare(part)):
             exchange.swarm.drop(table.number(chunk))
+        self._gather(part, exchange)
+        self.group_staging.during(lambda: self._publish(part))
+
+    def _gather(self, part: Part, exchange: Exchange) -> None:
         gather = Gather(self.source, part.path, part.journal, exchange, self.options.copy)
         try:
             gather.run(self._advance, self._show)
-            group_staging.during(lambda: self._publish(part))
         finally:
-            self.came = gather.came
-        return self.came
+            self.storage_bytes, self.peer_bytes = gather.storage_bytes, gather.peer_bytes
 
     def _prepare(self, part: Part) -> set[Chunk]:
         """Reserve space, check what an interrupted copy left, and return the chunks that are damaged."""
@@ -911,9 +400,6 @@ class Stager:
             f"the disk of the cache {self.cache.root} failed while {self.source.name} was copied: {error.strerror}; the unfinished copy "
             f"was removed ({free_bytes(self.cache.root)} bytes free); see the kernel's log, or set another cache.path"
         )
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)

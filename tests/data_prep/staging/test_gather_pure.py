@@ -24,7 +24,8 @@ from data_prep.staging import stage
 from data_prep.staging.__main__ import may_open_many
 from data_prep.staging.copy import CopyOptions, open_dataset
 from data_prep.staging.exchange import Connection, Exchange, Others, PeerGroup
-from data_prep.staging.stage import Gather, GroupStaging, Part, Quota
+from data_prep.staging.gather import Gather, Quota
+from data_prep.staging.stage import GroupStaging, Part
 from data_prep.staging.table import ChunkTable
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.test_stage import QUICK, Stopped, stop_after

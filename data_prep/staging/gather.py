@@ -1,0 +1,358 @@
+"""Copy all chunks that are missing, from storage or, in a group, from other nodes too."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property, partial
+from mmap import mmap
+from pathlib import Path
+from typing import Any, Final
+
+import xxhash
+
+from base.errors import SlipwayError
+from base.parallel import each
+from data_prep.limits import EXCHANGE_TURN_S, SLOW_SCAN_EVERY_S
+from data_prep.staging.copy import (
+    CopyOptions,
+    Rate,
+    ReadBack,
+    Source,
+    SourceFile,
+    Target,
+    VerifiedReader,
+    direct_io,
+    disk_lies,
+    open_source,
+)
+from data_prep.staging.exchange import Exchange
+from data_prep.staging.files import OpenFiles, aligned_buffer
+from data_prep.staging.swarm import NOBODY, owners_of
+from data_prep.staging.table import Chunk, Journal
+
+logger = logging.getLogger(__name__)
+
+
+class Quota:
+    """The chunks that this node reads from storage: first its own share, later those that their readers do not bring."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        others = exchange.others
+        assert others is not None
+        self._exchange, self._others, self._me = exchange, others, exchange.peer_group.index
+        self._swarm = exchange.swarm
+        self._owners = owners_of(exchange.table.num_chunks, exchange.held, others.readers)
+        self._whole = {index for index, marks in exchange.held.items() if all(marks)}
+        self._mine = deque(chunk for chunk, owner in enumerate(self._owners) if owner == self._me)
+        self._extra: deque[int] = deque()
+        self._next_scan = 0.0
+        self.slow = exchange.slow
+
+    def next(self, patience_s: float) -> int | None:
+        """Choose a chunk to read from storage now. After `patience_s` without progress of others, their share is taken over."""
+        now = time.monotonic()
+        chunk = self._wanted(now - patience_s)
+        if chunk is not None or self._swarm.reading:
+            return chunk
+        if now < self._next_scan or self._me not in self._readers():
+            return None
+        self._next_scan = now + SLOW_SCAN_EVERY_S
+        self._extra = deque(self._taken_over(now, patience_s))
+        return self._wanted(now - patience_s)
+
+    def _wanted(self, stuck_before: float) -> int | None:
+        """Return the next chunk of the own share that nobody else has or brings, else one that was taken over and nobody sends yet."""
+        swarm = self._swarm
+        while self._mine:
+            chunk = self._mine.popleft()
+            if not (swarm.have[chunk] or swarm.is_coming(chunk) or swarm.holders[chunk]):
+                return chunk
+        while self._extra:
+            chunk = self._extra.popleft()
+            if swarm.is_unclaimed(chunk, stuck_before):
+                return chunk
+        return None
+
+    def num_sharers(self) -> int:
+        """Return how many nodes may read from storage now and share the rate that the site allows."""
+        return max(1, sum(index not in self._whole for index in self._readers()))
+
+    def _readers(self) -> list[int]:
+        """Return the nodes that may read from storage now: at most as many as the site allows, the appointed ones first."""
+        rest = [index for index in range(len(self._others.peers)) if index not in self._others.readers]
+        there = [index for index in (*self._others.readers, *rest) if self._exchange.is_there(index)]
+        return there if self._others.most_readers is None else there[: max(1, self._others.most_readers)]
+
+    def _taken_over(self, now: float, patience_s: float) -> list[int]:
+        """List the chunks that nobody brings, divided among the remaining readers.
+
+        The list runs from the end, since their own readers work from the front.
+        """
+        chunks = self._swarm.unclaimed(now - patience_s)
+        bringers = {chunk: self._bringers(chunk) for chunk in chunks}
+        for index in set().union(*bringers.values()):
+            if now - self._exchange.news_at[index] > patience_s:
+                self.slow[index] = f"it brought nothing for {patience_s:.1f} s: its share was read by others"
+                logger.warning("node %d of those that stage the same files is slow: %s", index, self.slow[index])
+        free = [chunk for chunk in reversed(chunks) if bringers[chunk] <= self.slow.keys()]
+        readers = [index for index in self._readers() if index not in self.slow or index == self._me]
+        shared = free[readers.index(self._me) :: len(readers)]
+        quiet_s = now - max(self._exchange.news_at.values(), default=now)
+        return shared or (free if quiet_s > 2 * patience_s else [])
+
+    def _bringers(self, chunk: int) -> set[int]:
+        """Return the nodes that should bring a chunk: its reader, or those that had it from the start, without lost and slow ones."""
+        owner = self._owners[chunk]
+        found = [index for index, marks in self._exchange.held.items() if marks[chunk]] if owner == NOBODY else [owner]
+        return {index for index in found if index != self._me and index not in self.slow and self._exchange.is_there(index)}
+
+
+COMING_BYTES: Final = 192 << 20
+PER_PEER: Final = 2
+_WRITERS: Final = 2
+MAX_OPEN: Final = 64
+"""Files of the copy that stay open although they are synced."""
+
+
+class Gather:
+    """A copy of all chunks that `journal` lacks: from storage, and in a group from other nodes too; all are checked here.
+
+    Each written chunk is announced at once, so that it travels on while the next one is read. What was written is synced and read back
+    while the next chunks are copied: only then the journal lists it.
+    """
+
+    def __init__(self, source: Source, part: Path, journal: Journal, exchange: Exchange, options: CopyOptions) -> None:
+        self._journal, self._exchange, self._options = journal, exchange, options
+        self._table, self._swarm = exchange.table, exchange.swarm
+        files = source.file_set.files
+        self._targets = OpenFiles[Target](
+            lambda number: Target(part, files[number], self._direct[1]), MAX_OPEN, lambda target: target.is_synced
+        )
+        self._sources = OpenFiles[SourceFile](lambda number: open_source(source, files[number], self._direct[0]), 8)
+        self._read_back = ReadBack(part, files, past_cache=True)
+        self._source, self._part = source, part
+        self._rate = Rate(None)
+        self._readers = ThreadPoolExecutor(options.threads)
+        self._writers = ThreadPoolExecutor(_WRITERS)
+        self._checker = ThreadPoolExecutor(1)
+        self._tries: Counter[int] = Counter()
+        self._most_coming = max(4, min(48, COMING_BYTES // max(1, self._table.largest)))
+        self._spare: list[memoryview] = []
+        self._buffers = threading.local()
+        self._asked_at = 0.0
+        self._jobs = 0
+        self._done: deque[tuple[Callable[[Any], None], Future[Any]]] = deque()
+        self._unsynced: list[int] = []
+        self._unsynced_bytes = 0
+        self._syncing = False
+        self._closed = False
+        self.storage_bytes = self.peer_bytes = 0
+
+    def run(self, on_bytes: Callable[[int], None], on_wait: Callable[[], None]) -> None:
+        """Copy everything that is missing, and sync it.
+
+        `on_bytes(n)` is called for what is here, and `on_wait` each time before that is waited for; both may raise to stop. Raises
+        DigestMismatch for bytes that stay wrong, StorageError where storage cannot be read, OSError where the node's disk fails,
+        StagingError where it gives back something else again and again, and Cancelled.
+        """
+        exchange, self._on_bytes = self._exchange, on_bytes
+        exchange.taker = self
+        try:
+            while exchange.others is None:
+                exchange.turn(EXCHANGE_TURN_S)
+                on_wait()
+            self._quota = Quota(exchange)
+            self._reader = VerifiedReader(self._source, self._rate, self._options.retries)
+            self._share_rate()
+            _ = self._direct  # looked at before threads need it
+            while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced:
+                self._read_more()
+                if exchange.changed:
+                    exchange.changed = False
+                    self._ask_more()
+                self._sync_sometimes()
+                exchange.turn(0 if self._done else EXCHANGE_TURN_S)
+                self._take_done()
+                on_wait()
+                exchange.changed |= time.monotonic() - self._asked_at > EXCHANGE_TURN_S
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        """Close the files. A read that storage has not answered is abandoned."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._writers.shutdown(wait=True, cancel_futures=True)
+        self._checker.shutdown(wait=True)
+        self._closed = True
+        for files in (self._targets, self._sources, self._read_back):
+            files.close()
+
+    def _share_rate(self) -> None:
+        if self._options.bytes_per_s is not None:
+            self._rate.set(self._options.bytes_per_s / self._quota.num_sharers())
+
+    @cached_property
+    def _direct(self) -> tuple[bool, bool]:
+        """Return whether storage is read, and the copy written, past the page cache. In a group it is read so even where it is small, since
+        nothing is to be read ahead into another node's share, and never written so, since others are sent it from there."""
+        if self._exchange.peer_group.nodes == 1:
+            return direct_io(self._source, self._part, self._options.direct)
+        return direct_io(self._source, self._part, self._options.direct is not False)[0], False
+
+    # -- what to do next
+
+    @property
+    def _patience_s(self) -> float:
+        return max(self._exchange.peer_group.late_s, 4 * self._exchange.longest_s)
+
+    def _read_more(self) -> None:
+        while len(self._swarm.reading) < self._options.threads + 1 and not self._is_ahead_of_sync():
+            chunk = self._quota.next(self._patience_s)
+            if chunk is None:
+                return
+            self._swarm.reading[chunk] = begun = time.monotonic()
+            self._start(self._readers, partial(self._read, chunk), partial(self._was_read, chunk, begun))
+
+    def _is_ahead_of_sync(self) -> bool:
+        """Return True if so much waits for the disk that an interruption now would cost more than is synced at once."""
+        return self._syncing and (self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 4 * MAX_OPEN)
+
+    def _ask_more(self) -> None:
+        """Ask everybody for a little, the least busy first."""
+        self._asked_at = now = time.monotonic()
+        self._share_rate()
+        swarm, peers = self._swarm, self._exchange.connected()
+        for depth in range(PER_PEER):
+            for peer in peers:
+                if swarm.num_asked + len(swarm.writing) >= self._most_coming:
+                    return
+                if len(swarm.views[peer].asked) == depth:
+                    chunk = swarm.pick(peer)
+                    if chunk is None and not depth:
+                        chunk = swarm.pick_late(peer, now - self._patience_s)
+                    if chunk is not None:
+                        self._exchange.ask(peer, chunk)
+
+    # -- jobs of other threads
+
+    def _start(self, pool: ThreadPoolExecutor, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Start work in the pool. `then(result)` runs later in the caller's thread."""
+
+        def ended(future: Future[Any]) -> None:
+            self._done.append((then, future))
+            self._exchange.wake()
+
+        self._jobs += 1
+        pool.submit(work).add_done_callback(ended)
+
+    def _take_done(self) -> None:
+        while self._done:
+            then, future = self._done.popleft()
+            self._jobs -= 1
+            then(future.result())
+
+    def _read(self, number: int) -> None:
+        file, chunk = self._table.where(number)
+        buffer = getattr(self._buffers, "buffer", None)
+        if buffer is None:
+            buffer = self._buffers.buffer = aligned_buffer(self._table.largest)
+        with self._sources.use(file) as source, self._targets.use(file) as target:
+            try:
+                content = self._reader.read(source, self._table.files[file], chunk, buffer)
+            except (SlipwayError, OSError):
+                if self._swarm.have[number]:
+                    return
+                raise
+            if not self._swarm.have[number]:  # else another node has sent it meanwhile
+                target.write(content, self._table.span(number)[1])
+
+    def _was_read(self, number: int, begun: float, _result: None) -> None:
+        self._swarm.reading.pop(number, None)
+        num_bytes = self._table.span(number)[2]
+        self.storage_bytes += num_bytes
+        self._is_here(number, begun)
+
+    # -- what others send
+
+    def buffer(self, chunk: int) -> memoryview:
+        """Return a buffer for a chunk that is arriving."""
+        base = self._spare.pop() if self._spare else aligned_buffer(self._table.largest)
+        return base[: self._table.span(chunk)[2]]
+
+    def took(self, peer: int, chunk: int, buffer: memoryview) -> None:
+        """Check and write a chunk that has arrived. A chunk that two nodes were asked for may arrive again after the end."""
+        swarm = self._swarm
+        begun = swarm.views[peer].asked.get(chunk, time.monotonic())
+        swarm.answered(peer, chunk)  # what our own disk keeps waiting is not late
+        if swarm.have[chunk] or chunk in swarm.writing or self._closed:
+            self._give_back(buffer)
+            return
+        swarm.writing.add(chunk)
+        self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
+
+    def _write(self, number: int, buffer: memoryview) -> bool:
+        """Check and write a chunk in a thread. Return False for wrong bytes."""
+        if xxhash.xxh3_128_hexdigest(buffer) != self._table.hash(number):
+            return False
+        file, offset, _ = self._table.span(number)
+        with self._targets.use(file) as target:
+            target.write(buffer, offset)
+        return True
+
+    def _was_written(self, peer: int, chunk: int, begun: float, buffer: memoryview, right: bool) -> None:
+        self._swarm.writing.discard(chunk)
+        if right:
+            self.peer_bytes += len(buffer)
+            self._is_here(chunk, begun)
+        else:
+            self._exchange.lose(peer, f"it sent wrong bytes for chunk {chunk}")
+        self._give_back(buffer)
+
+    def _give_back(self, buffer: memoryview) -> None:
+        assert isinstance(buffer.obj, mmap)
+        self._spare.append(memoryview(buffer.obj))
+
+    # -- what is here
+
+    def _is_here(self, chunk: int, begun: float) -> None:
+        self._exchange.longest_s = max(0.95 * self._exchange.longest_s, time.monotonic() - begun)
+        self._exchange.changed = True
+        if self._swarm.got(chunk):
+            self._unsynced.append(chunk)
+            self._unsynced_bytes += self._table.span(chunk)[2]
+            self._exchange.tell(chunk)
+            self._on_bytes(self._table.span(chunk)[2])
+
+    def _sync_sometimes(self) -> None:
+        """Flush the data in a thread, one sync at a time. They are read back after that, and then listed in the journal."""
+        enough = self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 2 * MAX_OPEN
+        enough |= not (self._swarm.missing or self._jobs > self._swarm.num_left)
+        if self._syncing or not enough or not self._unsynced:
+            return
+        chunks, self._unsynced, self._unsynced_bytes = self._unsynced, [], 0
+        self._syncing = True
+        self._start(self._checker, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
+
+    def _sync(self, chunks: list[Chunk]) -> list[Chunk]:
+        """Flush the data in a thread and return the chunks that the disk does not give back."""
+        each(Target.sync, self._targets.all())
+        self._targets.trim()
+        wrong = set(self._read_back.wrong(chunks))
+        self._journal.add([chunk for chunk in chunks if chunk not in wrong])
+        return sorted(wrong)
+
+    def _was_synced(self, wrong: list[Chunk]) -> None:
+        self._syncing = False
+        for where in wrong:
+            chunk = self._table.number(where)
+            self._tries[chunk] += 1
+            if self._tries[chunk] > self._options.retries:
+                raise disk_lies(self._part, self._table.files, wrong, self._tries[chunk])
+            self._swarm.drop(chunk)
+            self._exchange.changed = True
+            self._on_bytes(-self._table.span(chunk)[2])
