@@ -42,6 +42,7 @@ ROWS = {
     "workflow": "runs",
     "workflow/dag": "rest",
     "extras/doctor": "rest",
+    "extras/verify": "rest",
     "workflow/report": "rest",
     "workflow/study": "rest",
     "test_wheel.py": "runs",

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from containers.program_folder import copy, look_at
+from extras.verify.runs import program_digests, verify_runs, why_not_kept
 from tests.workflow.report.builder import collected, make_cell, make_record, write_records, write_study
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.page import page
 from workflow.report.provenance import Block
-from workflow.report.reproduce import program_digests, reproduction, why_not_kept
-from workflow.report.verify import verify_runs
+from workflow.report.reproduce import reproduction
 from workflow.study.site_file import read_site
 
 STUDIES = (

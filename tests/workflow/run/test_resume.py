@@ -17,9 +17,9 @@ import pytest
 
 from base.seal import publish_sealed
 from base.units import format_duration, format_size
+from extras.verify.runs import verify_runs
 from tests.workflow.run.test_runs import checked
 from tests.workflow.run.world import World
-from workflow.report.verify import verify_runs
 from workflow.run.node.workdir import deliver
 
 pytestmark = pytest.mark.slow

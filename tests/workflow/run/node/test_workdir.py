@@ -22,13 +22,13 @@ from cluster.holder import holder_of
 from cluster.schedulers import describe_holder, holder_alive
 from data_prep.push import Naming, deliver_pending, push_files
 from data_prep.push.copy import write_list
+from extras.verify.runs import verify_runs
 from tests.data_prep.staging.disks import immutable
 from tests.workflow.report.builder import make_record
 from tests.workflow.run.cells import document
 from tests.workflow.run.record.test_machine_load import node
 from tests.workflow.run.storage.test_results import write
 from tests.workflow.run.world import World
-from workflow.report.verify import verify_runs
 from workflow.run.link.commands import Pending
 from workflow.run.node.workdir import WorkDirectory, check_target, hold, of_run, publish_delivered, remove_delivered, room_bytes, sweep
 from workflow.run.record.events import StepsAsked

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from base.jsonfile import canonical_json
+from extras.verify.outputs import verify_outputs
+from extras.verify.runs import StudyRuns, differences_from_study, verify_runs
+from tests.extras.verify.test_runs import CELL, RUN, attempt
 from tests.workflow.report.builder import collected, make_cell, make_record, plausible_records, scaling_cells, write_study
-from tests.workflow.report.test_verify import CELL, RUN, attempt
 from workflow.commands.main import run
 from workflow.report.outputs import write_all, write_collected, write_tables
 from workflow.report.page import page
-from workflow.report.verify import StudyRuns, differences_from_study, verify_outputs, verify_runs
 
 pytestmark = pytest.mark.processes
 

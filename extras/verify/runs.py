@@ -6,29 +6,24 @@ import hashlib
 import math
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import polars as pl
-
-from base.errors import DatasetError, RecordError
+from base.errors import DatasetError, RecordError, SlipwayError, StorageError
 from base.jsonfile import canonical_json, read_content, read_json
 from base.limited import call_limited
 from base.names import is_name
 from base.seal import seal_state
-from base.units import counted, some
+from base.units import some
+from containers.program_folder import look_at
 from data_prep.hashing import hash_file
-from workflow.report.analysis import Analysis, analyse
-from workflow.report.collect import Collection, collect, read_records
-from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FILE, TABLE_FILES
-from workflow.report.outputs import plots_of, tables_of
-from workflow.report.page import page
-from workflow.report.reproduce import MAX_PROGRAM_BYTES, program_digests, verify_programs
-from workflow.report.sources import Source, StudyFile, check_directory, read_study
-from workflow.report.verified import Verified
-from workflow.report.watched import SILENCE_S, Told, each_run
+from extras.verify.children import SILENCE_S, OnRead, each_run
+from extras.verify.result import Verified
+from workflow.report.reproduce import DIGEST, MAX_PROGRAM_BYTES
+from workflow.report.sources import StudyFile, check_directory, read_study
 from workflow.run.record.continuation import joined
 from workflow.run.record.events import StepsAsked, most_steps, read_events, steps_asked
 from workflow.run.record.machine_load import loads
@@ -36,7 +31,7 @@ from workflow.run.record.model import NotBelieved
 from workflow.run.record.outcome import other_device
 from workflow.run.record.reading import ASIDE, MAX_BYTES, attempt_directories, names, read_value, record_of
 from workflow.run.record.run_record import measured
-from workflow.study.paths import STUDY_FILE, STUDY_SOURCE
+from workflow.study.paths import STUDY_FILE, STUDY_SOURCE, kept_program
 from workflow.study.programs import identity
 from workflow.study.publishing import last_version
 
@@ -54,22 +49,22 @@ WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
 """What a record may have by an earlier rule, which took the last step of the window into account, without a sign of that."""
 
 
-def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, told: Told) -> Iterator[str]:
+def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, on_read: OnRead) -> Iterator[str]:
     """Yield one sentence for each number of the record that the events in `attempt` do not give, and one where they contradict its
     `ok`.
 
-    `earlier`: the record of the attempt that this one resumed from. `told` is called with what is read. Raises KeyError, TypeError
+    `earlier`: the record of the attempt that this one resumed from. `on_read` is called with what is read. Raises KeyError, TypeError
     where the record is none.
     """
     cell = record["cell"]
     world = cell["nodes"] * cell["gpus_per_node"]
-    asked = _asked(record)
-    events = read_events(attempt, world, told, most_steps(cell, asked))
-    told(None)
-    seen = loads(attempt, events, cell, told)
-    told(None)
+    asked = _requested_steps(record)
+    events = read_events(attempt, world, on_read, most_steps(cell, asked))
+    on_read(None)
+    seen = loads(attempt, events, cell, on_read)
+    on_read(None)
     model = _model(attempt, cell)
-    told(None)
+    on_read(None)
     found = measured(events, world, cell["global_batch_size"], cell["mode"], model, asked)
     if record["status"] == "ok" and (wrong := found["contradiction"] or other_device(events, record["device"])) is not None:
         yield f"it says ok, and is an error by the rules of this version: {wrong}"
@@ -99,29 +94,29 @@ def _model(attempt: Path, cell: Mapping[str, Any]) -> tuple[str, int] | None:
     return (cell["model"], parameters) if isinstance(parameters, int) else None
 
 
-def _asked(record: Mapping[str, Any]) -> StepsAsked | None:
-    """None for epochs: of how many samples the dataset's training split was is not in a record."""
+def _requested_steps(record: Mapping[str, Any]) -> StepsAsked | None:
+    """Return the steps that the record's cell asks for; None for epochs, since the size of the training split is not in a record."""
     cell, resumed = record["cell"], record["resumed_from"]
     return None if cell["epochs"] is not None else steps_asked(cell, 0, 0 if resumed is None else resumed["step"])
 
 
-def _unequal(path: str, told: Any, again: Any) -> Iterator[str]:
-    if isinstance(told, dict) and isinstance(again, dict):
-        for key in sorted(told.keys() & again.keys()):
-            yield from _unequal(f"{path}.{key}", told[key], again[key])
-    elif isinstance(told, list) and isinstance(again, list):
-        if any(_differ(one, other) for one, other in zip(told, again, strict=False)) or len(told) != len(again):
+def _unequal(path: str, recorded: Any, again: Any) -> Iterator[str]:
+    if isinstance(recorded, dict) and isinstance(again, dict):
+        for key in sorted(recorded.keys() & again.keys()):
+            yield from _unequal(f"{path}.{key}", recorded[key], again[key])
+    elif isinstance(recorded, list) and isinstance(again, list):
+        if any(_differ(one, other) for one, other in zip(recorded, again, strict=False)) or len(recorded) != len(again):
             yield f"{path} is not what its events give"
-    elif _differ(told, again):
-        yield f"{path} is {_brief(told)}, and its events give {_brief(again)}"
+    elif _differ(recorded, again):
+        yield f"{path} is {_brief(recorded)}, and its events give {_brief(again)}"
 
 
-def _differ(told: Any, again: Any) -> bool:
-    if isinstance(told, list | tuple) and isinstance(again, list | tuple):
-        return len(told) != len(again) or any(_differ(one, other) for one, other in zip(told, again, strict=True))
-    if isinstance(told, int | float) and isinstance(again, int | float):
-        return not math.isclose(told, again, rel_tol=RELATIVE, abs_tol=1e-12)
-    return bool(told != again)
+def _differ(recorded: Any, again: Any) -> bool:
+    if isinstance(recorded, list | tuple) and isinstance(again, list | tuple):
+        return len(recorded) != len(again) or any(_differ(one, other) for one, other in zip(recorded, again, strict=True))
+    if isinstance(recorded, int | float) and isinstance(again, int | float):
+        return not math.isclose(recorded, again, rel_tol=RELATIVE, abs_tol=1e-12)
+    return bool(recorded != again)
 
 
 def _brief(value: Any) -> str:
@@ -145,7 +140,7 @@ class StudyRuns:
 
 
 def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
-    """What study.json says, and what is to be said of it and of the study file beside it."""
+    """Read study.json; return it, and the findings about it and the study file beside it."""
     try:
         study = read_study(results)
     except RecordError as error:
@@ -245,7 +240,7 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
     runs, missing, study = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
     total, asked = Verified(**missing), StudyRuns(**study)
     done = 0
-    for found in each_run(results / "runs", runs, lambda directory, told: verify_run(directory, told, asked), until):
+    for found in each_run(results / "runs", runs, lambda directory, on_read: verify_run(directory, on_read, asked), until):
         total.add(found)
         done += found.runs + found.silent + found.unread
         if seen is not None:
@@ -255,16 +250,19 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
 
 
 def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-    """The runs that are there; of those that study.json names, how many have no directory, and what is to be said of it; what it asks."""
+    """List the runs that are there. Return them, the findings about study.json, and what it asks for, as a child can send it."""
     check_directory(results)
     there = sorted(name for name in names(str(results / "runs")) if is_name(name))
     asked, findings = read_study_runs(results)
     return there, asdict(Verified(without=len(asked.runs.keys() - set(there)), findings=findings)), asdict(asked)
 
 
-def verify_run(directory: Path, told: Told, asked: StudyRuns) -> Verified:
-    """Verify one run, of which `asked` may know the cell. `told` is called with each file before it is read, and after each block of it."""
-    told(directory)
+def verify_run(directory: Path, on_read: OnRead, asked: StudyRuns) -> Verified:
+    """Verify one run, of which `asked` may know the cell.
+
+    `on_read` is called with each file before it is read, and after each block of it.
+    """
+    on_read(directory)
     found = Verified(runs=1)
     places = (directory, directory / "attempts", *(directory / "attempts").glob("[1-9]*"))
     found.findings += [f"{place}: a link, and nobody of ours made one" for place in places if place.is_symlink()]
@@ -272,35 +270,38 @@ def verify_run(directory: Path, told: Told, asked: StudyRuns) -> Verified:
         return found
     contents: dict[int, bytes] = {}
     for number in attempt_directories(directory / "attempts"):
-        content = _believed(found, told, directory / "attempts" / str(number) / RECORD, number)
+        content = _believed(found, on_read, directory / "attempts" / str(number) / RECORD, number)
         if content is not None:
             contents[number] = content
     for name in sorted(names(str(directory / "attempts"))):  # its hours are counted, its files are nobody's
         path = directory / "attempts" / name / RECORD
         if (beside := ASIDE.fullmatch(name)) and path.exists():
-            _believed(found, told, path, int(beside[1]))
+            _believed(found, on_read, path, int(beside[1]))
     records = {number: read_value(content) for number, content in contents.items()}
     for number, record in records.items():
         path = directory / "attempts" / str(number)
         found.findings += [f"{path / RECORD}: {text}" for text in differences_from_study(record, asked)]
         found.programs += list(program_digests(record))
-        found.findings += list(_attempt(found, told, path, record, records))
-    found.findings += _published(found, told, directory, contents, records)
+        found.findings += list(_attempt(found, on_read, path, record, records))
+    found.findings += _published(found, on_read, directory, contents, records)
     found.without += not found.records
     return found
 
 
 def _published(
-    found: Verified, told: Told, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, Mapping[str, Any]]
+    found: Verified, on_read: OnRead, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """The run's record and its attempts, one against the other. Results are counted from 1, so one that is gone is noticed; an attempt
-    that was prevented, or whose supervisor was killed, may have left nothing. Whoever holds the lease publishes what is not published."""
+    """Compare the run's record with its attempts.
+
+    Results are counted from 1, so one that is gone is noticed; an attempt that was prevented, or whose supervisor was killed, may have left
+    nothing. Whoever holds the lease publishes what is not published.
+    """
     path = directory / RECORD
-    told(path)
+    on_read(path)
     results = {number: record["result_number"] for number, record in records.items() if record["kind"] == "result"}
     newest = max(results, default=None)
     if path.exists() or path.is_symlink():
-        published = _believed(found, told, path, None)
+        published = _believed(found, on_read, path, None)
         if published is None:
             return
         if published not in contents.values():
@@ -318,9 +319,9 @@ def _published(
             yield f"{directory / 'attempts' / str(number)}: it went on from an attempt that is not there"
 
 
-def _believed(found: Verified, told: Told, path: Path, attempt: int | None) -> bytes | None:
+def _believed(found: Verified, on_read: OnRead, path: Path, attempt: int | None) -> bytes | None:
     """Return the bytes of a record that its reader believes, else record a finding."""
-    told(path)
+    on_read(path)
     found.records += 1
     try:
         if path.is_symlink():
@@ -338,7 +339,7 @@ def _believed(found: Verified, told: Told, path: Path, attempt: int | None) -> b
 
 
 def _attempt(
-    found: Verified, told: Told, directory: Path, record: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]
+    found: Verified, on_read: OnRead, directory: Path, record: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[str]:
     """Check the files of an attempt, then its numbers, which are computed from them."""
     try:
@@ -348,24 +349,24 @@ def _attempt(
         yield f"{directory / RECORD}: its list of files cannot be read: {error}"
         return
     whole = True
-    for sentence in _files(found, told, directory, listed):
+    for sentence in _files(found, on_read, directory, listed):
         whole = False
         yield sentence
     if not whole:
         return  # numbers of damaged files say nothing about the record
     try:
-        told(directory / CELL_FILE)
+        on_read(directory / CELL_FILE)
         yield from (f"{directory / RECORD}: {text}" for text in differences_from_cell_file(record, directory))
-        yield from (f"{directory / RECORD}: {text}" for text in differences(record, directory, earlier, told))
+        yield from (f"{directory / RECORD}: {text}" for text in differences(record, directory, earlier, on_read))
         found.recomputed += 1
     except (KeyError, TypeError, ValueError, AttributeError, RecordError) as error:
         yield f"{directory / RECORD}: its numbers cannot be computed again: {type(error).__name__}: {error}"
 
 
-def _files(found: Verified, told: Told, directory: Path, listed: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
+def _files(found: Verified, on_read: OnRead, directory: Path, listed: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
     there: dict[str, os.stat_result] = {}
     for above, inner, files in os.walk(directory):
-        told(above)
+        on_read(above)
         for name in [*files, *(name for name in inner if Path(above, name).is_symlink())]:
             path = Path(above, name)
             there[str(path.relative_to(directory))] = path.lstat()
@@ -381,136 +382,61 @@ def _files(found: Verified, told: Told, directory: Path, listed: Mapping[str, tu
         elif stat.S_ISREG(status_there.st_mode):
             found.files += 1
             found.bytes += status_there.st_size
-            if problem := _problem(told, directory / name, (status_there.st_size, size), digest):
+            if problem := _problem(on_read, directory / name, (status_there.st_size, size), digest):
                 yield f"{directory / name}: {problem}"
 
 
-def _problem(told: Told, path: Path, sizes: tuple[int, Any], digest: Any) -> str | None:
-    """`sizes`: there, and in the record."""
+def _problem(on_read: OnRead, path: Path, sizes: tuple[int, Any], digest: Any) -> str | None:
+    """Compare a file with its size and digest in the record. `sizes`: of the file, and in the record."""
     if sizes[0] != sizes[1]:
         return f"{sizes[0]} bytes, the record says {sizes[1]}"
-    told(path)
+    on_read(path)
     try:
-        found = hash_file(path, on_piece=lambda _bytes: told(path), stored=True)
+        found = hash_file(path, on_piece=lambda _bytes: on_read(path), stored=True)
     except (OSError, DatasetError) as error:
         return f"it cannot be read: {getattr(error, 'strerror', None) or error}"
     return None if found.blake3 == digest else "its bytes are not those that were pushed (blake3 differs)"
 
 
-# Derived files (records.parquet, tables, plots, the page), compared with what the records give now.
+# Kept files of the study's own programs, compared with the digests in the records.
 
 
-AGAIN = "`slipway tables` makes it anew"
-MOST_GONE = 6
-PAGE_AGAIN = "`slipway report` makes it anew"
+def verify_programs(results: Path, digests: Iterable[str], until: float | None = None) -> Verified:
+    """Read what is kept of each digest. `until`: by the monotonic clock; then none is begun. None is waited for longer than SILENCE_S."""
+    total = Verified()
+    for digest in sorted(set(digests)):
+        if total.left_programs or (until is not None and time.monotonic() >= until):
+            total.left_programs += 1
+            continue
+        place = kept_program(results, digest)
+        try:
+            problem = call_limited(f"the files of a program in {place}", why_not_kept, str(place), digest, timeout_s=SILENCE_S)
+        except StorageError as error:
+            total.left_programs += 1
+            problem = str(error)
+        if problem is not None:
+            total.findings.append(f"{place}: {problem}")
+    return total
 
 
-def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
-    """Return a finding for every file in `out` that is not what the records give, or is missing beside others.
+def program_digests(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the digest of the folder of the record's own program, where it has one; what is no digest is nobody's path."""
+    digest = (record["provenance"] or {}).get("program_digest")
+    if isinstance(digest, str) and DIGEST.fullmatch(digest):
+        yield digest
 
-    There is no finding where there are no files. `directories`: where the records lie now; else where they lay when the tables were
-    made.
-    """
-    path = out / RECORDS_FILE
-    made = [name for name in (*TABLE_FILES, *PLOT_FILES, PAGE_FILE) if (out / name).exists()]
-    if not path.exists():
-        gone = [f"{out / made[0]}: not verified, since {path} is missing, which says what it was made of; {AGAIN}"] if made else []
-        return Verified(findings=gone)
+
+def why_not_kept(place: str, digest: str) -> str | None:
+    """Explain why the files in `place` are not those of `digest`; None where they are."""
+    path = Path(place)
+    if path.is_symlink() or path.parent.is_symlink():
+        return "a link, and nobody of ours made one"
+    if not path.is_dir():
+        return "it is missing: the files that the program had in runs with this digest (an earlier version kept none)"
     try:
-        there = read_records(path)
-        now = collect(_directories(out, there, directories))
-    except RecordError as error:
-        return Verified(findings=[str(error)])
-    if traces := list(_last_traces(path, there, now)):
-        return Verified(findings=traces)
-    if different := _rows_that_differ(there, now):
-        return Verified(findings=[f"{path}: {different}; it is older than the records, or was changed; {AGAIN}"])
-    analysis = analyse(now)
-    told = tuple(replace(was, lies=by_now.path) for was, by_now in zip(there.sources, now.sources, strict=True))
-    findings = [
-        *(_output_files(tables_of(analysis), out, AGAIN) if set(TABLE_FILES) & set(made) else []),
-        *(_output_files(plots_of(analysis), out, PAGE_AGAIN) if set(PLOT_FILES) & set(made) else []),
-        *(
-            _page(analyse(replace(now, sources=told)), out, None if _is_beside(out) else out) if PAGE_FILE in made else []
-        ),  # it tells where it was made, and shows what lies in the copy
-    ]
-    if PAGE_FILE not in made and set(PLOT_FILES) <= set(made):
-        findings.append(f"{out / PAGE_FILE}: it is missing, and the plots that it shows are there; {PAGE_AGAIN}")
-    return Verified(outputs=1 + len(made), findings=findings)
-
-
-def _is_beside(out: Path) -> bool:
-    """Return True if tables and records are in one directory."""
-    return (out / "runs").is_dir() or (out / STUDY_FILE).exists()
-
-
-def _directories(out: Path, there: Collection, directories: Sequence[Path]) -> list[Path]:
-    """Where the records lie. Those of one study are the ones beside the file: the directory may have been moved or copied since, and what
-    then lies where it was made says nothing about it."""
-    if len(there.sources) == 1 and _is_beside(out):
-        return [out]
-    if len(there.sources) == len(directories):
-        return list(directories)
-    return [Path(source.path) for source in there.sources]
-
-
-def _last_traces(path: Path, there: Collection, now: Collection) -> Iterator[str]:
-    """What the records that were collected know, and nothing else does any more: to make tables anew would end that."""
-    if all(source.has_study for source in there.sources) and not all(source.has_study for source in now.sources):
-        runs = counted(there.frame["run_id"].n_unique(), "run")
-        yield f"{path}: not compared, since study.json is missing: this is the last that tells of its {runs}, so keep it until that is back"
-    keys = ["source", "run_id"]
-    had = there.frame.filter(pl.col("record").is_not_null())
-    have = now.frame.filter(pl.col("record").is_not_null() | (pl.col("num_attempts") > 0))
-    gone = had.join(have, on=keys, how="anti", nulls_equal=True)
-    if not gone.is_empty():
-        shown = some([f"{run} ({end})" for run, end in gone.select("run_id", "status").iter_rows()], MOST_GONE)
-        yield (
-            f"{path}: it has {counted(len(gone), 'run')} of which nothing is there any more: {shown}; this is the last that tells of them: "
-            "keep a copy before any tables are made anew"
-        )
-
-
-def _without_paths(collection: Collection) -> list[Source]:
-    return [replace(source, path="", file_sha256=None) for source in collection.sources]
-
-
-def _output_files(files: Iterable[tuple[str, str]], out: Path, again: str) -> Iterator[str]:
-    for name, content in files:
-        if problem := _output_problem(out / name, content.encode(), ", or with other fonts" if name.endswith(".svg") else ""):
-            yield f"{out / name}: {problem}; {again}"
-
-
-def _page(analysis: Analysis, out: Path, page_dir: Path | None) -> Iterator[str]:
-    """The page shows the plots that lie beside it: those are compared by themselves."""
-    file = out / PAGE_FILE
-    try:
-        svgs = {name: read_content(out / "plots" / f"{name}.svg").decode() for name in PLOT_NAMES}
-    except (RecordError, UnicodeDecodeError) as error:
-        yield f"{file}: not verified, since a plot that it shows is not there: {error}; {PAGE_AGAIN}"
-        return
-    if problem := _output_problem(file, page(analysis, svgs, page_dir).encode()):
-        yield f"{file}: {problem}; {PAGE_AGAIN}"
-
-
-def _output_problem(path: Path, expected: bytes, else_: str = "") -> str | None:
-    """Why it does not hold `expected`, if so."""
-    if not path.exists():
-        return "it is missing"
-    try:
-        same = read_content(path, max_bytes=len(expected)) == expected
-    except RecordError:
-        same = False
-    return None if same else f"not what the records give; it was changed, or made by another version, or of another study file{else_}"
-
-
-def _rows_that_differ(there: Collection, now: Collection) -> str | None:
-    if there.frame.schema != now.frame.schema:
-        return "it has other columns than this version makes"
-    if there.frame.equals(now.frame) and _without_paths(there) == _without_paths(now):
-        return None
-    keys = ["source", "run_id"]
-    marked = [frame.select(*keys, frame.hash_rows(seed=1).alias("hash")) for frame in (there.frame, now.frame)]
-    joined = marked[0].join(marked[1], on=keys, how="full", coalesce=True, nulls_equal=True)
-    odd = joined.filter(pl.col("hash").ne_missing(pl.col("hash_right")))["run_id"].to_list()
-    return f"{counted(len(odd), 'row')} not as they say, such as {odd[0]}" if odd else "its study or order is another"
+        found = look_at(path, executed=False).digest
+    except StorageError:
+        raise
+    except SlipwayError as error:
+        return str(error)
+    return None if found == digest else f"its files are not those that ran: their digest is {found[:12]} now"

@@ -1,4 +1,4 @@
-"""What was verified, and how that is said."""
+"""Count what was verified, and sum it up in a line."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from base.units import counted, format_size
 
 @dataclass
 class Verified:
-    """What was looked at. `not_sealed`: records of a version that had no seals; `unread`: runs for which there was no time; `silent`: runs
-    of which a file did not come; `without`: runs of the study that have no record, since they were not begun, are not finished, or somebody
-    has removed them; `outputs`: files made of the records that were made again and compared; `left_outputs`: directories where not;
-    `programs`: digests of the folders of programs that records name; `left_programs`: how many of these were not looked at."""
+    """What was verified, and what was found."""
 
     runs: int = 0
     records: int = 0
     not_sealed: int = 0
+    """Records of a version that had no seals."""
     recomputed: int = 0
     files: int = 0
     bytes: int = 0
     unread: int = 0
+    """Runs for which there was no time."""
     silent: int = 0
+    """Runs of which a file did not come."""
     without: int = 0
+    """Runs of the study without a record: not begun, not finished, or removed by somebody."""
     outputs: int = 0
+    """Files made of the records that were made again and compared."""
     left_outputs: int = 0
+    """Directories in which they were not."""
     left_programs: int = 0
+    """Folders of programs that were not verified."""
     programs: list[str] = field(default_factory=list)
+    """Digests of the folders of programs that records name."""
     findings: list[str] = field(default_factory=list)
 
     def add(self, other: Verified) -> None:
@@ -37,12 +42,12 @@ class Verified:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was asked for was looked at, and is as it was written."""
+        """Return True if all was verified, and is as it was written."""
         return not (self.findings or self.unread or self.silent or self.left_outputs or self.left_programs)
 
 
 def summary(found: Verified, sources: Sequence[Path]) -> str:
-    """What was verified, in one line, and of what was not that it was not."""
+    """Describe what was verified and what was not, in one line."""
     sealed = f", {found.not_sealed} of them without a seal: of an earlier version" if found.not_sealed else ""
     where = ", ".join(str(source) for source in sources)
     parts = [

@@ -15,14 +15,15 @@ import pytest
 from blake3 import blake3
 
 from base.seal import sealed_text
+from extras.verify.children import OnRead, each_run
+from extras.verify.outputs import verify_outputs
+from extras.verify.result import Verified, summary
+from extras.verify.runs import differences, verify_runs
 from tests.workflow.report.builder import make_record, scaling_cells, write_study
 from workflow.commands.main import run
 from workflow.report.collect import collect
 from workflow.report.files import PLOT_NAMES
 from workflow.report.outputs import read_plots, write_all, write_collected, write_tables
-from workflow.report.verified import Verified, summary
-from workflow.report.verify import differences, verify_outputs, verify_runs
-from workflow.report.watched import Told, each_run
 from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import file_name
 from workflow.run.record.rate import thinned
@@ -262,8 +263,8 @@ def test_what_there_was_no_time_for_is_told(results: Path, capsys: pytest.Captur
 
 
 def test_a_run_whose_file_does_not_come_is_left_and_the_file_named(tmp_path: Path) -> None:
-    def stuck(run: Path, told: Told) -> Verified:
-        told(run / "events-0.jsonl")
+    def stuck(run: Path, on_read: OnRead) -> Verified:
+        on_read(run / "events-0.jsonl")
         while True:
             signal.pause()
 
@@ -302,8 +303,8 @@ def test_every_file_that_numbers_are_made_of_is_told_before_it_is_opened(results
 
 @pytest.mark.parametrize("dies", [True, False])
 def test_of_many_runs_one_that_hangs_or_dies_takes_no_other_with_it(tmp_path: Path, dies: bool) -> None:
-    def look(run: Path, told: Told) -> Verified:
-        told(run / "record.json" if run.name == "run-017" else None)
+    def look(run: Path, on_read: OnRead) -> Verified:
+        on_read(run / "record.json" if run.name == "run-017" else None)
         while run.name == "run-017":
             os._exit(1) if dies else signal.pause()
         return Verified(runs=1, files=1)
@@ -320,8 +321,8 @@ def test_no_limit_holds_where_nothing_is_read(tmp_path: Path) -> None:
     """The computing child is silent until the other one has long been given up."""
     (reader, writer) = os.pipe()
 
-    def look(run: Path, told: Told) -> Verified:
-        told(None if run.name == "computes" else run)
+    def look(run: Path, on_read: OnRead) -> Verified:
+        on_read(None if run.name == "computes" else run)
         os.read(reader, 1)
         return Verified(runs=1)
 

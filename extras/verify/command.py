@@ -32,8 +32,9 @@ def main(
     """Read every record and pushed file back, compute the numbers again from the events, and compare; exit 19 if one differs."""
     results = results_as_they_are(study, site, places or [])
     report_outputs()
-    from workflow.report.verified import Verified, summary
-    from workflow.report.verify import verify_outputs, verify_runs
+    from extras.verify.outputs import verify_outputs
+    from extras.verify.result import Verified, summary
+    from extras.verify.runs import verify_runs
 
     until = None if minutes is None else time.monotonic() + 60 * minutes
     total = Verified()

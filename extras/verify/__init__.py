@@ -1,0 +1,1 @@
+"""Verify that storage holds what was measured: `slipway verify`."""
