@@ -28,10 +28,6 @@ SLOW_SCAN_EVERY_S: Final = 0.25
 STAGING_SAID_EVERY_S: Final = 0.5
 """The interval of a stager's progress messages."""
 
-TRIAL_S: Final = 3.0
-"""The time for which the doctor writes to and reads from a place to measure its speed."""
-TRIAL_DEAD_S: Final = 3600.0
-"""The age at which the remains of a killed doctor are removed."""
 UNPICKLE_CPU_S: Final = 60.0
 """Of a core, to read a pickle of CIFAR, which takes less than one; UNPICKLE_S where storage or the machine is slow."""
 UNPICKLE_S: Final = 600.0

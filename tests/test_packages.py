@@ -55,8 +55,7 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", 
 ENGINES_BY_NAME = {
     "base/names.py": "suggests ours for the words of other tools",
     "cluster/processes.py": "knows the client of a container by its name",
-    "containers/doctor.py": "says what membership in a daemon's group means",
-    "containers/needs.py": "says what each engine needs of a machine",
+    "extras/doctor/engines.py": "says what each engine needs of a machine, and what membership in a daemon's group means",
     "containers/images/trees.py": "is of one engine, which starts another",
     "containers/images/apptainer.py": "is of one engine",
     "containers/images/enroot.py": "is of one engine",
@@ -93,8 +92,6 @@ NO_LIMITS = {
     "TICKS_PER_S": "what the kernel counts",
     "EXCESS_S": "what the preflight calls slow",
     "SUSPECT_S": "what it measures again",
-    "NOTABLE_SKEW_S": "what the doctor says of two clocks",
-    "LARGE_SKEW_S": "the same",
     "MEMORY_S": "an answer in Slurm's words",
     "MOST_S": "the range of a field",
     "LONGEST_WAIT_S": "what epoll takes",
@@ -116,6 +113,8 @@ NAME_SCHEDULERS = {
     "cluster/schedulers/__init__.py": "SCHEDULERS",
     "containers/lib/slipway_mpi.py": "variables that mpirun would take for those of its own scheduler",
     "workflow/study/site_file.py": "the words of the site file, from which its schema is made",
+    "extras/doctor/schedulers.py": "the one table of what each scheduler is asked",
+    "extras/doctor/slurm.py": "is about one",
 }
 """Outside of a scheduler's own module, who may have the name of a scheduler or of its commands in a text of the program, and why."""
 

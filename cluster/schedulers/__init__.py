@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -23,7 +22,6 @@ from cluster.schedulers.queries import PATIENCE_S
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 if TYPE_CHECKING:
-    from cluster.schedulers.doctor import Doctor
     from cluster.schedulers.jobs import Jobs
 
 LOCAL: Final = "local"
@@ -34,8 +32,7 @@ SCHEDULERS: Final[dict[str, str]] = {
     "sge": "cluster.schedulers.sge",
     "pbs": "cluster.schedulers.pbs",
 }
-"""The module of each scheduler. All but `local`, which has no jobs, are packages with a module `jobs`, and a module
-`doctor` if somebody has written it."""
+"""The module of each scheduler. All but `local`, which has no jobs, are packages with a module `jobs`."""
 
 
 class Scheduler(Protocol):
@@ -117,26 +114,15 @@ def jobs_of(name: str) -> Jobs | None:
     return cast("Jobs", import_module(f"{SCHEDULERS[name]}.jobs")) if name in with_jobs() else None
 
 
-def doctor_of(name: str) -> Doctor | None:
-    """Return the doctor functions of the named scheduler. Returns None if it has none or is unknown."""
-    path = f"{SCHEDULERS[name]}.doctor" if name in with_jobs() else ""
-    return cast("Doctor", import_module(path)) if path and find_spec(path) else None
-
-
 if TYPE_CHECKING:
     from cluster.schedulers import local, lsf, pbs, sge, slurm
-    from cluster.schedulers.lsf import doctor as lsf_doctor
     from cluster.schedulers.lsf import jobs as lsf_jobs
-    from cluster.schedulers.pbs import doctor as pbs_doctor
     from cluster.schedulers.pbs import jobs as pbs_jobs
-    from cluster.schedulers.sge import doctor as sge_doctor
     from cluster.schedulers.sge import jobs as sge_jobs
-    from cluster.schedulers.slurm import doctor as slurm_doctor
     from cluster.schedulers.slurm import jobs as slurm_jobs
 
     _schedulers: dict[str, Scheduler] = {"local": local, "slurm": slurm, "lsf": lsf, "sge": sge, "pbs": pbs}
     _jobs: dict[str, Jobs] = {"slurm": slurm_jobs, "lsf": lsf_jobs, "sge": sge_jobs, "pbs": pbs_jobs}
-    _doctors: dict[str, Doctor] = {"slurm": slurm_doctor, "lsf": lsf_doctor, "sge": sge_doctor, "pbs": pbs_doctor}
 
 
 def shared_profile(name: str) -> str:

@@ -30,10 +30,6 @@ PATIENCE_S: Final = 60.0
 """How long a query is repeated while the server is silent."""
 SHORT_PATIENCE_S: Final = 2.0
 """How long a query is repeated if its answer is needed now or not at all."""
-DOCTOR_PATIENCE_S: Final = 5.0
-"""How long the doctor repeats a query while the server is silent."""
-STEP_S: Final = 40.0
-"""The time limit of the doctor's programs on all nodes."""
 SUBMIT_S: Final = 120.0
 """The time limit of one submission. A submission that is cut off may have created the job."""
 

@@ -1,8 +1,9 @@
-"""Check a site for `slipway doctor` and advise what to do, or write the draft of a site file."""
+"""Check a site for `slipway doctor` and advise what to do."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,11 +12,11 @@ from typing import Annotated
 import typer
 
 from base.errors import ConfigError
-from base.finding import LEVELS, Finding, alike, by_subject
 from base.tabular import wrapped
 from base.units import counted
 from extras.doctor.checks import run_checks
-from extras.doctor.surroundings import Surroundings, look, try_inside
+from extras.doctor.schedulers import BATCH, surroundings
+from extras.doctor.types import LEVELS, Context, Finding, abridged, by_subject
 from workflow.commands.options import JsonOption, SiteOption
 from workflow.commands.watching import output
 from workflow.study.next_command import completed
@@ -44,43 +45,56 @@ def main(
     if write:
         from extras.doctor.write_site import write_site
 
-        write_site(name or "default", look(os.environ), output.line)
+        write_site(name or "default")
     else:
-        _check(load_site(site), site, as_json)
+        report(site, as_json=as_json)
 
 
-def _check(site: Site, site_name: str | None, as_json: bool) -> None:
+def report(site_name: str | None, *, as_json: bool) -> None:
     """Print every finding. Raises ConfigError when one of them is an error."""
-    where = look(os.environ, site.scheduler)
-    findings = [_whole(found, site_name) for found in run_checks(site, where, _progress if sys.stderr.isatty() else _silent)]
+    site = load_site(site_name)
+    chosen = chosen_site(site_name, os.environ)
+    context = surroundings(os.environ, site)
+    found = run_checks(context, _show_progress if sys.stderr.isatty() else lambda _text: None)
+    findings = [replace(one, text=completed(one.text, chosen), advice=completed(one.advice, chosen)) for one in found]
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
     if as_json:
-        output.json_value(_json(site, where, findings))
+        output.json_value(
+            {
+                "site": site.to_json(),
+                "host": context.hostname,
+                "scheduler": context.scheduler,
+                "job_id": context.job_id,
+                "nodes": list(context.nodes),
+                "findings": [finding.to_json() for finding in findings],
+            }
+        )
     else:
-        _print(site, site_name, where, findings)
+        _print(context, site_name or site.name, findings)
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         raise ConfigError(f"{counted(len(errors), 'error')} at the site {site.name!r}, the first: {errors[0].subject}: {errors[0].text}")
 
 
-def _whole(found: Finding, site_name: str | None) -> Finding:
-    """Complete the advice of a finding with the site that was asked about."""
-    chosen = chosen_site(site_name, os.environ)
-    return replace(found, text=completed(found.text, chosen), advice=completed(found.advice, chosen))
+def allocation_command(site: Site, choice: str) -> str:
+    """Return the command that makes the checks that need compute nodes. `choice`: what --site takes."""
+    own = sys.argv[0] if "/" in sys.argv[0] else "slipway"
+    return shlex.join([*BATCH[site.scheduler].allocation(site), own, "doctor", "--site", choice])
 
 
-def _print(site: Site, site_name: str | None, where: Surroundings, findings: Sequence[Finding]) -> None:
+def _print(context: Context, choice: str, findings: Sequence[Finding]) -> None:
+    site = context.site
     output.prose(f"site {site.name}: storage {site.storage}, cache {site.cache.path}, scheduler {site.scheduler}", "  ")
-    output.prose(f"checked {where.describe(site)}", "  ")
-    if site.scheduler != "local" and where.job_id is None:
+    output.prose(f"checked {context.describe()}", "  ")
+    if context.place == "login":
         output.prose("not checked here: cache, GPUs, limits, clocks of the nodes; the launcher; whether nodes see storage. To check them:")
-        output.line(f"  {try_inside(site, site_name or site.name)}")
-    for subject, group in by_subject(alike(findings)):
+        output.line(f"  {allocation_command(site, choice)}")
+    for subject, group in by_subject(abridged(findings)):
         output.line()
         output.heading(subject)
         for finding in group:
-            _line(finding, len(where.nodes))
+            _line(finding, len(context.nodes))
     numbers = {level: sum(1 for finding in findings if finding.level == level) for level in LEVELS}
     said = ", ".join(counted(numbers[level], level) for level in ("error", "warning", "note"))
     output.line()
@@ -103,21 +117,6 @@ def _line(finding: Finding, num_nodes: int) -> None:
         output.line(f"{space}{'   ' if number else '-> '}{part}")
 
 
-def _json(site: Site, where: Surroundings, findings: Sequence[Finding]) -> dict[str, object]:
-    return {
-        "site": site.to_json(),
-        "host": where.hostname,
-        "scheduler": where.scheduler,
-        "job_id": where.job_id,
-        "nodes": list(where.nodes),
-        "findings": [finding.to_json() for finding in findings],
-    }
-
-
-def _progress(text: str) -> None:
+def _show_progress(text: str) -> None:
     sys.stderr.write(f"\r\033[K{text} ...")
     sys.stderr.flush()
-
-
-def _silent(text: str) -> None:  # noqa: ARG001 - nobody watches
-    return

@@ -1,101 +1,147 @@
-"""Run the doctor's node program on every node of an allocation, by one step, and judge the answers together."""
+"""Run the checks of the nodes of a job, with one start of our Python on each, as runs are started there, and judge their answers."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
-from base.command import CommandResult, last_lines
-from base.errors import SlipwayError, UnsupportedRequest
-from base.finding import Finding
+from base.command import last_lines, run
+from base.errors import SlipwayError
+from base.limited import call_limited
 from base.packages import rooms_environ
-from cluster.schedulers import doctor_of
-from data_prep.doctor.trial import own_directory
+from cluster.machine import memory_bytes, usable_cores
+from cluster.schedulers import get_scheduler
+from cluster.types import Allocation, Node
 from data_prep.mounts import place_of
-from extras.doctor.node import Orders, from_lines, to_argument
+from extras.doctor.machine import read_interfaces, recommended
+from extras.doctor.storage import local_places, own_directory
+from extras.doctor.types import Context, Finding
+from workflow.study.site import Site
 
-TIMEOUT_S: Final = 150.0
+MARK: Final = "slipway-doctor"
+ARGV: Final = (sys.executable, "-P", "-m", "extras.doctor.checks")
+NODES_S: Final = 150.0
 CLOCK_S: Final = 1.0
+STARTS: Final = 3
+"""How often a program is started whose launcher may lose all that it prints."""
+AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeAnswer:
-    """The answer of one node. `clock`: its time when its program began."""
+class Answer:
+    """The answer of one node. `clock_off_s`: by how much its clock is at least ahead of ours, negative where it is behind."""
 
-    node: str
-    clock: float
-    facts: dict[str, Any]
+    clock_off_s: float = 0.0
+    facts: Mapping[str, Any]
     findings: tuple[Finding, ...]
 
 
-def parse_answers(text: str) -> tuple[NodeAnswer, ...]:
-    """Parse the answers in a step's output; one that is torn is left out."""
-    found = []
-    for answer in from_lines(text).values():
-        try:
-            value = json.loads(answer)
-            findings = tuple(map(Finding.from_json, value["findings"]))
-            found.append(NodeAnswer(node=value["node"], clock=value["clock"], facts=value["facts"], findings=findings))
-        except (ValueError, KeyError, TypeError):
-            continue
-    return tuple(found)
+def request_of(context: Context) -> str:
+    """Encode what a node needs to know: the line that `context_of` reads."""
+    value = {"site": context.site.to_json(), "nodes": context.nodes, "token_file": context.token_file, "token": context.token}
+    return json.dumps({**value, "scheduler": context.scheduler, "job_id": context.job_id}) + "\n"
 
 
-def judge_clocks(clocks: dict[str, float], before: float, after: float) -> Iterator[Finding]:
-    """Check that each node's time lies between the moments before and after the step, by our clock."""
-    for node, clock in clocks.items():
-        off = max(before - clock, clock - after)
-        if off > CLOCK_S:
-            text = f"the clock is at least {off:.0f} s {'behind' if clock < before else 'ahead of'} ours"
-            advice = "ask for chrony or ntp: logs and file times of the nodes do not fit together (durations are not concerned)"
-            yield Finding("clock", "warning", text, advice, (node,))
-    if clocks and all(max(before - clock, clock - after) <= CLOCK_S for clock in clocks.values()):
-        apart = min(after - before + CLOCK_S, max(clocks.values()) - min(clocks.values()) + CLOCK_S)
-        yield Finding("clock", "ok", f"the nodes' clocks agree with ours (to {max(apart, CLOCK_S):.0f} s)")
+def context_of(line: str, name: str) -> Context:
+    """Decode the context of the node `name`."""
+    value = json.loads(line)
+    more = {key: value[key] for key in ("scheduler", "job_id", "token_file", "token")}
+    return Context(site=Site.from_json(value["site"]), place="node", hostname=name, nodes=tuple(value["nodes"]), **more)
 
 
-def judge_python(result: CommandResult, answers: Sequence[NodeAnswer], nodes: Sequence[str]) -> Iterator[Finding]:
-    """Check whether our Python started everywhere."""
-    missing = [node for node in nodes if node not in {answer.node for answer in answers}]
-    if missing:
-        text = f"our Python did not start on {', '.join(missing)}: {last_lines(result.stderr, 2) or 'no word from it'}"
-        advice = f"is {sys.executable} there on the nodes? Slipway and its Python belong on storage that all nodes mount at the same place"
-        yield Finding("software", "error", text.replace("\n", "; "), advice)
-    elif nodes:
-        yield Finding("software", "ok", f"the nodes start our Python, {sys.executable}")
+def facts() -> dict[str, Any]:
+    """Return what a draft of a site file needs to know of a node."""
+    interfaces = read_interfaces()
+    best = recommended(interfaces, None)
+    try:
+        places = call_limited("places", local_places, timeout_s=10)
+    except SlipwayError:
+        places = []
+    return {
+        "cores": len(usable_cores()),
+        "memory_bytes": memory_bytes(),
+        "interface": best.name if best and len(interfaces) > 1 else None,
+        "nvidia": shutil.which("nvidia-smi") is not None,
+        "places": places,
+    }
 
 
-def ask_nodes(
-    scheduler: str, job_id: str, nodes: Sequence[str], orders: Orders, timeout_s: float = TIMEOUT_S
-) -> tuple[CommandResult, tuple[NodeAnswer, ...]]:
-    """Run the node program everywhere. Raises SlipwayError when that does not end."""
-    doctor = doctor_of(scheduler)
-    if doctor is None:
-        raise UnsupportedRequest(f"programs on the nodes of a job of {scheduler} cannot be started yet")
-    argv = (sys.executable, "-P", "-m", "extras.doctor.node", to_argument(orders))
-    result = doctor.run_step(job_id, nodes, argv, timeout_s, rooms_environ(os.environ))
-    return result, parse_answers(result.stdout)
+def ask_nodes(context: Context, timeout_s: float = NODES_S) -> dict[str, Answer | str]:
+    """Run the node program on all nodes of the job at once, and return for each its answer, or why there is none."""
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        return dict(zip(context.nodes, pool.map(lambda node: _ask_node(context, node, timeout_s), context.nodes), strict=True))
 
 
-def check_on_nodes(scheduler: str, job_id: str, nodes: Sequence[str], orders: Orders, storage: Path) -> tuple[Finding, ...]:
-    """Run all checks of the nodes; a file on storage shows whether they see it."""
-    with own_directory(place_of(storage)[0]) as directory:
-        token = secrets.token_hex(8)
-        file = directory / "seen"
-        file.write_text(token)
+def _ask_node(context: Context, name: str, timeout_s: float) -> Answer | str:
+    assert context.job_id is not None
+    scheduler = get_scheduler(context.scheduler)
+    node = Node(name=name, hostname=name, address="")
+    allocation = Allocation(scheduler=context.scheduler, job_id=context.job_id, nodes=(node,), device=context.site.device, exclusive=None)
+    (launch,) = scheduler.launches(allocation, ARGV)
+    environ = {**scheduler.launch_environ(os.environ), **rooms_environ(os.environ)}
+    for _ in range(STARTS if launch.may_be_mute else 1):
         before = time.time()
         try:
-            result, answers = ask_nodes(scheduler, job_id, nodes, replace(orders, token_file=str(file), token=token))
+            result = run(launch.argv, timeout_s=timeout_s, env=environ, stdin=request_of(context))
         except SlipwayError as error:
-            return (Finding("launcher", "error", f"the checks on the nodes: {error}"),)
-        after = time.time()
-    answers = tuple(sorted(answers, key=lambda answer: nodes.index(answer.node) if answer.node in nodes else len(nodes)))
-    clocks = judge_clocks({answer.node: answer.clock for answer in answers}, before, after)
-    return (*judge_python(result, answers, nodes), *clocks, *(finding for answer in answers for finding in answer.findings))
+            return str(error)
+        if result.stdout or result.stderr or result.returncode:
+            break
+    try:
+        return parse_answer(result.stdout, before, time.time())
+    except (ValueError, KeyError, TypeError):
+        return last_lines(result.stderr, 2).replace("\n", "; ") or "no word from it"
+
+
+def parse_answer(output: str, before: float, after: float) -> Answer:
+    """Parse what the node program printed between two moments by our clock. Raises ValueError, KeyError, TypeError."""
+    line = next((line for line in output.splitlines() if line.startswith(MARK)), "")
+    value = json.loads(line.removeprefix(MARK))
+    clock = value["clock"]
+    return Answer(
+        clock_off_s=min(0.0, clock - before) or max(0.0, clock - after),
+        facts=value["facts"],
+        findings=tuple(map(Finding.from_json, value["findings"])),
+    )
+
+
+def check_nodes(context: Context) -> Iterator[Finding]:
+    """Check every node of the job. A file on storage shows whether they see it."""
+    if not context.nodes:
+        yield Finding("launcher", "error", f"job {context.job_id} does not tell its nodes", "start the command inside of the job itself")
+        return
+    with own_directory(place_of(context.site.storage)[0]) as directory:
+        file, token = directory / "seen", secrets.token_hex(8)
+        file.write_text(token)
+        answers = ask_nodes(replace(context, token_file=str(file), token=token))
+    yield from judge_answers(answers)
+
+
+def judge_answers(answers: Mapping[str, Answer | str]) -> Iterator[Finding]:
+    """Return the findings of the nodes, and which of them start our Python and have our time."""
+    good = {node: answer for node, answer in answers.items() if isinstance(answer, Answer)}
+    for node, problem in answers.items():
+        if isinstance(problem, str):
+            advice = (
+                f"is {sys.executable} there on the nodes? Slipway and its Python belong on storage that all nodes mount at the same place"
+            )
+            yield Finding("launcher", "error", f"our Python did not start on {node}: {problem}", advice)
+    if good:
+        yield Finding("launcher", "ok", "the nodes start our Python, " + sys.executable, nodes=tuple(good))
+    for node, answer in good.items():
+        yield from answer.findings
+        off = answer.clock_off_s
+        if abs(off) > CLOCK_S:
+            text = f"the clock is at least {abs(off):.0f} s {'behind' if off < 0 else 'ahead of'} ours"
+            advice = "ask for chrony or ntp: logs and file times of the nodes do not fit together (durations are not concerned)"
+            yield Finding("clock", "warning", text, advice, (node,))
+    if good and all(abs(answer.clock_off_s) <= CLOCK_S for answer in good.values()):
+        yield Finding("clock", "ok", "the nodes' clocks agree with ours")

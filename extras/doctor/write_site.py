@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,15 +16,14 @@ from base.limited import call_limited
 from base.names import is_name, slug
 from base.publish import publish
 from base.userpath import absolute_path
-from cluster.doctor.checks import find_scheduler
 from cluster.installation import SCHEMAS, default_cache, default_storage, own_checkout, own_sites
 from cluster.machine import memory_bytes, usable_cores
-from cluster.schedulers import doctor_of
-from cluster.schedulers.doctor import Value, mib
 from containers.engines import ENGINES
-from data_prep.doctor.trial import local_places, shared_places
-from extras.doctor.nodes import ask_nodes
-from extras.doctor.surroundings import Surroundings, orders_of
+from extras.doctor.nodes import Answer, ask_nodes
+from extras.doctor.schedulers import BATCH, find_scheduler, surroundings
+from extras.doctor.storage import local_places, shared_places
+from extras.doctor.types import Context, Value, mib
+from workflow.commands.watching import output
 from workflow.study.site import Site, local_site
 from workflow.study.site_file import read_site
 
@@ -32,20 +31,18 @@ from workflow.study.site_file import read_site
 
 
 LOOK_S: Final = 20.0
-STEP_S: Final = 60.0
 
 
 Draft = Mapping[str, Value]
 
 
-def gather(where: Surroundings, user: str) -> dict[str, Value]:
+def gather(where: Context, user: str) -> dict[str, Value]:
     """Look everywhere; the nodes too, inside an allocation."""
     found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=why_scheduler(where))}
     facts = _facts_of_nodes(where)
-    doctor = doctor_of(where.scheduler)
-    if doctor is not None:
-        found |= doctor.proposals(user)
-    elif where.scheduler == "local":
+    if where.scheduler != "local":
+        found |= BATCH[where.scheduler].propose()
+    else:
         found["cpus_per_node"] = Value(value=len(usable_cores()), why="cores of this machine that we may use")
         found["memory_per_node"] = Value(value=mib(memory_bytes() or 0), why="memory of this machine")
     found |= _device(found, facts, where)
@@ -57,7 +54,7 @@ def gather(where: Surroundings, user: str) -> dict[str, Value]:
     return found
 
 
-def why_scheduler(where: Surroundings) -> str:
+def why_scheduler(where: Context) -> str:
     """Explain in the comment of the key by what the scheduler was chosen."""
     if where.scheduler != "local":
         return "its commands are on PATH"
@@ -67,20 +64,13 @@ def why_scheduler(where: Surroundings) -> str:
     return f"the commands of {there} are on PATH, and there is no cluster that they know"
 
 
-def _facts_of_nodes(where: Surroundings) -> list[dict[str, Any]]:
-    """Return the facts of the nodes of this allocation; nothing outside of one, or where no step can be started."""
-    if where.job_id is None or not where.nodes:
-        return []
-    from dataclasses import replace
-
-    try:
-        orders = replace(orders_of(local_site(False)), facts_only=True)
-        return [answer.facts for answer in ask_nodes(where.scheduler, where.job_id, where.nodes, orders, STEP_S)[1]]
-    except SlipwayError:
-        return []
+def _facts_of_nodes(where: Context) -> list[Mapping[str, Any]]:
+    """Return the facts of the nodes of this allocation; nothing outside of one, or where no program can be started there."""
+    answers = ask_nodes(where) if where.nodes else {}
+    return [answer.facts for answer in answers.values() if isinstance(answer, Answer)]
 
 
-def _device(found: Draft, facts: Sequence[Mapping[str, Any]], where: Surroundings) -> dict[str, Value]:
+def _device(found: Draft, facts: Sequence[Mapping[str, Any]], where: Context) -> dict[str, Value]:
     if where.scheduler == "local":
         return {}
     if facts:
@@ -92,11 +82,11 @@ def _device(found: Draft, facts: Sequence[Mapping[str, Any]], where: Surrounding
     return {"device": Value(value="cpu", why="the scheduler shows no GPUs in this partition", sure=False)}
 
 
-def _storage(user: str, where: Surroundings) -> Value:
+def _storage(user: str, where: Context) -> Value:
     if where.scheduler == "local":
         return Value(value=str(default_storage()), why=_whose())
     try:
-        places = call_limited("network storage", _shared, timeout_s=LOOK_S)
+        places = call_limited("network storage", lambda: shared_places(os.environ), timeout_s=LOOK_S)
     except SlipwayError:
         places = []
     if places:
@@ -111,11 +101,7 @@ def _whose() -> str:
     return "under the checkout" if own_checkout() else "where this platform keeps what is yours"
 
 
-def _shared() -> list[tuple[str, str]]:
-    return [(str(path), why) for path, why in shared_places(os.environ)]
-
-
-def _cache(user: str, where: Surroundings, facts: Sequence[Mapping[str, Any]]) -> Value:
+def _cache(user: str, where: Context, facts: Sequence[Mapping[str, Any]]) -> Value:
     if where.scheduler == "local":
         return Value(value=str(default_cache()), why=_whose())
     if facts:
@@ -123,7 +109,7 @@ def _cache(user: str, where: Surroundings, facts: Sequence[Mapping[str, Any]]) -
         said = "a local disk on all nodes of this allocation"
     else:
         try:
-            common = call_limited("local disks", lambda: [str(place) for place in local_places()], timeout_s=LOOK_S)
+            common = call_limited("local disks", local_places, timeout_s=LOOK_S)
         except SlipwayError:
             common = []
         said = "a local disk of this machine; do the compute nodes have it too?"
@@ -196,8 +182,9 @@ def target_of(name: str) -> Path:
     return target
 
 
-def write_site(name: str, where: Surroundings, say: Callable[[str], None]) -> None:
-    """Look around, write, check, publish, and tell what is to be read. Raises ConfigError, SchedulerOutputError."""
+def write_site(name: str) -> None:
+    """Look around, write, check, publish, and print what is to be read. Raises ConfigError, SchedulerOutputError."""
+    where = surroundings(os.environ, local_site(has_gpu=False))
     target = target_of(name)
     user = slug(getpass.getuser()) or "user"
     found = gather(where, user)
@@ -210,13 +197,13 @@ def write_site(name: str, where: Surroundings, say: Callable[[str], None]) -> No
         read_site(draft)
     target.parent.mkdir(parents=True, exist_ok=True)
     publish(target, text.encode())
-    say(text)
-    say(f"written to {target}")
+    output.line(text)
+    output.line(f"written to {target}")
     guesses = [key for key, value in found.items() if not value.sure]
     if guesses:
-        say(f"guessed, look at them: {', '.join(guesses)}")
+        output.line(f"guessed, look at them: {', '.join(guesses)}")
     choice = target.stem if target.parent == own_sites() else str(target)
-    say(f"next: slipway doctor --site {choice}")
+    output.line(f"next: slipway doctor --site {choice}")
 
 
 def _line(key: str, value: Value) -> str:

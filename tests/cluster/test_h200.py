@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.doctor import checks as doctor
 from cluster.gpus import listing
 from cluster.gpus.decision import listed_uuids
 from cluster.gpus.listing import Gpu, foreign_use, parse_apps, parse_gpus, parse_instances, query_apps, query_gpus
 from cluster.gpus.peak import peak
 from cluster.watching.readers import parse_looks, query
+from extras.doctor.machine import judge_gpus
+from extras.doctor.machine import parse_gpus as parse_doctor
 from tests.cluster.smi import answer, install
 
 UUID = "GPU-0efe21eb-f1da-7cc8-3eb9-8366d4dd1e85"
@@ -78,7 +79,7 @@ def test_nobody_and_somebody_use_it() -> None:
 
 
 def test_the_doctor_says_what_it_is_and_that_it_is_busy() -> None:
-    (said,) = doctor.judge(doctor.parse(answer("h200-doctor")), "cuda", 1, True)
+    (said,) = judge_gpus(parse_doctor(answer("h200-doctor")), "cuda", 1, True)
     assert (said.level, said.text) == ("ok", "1 x NVIDIA H200; driver 580.159.04")
-    levels = [found.level for found in doctor.judge(doctor.parse(answer("h200-doctor-at-work")), "cuda", 1, True)]
+    levels = [found.level for found in judge_gpus(parse_doctor(answer("h200-doctor-at-work")), "cuda", 1, True)]
     assert levels == ["ok", "warning"]

@@ -18,13 +18,11 @@ from base.jsonfile import canonical_json, parse_json
 from base.limited import call_limited
 from base.seal import publish_sealed, sealed_text
 from base.typed import json_as
-from cluster.doctor.checks import Asked
 from cluster.gpus import listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
 from cluster.schedulers.jobs import job_words
 from cluster.schedulers.slurm import answers
 from cluster.schedulers.slurm.answers import job_environ, parse_partitions
-from cluster.schedulers.slurm.doctor import judge_partitions
 from cluster.schedulers.slurm.job_end import is_running, reason_of
 from cluster.schedulers.slurm.jobs import parse_queue, partition_problem
 from cluster.types import Allocation, Grant
@@ -53,6 +51,7 @@ from data_prep.push.copy import write_list
 from data_prep.reader.dataset import DatasetChanged, open_dataset
 from data_prep.staging.table import ChunkTable, Journal
 from data_prep.tree.manifest import Place, parse_place
+from extras.doctor.slurm import judge_partitions
 from extras.remote import asking
 from tests.data_prep.build.corpus import class_folders
 from tests.data_prep.tree.corpus import plant, spec_of
@@ -74,6 +73,7 @@ from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.results import published_result, results_of
 from workflow.study.cell import Cell
 from workflow.study.publishing import find_run, read_resolved
+from workflow.study.site import local_site
 
 FAKE: Final = Path(__file__).parents[1] / "workflow" / "run" / "fake"
 CAPTURED: Final = Path(__file__).parents[1] / "captured"
@@ -733,7 +733,7 @@ def _partitions(text: str) -> None:
     partitions = parse_partitions(text)
     for name in (None, *partitions):
         partition_problem(partitions, name, 3, 90)
-    judge_partitions(partitions, (), Asked(scheduler="slurm"))
+    list(judge_partitions(partitions, (), local_site(has_gpu=False)))
 
 
 def _gpus(text: str) -> None:

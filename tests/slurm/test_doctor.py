@@ -40,7 +40,6 @@ def test_on_the_login_node(cluster: Cluster) -> None:
     code, value = doctor(cluster)
     assert code == 0, [finding for finding in value["findings"] if finding["level"] == "error"]
     assert (value["host"], value["scheduler"], value["job_id"]) == ("login", "slurm", None)
-    assert said(value, "--gpus is broken")["level"] == "note"
     assert said(value, "the controller answers in")["level"] == "ok"
     assert said(value, "main (default): 3 nodes of 4 cores")["level"] == "ok"
     assert said(value, "n1, n2, n3 resolve, and back")["level"] == "ok"
@@ -51,10 +50,8 @@ def test_inside_an_allocation(cluster: Cluster) -> None:
     code, value = doctor(cluster, "salloc", "--nodes=2", "--nodelist=n1,n2", "--exclusive", "--gres=gpu:2", "--time=5")
     assert code == 0, [finding for finding in value["findings"] if finding["level"] == "error"]
     assert value["nodes"] == ["n1", "n2"]
-    assert said(value, "srun started one task on each of 2 nodes")["level"] == "ok"
-    assert said(value, "CUDA_VISIBLE_DEVICES in a task: 0,1")["nodes"] == ["n1", "n2"]
     assert said(value, "the nodes see what is made on storage")["nodes"] == ["n1", "n2"]
-    assert said(value, "the nodes start our Python")["level"] == "ok"
+    assert said(value, "the nodes start our Python")["nodes"] == ["n1", "n2"]
     assert said(value, "clocks agree")["level"] == "ok"
     assert said(value, "/local/slipway is local")["nodes"] == ["n1", "n2"]
     assert cluster.exec("n1", ["sh", "-c", "ls -A /local | grep -c doctor"]).stdout.strip() == "0"
@@ -82,7 +79,7 @@ def test_a_controller_that_is_stopped_is_an_error_and_no_hang(cluster: Cluster) 
     finally:
         cluster.ctld("cont")
     assert code == 10
-    assert said(value, "the controller does not answer")["level"] == "error"
+    assert said(value, "slurmctld does not answer")["level"] == "error"
     assert said(value, "are here, as the site says")
 
 
@@ -101,7 +98,6 @@ def test_a_dead_node_of_the_allocation_is_named(cluster: Cluster) -> None:
         process.kill()
         cluster.heal("n3")
     value = json.loads(out)
-    assert said(value, "srun on n3 alone")["level"] == "error"
-    assert said(value, "srun on n1 alone works")["level"] == "ok"
+    assert said(value, "our Python did not start on n3")["level"] == "error"
     assert said(value, "/local/slipway is local")["nodes"] == ["n1"]
     assert process.returncode == 10

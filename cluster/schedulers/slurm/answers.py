@@ -336,15 +336,6 @@ Slurm's own commands give up after MessageTimeout, which is 10 s by default.
 REQUEUE_PATIENCE_S: Final = 30.0
 """How long a silent controller is asked repeatedly to requeue a job."""
 
-ASKED_WITHIN_S: Final = 60.0
-"""How soon after a job's end Slurm is queried for the reason."""
-SLOW_STEP_S: Final = 10.0
-"""The time in seconds from which a step is called slow."""
-SLOW_CONTROLLER_S: Final = 2.0
-"""The answer time in seconds from which a controller is called busy."""
-NODE_STOP_S: Final = 10.0
-"""The longest time in which a node program stops all that it started. KillWait should be longer."""
-
 
 # The partitions of a cluster and their nodes, from the answers of scontrol and sinfo.
 

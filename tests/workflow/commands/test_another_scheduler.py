@@ -9,8 +9,6 @@ import pytest
 from base.errors import ConfigError, SubmitError
 from cluster.schedulers import SCHEDULERS
 from cluster.schedulers.jobs import RUN, QueuedJob, mark_of
-from extras.doctor.checks import checks
-from extras.doctor.surroundings import Surroundings, try_inside
 from tests.cluster.fake_pbs import jobs as fake_pbs_jobs
 from tests.workflow.commands.conftest import House
 from workflow.commands.run import Words, child_argv, profile_name
@@ -105,11 +103,3 @@ def test_what_it_would_refuse_is_refused_before(house: House) -> None:
     house.site.write_text(f"{SITE}directives: ['-l select=4']\n")
     with pytest.raises(ConfigError, match="sets the nodes"):
         graph(house, Mode(way="jobs"))
-
-
-def test_the_doctor_says_what_it_can(house: House) -> None:
-    site = house.load().site
-    subjects = [check.subject for check in checks(site, Surroundings(hostname="h", scheduler="pbs"))]
-    assert {"scheduler", "storage", "cache", "engines"} <= set(subjects)
-    assert "launcher" not in subjects
-    assert "(as a job of pbs)" in try_inside(site, "here")

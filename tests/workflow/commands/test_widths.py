@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from base.finding import Finding
 from extras.doctor import command as doctor
+from extras.doctor.types import Finding
 from tests.workflow.commands.conftest import House
 
 pytestmark = pytest.mark.processes

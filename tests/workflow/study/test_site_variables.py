@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from base.errors import ConfigError, StagingError
 from base.userpath import expanded, expanded_path
 from cluster.types import Allocation, Node
-from extras.doctor.checks import check_path_of_cache
-from extras.doctor.node import check_own_cache
+from extras.doctor.storage import check_cache, check_cache_path
+from extras.doctor.types import Context
 from tests.workflow.run.cells import DOCUMENT
 from workflow.commands.plan import _cache_notes
 from workflow.run.link.commands import Image, Plan, RanksPlan
@@ -121,11 +122,12 @@ def test_commands_look_where_the_node_would(tmp_path: Path, monkeypatch: pytest.
     assert caches_here(found) == [tmp_path / "cache"]
 
 
-def test_the_doctor_says_what_it_cannot_know_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_says_what_it_cannot_know_and_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_TMPDIR", raising=False)
-    (note,) = check_path_of_cache(Path("$SLURM_TMPDIR/x"), Path("/work"), "slurm")
+    context = Context(site=site(tmp_path, "/work", "$SLURM_TMPDIR/x"), place="login", hostname="h", scheduler="slurm")
+    (note,) = check_cache_path(context)
     assert (note.level, note.text) == ("note", "$SLURM_TMPDIR/x holds variables, which have their values on the nodes")
-    (error,) = check_own_cache("$SLURM_TMPDIR/x", None, alone=False, private_tmp=False, group=False)
+    (error,) = check_cache(replace(context, place="node"))
     assert error.level == "error"
     assert "$SLURM_TMPDIR is not set on " in error.text
 

@@ -28,7 +28,6 @@ from cluster.schedulers.lsf.answers import (
     time_of,
     why_waiting,
 )
-from cluster.schedulers.lsf.doctor import judge_hosts, judge_queue
 from cluster.schedulers.lsf.job_end import is_running, launch_argv, restart_count
 from cluster.schedulers.lsf.jobs import joined, parse_job_id, submitting
 from cluster.schedulers.queries import complains_only_of
@@ -202,9 +201,3 @@ def test_words_that_a_shell_of_the_node_would_change_are_refused() -> None:
 def test_queues_and_hosts() -> None:
     assert parse_queues(captured("bqueues")) == ("normal",)
     assert parse_hosts(captured("bhosts")) == {"n0": ("closed_Full", 0), "n1": ("ok", 8), "n2": ("ok", 8)}
-    assert judge_hosts(parse_hosts(captured("bhosts")), 8) == []
-    assert [finding.level for finding in judge_hosts({"n1": ("unreach", 8), "n2": ("ok", None)}, 64)] == ["warning"]
-    assert [finding.level for finding in judge_hosts({"n1": ("ok", 8)}, 64)] == ["error"]
-    assert [finding.level for finding in judge_queue("normal", captured("bqueues-l"), False)] == ["error"]
-    assert judge_queue("normal", captured("bqueues-l"), True) == []
-    assert judge_queue("gpu", "SCHEDULING POLICIES:  EXCLUSIVE FAIRSHARE\n", False) == []

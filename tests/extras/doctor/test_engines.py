@@ -1,4 +1,4 @@
-"""What `slipway doctor` says of what an engine needs besides its command."""
+"""What `slipway doctor` says of engines, and of what one needs besides its command."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from containers import needs
-from containers.doctor import Engine, judge_engines
-from containers.needs import Machine
+from extras.doctor import engines
+from extras.doctor.engines import Engine, Machine, judge_engines
+from extras.doctor.types import Context, worst
+from workflow.study.site import local_site
 
 EQUIPPED = Machine(
     root=False,
-    programs=frozenset(needs.PROGRAMS),
+    programs=frozenset(engines.PROGRAMS),
     fuse=True,
     sysctls={"user.max_user_namespaces": 15000, "kernel.unprivileged_userns_clone": 1},
     ids={"subuid": 65536, "subgid": 65536},
@@ -29,8 +30,8 @@ def without(*programs: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("engine", ["apptainer", "enroot", "pyxis", "podman", "docker", "bare"])
 def test_a_machine_that_has_all_lacks_nothing(engine: str) -> None:
-    assert list(needs.judge_needs(engine, EQUIPPED)) == []
-    (found,) = judge_engines({engine: Engine(version="1")}, engine, False, EQUIPPED)
+    assert list(engines.judge_needs(engine, EQUIPPED)) == []
+    (found,) = judge_engines({engine: Engine(version="1")}, engine, False)
     assert found.level == "ok"
 
 
@@ -53,7 +54,7 @@ def test_a_machine_that_has_all_lacks_nothing(engine: str) -> None:
     ],
 )
 def test_what_an_engine_lacks_is_named_with_what_to_do(engine: str, changes: dict[str, Any], level: str, words: str, advice: str) -> None:
-    (found,) = needs.judge_needs(engine, replace(EQUIPPED, **changes))
+    (found,) = engines.judge_needs(engine, replace(EQUIPPED, **changes))
     assert (found.level, found.text.startswith(f"{engine}: ")) == (level, True)
     assert words in found.text
     assert advice in found.advice
@@ -69,7 +70,7 @@ def test_what_an_engine_lacks_is_named_with_what_to_do(engine: str, changes: dic
     ],
 )
 def test_what_nobody_needs_there_is_not_missed(engine: str, changes: dict[str, Any]) -> None:
-    assert list(needs.judge_needs(engine, replace(EQUIPPED, **changes))) == []
+    assert list(engines.judge_needs(engine, replace(EQUIPPED, **changes))) == []
 
 
 @pytest.mark.processes
@@ -86,7 +87,41 @@ def test_a_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(needs, "FUSE", tmp_path / "apptainer")
-    found = needs.machine_here()
+    monkeypatch.setattr(engines, "FUSE", tmp_path / "apptainer")
+    found = engines.machine_here()
     assert (found.setuid, found.programs, found.fuse) == (True, frozenset({"squashfuse_ll"}), True)
     assert found.ids == {"subuid": 4096, "subgid": 0}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "group", "level", "words"),
+    [
+        ("bare", {}, False, "ok", "no engine that can be used"),
+        ("docker", {"docker": Engine(version="20.10.24")}, False, "ok", "docker 20.10.24 can be used"),
+        ("docker", {"docker": Engine(version="20.10.24")}, True, "note", "root on this machine"),
+        ("docker", {"docker": Engine(version=None, trouble="permission denied")}, False, "error", "permission denied"),
+        ("apptainer", {"podman": Engine(version="4.3.1")}, False, "error", "not on PATH"),
+        ("bare", {"docker": Engine(version=None, trouble="no daemon")}, False, "note", "cannot be used: no daemon"),
+    ],
+)
+def test_engines(wanted: str, found: dict[str, Engine], group: bool, level: str, words: str) -> None:
+    findings = list(judge_engines(found, wanted, group))
+    assert worst(findings) == level
+    assert any(words in finding.text for finding in findings), findings
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("says", "here"), [("Options provided by plugins:\n      --container-image=PATH\n", True), ("Usage: srun\n", False)]
+)
+def test_an_engine_that_is_an_option_of_srun_is_here_where_srun_tells_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, here: bool
+) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text(f'#!/bin/sh\nif [ "$1" = --help ]; then printf "%s" "{says}"; else echo slurm-wlm 22.05.8; fi\n')
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    context = Context(site=replace(local_site(has_gpu=False), engine="pyxis"), place="alone", hostname="h", scheduler="local")
+    (found, *_) = engines.check_engines(context)
+    assert (found.level == "ok") is here
+    assert ("tells no option --container-image" in found.text) is not here

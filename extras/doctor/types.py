@@ -1,15 +1,23 @@
-"""What a check of `slipway doctor` found: one fact about this site, how bad it is, and what to do about it."""
+"""Define what the checks of `slipway doctor` share: a finding, the machine that is looked at, a check, and a value for a site file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
+from workflow.study.site import Site
+
 Level = Literal["ok", "note", "warning", "error"]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
-"""From good to bad. Only an error keeps runs from working; a warning costs something in some case, a note is worth knowing."""
+"""The levels from good to bad. Only an error keeps runs from working; a warning costs something in some case."""
+Place = Literal["login", "job", "node", "alone"]
+"""The kind of machine.
+
+`login`: outside of all jobs of the site's scheduler; `job`: where the command runs inside of a job, whose nodes are asked themselves;
+`node`: a node of that job; `alone`: a machine on which runs are started without a scheduler.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,61 @@ class Finding:
         return cls(value["subject"], value["level"], value["text"], value["advice"], tuple(value["nodes"]))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """The site, and the machine that is compared with it."""
+
+    site: Site
+    place: Place
+    hostname: str
+    scheduler: str
+    """The scheduler of this job, else the one whose commands are here, or `local`."""
+    job_id: str | None = None
+    nodes: tuple[str, ...] = ()
+    """The nodes of the job, by the scheduler's names."""
+    token_file: str = ""
+    """A file on storage that another machine has just made, with `token` in it; only for a node."""
+    token: str = ""
+
+    @property
+    def runs_here(self) -> bool:
+        """Return True if runs are started on this machine."""
+        return self.place in ("node", "alone")
+
+    def describe(self) -> str:
+        """Describe the machine in one line for people."""
+        if self.job_id is not None:
+            nodes = f" on {', '.join(self.nodes[:8])}{' ...' if len(self.nodes) > 8 else ''}" if self.nodes else ""
+            return f"on {self.hostname}, inside job {self.job_id} of {self.scheduler}{nodes}"
+        if self.place == "login":
+            return f"on {self.hostname}, outside of any allocation of {self.site.scheduler}"
+        return f"on {self.hostname}, where runs are started"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A function of a context that returns findings, the places where it is called, and how long it may take."""
+
+    subject: str
+    function: Callable[[Context], Iterable[Finding]]
+    places: tuple[Place, ...]
+    timeout_s: float = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A value for a key of a site file. `why` becomes its comment; `sure` is False if the value is a guess."""
+
+    value: str | int | None
+    why: str
+    sure: bool = True
+
+
+def mib(num_bytes: int) -> str:
+    """Format a size for a site file."""
+    return f"{max(1, num_bytes >> 20)}MiB"
+
+
 def worst(findings: Iterable[Finding]) -> Level:
     """Return the worst level among the findings; `ok` where there are none."""
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
@@ -49,7 +112,7 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(finding, nodes=tuple(dict.fromkeys(nodes))) for finding, nodes in found.items())
 
 
-def alike(findings: Iterable[Finding], many: int = 3) -> tuple[Finding, ...]:
+def abridged(findings: Iterable[Finding], many: int = 3) -> tuple[Finding, ...]:
     """Replace findings that are in order on `many` nodes and differ in numbers only by the first of them."""
     found: dict[tuple[str, str], list[Finding]] = {}
     for number, finding in enumerate(findings):

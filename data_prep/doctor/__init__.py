@@ -1,1 +1,0 @@
-"""Check network storage and the node-local cache for `slipway doctor`."""

@@ -1,0 +1,434 @@
+"""Check the scheduler of a site by a few queries, none of which is repeated for long: one entry of `BATCH` for each scheduler."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from base.command import last_lines, run
+from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.names import choices
+from base.units import format_duration
+from cluster.detection import SIGNS, scheduler_of
+from cluster.pbs_tasks.launcher import command
+from cluster.schedulers import jobs_of
+from cluster.schedulers.jobs import JobSize
+from cluster.schedulers.lsf.answers import LSF
+from cluster.schedulers.lsf.answers import parse_hosts as lsf_hosts
+from cluster.schedulers.lsf.answers import parse_queues as lsf_queues
+from cluster.schedulers.lsf.job_end import hosts_of_job as hosts_of_lsf_job
+from cluster.schedulers.pbs.answers import PBS, parse_clock, parse_size, whole
+from cluster.schedulers.pbs.job_end import node_names as nodes_of_pbs_job
+from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries, parse_entries
+from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
+from cluster.schedulers.sge.answers import SGE, parse_settings
+from cluster.schedulers.sge.answers import parse_hosts as sge_hosts
+from cluster.schedulers.sge.job_end import SHORT_NOTICE_S
+from cluster.schedulers.sge.job_end import hosts_of_job as hosts_of_sge_job
+from cluster.schedulers.slurm.answers import NODE_LIST, SLURM, expand, job_environ
+from extras.doctor import slurm
+from extras.doctor.machine import check_names
+from extras.doctor.types import Context, Finding, Value, mib
+from workflow.study.site import Site
+
+MOST_NAMES: Final = 32
+"""The number of nodes whose names are resolved on a login node."""
+PBS_SERVER: Final = ("qstat", "-B", "-f", "-F", "json")
+BAD_LSF_HOST: Final = ("unavail", "unreach", "unlicensed")
+"""States that bhosts prints of a host on which no job starts."""
+
+
+def query(server: Server, *argv: str) -> str:
+    """Query a server with little patience. Raises SchedulerSilent, SchedulerOutputError."""
+    return ask(server, argv, QUICK_ANSWER_S, QUICK_ANSWER_S)
+
+
+# LSF
+
+
+def judge_lsf(site: Site) -> Iterator[Finding]:
+    """Check mbatchd, the queue and the hosts."""
+    yield Finding("scheduler", "ok", f"mbatchd answers; queues: {', '.join(lsf_queues(query(LSF, 'bqueues', '-w')))}")
+    if site.queue is not None:
+        yield from judge_lsf_queue(site.queue, query(LSF, "bqueues", "-l", site.queue), site.share_nodes)
+    yield from judge_lsf_hosts(lsf_hosts(query(LSF, "bhosts", "-w")), site.cpus_per_node)
+
+
+def judge_lsf_queue(name: str, answer: str, share_nodes: bool) -> Iterator[Finding]:
+    """Check the answer of `bqueues -l`: runs need exclusive jobs unless they share nodes."""
+    if not share_nodes and not re.search(r"^SCHEDULING POLICIES:.*\bEXCLUSIVE\b", answer, re.MULTILINE):
+        advice = "another queue, EXCLUSIVE = Y in lsb.queues, or `share_nodes: true` in the site file"
+        yield Finding("scheduler", "error", f"queue {name} does not take exclusive jobs, and runs get nodes of their own", advice)
+
+
+def judge_lsf_hosts(hosts: Mapping[str, tuple[str, int | None]], cores: int | None) -> Iterator[Finding]:
+    """Report hosts that are away, and whether any has the slots that a run asks of a node."""
+    away = tuple(name for name, (status, _) in hosts.items() if status.startswith(BAD_LSF_HOST))
+    if away:
+        yield Finding("scheduler", "warning", f"{len(away)} of {len(hosts)} hosts are away", "`bhosts -w` shows them", away)
+    if not any(slots is None or slots >= (cores or 1) for _, slots in hosts.values()):
+        text = f"no host has the {cores} slots that a node of a run asks for (cpus_per_node)"
+        yield Finding("scheduler", "error", text, "`bhosts -w` shows the most of each (MAX)")
+
+
+def propose_lsf() -> dict[str, Value]:
+    """Propose the first queue, and the slots of the hosts."""
+    found: dict[str, Value] = {}
+    queues = lsf_queues(query(LSF, "bqueues", "-w"))
+    if queues:
+        found["queue"] = Value(value=queues[0], why=f"of {', '.join(queues)}", sure=len(queues) == 1)
+    sizes = {slots for _, slots in lsf_hosts(query(LSF, "bhosts", "-w")).values() if slots}
+    if sizes:
+        found["cpus_per_node"] = Value(value=min(sizes), why="slots of a host, the least (bhosts)", sure=len(sizes) == 1)
+    return found
+
+
+def lsf_allocation(site: Site) -> tuple[str, ...]:
+    """Return the bsub with the requests of the site's jobs; what follows runs on the first node."""
+    slots = site.cpus_per_node or 1
+    options = _options({"-q": site.queue, "-P": site.account})
+    return ("bsub", "-Is", "-n", str(2 * slots), "-R", f"span[ptile={slots}]", "-W", "10", *options)
+
+
+# Grid Engine
+
+
+def judge_sge(site: Site) -> Iterator[Finding]:
+    """Check qmaster, the queue and the parallel environment."""
+    queues = query(SGE, "qconf", "-sql").split()
+    if site.queue is None:
+        yield Finding("scheduler", "ok", f"sge_qmaster answers; queues: {', '.join(queues)}")
+    elif site.queue.partition("@")[0] not in queues:
+        yield Finding("scheduler", "error", f"queue {site.queue!r} is none of this cell", choices(site.queue, queues))
+    else:
+        yield from judge_sge_queue(site.queue, parse_settings(query(SGE, "qconf", "-sq", site.queue.partition("@")[0])))
+    environments = query(SGE, "qconf", "-spl").split()
+    chosen = (site.parallel_environment or "").split()[:1]
+    if not chosen:
+        text = "the site file names no parallel_environment, without which no programs start on nodes"
+        yield Finding("scheduler", "error", text, f"`parallel_environment: NAME SLOTS`; here are: {', '.join(environments) or 'none'}")
+    elif chosen[0] in environments:
+        rule = parse_settings(query(SGE, "qconf", "-sp", chosen[0])).get("allocation_rule", "?")
+        if rule.isdecimal():
+            yield Finding("scheduler", "ok", f"parallel_environment {chosen[0]} starts programs on nodes, {rule} slots each")
+        else:
+            text = f"parallel_environment {chosen[0]!r} has allocation_rule {rule}: the same slots may come from fewer nodes than are asked"
+            yield Finding("scheduler", "warning", text, "one with a fixed number of slots per node, where the site has it")
+
+
+def judge_sge_queue(name: str, settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the answer of `qconf -sq`."""
+    yield Finding("scheduler", "ok", f"sge_qmaster answers; queue {name} has {settings.get('slots', '?')} slots per node")
+    notice = [int(part) for part in settings.get("notify", "").split(":") if part.isdecimal()]
+    if len(notice) == 3 and notice[0] * 3600 + notice[1] * 60 + notice[2] < SHORT_NOTICE_S:
+        advice = "runs that are cancelled may leave no record of it: ask the site for `notify 00:01:00` in the queue"
+        yield Finding("scheduler", "warning", f"queue {name} kills {settings['notify']} after its warning", advice)
+
+
+def propose_sge() -> dict[str, Value]:
+    """Propose the first queue, and a parallel environment that fits."""
+    found: dict[str, Value] = {}
+    queues = query(SGE, "qconf", "-sql").split()
+    if queues:
+        found["queue"] = Value(value=queues[0], why=f"of {', '.join(queues)}", sure=len(queues) == 1)
+    for name in query(SGE, "qconf", "-spl").split():
+        settings = parse_settings(query(SGE, "qconf", "-sp", name))
+        rule = settings.get("allocation_rule", "")
+        if rule.isdecimal() and settings.get("control_slaves", "").upper() == "TRUE":
+            found["parallel_environment"] = Value(value=f"{name} {rule}", why=f"{rule} slots of it are a node", sure=False)
+            break
+    return found
+
+
+def sge_allocation(site: Site) -> tuple[str, ...]:
+    """Return the qrsh with the requests of the site's jobs; what follows runs on the first node."""
+    name, slots, *_ = [*(site.parallel_environment or "PARALLEL_ENVIRONMENT").split(), str(site.cpus_per_node or 1)]
+    options = _options({"-q": site.queue, "-P": site.account})
+    return ("qrsh", "-now", "no", "-cwd", "-V", "-pe", name, str(2 * int(slots)), "-l", "h_rt=600", *options)
+
+
+# PBS
+
+
+def pbs_entries(argv: Sequence[str]) -> Entries:
+    """Query the server of PBS for entries by name."""
+    return parse_entries(query(PBS, *argv))
+
+
+def judge_pbs(site: Site) -> Iterator[Finding]:
+    """Check the server, its queues and nodes."""
+    yield from judge_pbs_server(pbs_entries(PBS_SERVER))
+    queues = pbs_entries(QUEUES)
+    if site.qos is not None:
+        yield Finding("scheduler", "error", f"qos {site.qos!r} in the site file: PBS has none", "leave it out")
+    if site.queue is None:
+        text = f"the site names no queue: PBS takes its default; there are {', '.join(sorted(queues)) or 'none'}"
+        yield Finding("scheduler", "ok", text)
+    elif site.queue in queues and "False" in (queues[site.queue].get("enabled"), queues[site.queue].get("started")):
+        yield Finding("scheduler", "warning", f"queue {site.queue} takes or starts no jobs now", choices(site.queue, queues))
+    yield from judge_pbs_nodes(pbs_entries(NODES), site)
+
+
+def judge_pbs_server(server: Entries) -> Iterator[Finding]:
+    """Report the state of the server, and what it does with jobs that end or lose a node."""
+    for name, said in server.items():
+        state, version = said.get("server_state", "unknown"), said.get("pbs_version", "of unknown version")
+        yield Finding("scheduler", "ok" if state == "Active" else "warning", f"the server {name} (PBS {version}) is {state}")
+        if said.get("job_history_enable") != "True":
+            text = "PBS forgets jobs when they end (job_history_enable is not set): how one ended is known by what it left on storage only"
+            yield Finding("scheduler", "note", text, "the site's administrators can set job_history_enable")
+        requeue = whole(said.get("node_fail_requeue"))
+        if requeue is not None and requeue > 0:
+            text = f"a job whose first node is lost is started again after {format_duration(requeue)} (node_fail_requeue)"
+            yield Finding("scheduler", "ok", text)
+
+
+def judge_pbs_nodes(nodes: Entries, site: Site) -> Iterator[Finding]:
+    """Report how many nodes there are, and whether anything counts cores and GPUs."""
+    bad = [name for name, node in nodes.items() if any(word in str(node.get("state", "")) for word in UNUSABLE)]
+    text = f"{len(nodes)} nodes, {len(bad)} of them down or offline"
+    yield Finding("scheduler", "warning" if nodes and len(bad) == len(nodes) else "ok", text, "`pbsnodes -l`" if bad else "")
+    if site.gpus_per_node and site.share_nodes:
+        text = "runs share nodes: only PBS's cgroup hook says which GPUs are a job's (CUDA_VISIBLE_DEVICES); without it runs are refused"
+        yield Finding("scheduler", "note", text, "`slipway gpus --explain` in a job; or share_nodes: false")
+    if site.cpus_per_node is None:
+        text = "the site file says no cpus_per_node: jobs ask for one core per node, which a site with the cgroup hook enforces"
+        yield Finding("scheduler", "warning", text, "cpus_per_node: N in the site file")
+
+
+def propose_pbs() -> dict[str, Value]:
+    """Propose the default queue and the sizes of the nodes."""
+    server = next(iter(pbs_entries(PBS_SERVER).values()), {})
+    queues, nodes = pbs_entries(QUEUES), pbs_entries(NODES)
+    found = {}
+    name = str(server.get("default_queue"))
+    if name in queues:
+        found["queue"] = Value(value=name, why="the default queue; there are " + ", ".join(sorted(queues)), sure=len(queues) == 1)
+        most = queues[name].get("resources_max")
+        longest = parse_clock(str(most.get("walltime", ""))) if isinstance(most, dict) else None
+        if longest is not None:
+            found["walltime"] = Value(value=f"{int(longest)}s", why=f"the longest that queue {name} allows")
+    has = [node["resources_available"] for node in nodes.values() if isinstance(node.get("resources_available"), dict)]
+    for key, resource in (("cpus_per_node", "ncpus"), ("gpus_per_node", "ngpus")):
+        counts = [whole(one.get(resource)) or 0 for one in has]
+        if any(counts):
+            found[key] = Value(value=max(counts), why=f"{resource} of the largest node", sure=len(set(counts)) == 1)
+    sizes = [size for one in has if (size := parse_size(str(one.get("mem", "")))) is not None]
+    if sizes:
+        found["memory_per_node"] = Value(value=mib(min(sizes)), why="mem of the smallest node")
+    return found
+
+
+def pbs_allocation(site: Site) -> tuple[str, ...]:
+    """Return the `qsub -I` with the requests of the site's jobs; it takes one program after `--`."""
+    chunk = [f"ncpus={site.cpus_per_node or 1}", "mpiprocs=1", *((f"ngpus={site.gpus_per_node}",) if site.gpus_per_node else ())]
+    chunk += [site.constraint] if site.constraint else []
+    select = f"select=2:{':'.join(chunk)}"
+    options = _options({"-q": site.queue, "-A": site.account})
+    return ("qsub", "-I", "-l", select, "-l", "place=scatter:exclhost", "-l", "walltime=00:10:00", *options, "--")
+
+
+def _options(options: Mapping[str, str | None]) -> list[str]:
+    return [word for option, value in options.items() if value for word in (option, value)]
+
+
+# All of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What the checks need of one scheduler."""
+
+    server: Server
+    probe: tuple[str, ...]
+    """A query that is answered wherever the commands know a cluster."""
+    launcher: str
+    """The command that starts programs on nodes."""
+    advice: str
+    """What to do where the commands do not work."""
+    nodes_of_job: Callable[[Mapping[str, str]], Iterable[str]]
+    node_names: Callable[[Site], Iterable[str]]
+    judge: Callable[[Site], Iterable[Finding]]
+    propose: Callable[[], dict[str, Value]]
+    """The function that proposes keys of a site file."""
+    allocation: Callable[[Site], tuple[str, ...]]
+    """The function that returns the command which gets two nodes for the rest of its words, at the terminal."""
+
+
+BATCH: Final[Mapping[str, Batch]] = {
+    "slurm": Batch(
+        server=SLURM,
+        probe=("scontrol", "--version"),
+        launcher="srun",
+        advice="on a login node: `scontrol ping`, and whether SLURM_CONF is the right one",
+        nodes_of_job=lambda environ: expand(job_environ(environ)[NODE_LIST]),
+        node_names=slurm.node_names,
+        judge=slurm.judge,
+        propose=slurm.propose,
+        allocation=slurm.allocation,
+    ),
+    "lsf": Batch(
+        server=LSF,
+        probe=("bqueues", "-w"),
+        launcher="blaunch",
+        advice="on a login node: `bhosts`, and whether the cluster's profile.lsf was sourced",
+        nodes_of_job=hosts_of_lsf_job,
+        node_names=lambda _site: [name for name, (_, slots) in lsf_hosts(query(LSF, "bhosts", "-w")).items() if slots != 0],
+        judge=judge_lsf,
+        propose=propose_lsf,
+        allocation=lsf_allocation,
+    ),
+    "sge": Batch(
+        server=SGE,
+        probe=("qconf", "-sql"),
+        launcher="qrsh",
+        advice="on a login node: `qhost`, and whether the settings.sh of the cell was sourced (SGE_ROOT, SGE_CELL)",
+        nodes_of_job=hosts_of_sge_job,
+        node_names=lambda _site: sge_hosts(query(SGE, "qhost")),
+        judge=judge_sge,
+        propose=propose_sge,
+        allocation=sge_allocation,
+    ),
+    "pbs": Batch(
+        server=PBS,
+        probe=PBS_SERVER,
+        launcher="pbs_tmrsh",
+        advice="on a login node: `qstat -B`, and whether /etc/pbs.conf names the server",
+        nodes_of_job=nodes_of_pbs_job,
+        node_names=lambda _site: pbs_entries(NODES),
+        judge=judge_pbs,
+        propose=propose_pbs,
+        allocation=pbs_allocation,
+    ),
+}
+
+
+def find_scheduler(said: str | None = None) -> str:
+    """Return the scheduler whose commands are on PATH, or `local`. Of several, the one that the site says."""
+    names = [name for name, signs in SIGNS.items() if all(map(shutil.which, signs.commands))]
+    return said if said is not None and said in names else next(iter(names), "local")
+
+
+def has_cluster(name: str) -> bool:
+    """Return True if the scheduler's commands know a cluster that answers, or that is silent only now."""
+    try:
+        ask(BATCH[name].server, BATCH[name].probe, 0.0, QUICK_ANSWER_S)
+    except SchedulerSilent:
+        return True
+    except SchedulerOutputError:
+        return False
+    return True
+
+
+def surroundings(environ: Mapping[str, str], site: Site) -> Context:
+    """Return where the command runs, by the environment and PATH. Commands that know no cluster are no scheduler."""
+    hostname, inside = os.uname().nodename, scheduler_of(environ)
+    if inside is None:
+        here = find_scheduler(site.scheduler)
+        here = here if here != "local" and has_cluster(here) else "local"
+        return Context(site=site, place="alone" if site.scheduler == "local" else "login", hostname=hostname, scheduler=here)
+    try:
+        nodes = tuple(BATCH[inside].nodes_of_job(environ))
+    except (AllocationError, KeyError, SchedulerOutputError):
+        nodes = ()
+    job_id = environ[SIGNS[inside].variables[0]]
+    return Context(
+        site=site, place="alone" if site.scheduler == "local" else "job", hostname=hostname, scheduler=inside, job_id=job_id, nodes=nodes
+    )
+
+
+def check_choice(context: Context) -> Iterator[Finding]:
+    """Look for a scheduler's commands and compare with the site."""
+    said = context.site.scheduler
+    found = find_scheduler(said)
+    yield from judge_choice(said, found, version_line(found) if found != "local" else "")
+
+
+def version_line(scheduler: str) -> str:
+    """Return the first line that the scheduler's command prints of its version; empty where it prints nothing."""
+    try:
+        result = run(SIGNS[scheduler].version, timeout_s=10.0)
+    except SlipwayError:
+        return ""
+    return last_lines("\n".join(f"{result.stdout}\n{result.stderr}".split("\n")[:1]), 1).strip()
+
+
+def judge_choice(said: str, found: str, version: str) -> Iterator[Finding]:
+    """Compare the site's scheduler with the one that is here."""
+    here = f"{found} ({version})" if version else found
+    if said == found:
+        none = "no scheduler is here; the site says local: runs use this machine"
+        yield Finding("scheduler", "ok", none if said == "local" else f"the commands of {here} are here, as the site says")
+    elif said == "local" and not version:
+        text = f"the commands of {found} are installed, but say nothing (no configuration of a cluster is here)"
+        yield Finding("scheduler", "ok", f"{text}; the site says local: runs use this machine")
+    elif said == "local":
+        advice = "`slipway doctor --write-site NAME` writes a site file for this cluster"
+        yield Finding("scheduler", "note", f"{here} is here, but the site says scheduler: local: runs use this machine only", advice)
+    else:
+        needed = ", ".join(SIGNS[said].commands)
+        text = f"the site says scheduler: {said}, but its commands ({needed}) are not on PATH here; found: {here}"
+        yield Finding("scheduler", "error", text, "run this on a login node of that cluster, load its module, or correct `scheduler`")
+
+
+def check_scheduler(context: Context) -> Iterator[Finding]:
+    """Query the scheduler about its configuration, and whether a job of one node with the sizes of the site file can start."""
+    site = context.site
+    jobs = jobs_of(site.scheduler)
+    if jobs is None or find_scheduler(site.scheduler) != site.scheduler:
+        return
+    batch = BATCH[site.scheduler]
+    try:
+        yield from batch.judge(site)
+        problem = jobs.never_starts(node_size(site))
+        if problem:
+            yield Finding("scheduler", "error", problem, "correct the site file")
+    except SchedulerSilent as error:
+        yield Finding("scheduler", "error", str(error), f"wait and ask again; runs that go on are not lost; {batch.advice}")
+    except SchedulerOutputError as error:
+        yield Finding("scheduler", "error", str(error), batch.advice)
+
+
+def node_size(site: Site) -> JobSize:
+    """Return the size of a job that takes one node as the site file describes it, for as long as a job may take."""
+    return JobSize(
+        nodes=1,
+        minutes=max(1, int((site.walltime_s or 60) // 60)),
+        cores=site.cpus_per_node,
+        memory_mb=site.memory_per_node_bytes >> 20 if site.memory_per_node_bytes and site.share_nodes else None,
+        gpus=site.gpus_per_node,
+        queue=site.queue,
+        account=site.account,
+        qos=site.qos,
+        constraint=site.constraint,
+        parallel_environment=site.parallel_environment,
+    )
+
+
+def check_launcher(context: Context) -> Iterator[Finding]:
+    """Check that the command that starts programs on nodes is installed."""
+    name = context.site.scheduler
+    if name != "local" and find_scheduler(name) == name:
+        launcher = BATCH[name].launcher
+        if shutil.which(command(launcher) if name == "pbs" else launcher) is None:
+            yield Finding("launcher", "error", f"{launcher} is not on PATH: no programs start on nodes", BATCH[name].advice)
+        else:
+            yield Finding("launcher", "ok", f"{launcher} is here")
+
+
+def check_node_names(context: Context) -> Iterator[Finding]:
+    """Check the names of the nodes of the job, or on a login node those that the scheduler gives its nodes."""
+    if context.place == "node":
+        names: Iterable[str] = context.nodes if len(context.nodes) > 1 else ()
+    elif context.place == "login" and context.scheduler != "local":
+        try:
+            names = BATCH[context.scheduler].node_names(context.site)
+        except SchedulerOutputError:
+            names = ()
+    else:
+        names = ()
+    yield from check_names(tuple(names)[:MOST_NAMES])

@@ -1,0 +1,404 @@
+"""Check Slurm: the controller, its configuration, our accounts, and the partition of the site's jobs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from base.account import account_name
+from base.command import run
+from base.errors import SchedulerOutputError, SlipwayError
+from base.names import choices
+from base.units import counted, format_size
+from cluster.schedulers.queries import QUICK_ANSWER_S, ask
+from cluster.schedulers.slurm.answers import (
+    SHOW,
+    SINFO,
+    SLURM,
+    Nodes,
+    Partition,
+    default_partition,
+    longest_s,
+    parse_nodes,
+    parse_partitions,
+    whole_number,
+)
+from extras.doctor.types import Finding, Level, Value, mib
+from workflow.study.site import Site
+
+OLDEST: Final = (20, 11)
+"""The first version whose srun has --overlap, so that a step can start beside the batch script."""
+SLOW_S: Final = 2.0
+"""The answer time from which a controller is called busy."""
+ASKED_WITHIN_S: Final = 60.0
+"""How soon after a job's end Slurm is queried for the reason."""
+STOP_S: Final = 10.0
+"""The longest time in which a node program stops all that it started."""
+UNSET: Final = ("", "(null)", "none", "n/a")
+CONFIG: Final = ("scontrol", "show", "config")
+ASSOCIATIONS: Final = ("sacctmgr", "--noheader", "--parsable2", "show", "associations")
+FORMAT: Final = ("format=account,partition,qos,defaultqos,maxjobs,maxsubmit",)
+
+Config = Mapping[str, str]
+
+
+def query(*argv: str) -> str:
+    """Query the controller with little patience. Raises SchedulerSilent, SchedulerOutputError."""
+    return ask(SLURM, argv, QUICK_ANSWER_S, QUICK_ANSWER_S)
+
+
+def judge(site: Site) -> Iterator[Finding]:
+    """Check the controller, the configuration, the partitions and the accounts."""
+    start = time.monotonic()
+    config = parse_config(query(*CONFIG))
+    taken_s = time.monotonic() - start
+    if taken_s > SLOW_S:
+        text = f"the controller took {taken_s:.1f} s to answer: it is busy"
+        yield Finding("scheduler", "warning", text, "`slipway submit` asks it least: one job for the whole study")
+    else:
+        yield Finding("scheduler", "ok", f"the controller answers in {max(1, round(taken_s * 1000))} ms")
+    yield from judge_config(config, site)
+    yield from judge_commands()
+    yield from judge_partitions(parse_partitions(query(*SHOW)), parse_nodes(query(*SINFO)), site)
+    if has_accounting(config):
+        user = account_name()
+        try:
+            yield from judge_associations(parse_associations(query(*ASSOCIATIONS, f"user={user}", *FORMAT)), site, user)
+        except SchedulerOutputError as error:
+            yield Finding("scheduler", "note", f"sacctmgr is not open to us here: {str(error).splitlines()[-1]}")
+
+
+def judge_commands() -> Iterator[Finding]:
+    """Compare the versions of srun and scontrol: there may be two installations on PATH."""
+    try:
+        srun, scontrol = (run((command, "--version"), timeout_s=10.0).stdout.strip() for command in ("srun", "scontrol"))
+    except SlipwayError as error:
+        yield Finding("launcher", "error", str(error), "a login node, or the module of the scheduler")
+        return
+    if srun != scontrol:
+        text = f"srun is {srun or 'silent'}, scontrol is {scontrol or 'silent'}: two installations on PATH"
+        yield Finding("launcher", "warning", text, "the site's own first on PATH, or the right module")
+
+
+# The configuration, as `scontrol show config` prints it.
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Parse `Name = value` lines, including the cgroup section. A repeated name keeps its first value."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if equals and re.fullmatch(r"\w+(\[\d+\])?", name.strip()):
+            found.setdefault(name.strip(), value.strip())
+    return found
+
+
+def seconds(value: str | None) -> float | None:
+    """Convert `300 sec`, `10` or `5 min` to seconds. Returns None for anything else."""
+    match = re.match(r"(\d+)\s*(min|hour)?", value or "")
+    return float(match[1]) * {"min": 60, "hour": 3600}.get(match[2] or "", 1) if match else None
+
+
+def is_set(value: str | None) -> bool:
+    """Return True if a value is not empty."""
+    return (value or "").strip().lower() not in UNSET
+
+
+def has_accounting(config: Config) -> bool:
+    """Return True if there is a slurmdbd, so that sacct and sacctmgr answer."""
+    return config.get("AccountingStorageType", "").endswith("/slurmdbd")
+
+
+def judge_config(config: Config, site: Site) -> Iterator[Finding]:
+    """Report what matters to a run in the configuration."""
+    version = re.search(r"(\d+)\.(\d+)", config.get("SLURM_VERSION", ""))
+    name = f"Slurm {config.get('SLURM_VERSION', 'of unknown version')}"
+    if version is not None and (int(version[1]), int(version[2])) < OLDEST:
+        text = f"{name}: srun has no --overlap before 20.11, so no step can start beside the batch script"
+        yield Finding("scheduler", "error", text, "update")
+    elif has_accounting(config):
+        yield Finding("scheduler", "ok", f"{name}, accounting by slurmdbd at {config.get('AccountingStorageHost')}")
+    else:
+        account = f"; account {site.account!r} of the site file means nothing here" if is_set(site.account) else ""
+        text = f"{name}, no slurmdbd: sacct answers 'accounting storage is disabled'{account}"
+        yield Finding("scheduler", "note", text, "nothing: Slipway asks squeue and scontrol")
+    age, wait = seconds(config.get("MinJobAge")), seconds(config.get("KillWait"))
+    if age is not None and age < ASKED_WITHIN_S:
+        text = f"MinJobAge {age:g} s: so long squeue shows a finished job; one that is killed may be forgotten before Slurm is asked why"
+        yield Finding("scheduler", "note", text, "nothing: how it ended is known by its exit file and the record; or ask for MinJobAge=300")
+    if wait is not None and wait < STOP_S:
+        text = f"KillWait {wait:g} s: SIGKILL follows SIGTERM sooner than the stop of what ignores SIGTERM, up to {STOP_S:g} s"
+        yield Finding("scheduler", "note", text, "nothing: a container that is left then is ended by its watchdog within 30 s")
+    yield judge_preemption(config)
+    yield from _tracking(config, site)
+    if (site.gpus_per_node or site.device == "cuda") and "gpu" not in config.get("GresTypes", "").split(","):
+        text = f"the site has GPUs, but GresTypes is {config.get('GresTypes')}: Slurm does not know them, a job with --gres=gpu is refused"
+        level: Level = "error" if site.gpus_per_node else "warning"
+        yield Finding("scheduler", level, text, "leave gpus_per_node out of the site file, or ask for GresTypes=gpu")
+    if config.get("JobContainerType", "").endswith("/tmpfs"):
+        cached = any(site.cache.path.is_relative_to(place) for place in ("/tmp", "/dev/shm"))  # noqa: S108 - names to compare with
+        text = (
+            f"each job has a /tmp and /dev/shm of its own (job_container/tmpfs), removed at its end{', and with them the cache' * cached}"
+        )
+        yield Finding("scheduler", "warning" if cached else "note", text, "cache.path of the site file must lie elsewhere")
+    for key in ("Epilog", "TaskEpilog", "Prolog"):
+        if is_set(config.get(key)):
+            text = f"{key} {config[key]} runs for every job; some sites clear /tmp, /dev/shm or the page cache there"
+            yield Finding("scheduler", "note", text, "keep the cache out of what it clears; a dataset that is gone is staged again")
+
+
+def judge_preemption(config: Config) -> Finding:
+    """Report whether a job may be stopped for another."""
+    mode = config.get("PreemptMode", "OFF").upper()
+    if not is_set(config.get("PreemptType")) or config.get("PreemptType") == "preempt/none" or mode == "OFF":
+        return Finding("scheduler", "ok", "jobs are not preempted")
+    if "SUSPEND" in mode or "GANG" in mode:
+        text = f"PreemptMode {mode}: a job may be stopped and go on later; a measurement in between is worth nothing"
+        advice = "a partition or qos without preemption; a suspended run ends as `preempted` and is run again"
+        return Finding("scheduler", "warning", text, advice)
+    exempt = config.get("PreemptExemptTime", "")
+    text = f"PreemptMode {mode}: a job may be {'requeued' if mode == 'REQUEUE' else 'cancelled'} for another"
+    text += f", not in its first {exempt}" if exempt not in ("", "00:00:00", "NONE") else ""
+    advice = "nothing: such a run ends as `preempted` and is run again, from its checkpoint where it has one"
+    return Finding("scheduler", "note", text, advice)
+
+
+def _tracking(config: Config, site: Site) -> Iterator[Finding]:
+    track = config.get("ProctrackType", "")
+    if track != "proctrack/cgroup":
+        text = f"ProctrackType {track.rpartition('/')[2]}: a process that leaves its parent outlives its job"
+        yield Finding("scheduler", "warning", text, "ask for proctrack/cgroup; Slipway's own processes end with their node program")
+    plugin = config.get("TaskPlugin", "")
+    keys = ("ConstrainCores", "ConstrainRAMSpace", "ConstrainDevices")
+    off = [key for key in keys if config.get(key, "yes").lower() == "no"] if "cgroup" in plugin else list(keys)
+    if not off:
+        yield Finding("scheduler", "ok", "cores, memory and devices of a job are enforced by cgroups")
+        return
+    text = f"TaskPlugin {plugin.replace('task/', '') or 'none'}, {', '.join(off)} no: jobs can use what they were not given"
+    if site.share_nodes:
+        yield Finding("scheduler", "warning", text, "share_nodes: false in the site file, so that no neighbour disturbs a measurement")
+    else:
+        yield Finding(
+            "scheduler", "note", text, "nothing: share_nodes is false, a run has its nodes alone and uses the GPUs granted by UUID"
+        )
+
+
+# Our accounts and QoS.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Association:
+    """One of our associations in the answer of sacctmgr.
+
+    `qos` may be used with `account`, and only in `partition` unless that is empty.
+    """
+
+    account: str
+    partition: str
+    qos: tuple[str, ...]
+    limits: str
+
+
+def parse_associations(text: str) -> tuple[Association, ...]:
+    """Parse the answer to `ASSOCIATIONS` with `FORMAT`."""
+    found = []
+    for line in text.splitlines():
+        words = line.split("|")
+        if len(words) >= 6 and words[0]:
+            limits = ", ".join(f"{name} {value}" for name, value in zip(("MaxJobs", "MaxSubmit"), words[4:6], strict=True) if value)
+            qos = tuple(name for name in words[2].split(",") if name)
+            found.append(Association(account=words[0], partition=words[1], qos=qos, limits=limits))
+    return tuple(found)
+
+
+def judge_associations(associations: Sequence[Association], site: Site, user: str) -> Iterator[Finding]:
+    """Check that we may use the account and QoS of the site file."""
+    accounts = list(dict.fromkeys(found.account for found in associations))
+    if not accounts:
+        text = f"{user} has no account in Slurm's accounting"
+        yield Finding("accounts", "warning", text, "ask for one where this cluster enforces accounts; jobs are refused then")
+        return
+    if site.account and site.account not in accounts:
+        text = f"account {site.account!r} of the site file is not one of {user}'s: {', '.join(accounts)}"
+        yield Finding("accounts", "error", text, "account: one of these in the site file")
+    elif not site.account and len(accounts) > 1:
+        text = f"{user} has the accounts {', '.join(accounts)}; the site file names none: the default one pays"
+        yield Finding("accounts", "note", text, "account: NAME in the site file")
+    own = [found for found in associations if found.account == (site.account or found.account)] or list(associations)
+    qos = list(dict.fromkeys(name for found in own for name in found.qos))
+    if site.qos and qos and site.qos not in qos:
+        text = f"qos {site.qos!r} of the site file is not open to account {site.account or accounts[0]}: {', '.join(qos)}"
+        yield Finding("accounts", "error", text, "qos: one of these in the site file")
+    for found in own:
+        where = f" in {found.partition}" if found.partition else ""
+        qualities = f"qos {', '.join(found.qos)}" if found.qos else "no qos"
+        yield Finding("accounts", "ok", f"account {found.account}{where}: {qualities}{f'; {found.limits}' if found.limits else ''}")
+
+
+# The partition of the site's jobs, and what its nodes can give.
+
+
+def judge_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
+    """Check the partition that the site's jobs go to, and list the others. Its name and time limit are checked for every scheduler."""
+    default = default_partition(partitions)
+    name = site.queue or default
+    if name is None:
+        advice = f"queue: NAME in the site file; {choices('', partitions)}"
+        yield Finding("partitions", "error", "the site names no queue, and this cluster has no default partition", advice)
+    if name is None or name not in partitions:
+        return
+    groups = {other: [group for group in nodes if group.partition == other] for other in partitions}
+    yield Finding("partitions", "ok", _summary(name, partitions[name], groups[name], name == default))
+    others = [_summary(other, partitions[other], groups[other], other == default) for other in partitions if other != name]
+    if others:
+        yield Finding("partitions", "ok", f"besides: {'; '.join(others[:8])}{'; ...' if len(others) > 8 else ''}")
+    usable = [group for group in groups[name] if group.usable]
+    yield from _state(name, partitions[name], groups[name])
+    yield from _rules(name, partitions[name], site)
+    yield from _sizes(name, usable or groups[name], site)
+
+
+def _summary(name: str, partition: Partition, nodes: Sequence[Nodes], default: bool) -> str:
+    groups: dict[str, int] = {}
+    for group in nodes:
+        gpus = f", {counted(group.gpus, 'GPU')}{f' {group.gpu_model}' if group.gpu_model else ''}" if group.gpus else ""
+        size = f"{counted(group.cpus, 'core')}, {format_size(group.memory_bytes)}{gpus}"
+        groups[size] = groups.get(size, 0) + group.count
+    said = " and ".join(f"{counted(count, 'node')} of {size}" for size, count in groups.items()) or "no nodes"
+    limit = partition.get("MaxTime", "UNLIMITED")
+    return f"{name}{' (default)' if default else ''}: {said}; at most {'for ever' if limit == 'UNLIMITED' else limit}"
+
+
+def _state(name: str, partition: Partition, nodes: Sequence[Nodes]) -> Iterator[Finding]:
+    if partition.get("State", "UP") != "UP":
+        yield Finding("partitions", "error", f"partition {name} is {partition['State']}: jobs wait there", "another queue, or wait")
+    away = [group for group in nodes if not group.usable]
+    if away:
+        lost, total = sum(group.count for group in away), sum(group.count for group in nodes)
+        text = f"{lost} of {counted(total, 'node')} of {name} cannot be used now: {', '.join(sorted({group.state for group in away}))}"
+        yield Finding("partitions", "error" if lost == total else "note", text, "`sinfo -R` says why")
+
+
+def _rules(name: str, partition: Partition, site: Site) -> Iterator[Finding]:
+    if site.walltime_s is None:
+        text = f"the site file states no walltime; {name} allows {partition.get('MaxTime', 'UNLIMITED')}"
+        advice = "walltime in the site file, so that a study that wants more is refused before it is submitted"
+        yield Finding("partitions", "note", text, advice)
+    for key, what, value in (("AllowAccounts", "account", site.account), ("AllowQos", "qos", site.qos)):
+        allowed = partition.get(key, "ALL")
+        if allowed != "ALL" and value not in allowed.split(","):
+            text = f"{name} is open to {key.removeprefix('Allow').lower()} {allowed} only; the site file says {value or 'none'}"
+            yield Finding("partitions", "error" if value else "warning", text, f"{what} in the site file")
+    if partition.get("AllowGroups", "ALL") != "ALL":
+        yield Finding("partitions", "note", f"{name} is open to the groups {partition['AllowGroups']} only", "`id` says yours")
+    most = whole_number(partition.get("MaxNodes", ""))
+    if most is not None:
+        text = f"a job of {name} may have at most {counted(most, 'node')}"
+        yield Finding("partitions", "note", text, "no more than that on the axis `nodes` of a study")
+
+
+def _sizes(name: str, nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
+    for key, value, found in (
+        ("gpus_per_node", site.gpus_per_node, [group.gpus for group in nodes]),
+        ("cpus_per_node", site.cpus_per_node, [group.cpus for group in nodes]),
+        ("memory_per_node", site.memory_per_node_bytes, [group.memory_bytes for group in nodes]),
+    ):
+        if value is None or not found or value <= min(found):
+            continue
+        show = format_size if key == "memory_per_node" else str
+        if value > max(found):
+            text = f"{key} {show(value)} of the site file: the nodes of {name} have {show(max(found))} at most"
+            yield Finding("partitions", "error", text, f"{key}: {show(max(found))} or less; such jobs are refused, or wait for ever")
+        else:
+            few = sum(group.count for group, number in zip(nodes, found, strict=True) if value <= number)
+            text = f"{key} {show(value)} of the site file: only {counted(few, 'node')} of {name} have so much"
+            yield Finding("partitions", "note", text)
+    with_gpus = [group for group in nodes if group.gpus]
+    models = {group.gpu_model for group in with_gpus}
+    if len(models) > 1:
+        text = f"{name} has GPUs of several models: {', '.join(sorted(models))}; cells that get different ones cannot be compared"
+        yield Finding("partitions", "warning", text, "constraint: FEATURE in the site file picks one")
+    if with_gpus and site.device == "cuda" and site.gpus_per_node is None:
+        text = f"the nodes of {name} have GPUs; the site file does not say how many: none are asked for"
+        yield Finding("partitions", "warning", text, f"gpus_per_node: {min(group.gpus for group in with_gpus)} in the site file")
+
+
+# What a draft of a site file and the checks of nodes need.
+
+
+def node_names(site: Site) -> list[str]:
+    """Return the names of the nodes of the site's partition, or of all."""
+    partition = (f"--partition={site.queue}",) if site.queue else ()
+    return list(dict.fromkeys(query("sinfo", "--noheader", "--Node", "--format=%N", *partition).split()))
+
+
+def propose() -> dict[str, Value]:
+    """Propose keys of a site file from the partitions and accounts. Raises SchedulerOutputError."""
+    found = from_partitions(parse_partitions(query(*SHOW)), parse_nodes(query(*SINFO)))
+    try:
+        mine = (
+            parse_associations(query(*ASSOCIATIONS, f"user={account_name()}", *FORMAT))
+            if has_accounting(parse_config(query(*CONFIG)))
+            else ()
+        )
+    except SchedulerOutputError:
+        return found
+    accounts = list(dict.fromkeys(association.account for association in mine))
+    if accounts:
+        why = "your account" if len(accounts) == 1 else f"one of yours: {', '.join(accounts)}"
+        found["account"] = Value(value=accounts[0], why=why, sure=len(accounts) == 1)
+    return found
+
+
+def choose_partition(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]) -> str | None:
+    """Choose the default partition, or if only others have GPUs, the one of these with the most usable nodes."""
+    default = default_partition(partitions)
+    usable = [group for group in nodes if group.usable and partitions.get(group.partition, {}).get("State") == "UP"]
+    with_gpus: dict[str, int] = {}
+    for group in usable:
+        if group.gpus:
+            with_gpus[group.partition] = with_gpus.get(group.partition, 0) + group.count
+    if with_gpus and default not in with_gpus:
+        return max(with_gpus, key=lambda name: with_gpus[name])
+    return default or next((group.partition for group in usable), next(iter(partitions), None))
+
+
+def from_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes]) -> dict[str, Value]:
+    """Propose queue, sizes and walltime."""
+    name = choose_partition(partitions, nodes)
+    if name is None:
+        return {}
+    own = [group for group in nodes if group.partition == name]
+    own = [group for group in own if group.usable] or own
+    others = ", ".join(other for other in partitions if other != name)
+    why = "the default partition" if name == default_partition(partitions) else "the largest with GPUs"
+    found = {"queue": Value(value=name, why=why + (f"; others: {others}" if others else ""))}
+    if own:
+        smallest = "" if len({(group.cpus, group.memory_bytes, group.gpus) for group in own}) == 1 else ", the smallest of its nodes"
+        found["cpus_per_node"] = Value(value=min(group.cpus for group in own), why=f"as sinfo says of {name}{smallest}")
+        found["memory_per_node"] = Value(value=mib(min(group.memory_bytes for group in own)), why=f"as sinfo says of {name}{smallest}")
+    gpus = [group for group in own if group.gpus]
+    if gpus:
+        models = ", ".join(sorted({group.gpu_model for group in gpus if group.gpu_model})) or "gres"
+        found["gpus_per_node"] = Value(value=min(group.gpus for group in gpus), why=f"as sinfo says of {name}: {models}")
+    longest = longest_s(partitions[name])
+    if longest is not None:
+        found["walltime"] = Value(value=duration(longest), why=f"MaxTime of {name}")
+    return found
+
+
+def duration(seconds: float) -> str:
+    """Format seconds for a site file."""
+    whole = int(seconds)
+    parts = ((whole // 86400, "d"), (whole % 86400 // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s"))
+    return "".join(f"{number}{unit}" for number, unit in parts if number) or "1s"
+
+
+def allocation(site: Site) -> tuple[str, ...]:
+    """Return the salloc with the requests of the site's jobs."""
+    keys = (("partition", site.queue), ("account", site.account), ("qos", site.qos), ("constraint", site.constraint))
+    gres = [f"--gres=gpu:{site.gpus_per_node}"] if site.gpus_per_node else []
+    return ("salloc", "--nodes=2", "--exclusive", "--time=10", *(f"--{name}={value}" for name, value in keys if value), *gres)

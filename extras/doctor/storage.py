@@ -1,0 +1,414 @@
+"""Check storage and cache: permissions, O_EXCL, rename, locks, room and clock; and propose places for both.
+
+Files are tried in a hidden directory that is removed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from base.lock import try_lock
+from base.publish import create_exclusive, publish, remove_tree
+from base.storage_clock import now_at
+from base.trusted import why_distrusted
+from base.units import counted, format_size
+from base.userpath import expanded_path, has_variables
+from cluster.detection import SIGNS
+from data_prep.mounts import Mount, mount_of, place_of, read_mounts
+from data_prep.space import free_bytes, free_inodes
+from extras.doctor.types import Context, Finding
+
+PREFIX: Final = ".slipway-doctor-"
+DEAD_S: Final = 3600.0
+"""The age at which the remains of a killed check are removed."""
+
+
+@contextmanager
+def own_directory(parent: Path) -> Iterator[Path]:
+    """Create a hidden directory in `parent` and remove it in the end, with those that killed checks have left there."""
+    for old in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            status = old.lstat()
+            if status.st_uid == os.geteuid() and now_at(parent) - status.st_mtime > DEAD_S:
+                remove_tree(old)
+    path = parent / f"{PREFIX}{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
+    path.mkdir(mode=0o700)
+    try:
+        yield path
+    finally:
+        remove_tree(path)
+
+
+def locks_work(path: Path) -> bool | None:
+    """Return True if a second lock on the same file is refused, and None where the file system refuses flock."""
+    with path.open("rb") as first, path.open("rb") as second:
+        try:
+            return try_lock(first.fileno()) and not try_lock(second.fileno())
+        except OSError:
+            return None
+
+
+# Judgements for storage and cache
+
+
+LITTLE_BYTES: Final = 10**9
+SOME_BYTES: Final = 10**10
+FEW_INODES: Final = 10_000
+
+
+def check_room(subject: str, directory: Path, key: str) -> Iterator[Finding]:
+    """Judge the free room for an ordinary user. `key` is what to change in the site file where it is too little."""
+    status = os.statvfs(directory)
+    yield judge_room(subject, free_bytes(directory), status.f_blocks * status.f_frsize, free_inodes(directory), key)
+
+
+def judge_room(subject: str, free: int, total: int, inodes: int | None, key: str) -> Finding:
+    """Judge free bytes and inodes; None where the file system does not count those."""
+    said = f"{format_size(free)} of {format_size(total)} free"
+    advice = f"free room there, or another {key} in the site file"
+    if inodes == 0:
+        return Finding(subject, "error", f"no inodes are left, although {said}", advice)
+    if free < LITTLE_BYTES:
+        return Finding(subject, "error" if free < LITTLE_BYTES // 100 else "warning", f"nearly full: {said}", advice)
+    if inodes is not None and inodes < FEW_INODES:
+        return Finding(subject, "warning", f"only {inodes} more files can be created there, and {said}", advice)
+    if free < SOME_BYTES:
+        return Finding(subject, "note", f"{said}: little for datasets and results", advice)
+    return Finding(subject, "ok", said)
+
+
+def judge_refusal(subject: str, error: OSError, directory: Path, mount: Mount | None, key: str) -> Finding:
+    """Explain why nothing can be written."""
+    where = f"{directory} ({mount.describe()})" if mount else str(directory)
+    advice = {
+        errno.EROFS: f"it is mounted read-only here: another {key}, or ask why",
+        errno.EACCES: f"`ls -ld {directory}`: a directory of yours, or {key} elsewhere",
+        errno.EPERM: f"`ls -ld {directory}`: a directory of yours, or {key} elsewhere",
+        errno.ENOSPC: f"free room there, or another {key}",
+        errno.EDQUOT: f"your quota is used up: remove something there, or another {key}",
+    }.get(error.errno or 0, f"another {key}, or ask what is wrong with it")
+    return Finding(subject, "error", f"cannot be written: {error.strerror}: {where}", advice)
+
+
+# Storage
+
+
+NOTABLE_SKEW_S: Final = 1.0
+LARGE_SKEW_S: Final = 30.0
+ATTRIBUTE_CACHE: Final = ("acdirmax", "acregmax", "actimeo")
+SEEN_S: Final = 15.0
+
+
+def check_storage(context: Context) -> Iterator[Finding]:
+    """Look at `storage`, or, where it is not made yet, at the directory it will be made in."""
+    storage = context.site.storage
+    try:
+        place, mount = place_of(storage)
+    except PermissionError as error:
+        yield judge_refusal("storage", error, storage, None, "storage")
+        return
+    if not place.is_dir():
+        yield Finding("storage", "error", f"{storage} is not a directory", "storage: a directory, in the site file")
+        return
+    yield from judge_storage_mount(mount, context.place)
+    if place == storage.resolve():
+        yield from judge_group(place.stat().st_mode, context.site.shared, place)
+    else:
+        yield Finding("storage", "ok", f"{storage} is not there yet; it is made by the first run or build, in {place}")
+    yield from check_room("storage", place, "storage")
+    try:
+        yield from try_storage(place)
+    except OSError as error:
+        yield judge_refusal("storage", error, place, mount, "storage")
+
+
+def judge_storage_mount(mount: Mount | None, place: str) -> Iterator[Finding]:
+    """Judge the mount of storage. Inside of a job its nodes are asked whether they see it."""
+    if mount is None:
+        yield Finding("storage", "note", "its file system does not show in /proc/self/mountinfo")
+    elif mount.kind == "network":
+        yield Finding("storage", "ok", f"{mount.describe()}; a quota does not show here")
+    elif place == "alone" or (place == "job" and mount.kind != "memory"):
+        yield Finding("storage", "ok", mount.describe())
+    elif mount.kind == "memory":
+        text = f"{mount.describe()}: it is memory of this machine, no other sees it, and a reboot empties it"
+        yield Finding("storage", "error", text, "storage: on network storage that all nodes see")
+    else:
+        text = f"{mount.describe()}: looks like a local disk of this machine"
+        yield Finding("storage", "note", text, "inside an allocation this command asks the nodes whether they see it")
+    if mount is not None and mount.type.startswith("nfs"):
+        longest = next((mount.option(name) for name in ATTRIBUTE_CACHE if mount.option(name)), "60")
+        cached = f"NFS keeps attributes up to {longest} s: so late may another node's file appear; Slipway's nodes talk over sockets"
+        no_cache = "NFS without attribute cache (noac): nodes see each other's files at once; small files are slow"
+        yield Finding("storage", "ok", cached if mount.option("noac") is None else no_cache)
+
+
+def judge_group(mode: int, shared: str, path: Path) -> Iterator[Finding]:
+    """Judge whether new files belong to the group, where the site file says `shared: group`."""
+    if shared == "group" and not (mode & stat.S_ISGID and mode & stat.S_IWGRP):
+        text = f"the site file says shared: group, but {path} is mode {stat.S_IMODE(mode):o}: new files do not belong to its group"
+        yield Finding("storage", "warning", text, f"chmod g+ws {path}, with the right group")
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        text = f"everybody may write in {path} (mode {stat.S_IMODE(mode):o}): anybody can replace datasets and results"
+        yield Finding("storage", "warning", text, f"chmod o-w {path}")
+
+
+def try_storage(parent: Path) -> Iterator[Finding]:
+    """Try the promises on which leases and publishing rely, and the clock. Raises OSError where this user may not write."""
+    with own_directory(parent) as directory:
+        marker = directory / "marker"
+        before = time.time()
+        exclusive = create_exclusive(marker, b"one") and not create_exclusive(marker, b"two")
+        skew_s = skew(marker.stat().st_mtime, before, time.time())
+        publish(marker, b"three")
+        yield from judge_promises(exclusive=exclusive, replaces=marker.read_bytes() == b"three", locks=locks_work(marker))
+        yield judge_clock(skew_s)
+
+
+def judge_promises(*, exclusive: bool, replaces: bool, locks: bool | None) -> Iterator[Finding]:
+    """Judge whether files are created once and replaced whole, and whether flock locks (None: it is refused)."""
+    if not exclusive:
+        text = "O_EXCL does not hold: a file that exists was created again; two writers of one run could not be told apart"
+        yield Finding("storage", "error", text, "other storage: this one is not safe for leases")
+    if not replaces:
+        yield Finding("storage", "error", "rename over a file leaves the old content: results cannot be published", "other storage")
+    if exclusive and replaces:
+        yield Finding("storage", "ok", "files are created once (O_EXCL) and replaced whole (rename)")
+    if not locks:
+        text = "flock is refused" if locks is None else "flock does not lock"
+        yield Finding("storage", "note", f"{text} here", "nothing: Slipway does not rely on locks on shared storage")
+
+
+def skew(stamp: float, before: float, after: float) -> float:
+    """Compute how far a file's stamp lies outside of the two moments between which it was made.
+
+    It is 0 where the stamp can lie between them, since a file system may keep whole seconds only, or those of the last tick.
+    """
+    if stamp > after:
+        return stamp - after
+    return min(0.0, stamp - before + 0.02) if stamp % 1 else min(0.0, stamp + 1 - before)
+
+
+def judge_clock(skew_s: float) -> Finding:
+    """Compare the clock that stamps files on storage with this machine's."""
+    if abs(skew_s) < NOTABLE_SKEW_S:
+        return Finding("clock", "ok", "files on storage are stamped with our time (to a second)")
+    way = "ahead of" if skew_s > 0 else "behind"
+    text = f"the clock of storage is {abs(skew_s):.1f} s {way} ours: Snakemake compares file times, make and rsync too"
+    return Finding("clock", "warning" if abs(skew_s) > LARGE_SKEW_S else "note", text, "ask for chrony or ntp on both")
+
+
+def check_seen(context: Context, limit_s: float = SEEN_S) -> Iterator[Finding]:
+    """Check whether this node sees a file that another machine has just made; an attribute cache may hide it for a while."""
+    if not context.token_file:
+        return
+    path = Path(context.token_file)
+    start = time.monotonic()
+    while True:
+        try:
+            os.listdir(path.parent.parent)
+            if path.read_text() == context.token:
+                break
+            reason = "it holds something else"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if time.monotonic() - start > limit_s:
+            text = f"a file just made on storage is not there on this node ({reason}): {path}"
+            yield Finding("storage", "error", text, "storage: network storage that all nodes mount at the same place")
+            return
+        time.sleep(0.2)  # the attribute cache of a network file system tells nobody when it is renewed
+    waited = time.monotonic() - start
+    yield Finding("storage", "ok", f"the nodes see what is made on storage{f', after {waited:.0f} s' if waited >= 1 else ''}")
+
+
+# The cache
+
+
+TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - names to compare with
+OWN: Final = ("datasets", "leases", "locks", "used", "verified", "runs")
+
+
+def check_cache_path(context: Context) -> Iterator[Finding]:
+    """Check what the path alone shows, on a machine where no run is started."""
+    path, storage = context.site.cache.path, context.site.storage
+    if has_variables(str(path)):
+        text = f"{path} holds variables, which have their values on the nodes"
+        yield Finding("cache", "note", text, "inside an allocation this command looks at the path that they make")
+    elif path.is_relative_to(storage):
+        text = f"cache.path {path} lies in storage {storage}: nothing would be local"
+        yield Finding("cache", "error", text, "cache.path on a local disk of every node")
+    else:
+        yield Finding("cache", "ok", f"{path} is looked at on compute nodes only, since it is a disk of theirs")
+        yield from judge_survival(path, None, {})
+
+
+def check_cache(context: Context) -> Iterator[Finding]:
+    """Look at the cache of this machine, made or not."""
+    site, alone = context.site, context.place == "alone"
+    try:
+        path = site.cache.path if alone else expanded_path(str(site.cache.path), os.environ)
+    except ValueError as error:
+        advice = "a variable that the scheduler or `setup` of the site file sets on every node, or a path without one"
+        yield Finding("cache", "error", f"cache.path {error}", advice)
+        return
+    try:
+        place, mount = place_of(path)
+    except PermissionError as error:
+        yield judge_refusal("cache", error, path, None, "cache.path")
+        return
+    yield judge_cache_mount(path, mount, alone)
+    if not alone:
+        yield from judge_survival(path, mount, os.environ)
+    if problem := why_distrusted(path, group=site.shared == "group"):
+        text = f"{path} cannot be the cache, since somebody else could change the data in it: {problem}"
+        yield Finding("cache", "error", text, "another cache.path, or have its owner mend that")
+    yield from judge_owner(_owners(path), os.geteuid())
+    if path.exists():
+        yield from _content(path)
+    else:
+        yield Finding("cache", "ok", f"{path} is not there yet; it is made by the first run, in {place}")
+    yield from check_room("cache", place, "cache.path")
+    try:
+        with own_directory(place) as directory:
+            create_exclusive(directory / "marker", b"one")
+            if locks_work(directory / "marker") is not True:
+                text = f"flock does not work in {place}: stagers of one node would collide"
+                yield Finding("cache", "error", text, "another cache.path")
+    except OSError as error:
+        yield judge_refusal("cache", error, place, mount, "cache.path")
+
+
+def judge_cache_mount(path: Path, mount: Mount | None, alone: bool) -> Finding:
+    """Judge whether the file system belongs to this node alone."""
+    if mount is None:
+        return Finding("cache", "note", f"the file system of {path} does not show in /proc/self/mountinfo")
+    if mount.kind == "network":
+        text = f"{path} is not local: {mount.describe()}; all nodes would fill and lock the same directory, over the network"
+        advice = "cache.path on a local disk of every node (`df -T` on one; often /local, /scratch/local, /nvme)"
+        return Finding("cache", "warning" if alone else "error", text, advice)
+    if mount.kind == "memory":
+        text = f"{path} is memory, not a disk ({mount.describe()}): what is cached is missing to training, and may count against the job"
+        return Finding("cache", "warning", text, "cache.path on a local disk; if this is meant, set cache.max_bytes")
+    if mount.kind == "other":
+        return Finding("cache", "note", f"{path}: {mount.describe()}; a container's root file system is slow and small")
+    return Finding("cache", "ok", f"{path} is local: {mount.describe()}")
+
+
+def judge_survival(path: Path, mount: Mount | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Judge whether the next job still finds what one job puts there."""
+    why = next(_reasons(path, mount, environ), None)
+    if why:
+        text = f"{path} does not survive the job: {why}; each job would stage its datasets again"
+        advice = "cache.path outside of what belongs to one job; `slipway submit` stages once per node for all runs"
+        yield Finding("cache", "warning", text, advice)
+    elif below := _below(path, TEMPORARY):
+        yield Finding(
+            "cache",
+            "note",
+            f"{path} is below {below}: some sites clear it after each job or at night",
+            "nothing is lost then: what is gone is staged again",
+        )
+
+
+def _reasons(path: Path, mount: Mount | None, environ: Mapping[str, str]) -> Iterator[str]:
+    scratch = environ.get("TMPDIR", "")
+    if scratch and scratch not in TEMPORARY and _below(path, (scratch,)):
+        yield f"it is below $TMPDIR ({scratch}), which belongs to this job"
+    jobs = {job.partition(".")[0] for signs in SIGNS.values() if (job := environ.get(signs.variables[0]))}
+    if jobs & set(path.parts):
+        yield "the job's id is a part of the path"
+    root = mount.root if mount else ""
+    if "systemd-private" in root:
+        yield f"it lies in a private /tmp (PrivateTmp; really {root})"
+    if jobs & {part.lstrip(".") for part in Path(root).parts}:
+        yield f"this job sees a directory of its own there (really {root})"
+
+
+def judge_owner(owners: Mapping[str, tuple[int, int]], uid: int) -> Iterator[Finding]:
+    """Judge the owners and modes of the cache's own directories, through which another user could change the data."""
+    for name, (owner, mode) in owners.items():
+        group = mode & stat.S_ISGID and mode & stat.S_IWGRP and not mode & stat.S_IWOTH
+        if not group and (owner != uid or mode & (stat.S_IWGRP | stat.S_IWOTH)):
+            text = f"{name} in the cache belongs to uid {owner}, mode {stat.S_IMODE(mode):o}: it is not ours alone, runs refuse it"
+            yield Finding("cache", "error", text, "another cache.path, such as one with your name in it, or remove that directory")
+            return
+
+
+def _content(path: Path) -> Iterator[Finding]:
+    """Report what lies in the cache. With the local scheduler there is one cache per node below `path`."""
+    roots = [path, *path.glob("local-*")]
+    datasets = [entry.name for root in roots for entry in (root / "datasets").glob("*")]
+    waiting = sum(1 for root in roots for _ in (root / "runs").glob("*/pending.json"))
+    if datasets:
+        whole = sum(1 for name in datasets if not name.startswith("."))
+        said = f"{counted(whole, 'dataset')}, {counted(len(datasets) - whole, 'unfinished copy', 'unfinished copies')}"
+        yield Finding("cache", "ok", f"it holds {said}; `slipway cache ls` lists them")
+    if waiting:
+        text = f"{counted(waiting, 'result waits', 'results wait')} in the cache, because storage did not take them"
+        yield Finding("cache", "warning", text, "`slipway reap --push` delivers them")
+
+
+def _owners(path: Path) -> dict[str, tuple[int, int]]:
+    found = {}
+    for name in OWN:
+        with contextlib.suppress(OSError):
+            status = (path / name).lstat()
+            found[name] = (status.st_uid, status.st_mode)
+    return found
+
+
+def _below(path: Path, places: Sequence[str]) -> str | None:
+    return next((place for place in places if path.is_relative_to(place)), None)
+
+
+# Suggested places
+
+
+VARIABLES: Final = ("SCRATCH", "WORK", "PROJECT", "WORKDIR", "GROUP_SCRATCH")
+USUAL: Final = (
+    *("/local/scratch", "/local", "/scratch/local", "/localscratch", "/lscratch", "/nvme", "/nvme0", "/mnt/nvme", "/mnt/nvme0", "/ssd"),
+    *("/mnt/ssd", "/mnt/local", "/data/local", "/raid", "/disk/scratch", "/var/scratch"),
+)
+"""The usual mount points of the local disks of compute nodes."""
+SYSTEM: Final = ("/", "/boot", "/usr", "/var", "/home", "/root", "/dev", "/sys", "/proc", "/opt")
+BELOW_SYSTEM: Final = ("/run", "/etc", "/tmp")  # noqa: S108 - names to compare with
+
+
+def shared_places(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Find directories of network storage that this user may write, best first, each with its origin. It may hang."""
+    mounts = read_mounts()
+    found = [(environ[name], f"${name}") for name in VARIABLES if environ.get(name, "").startswith("/") and _is_writable(environ[name])]
+    home = environ.get("HOME", "")
+    for mount in mounts:
+        if mount.kind == "network" and "rw" in mount.options and _is_writable(mount.point) and not Path(home).is_relative_to(mount.point):
+            found.append((mount.point, f"{mount.type} from {mount.source}, and writable"))
+    own = mount_of(mounts, os.path.realpath(home)) if home else None
+    if own is not None and own.kind == "network" and _is_writable(home):
+        found.append((home, f"your home, {own.type} from {own.source}"))
+    return found
+
+
+def local_places() -> list[str]:
+    """Find directories on local disks that this user may write, best first."""
+    mounts = read_mounts()
+    usual = [name for name in USUAL if _is_writable(name) and _is_local(mount_of(mounts, os.path.realpath(name)))]
+    points = [mount.point for mount in mounts if _is_local(mount) and "rw" in mount.options and _is_writable(mount.point)]
+    others = [point for point in points if point not in SYSTEM and not _below(Path(point), BELOW_SYSTEM)]
+    return list(dict.fromkeys([*usual, *others]))
+
+
+def _is_writable(path: str) -> bool:
+    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
+
+
+def _is_local(mount: Mount | None) -> bool:
+    return mount is not None and mount.kind == "local"

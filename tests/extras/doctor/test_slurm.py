@@ -1,0 +1,187 @@
+"""What the doctor reads from Slurm: texts of a real 22.05.8, and of other versions as their documents show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cluster.schedulers.slurm import answers
+from cluster.schedulers.slurm.jobs import partition_problem
+from extras.doctor import slurm
+from extras.doctor.types import Finding, worst
+from workflow.study.site import Cache, Site
+
+CAPTURED = Path(__file__).parents[2] / "captured" / "slurm-22.05"
+SITE = Site(name="s", storage=Path("/nfs/s"), cache=Cache(path=Path("/local/s")), scheduler="slurm", walltime_s=3600.0)
+
+
+def configured(config: dict[str, str], site: Site) -> list[Finding]:
+    return list(slurm.judge_config(config, site))
+
+
+def partitioned(partitions: Mapping[str, answers.Partition], nodes: Sequence[answers.Nodes], site: Site) -> list[Finding]:
+    return list(slurm.judge_partitions(partitions, nodes, site))
+
+
+def captured(name: str) -> str:
+    return str(json.loads((CAPTURED / f"{name}.json").read_text())["stdout"])
+
+
+def said(findings: object, words: str) -> Finding:
+    """The one finding that has these words."""
+    assert isinstance(findings, list | tuple)
+    found = [finding for finding in findings if words in finding.text]
+    assert len(found) == 1, (words, findings)
+    return found[0]
+
+
+def changed(**values: str) -> dict[str, str]:
+    return slurm.parse_config(captured("show-config")) | values
+
+
+def test_the_configuration_of_a_real_cluster() -> None:
+    found = slurm.parse_config(captured("show-config"))
+    assert found["SLURM_VERSION"] == "22.05.8"
+    assert found["SlurmctldHost[0]"] == "login(10.77.0.1)"
+    assert found["SchedulerParameters"].startswith("batch_sched_delay=0,sched_interval=1")
+    assert found["ConstrainDevices"] == "no"
+    assert not slurm.has_accounting(found)
+    findings = configured(found, SITE)
+    assert worst(findings) == "note"
+    assert said(findings, "no slurmdbd").level == "note"
+    assert said(findings, "SIGKILL follows SIGTERM").text.startswith("KillWait 5 s")
+    assert said(findings, "may be requeued for another")
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "level"),
+    [
+        ({"AccountingStorageType": "accounting_storage/slurmdbd"}, "accounting by slurmdbd", "ok"),
+        ({"AccountingStorageType": "(null)"}, "no slurmdbd", "note"),  # 23.11 and later
+        ({"MinJobAge": "2 sec"}, "may be forgotten before Slurm is asked why", "note"),
+        ({"PreemptType": "preempt/none", "PreemptMode": "OFF"}, "not preempted", "ok"),
+        ({"PreemptMode": "GANG,SUSPEND"}, "stopped and go on later", "warning"),
+        ({"PreemptMode": "CANCEL", "PreemptExemptTime": "00:10:00"}, "cancelled for another, not in its first 00:10:00", "note"),
+        ({"ProctrackType": "proctrack/linuxproc"}, "outlives its job", "warning"),
+        ({"TaskPlugin": "task/affinity,task/cgroup", "ConstrainCores": "yes", "ConstrainRAMSpace": "yes"}, "ConstrainDevices no", "note"),
+        (
+            {"TaskPlugin": "task/cgroup"} | dict.fromkeys(("ConstrainCores", "ConstrainRAMSpace", "ConstrainDevices"), "yes"),
+            "are enforced",
+            "ok",
+        ),
+        ({"JobContainerType": "job_container/tmpfs"}, "a /tmp and /dev/shm of its own", "note"),
+        ({"Epilog": "/etc/slurm/epilog.sh"}, "Epilog /etc/slurm/epilog.sh runs", "note"),
+        ({"SLURM_VERSION": "20.02.7"}, "no --overlap", "error"),
+    ],
+)
+def test_one_value_changes_one_judgement(values: dict[str, str], words: str, level: str) -> None:
+    assert said(configured(changed(**values), SITE), words).level == level
+
+
+def test_the_site_has_a_say_in_the_judgement() -> None:
+    plain = changed()
+    shared = replace(SITE, share_nodes=True)
+    assert said(configured(plain, shared), "TaskPlugin none").level == "warning"
+    gpus = replace(SITE, gpus_per_node=4)
+    assert said(configured(changed(GresTypes="(null)"), gpus), "does not know them").level == "error"
+
+
+def test_a_configuration_that_says_nothing_ends_in_findings_not_in_an_error() -> None:
+    assert configured({}, SITE)
+    assert slurm.parse_config("slurm_load_ctl_conf error: Unable to contact slurm controller\n\n= \n===") == {}
+    assert slurm.seconds("5 min") == 300
+    assert slurm.seconds("INFINITE") is None
+
+
+def test_partitions_of_a_real_cluster() -> None:
+    lines = answers.parse_partitions(captured("show-partition"))
+    assert list(lines) == ["main", "urgent"]
+    assert lines["main"]["MaxTime"] == "1-00:00:00"
+    assert lines["main"]["Nodes"] == "n[1-4]"
+    assert answers.default_partition(lines) == "main"
+    nodes = answers.parse_nodes(captured("sinfo-exact"))
+    assert (nodes[0].partition, nodes[0].count, nodes[0].cpus, nodes[0].gpus, nodes[0].gpu_model) == ("main", 4, 8, 8, "p100")
+    assert nodes[0].usable
+    findings = partitioned(lines, nodes, SITE)
+    assert said(findings, "main (default): 4 nodes of 8 cores").level == "ok"
+    assert worst(findings) == "ok"
+
+
+OTHERS = """\
+gpu|6|idle|64+|515000+|gpu:a100:4(S:0-1),gpu:v100:2(S:0-1)|a100,ib
+gpu|2|drained*|64|515000|gpu:a100:4(S:0-1)|a100
+mig|1|idle|64|515000|gpu:a100_1g.5gb:7,shard:10|(null)
+cpu|100|allocated|128|257000|(null)|(null)
+this line is not a line of sinfo
+"""
+
+
+def test_nodes_as_other_sites_have_them() -> None:
+    nodes = answers.parse_nodes(OTHERS)
+    assert [(group.partition, group.count, group.cpus, group.gpus, group.usable) for group in nodes] == [
+        ("gpu", 6, 64, 6, True),
+        ("gpu", 2, 64, 4, False),
+        ("mig", 1, 64, 7, True),
+        ("cpu", 100, 128, 0, True),
+    ]
+
+
+def gpu(**values: str) -> dict[str, dict[str, str]]:
+    return {"gpu": {"PartitionName": "gpu", "State": "UP", "MaxTime": "2-00:00:00"} | values}
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked", "words", "level"),
+    [
+        (gpu(), {}, "no default partition", "error"),
+        (gpu(State="DOWN"), {"queue": "gpu"}, "is DOWN", "error"),
+        (gpu(), {"queue": "gpu"}, "2 of 8 nodes of gpu cannot be used now: drained*", "note"),
+        (gpu(), {"queue": "gpu", "gpus_per_node": 8}, "have 6 at most", "error"),
+        (gpu(), {"queue": "gpu", "walltime_s": None}, "states no walltime", "note"),
+        (gpu(AllowAccounts="physics,bio"), {"queue": "gpu", "account": "chem"}, "accounts physics,bio only", "error"),
+        (gpu(AllowQos="long"), {"queue": "gpu"}, "qos long only", "warning"),
+        (gpu(MaxNodes="4"), {"queue": "gpu"}, "at most 4 nodes", "note"),
+        (gpu(), {"queue": "gpu", "device": "cuda"}, "does not say how many", "warning"),
+    ],
+)
+def test_the_site_file_against_the_partition(lines: dict[str, dict[str, str]], asked: dict[str, object], words: str, level: str) -> None:
+    site = replace(SITE, **asked)  # type: ignore[arg-type]
+    assert said(partitioned(lines, answers.parse_nodes(OTHERS), site), words).level == level
+
+
+def test_a_limit_that_cannot_be_read_is_none() -> None:
+    assert [answers.longest_s({"MaxTime": text}) for text in ("1-00:00:00", "UNLIMITED", "later")] == [86400, None, None]
+
+
+@pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 401, "-1", "1" * 10])
+def test_a_size_that_no_cluster_has_is_no_size(number: str) -> None:
+    line = f"PartitionName=main State=UP Default=YES TotalNodes={number} MaxNodes={number} MaxTime={number}"
+    found = answers.parse_partitions(line)
+    assert partition_problem(found, None, 3, 90) is None
+    assert partitioned(found, (), replace(SITE, walltime_s=60.0))
+    assert answers.parse_nodes(f"main|{number}|idle|4|1000|gpu:{number}|x\nmain|4|idle|{number}|1000|(null)|x\n") == ()
+
+
+def test_associations() -> None:
+    text = "physics||long,normal|normal|10|\nbio|gpu|normal||||\n"
+    found = slurm.parse_associations(text)
+    assert [(one.account, one.partition, one.qos, one.limits) for one in found] == [
+        ("physics", "", ("long", "normal"), "MaxJobs 10"),
+        ("bio", "gpu", ("normal",), ""),
+    ]
+    judged = [
+        (dict(account="chem"), "error", "not one of ann's: physics, bio"),
+        (dict(account="bio", qos="long"), "error", "not open to account bio: normal"),
+        (dict(), "note", "the default one pays"),
+        (dict(account="physics", qos="long"), "ok", "account physics: qos long, normal; MaxJobs 10"),
+    ]
+    for asked, level, words in judged:
+        findings = list(slurm.judge_associations(found, replace(SITE, **asked), "ann"))  # type: ignore[arg-type]
+        assert worst(findings) == level
+        assert any(words in finding.text for finding in findings), findings
+    assert not slurm.parse_associations(captured("sacctmgr-no-accounting"))
+    assert worst(slurm.judge_associations((), SITE, "ann")) == "warning"

@@ -1,0 +1,199 @@
+"""Storage and cache: judged from values, and on broken file systems from mounts of the test's own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.limited import call_limited
+from extras.doctor import storage
+from extras.doctor.storage import local_places, shared_places
+from extras.doctor.types import Context, Place, worst
+from tests.data_prep.staging.disks import tmpfs
+from tests.data_prep.test_mounts import MOUNTS, on
+from workflow.study.site import Cache, local_site
+
+
+def context(tmp_path: Path, place: Place = "alone", **keys: Any) -> Context:
+    site = replace(local_site(has_gpu=False), storage=tmp_path, cache=Cache(path=tmp_path / "cache"))
+    return Context(site=replace(site, **keys), place=place, hostname="h", scheduler="local")
+
+
+def test_storage_by_its_mount() -> None:
+    old = next(mount for mount in MOUNTS if mount.source == "filer:/export/home")
+    nfs = list(storage.judge_storage_mount(old, "login"))
+    assert worst(nfs) == "ok"
+    assert "up to 120 s" in nfs[1].text
+    assert "noac" in list(storage.judge_storage_mount(on("/home"), "login"))[1].text
+    assert worst(storage.judge_storage_mount(on("/local"), "login")) == "note"
+    assert worst(storage.judge_storage_mount(on("/local"), "job")) == "ok"
+    assert worst(storage.judge_storage_mount(on("/local"), "alone")) == "ok"
+    assert worst(storage.judge_storage_mount(on("/dev/shm"), "job")) == "error"
+    assert worst(storage.judge_storage_mount(None, "login")) == "note"
+
+
+@pytest.mark.parametrize(
+    ("path", "alone", "level"),
+    [
+        ("/local/slipway", False, "ok"),
+        ("/home/ann/cache", False, "error"),
+        ("/scratch/cache", False, "error"),
+        ("/scratch/cache", True, "warning"),
+        ("/dev/shm/cache", False, "warning"),
+        ("/merged/cache", False, "note"),
+    ],
+)
+def test_a_cache_must_be_local(path: str, alone: bool, level: str) -> None:
+    assert storage.judge_cache_mount(Path(path), on(path), alone).level == level
+
+
+@pytest.mark.parametrize(
+    ("path", "environ", "words"),
+    [
+        ("/local/slipway", {}, None),
+        ("/local/4711/slipway", {"SLURM_JOB_ID": "4711"}, "the job's id"),
+        ("/local/4711/slipway", {"PBS_JOBID": "4711.server"}, "the job's id"),
+        ("/local/tmpdir/slipway", {"TMPDIR": "/local/tmpdir"}, "below $TMPDIR"),
+        ("/tmp/slipway", {"TMPDIR": "/tmp", "SLURM_JOB_ID": "4711"}, "a directory of its own"),
+        ("/var/tmp/slipway", {}, "PrivateTmp"),
+        ("/tmp/slipway", {}, "some sites clear it"),
+    ],
+)
+def test_a_cache_must_survive_the_job(path: str, environ: dict[str, str], words: str | None) -> None:
+    found = list(storage.judge_survival(Path(path), on(path), environ))
+    assert [words in finding.text for finding in found] == ([True] if words else [])
+
+
+def test_a_cache_in_storage_is_no_cache() -> None:
+    for path, level in (("/nfs/slipway/cache", "error"), ("/tmp/slipway", "note"), ("/local/slipway", "ok"), ("$TMPDIR/x", "note")):
+        found = storage.check_cache_path(context(Path("/nfs/slipway"), "login", cache=Cache(path=Path(path))))
+        assert worst(found) == level
+
+
+def test_whose_cache_it_is() -> None:
+    ours = {"datasets": (7, stat.S_IFDIR | 0o700)}
+    assert worst(storage.judge_owner(ours, 7)) == "ok"
+    assert worst(storage.judge_owner(ours, 8)) == "error"
+    assert worst(storage.judge_owner({"datasets": (7, stat.S_IFDIR | 0o777)}, 7)) == "error"
+    assert worst(storage.judge_owner({"datasets": (7, stat.S_IFDIR | 0o2770)}, 8)) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("free", "inodes", "level"),
+    [
+        (10**12, 10**6, "ok"),
+        (10**12, None, "ok"),
+        (5 * 10**9, 10**6, "note"),
+        (10**8, 10**6, "warning"),
+        (0, 10**6, "error"),
+        (10**12, 0, "error"),
+        (10**12, 50, "warning"),
+    ],
+)
+def test_room(free: int, inodes: int | None, level: str) -> None:
+    assert storage.judge_room("storage", free, 10**13, inodes, "storage").level == level
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [({}, "ok"), ({"exclusive": False}, "error"), ({"replaces": False}, "error"), ({"locks": None}, "note"), ({"locks": False}, "note")],
+)
+def test_promises(changes: dict[str, Any], level: str) -> None:
+    assert worst(storage.judge_promises(**{"exclusive": True, "replaces": True, "locks": True, **changes})) == level
+
+
+def test_clock_of_storage() -> None:
+    assert [storage.judge_clock(skew_s).level for skew_s in (0.3, -5.0, 600.0)] == ["ok", "note", "warning"]
+    assert "5.0 s behind" in storage.judge_clock(-5.0).text
+    assert storage.skew(100.5, 100.4, 100.6) == 0
+    assert storage.skew(100.0, 100.4, 100.6) == 0  # whole seconds only
+    assert storage.skew(103.5, 100.4, 100.5) == 3.0
+    assert storage.skew(90.5, 100.4, 100.6) == pytest.approx(-9.88)
+
+
+def test_shared_with_the_group(tmp_path: Path) -> None:
+    assert worst(storage.judge_group(stat.S_IFDIR | 0o755, "group", tmp_path)) == "warning"
+    assert worst(storage.judge_group(stat.S_IFDIR | 0o2770, "group", tmp_path)) == "ok"
+    assert worst(storage.judge_group(stat.S_IFDIR | 0o777, "user", tmp_path)) == "warning"
+    assert worst(storage.judge_group(stat.S_IFDIR | 0o1777, "user", tmp_path)) == "ok"
+
+
+def test_a_trial_leaves_nothing(tmp_path: Path) -> None:
+    stale = tmp_path / f"{storage.PREFIX}killed"
+    stale.mkdir()
+    os.utime(stale, (1, 1))
+    assert [finding.text for finding in storage.try_storage(tmp_path)] == [
+        "files are created once (O_EXCL) and replaced whole (rename)",
+        "files on storage are stamped with our time (to a second)",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_storage_that_is_not_made_yet_is_not_made(tmp_path: Path) -> None:
+    findings = list(storage.check_storage(context(tmp_path / "a" / "b")))
+    assert any("is not there yet" in finding.text for finding in findings)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    assert worst(storage.check_storage(context(tmp_path / "file"))) == "error"
+
+
+def test_why_it_cannot_be_written(tmp_path: Path) -> None:
+    for number, words in ((errno.EROFS, "read-only"), (errno.EDQUOT, "quota"), (errno.EACCES, "ls -ld"), (errno.EIO, "ask what is wrong")):
+        finding = storage.judge_refusal("storage", OSError(number, os.strerror(number)), tmp_path, on("/local"), "storage")
+        assert finding.level == "error"
+        assert words in finding.advice
+
+
+@pytest.mark.processes
+def test_a_directory_that_is_closed_to_us(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+
+    def look() -> str:
+        os.setuid(65534)  # root goes everywhere
+        found = (*storage.check_storage(context(closed / "a")), *storage.check_cache(context(closed)))
+        return " ".join(f"{finding.level}: {finding.text}" for finding in found)
+
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become somebody else")
+    said = call_limited("look", look, timeout_s=20)
+    assert said.count("error: cannot be written: Permission denied") == 2, said
+
+
+def test_places_that_are_there(tmp_path: Path) -> None:
+    found = shared_places({"SCRATCH": str(tmp_path), "WORK": str(tmp_path / "missing"), "PROJECT": "relative", "HOME": "/"})
+    assert found[0] == (str(tmp_path), "$SCRATCH")
+    assert all(Path(path).is_absolute() and Path(path).is_dir() for path in local_places())
+
+
+@pytest.mark.slow
+def test_a_full_disk(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small", 1 << 20) as small:
+        (small / "big").write_bytes(b"x" * ((1 << 20) - 4096))
+        findings = list(storage.check_storage(context(small)))
+        assert worst(findings) == "error"
+        assert any("No space left" in finding.text for finding in findings), findings
+        assert [path.name for path in small.iterdir()] == ["big"]
+
+
+@pytest.mark.slow
+def test_a_disk_without_inodes(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "few", 1 << 24, num_inodes=2) as few:
+        (few / "one").write_text("")
+        assert any("no inodes are left" in finding.text for finding in storage.check_cache(context(few, cache=Cache(path=few))))
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_read_only(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "ro", 1 << 20) as place:
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True, timeout=30)
+        findings = list(storage.check_storage(context(place / "below")))
+        refused = next(finding for finding in findings if finding.level == "error")
+        assert "Read-only file system" in refused.text + str(findings)
