@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PACKAGES := base cluster containers data_prep workflow extras snakemake_executor_plugin_slipway
-SOURCES := $(PACKAGES) install setup.py tests benchmarks examples
+SOURCES := $(PACKAGES) historic install setup.py tests benchmarks examples
 # The pure tests wait for no disk where memory has room for their 200 MB.
 IN_MEMORY := $(shell [ -w /dev/shm ] && [ "$$(df -k -P /dev/shm | awk 'END {print $$4}')" -gt 1000000 ] && echo PYTEST_DEBUG_TEMPROOT=/dev/shm)
 INSTALL = $(BIN)/python -m install
@@ -19,7 +19,7 @@ PIN = $(BIN)/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url
 OF_TORCH = --unsafe-package nvidia-cuda-cccl $(shell sed -n 's/^\([a-z0-9-]*\)==.*/--unsafe-package \1/p' requirements-torch.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo image framework test processes check lint types slow long schemas requirements pins clean
+.PHONY: help install demo image framework test processes check lint types slow historic long schemas requirements pins clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -39,13 +39,16 @@ framework: .venv/.torch  ## install a framework that does not fit beside Slipway
 	@$(BIN)/python -m containers.frameworks.environment $(NAME) $(if $(filter command,$(origin PYTHON)),--python '$(PYTHON)') $(if $(DEBIAN),--debian '$(DEBIAN)')
 
 test: .venv/.dev  ## the pure tests, which start no process: half a minute on two idle cores, up to a minute the first time
-	$(IN_MEMORY) $(BIN)/pytest -m "not slow and not processes" -n 2 -rs -o tmp_path_retention_policy=failed
+	$(IN_MEMORY) $(BIN)/pytest --ignore=tests/historic -m "not slow and not processes" -n 2 -rs -o tmp_path_retention_policy=failed
 
 processes: .venv/.slow  ## quick tests that fork or start programs
-	$(BIN)/pytest -m "processes and not slow" -n 2 -rs
+	$(BIN)/pytest --ignore=tests/historic -m "processes and not slow" -n 2 -rs
 
 slow: .venv/.slow  ## real training, kills, power cuts, a browser: minutes
-	$(BIN)/pytest -m "slow and not long" -n 3 --dist loadscope -rs
+	$(BIN)/pytest --ignore=tests/historic -m "slow and not long" -n 3 --dist loadscope -rs
+
+historic: .venv/.slow  ## the tests of the frameworks that are no longer developed, of which `make framework` has installed some
+	$(BIN)/pytest tests/historic -m "not long" -n 3 --dist loadscope -rs
 
 long: .venv/.slow  ## slow tests that CI leaves out: walltimes, silences, a minute or so each
 	$(BIN)/pytest -m long -n 3 --dist loadscope -rs
@@ -61,7 +64,7 @@ lint: .venv/.dev
 types: .venv/.dev
 	$(BIN)/mypy
 
-check: lint types test processes slow  ## all that CI checks
+check: lint types test processes slow historic  ## all that CI checks
 
 schemas: .venv/.dev  ## write config/schemas and the tables of docs/record.md from the types
 	$(BIN)/python -m workflow.study.schemas
@@ -71,11 +74,10 @@ requirements: .venv/.dev  ## pin anew what the .in files ask for
 	$(PIN) --allow-unsafe -o requirements.txt requirements.in
 	$(PIN) --allow-unsafe -o requirements-dev.txt requirements-dev.in
 	$(PIN) $(OF_TORCH) -o requirements-slow.txt requirements-slow.in
-	set -e; for folder in $(dir $(shell grep -L ^python_version: $(addsuffix framework.yaml,$(dir $(wildcard containers/frameworks/*/requirements.in))))); do $(PIN) --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
+	set -e; for folder in $(dir $(wildcard containers/frameworks/*/requirements.in)); do $(PIN) --allow-unsafe -o $${folder}requirements.txt $${folder}requirements.in; done
 
 pins: .venv/.dev  ## pin anew what the requirements.in of one framework asks for: NAME=jax
 	@[ -f 'containers/frameworks/$(NAME)/requirements.in' ] || { echo "make pins: there is no containers/frameworks/$(NAME)/requirements.in; write make pins NAME=jax" >&2; exit 2; }
-	@! grep -q ^python_version: 'containers/frameworks/$(NAME)/framework.yaml' || { echo 'make pins: framework $(NAME) needs another Python than ours: CONTRIBUTING.md, "Add a framework"' >&2; exit 2; }
 	$(PIN) --allow-unsafe -o 'containers/frameworks/$(NAME)/requirements.txt' 'containers/frameworks/$(NAME)/requirements.in'
 
 clean:  ## forget the demo's results; those of other studies, datasets, cache and the installation stay

@@ -31,7 +31,7 @@ from workflow.report.outputs import write_all, write_page, write_tables
 
 Axes = Mapping[str, Sequence[Any]]
 MODELS: Final = ("lenet", "alexnet", "resnet18", "resnet50")
-FRAMEWORKS: Final = ("pytorch", "jax", "tensorflow", "mxnet")
+FRAMEWORKS: Final = ("pytorch", "jax", "tensorflow", "paddle")
 SHAPES: Final[dict[str, Callable[[int], Axes]]] = {
     "models": lambda cells: {"model": _names("model", cells // 8), "batch_size": [32, 64], "nodes": [1, 2, 4, 8]},
     "frameworks": lambda cells: {"framework": FRAMEWORKS, "model": _names("model", cells // 16), "nodes": [1, 2, 4, 8]},

@@ -50,10 +50,3 @@ IMAGE_REMOVE_S: Final = 300.0
 """How long an engine may take to remove an image."""
 IMAGE_LIST_S: Final = 60.0
 """How long an engine may take to list its images."""
-
-INTERPRETER_S: Final = 30.0
-"""How long a Python may take to say its version: from cold network storage it takes seconds."""
-MIRROR_AGAIN_S: Final = 1.0
-"""How long until a package is asked for again; then twice as long, and so on."""
-MIRROR_SILENT_S: Final = 60.0
-"""How long a mirror of packages may say nothing while one is fetched from it."""

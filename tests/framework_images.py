@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.environment import own_python, what_is_missing
 from tests import images
 
 ROOT: Final = Path(__file__).parents[1]
 LEVEL_A: Final = ("pytorch", "jax", "tensorflow", "keras")
-LEVEL_B: Final = tuple(name for name in FRAMEWORKS if name not in LEVEL_A and not load_framework(name).containers_only)
+LEVEL_B: Final = tuple(name for name in framework_folders() if name not in LEVEL_A and not load_framework(name).containers_only)
 PYTHON: Final = "slipway-test/python{}:bookworm"
 NOT_OF_PYTHON: Final = ("__pycache__", "test", "tests", "idlelib", "share")
 FOR_SOURCES: Final = ("setuptools<81", "wheel")
@@ -49,7 +49,7 @@ class Base:
 def base_of(name: str) -> Base:
     """Debian 11 where the Dockerfile takes its packages; else Debian 12, with the Python that the framework needs."""
     version = load_framework(name).python_version
-    if (FRAMEWORKS[name] / "debian-packages.txt").is_file():
+    if (load_framework(name).folder / "debian-packages.txt").is_file():
         return Base(recipe=images.base_recipe(images.OLD_SUITE, ""), tag=images.OLD_BASE, image=images.old_base_image)
     if version is None:
         return Base(recipe=images.base_recipe(), tag=images.BASE, image=images.base_image)
@@ -97,7 +97,7 @@ def asked_of_pip(dockerfile: str) -> list[str]:
 
 def recipe(name: str) -> str:
     """Without the programs that are copied into it: runs mount the folder over them, and building takes minutes."""
-    dockerfile = (FRAMEWORKS[name] / "Dockerfile").read_text()
+    dockerfile = (load_framework(name).folder / "Dockerfile").read_text()
     return json.dumps([base_of(name).recipe, asked_of_pip(dockerfile), dockerfile])
 
 
@@ -116,7 +116,7 @@ def image(name: str) -> Path:
 def make(name: str, target: Path) -> None:
     """Download, build, save."""
     base, tag = base_of(name), f"docker.io/{load_framework(name).image}"
-    asked = asked_of_pip((FRAMEWORKS[name] / "Dockerfile").read_text())
+    asked = asked_of_pip((load_framework(name).folder / "Dockerfile").read_text())
     with images.scratch() as directory, podman(directory) as env:
         wheels = directory / "wheels"
         if asked:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from containers.frameworks import FRAMEWORKS
+from containers.frameworks import framework_folders
 from containers.frameworks.environment import BESIDE
 
 ALLOWED: Final = (
@@ -47,9 +47,9 @@ ALLOWED: Final = (
     "JupyterLab is not installed here: SLIPWAY_SESSION_TOOLS names an environment that has it",
     "MLflow is not installed here: pip install mlflow-skinny",
     "Weights & Biases is not installed here: pip install wandb",
-    *(f"framework {name} is not installed here: make framework NAME={name}" for name in (*FRAMEWORKS, *BESIDE)),
+    *(f"framework {name} is not installed here: make framework NAME={name}" for name in (*framework_folders(), *BESIDE)),
     "images take minutes to make: `python -m tests.images pytorch`",
-    *(f"images take minutes to make: `python -m tests.images pytorch {name}`" for name in FRAMEWORKS),
+    *(f"images take minutes to make: `python -m tests.images pytorch {name}`" for name in framework_folders()),
     "images take minutes to make: `python -m tests.images pytorch jax tensorflow keras`",
 )
 

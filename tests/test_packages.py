@@ -41,6 +41,7 @@ SUB_ROOMS = (
 """Of workflow: each imports only what stands after it, also where only types are checked."""
 WITHOUT_ROOM = {
     "docs": "the pages",
+    "historic": "the distribution of that name, through the fixtures of the tests of the others",
     "fuzz": "all kinds of files that others may have written",
     "lsf": "what only a real cluster of OpenLava shows",
     "pbs": "what only a real cluster of OpenPBS shows",

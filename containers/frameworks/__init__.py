@@ -13,33 +13,24 @@ from typing import Any, Final
 
 from base.errors import ConfigError, UnsupportedRequest
 from base.names import choices
+from base.packages import ROOMS
 from containers.frameworks.spec import FrameworkSpec, read_framework
 from containers.models import reads_tokens
 
 _HERE: Final = Path(__file__).resolve().parent
-_NAMES: Final = (
-    "pytorch",
-    "bigdl",
-    "caffe",
-    "caffe2",
-    "chainer",
-    "cntk",
-    "dl4j",
-    "dsstne",
-    "dynet",
-    "jax",
-    "keras",
-    "lasagne",
-    "matconvnet",
-    "mxnet",
-    "neon",
-    "paddle",
-    "tensorflow",
-    "theano",
+OWN: Final = ("pytorch", "jax", "keras", "paddle", "tensorflow")
+HISTORIC: Final = (
+    *("bigdl", "caffe", "caffe2", "chainer", "cntk", "dl4j", "dsstne", "dynet", "lasagne", "matconvnet", "mxnet", "neon", "theano"),
     "torch7",
 )
-"""PyTorch first, the others by name."""
-FRAMEWORKS: Final[dict[str, Path]] = {name: _HERE / name for name in _NAMES}
+"""What HISTORIC_DISTRIBUTION brings: the frameworks of the literature that are no longer developed."""
+HISTORIC_DISTRIBUTION: Final = "slipway-cluster-historic"
+HISTORIC_IN_CHECKOUT: Final = ROOMS / "historic" / "slipway_historic"
+NAMES: Final = (*OWN, *sorted(HISTORIC))
+"""What a study may write after `framework:`, whether it is installed or not."""
+ENTRY_POINTS: Final = "slipway.frameworks"
+"""The group of entry points by which a distribution brings frameworks: each names a package, of which each folder with a framework.yaml is
+one."""
 
 # Key of a cell -> field of `supports`.
 SUPPORTED: Final = {
@@ -63,12 +54,38 @@ _DEVICES: Final = (
 
 
 @functools.cache
+def framework_folders() -> Mapping[str, Path]:
+    """Return the folders of all frameworks that are here, by name: first those of Slipway, then those of other distributions."""
+    from importlib.metadata import entry_points
+    from importlib.util import find_spec
+
+    packages = [find_spec(point.module) for point in entry_points(group=ENTRY_POINTS)]
+    places = [Path(place) for package in packages if package is not None for place in package.submodule_search_locations or ()]
+    brought = {path.parent.name: path.parent for place in (*places, HISTORIC_IN_CHECKOUT) for path in place.glob("*/framework.yaml")}
+    return {name: _HERE / name for name in OWN} | {name: brought[name] for name in sorted(brought) if name not in OWN}
+
+
+def _folder_of(name: str) -> Path | None:
+    if name in OWN:
+        return _HERE / name
+    return framework_folders().get(name)
+
+
+@functools.cache
 def load_framework(name: str) -> FrameworkSpec:
-    """The specification of the framework `name`, read once: each of thousands of cells asks for it. Raises ConfigError: unknown name, or a
-    framework.yaml that is wrong."""
-    if name not in FRAMEWORKS:
-        raise ConfigError(f"framework {name!r} is not known; {choices(name, FRAMEWORKS)}")
-    return read_framework(FRAMEWORKS[name] / "framework.yaml")
+    """Return the specification of the framework `name`, read once: each of thousands of cells asks for it.
+
+    Raises ConfigError: unknown name, one that is not installed, or a framework.yaml that is wrong.
+    """
+    folder = _folder_of(name)
+    if folder is not None:
+        return read_framework(folder / "framework.yaml")
+    if name in HISTORIC:
+        raise ConfigError(
+            f"framework {name!r} is not installed: `pip install {HISTORIC_DISTRIBUTION}` brings it, or run Slipway from a checkout, "
+            "which has it"
+        )
+    raise ConfigError(f"framework {name!r} is not known; {choices(name, NAMES)}")
 
 
 def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""An environment that finds PyTorch, and what else is beside Slipway, behind packages of its own."""
+"""Make environments by pip, with Slipway's Python: of pinned packages alone, or with PyTorch, which is beside Slipway, behind them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
-from base.publish import remove_tree
+from base.removing import remove_tree
 
 NOTE: Final = "slipway-beside.pth"
 
 
 def make_venv(place: Path) -> list[str]:
-    """Make `place` anew, empty; its pip. Raises ConfigError."""
+    """Make `place` anew, empty, and return its pip. Raises ConfigError."""
     if place.exists():
         remove_tree(place)
     run([sys.executable, "-m", "venv", str(place)])
@@ -34,15 +34,19 @@ def let_see(place: Path) -> None:
     (place / "lib" / version / "site-packages" / NOTE).write_text("".join(f"{directory}\n" for directory in directories))
 
 
-def install_beside(pins: Path, place: Path) -> None:
+def install_alone(pins: Path, place: Path) -> None:
     """Make `place` anew with the packages of `pins`. Raises ConfigError."""
-    pip = make_venv(place)
-    run([*pip, "install", "--require-hashes", "-r", str(pins)])
+    run([*make_venv(place), "install", "--require-hashes", "-r", str(pins)])
+
+
+def install_beside(pins: Path, place: Path) -> None:
+    """Make `place` anew with the packages of `pins`, and let it see PyTorch. Raises ConfigError."""
+    install_alone(pins, place)
     let_see(place)  # last: pip would leave out what is beside Slipway already
 
 
 def run(argv: list[str], env: Mapping[str, str] | None = None, advice: str = "") -> None:
-    """With its words on standard error. Raises ConfigError."""
+    """Run a command with its output on standard error. Raises ConfigError."""
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=env, check=False)
     if done.returncode:
         raise ConfigError(f"{' '.join(argv)} ended with {done.returncode}, see above{advice}")

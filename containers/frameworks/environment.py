@@ -1,15 +1,16 @@
 """The interpreter that a framework has to itself where no container is used: frameworks need different versions of the same packages.
 
-A folder with a file of BUILDERS has one: a directory below Slipway's own environment, which `make framework NAME=...` fills, and in which
-`bin/python` is the interpreter. PyTorch has none: it is installed beside Slipway.
+It lies in a directory below Slipway's own environment, which `make framework NAME=...` fills: `bin/python` is the interpreter, and the file
+of pins says what was installed, and is there when all of it is. PyTorch has none: it is installed beside Slipway.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,40 +20,13 @@ from base.errors import ConfigError, SlipwayError
 from base.lock import LockFile
 from base.publish import publish
 from cluster.installation import FROM_CHECKOUT
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.spec import FrameworkSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What make was told: PYTHON=, an interpreter of the version that the framework needs; DEBIAN=, the address of a mirror of Debian."""
-
-    python: str | None = None
-    debian: str | None = None
-
-
-def _by_pip(spec: FrameworkSpec, pins: Path, place: Path, told: Told) -> None:
-    from containers.frameworks.pip_environment import install_by_pip  # noqa: PLC0415 - runs ask for the interpreter only
-
-    install_by_pip(spec, pins, place, told.python)
-
-
-def _from_debian(_: FrameworkSpec, pins: Path, place: Path, told: Told) -> None:
-    from containers.frameworks.debian_environment import unpack_packages  # noqa: PLC0415
-
-    unpack_packages(pins, place, told.debian)
-
-
-Builder = Callable[[FrameworkSpec, Path, Path, Told], None]
-"""(framework, the file in its folder, the directory to make anew, what make was told) -> nothing; raises ConfigError."""
-BUILDERS: Final[dict[str, Builder]] = {"requirements.txt": _by_pip, "debian-packages.txt": _from_debian}
-"""Name of a file -> who makes an environment of it. In the folder: what is installed. In the environment: what was installed, written when
-all of it is there."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Beside:
-    """An environment that a word of a cell asks for. It finds the PyTorch beside Slipway, and has the packages of `pins`, a file in the
+    """An environment that a key of a cell asks for. It finds the PyTorch beside Slipway, and has the packages of `pins`, a file in the
     folder of `framework`."""
 
     framework: str
@@ -70,33 +44,27 @@ HOROVOD: Final = "pytorch-horovod"
 MOST_NAMED: Final = 5
 
 
-def pins_of(folder: Path) -> Path | None:
-    """The file of BUILDERS that a folder has; None: the framework has no environment of its own."""
-    return next((folder / name for name in BUILDERS if (folder / name).is_file()), None)
-
-
 def place_of(name: str) -> Path:
-    """Where the environment of a framework lies. Compute nodes see it where they see Slipway's own."""
+    """Return where the environment of a framework lies. Compute nodes see it where they see Slipway's own."""
     return Path(sys.prefix, "frameworks", name)
 
 
 def environment_of(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> tuple[str, Path] | None:
-    """Name and pins of the environment in which the bare engine starts it; None: Slipway's own."""
+    """Return name and pins of the environment in which the bare engine starts it; None: Slipway's own."""
     for name, beside in BESIDE.items():
         if (beside.framework, beside.strategy, beside.backend) == (spec.name, strategy, backend):
             return name, spec.folder / beside.pins
-    pins = pins_of(spec.folder)
-    return None if pins is None else (spec.name, pins)
+    return None if spec.environment is None else (spec.name, spec.folder / spec.environment.pins)
 
 
 def own_python(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> str | None:
-    """The interpreter that the bare engine starts; None: Slipway's own."""
+    """Return the interpreter that the bare engine starts; None: Slipway's own."""
     found = environment_of(spec, strategy, backend)
     return None if found is None else str(place_of(found[0]) / "bin" / "python")
 
 
 def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "auto") -> str | None:
-    """Why the bare engine cannot run it here, and what to do; None: it can."""
+    """Return why the bare engine cannot run it here, and what to do; None: it can."""
     if spec.containers_only is not None:
         return f"framework {spec.name!r} runs in containers only: {spec.containers_only}; take a site with another engine than bare"
     found = environment_of(spec, strategy, backend)
@@ -119,31 +87,47 @@ def what_is_missing(spec: FrameworkSpec, strategy: str = "ddp", backend: str = "
     return None
 
 
-def build(spec: FrameworkSpec, told: Told) -> Path:
-    """Make its environment anew, with the words of what installs it; the place. Raises ConfigError."""
-    pins, place = pins_of(spec.folder), place_of(spec.name)
-    if pins is None:
-        raise ConfigError(f"framework {spec.name!r} has no environment of its own: it is installed beside Slipway")
-    with made_anew(place, pins):
-        BUILDERS[pins.name](spec, pins, place, told)
-    return place
+def build(name: str, options: Mapping[str, str]) -> Path:
+    """Make the environment `name` anew, with the output of what installs it, and return its place.
 
-
-def build_beside(name: str) -> Path:
-    """One of BESIDE, likewise."""
-    from containers.frameworks.beside import install_beside  # noqa: PLC0415 - as above
+    `options` are what make was told, for the framework's own installer: `python`, an interpreter of the version that it needs; `debian`,
+    the address of a mirror of Debian. Raises ConfigError.
+    """
+    from containers.frameworks.beside import install_alone, install_beside  # noqa: PLC0415 - runs ask for the interpreter only
     from containers.frameworks.horovod import install_horovod  # noqa: PLC0415
 
-    pins, place = FRAMEWORKS[BESIDE[name].framework] / BESIDE[name].pins, place_of(name)
+    place = place_of(name)
+    if (beside := BESIDE.get(name)) is not None:
+        pins = load_framework(beside.framework).folder / beside.pins
+        with made_anew(place, pins):
+            (install_horovod if name == HOROVOD else install_beside)(pins, place)
+        return place
+    spec = load_framework(name)
+    if (wanted := spec.environment) is None:
+        raise ConfigError(f"framework {name!r} has no environment of its own: it is installed beside Slipway")
+    pins = spec.folder / wanted.pins
     with made_anew(place, pins):
-        (install_horovod if name == HOROVOD else install_beside)(pins, place)
+        if wanted.installer is None:
+            install_alone(pins, place)
+        else:
+            _run_installer(spec.folder / wanted.installer, spec.folder, place, options)
     return place
+
+
+def _run_installer(installer: Path, folder: Path, place: Path, options: Mapping[str, str]) -> None:
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    done = subprocess.run([sys.executable, "-P", str(installer), str(folder), str(place), *words], stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise ConfigError(f"{installer} ended with {done.returncode}, see above")
 
 
 @contextlib.contextmanager
 def made_anew(place: Path, pins: Path) -> Iterator[None]:
-    """By one at a time. The file that says that all of it is there goes before anything else does, and comes last: who is killed, even
-    while the old one is removed, leaves none that looks complete. Raises ConfigError."""
+    """Let the body make `place`, one process at a time, and mark it complete in the end.
+
+    The file that says that all of it is there goes before anything else does, and comes last: who is killed, even while the old one is
+    removed, leaves none that looks complete. Raises ConfigError.
+    """
     try:
         place.parent.mkdir(exist_ok=True)
         with LockFile(place.parent / f".{place.name}.lock") as lock:
@@ -162,7 +146,7 @@ def made_anew(place: Path, pins: Path) -> Iterator[None]:
 
 
 def processes_in(place: Path) -> list[int]:
-    """Processes of this machine that have a file of it in memory, as far as they may be looked at: their ids."""
+    """Return the ids of processes of this machine that have a file of it in memory, as far as they may be looked at."""
     inside = f" {place.resolve()}/"
     found = []
     for maps in Path("/proc").glob("[0-9]*/maps"):
@@ -175,23 +159,22 @@ def processes_in(place: Path) -> list[int]:
 
 
 def and_so_on(numbers: Sequence[int]) -> str:
-    """`process 7`, `processes 7, 8, 9, ...`."""
+    """Return `process 7`, or `processes 7, 8, 9, ...`."""
     named = ", ".join(map(str, numbers[:MOST_NAMED])) + (", ..." if len(numbers) > MOST_NAMED else "")
     return f"process{'es' if len(numbers) > 1 else ''} {named}"
 
 
 def main() -> int:
-    """The command line of `make framework`."""
-    own = sorted((*BESIDE, *(name for name, folder in FRAMEWORKS.items() if pins_of(folder))))
+    """Run the command line of `make framework`."""
     parser = argparse.ArgumentParser(prog="python -m containers.frameworks.environment", description=__doc__.splitlines()[0])
-    parser.add_argument("framework", choices=own)
+    own = [name for name in framework_folders() if load_framework(name).environment is not None]
+    parser.add_argument("framework", choices=sorted((*BESIDE, *own)))
     parser.add_argument("--python", help="an interpreter of the version that the framework needs; looked for where it is not given")
     parser.add_argument("--debian", help="a mirror of Debian, for packages of an old version of it; that of apt where it is not given")
     arguments = parser.parse_args()
+    options = {name: value for name in ("python", "debian") if (value := getattr(arguments, name)) is not None}
     try:
-        told = Told(python=arguments.python, debian=arguments.debian)
-        name = arguments.framework
-        place = build_beside(name) if name in BESIDE else build(load_framework(name), told)
+        place = build(arguments.framework, options)
     except SlipwayError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

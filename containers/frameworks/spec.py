@@ -99,13 +99,29 @@ class Missing(Closed):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EnvironmentSpec(Closed):
+    """How the framework's own environment is made, which the bare engine uses.
+
+    `pins` is a file in the folder with all that is installed. `installer` is a program, beside the folder or in it, that makes the
+    environment: Slipway's Python runs it with the folder, the directory, and what `make framework` was told (`--python`, `--debian`). None:
+    pip installs the pins with Slipway's Python.
+    """
+
+    pins: Word
+    installer: Word | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrameworkSpec(Closed):
-    """A framework folder. `env`: renderings of the allocation as environment variables; `events`: who writes them (step_lines.py);
-    `python`: the interpreter inside the image (the bare engine has its own); `packages`: what that interpreter must be able to import,
-    as requirements; `python_version`: that of the framework's own environment, where Slipway's Python is too new for it; `command`: one
-    process, with {python} and {folder} to fill in; `checkpoint`: whether the program writes a checkpoint when asked, and resumes from
-    one; `missing`: why `supports` has not what others have; `containers_only`: why it cannot run without a container; `own_order`:
-    whether it chooses the order of the samples by itself."""
+    """A framework folder.
+
+    `env`: renderings of the allocation as environment variables; `events`: who writes them (step_lines.py); `python`: the interpreter
+    inside the image (the bare engine has its own); `packages`: what that interpreter must be able to import, as requirements;
+    `environment`: where it has one of its own, which needs `python_version` if Slipway's Python is too new; `library`: folders beside this
+    one that its program finds on its path; `command`: one process, with {python} and {folder} to fill in; `checkpoint`: whether the program
+    writes a checkpoint when asked, and resumes from one; `missing`: why `supports` has not what others have; `containers_only`: why it
+    cannot run without a container; `own_order`: whether it chooses the order of the samples by itself.
+    """
 
     name: Name
     folder: Path = field(init=False, default=Path())
@@ -119,6 +135,8 @@ class FrameworkSpec(Closed):
     supports: Supports
     missing: Annotated[tuple[Missing, ...], SHORT] = ()
     packages: Words
+    library: Words = ()
+    environment: EnvironmentSpec | None = None
     python_version: Annotated[str, PYTHON_VERSION] | None = None
     checkpoint: bool = False
     containers_only: Text | None = None
@@ -140,12 +158,19 @@ class FrameworkSpec(Closed):
         supported = {word for one in fields(Supports) if isinstance(words := getattr(self.supports, one.name), tuple) for word in words}
         if both := supported & self.why.keys():
             raise ValueError(f"missing: found {sorted(both)!r}, which supports has; valid: one of the two")
+        if wrong := [word for word in self.library if not Path(word).name.startswith("slipway_")]:
+            raise ValueError(f"library: expected folders whose names begin with slipway_, found {wrong!r}")
         if kind != "program" and self.checkpoint:
             raise ValueError("checkpoint: found true, and a program that writes no events cannot tell of one; valid: false")
 
     @property
+    def library_folders(self) -> tuple[Path, ...]:
+        """Return the folders of `library`."""
+        return tuple((self.folder / word).resolve() for word in self.library)
+
+    @property
     def why(self) -> Mapping[str, str]:
-        """Of each word of `missing`."""
+        """Return the reason for each word of `missing`."""
         return {word: one.why for one in self.missing for word in one.words}
 
 

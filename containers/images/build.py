@@ -20,7 +20,7 @@ from typing import Any
 
 from base.errors import ConfigError, ContainerError, SlipwayError
 from containers.engines import STORES
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import framework_folders, load_framework
 from containers.images.labels import FRAMEWORK, SLIPWAY
 
 
@@ -29,7 +29,7 @@ def build_argv(engine: str, framework: str, tag: str, base: str | None, wheels_u
     arguments = {"BASE": base, "PIP": f"--no-index --find-links {wheels_url}" if wheels_url else None}
     given = [word for name, value in arguments.items() if value for word in ("--build-arg", f"{name}={value}")]
     labels = ["--label", f"{SLIPWAY}=image", "--label", f"{FRAMEWORK}={framework}"]
-    return [engine, "build", "--network", "host", "--tag", tag, *labels, *given, str(FRAMEWORKS[framework])]
+    return [engine, "build", "--network", "host", "--tag", tag, *labels, *given, str(load_framework(framework).folder)]
 
 
 def build(engine: str, framework: str, tag: str | None = None, base: str | None = None, wheels: Path | None = None) -> str:
@@ -72,7 +72,7 @@ def _offered(wheels: Path | None) -> Iterator[str | None]:
 def main() -> int:
     """The command line of `make image`."""
     parser = argparse.ArgumentParser(prog="python -m containers.images.build", description=__doc__.splitlines()[0])
-    parser.add_argument("framework", choices=sorted(FRAMEWORKS), nargs="?", default="pytorch")
+    parser.add_argument("framework", choices=sorted(framework_folders()), nargs="?", default="pytorch")
     parser.add_argument("--engine", choices=list(STORES), default=next(iter(STORES)))
     parser.add_argument("--tag", help="instead of the one in framework.yaml")
     parser.add_argument("--base", help="build argument BASE of the Dockerfile")

@@ -25,7 +25,7 @@ from base.chunks import CHUNK_BYTES, chunks_path
 from base.command import CommandResult
 from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSpace, RecordError, StorageError, UnsupportedRequest
 from cluster import processes
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import load_framework
 from containers.images import apptainer, commands, enroot
 from containers.images.archiving import archive
 from containers.images.build import build, build_argv
@@ -612,7 +612,7 @@ def test_a_build_that_cannot_begin_says_why(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_dockerfile_takes_another_base_and_needs_no_root_to_run() -> None:
-    text = (FRAMEWORKS["pytorch"] / "Dockerfile").read_text()
+    text = (load_framework("pytorch").folder / "Dockerfile").read_text()
     assert "ARG BASE=docker.io/nvidia/cuda:" in text, "podman knows no short names"
     assert "FROM ${BASE}" in text
     assert "torch==2.13.0" in text

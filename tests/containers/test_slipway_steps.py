@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from base.packages import ROOMS
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import framework_folders, load_framework
 from containers.step_lines import GROUPS, StepLines, events_of, expression_fault
 
 CASES = sorted((ROOMS / "tests" / "captured" / "step-lines").glob("*.json"))
@@ -94,7 +94,7 @@ def test_a_loss_that_is_no_number_is_found_in_such_lines(path: Path, text: str) 
     assert math.isnan(event["loss"])
 
 
-@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if events_of(load_framework(name).events)[0] == "log"])
+@pytest.mark.parametrize("name", [name for name in framework_folders() if events_of(load_framework(name).events)[0] == "log"])
 def test_the_expression_of_a_framework_is_one_that_is_tested(name: str) -> None:
     _, lines = events_of(load_framework(name).events)
     assert lines is not None

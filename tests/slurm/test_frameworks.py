@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.environment import environment_of, what_is_missing
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
@@ -18,7 +18,7 @@ from tests.slurm.place import Place
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 FEWEST: Final = 10
 """Frameworks that the acceptance wants in the study."""
-BARE: Final = [name for name in FRAMEWORKS if not load_framework(name).containers_only]
+BARE: Final = [name for name in framework_folders() if not load_framework(name).containers_only]
 KINDS: Final = [kind for name in BARE for kind in kinds_of(name)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from base.errors import ConfigError
 from base.logs import printable
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.facts import Facts, load_other_facts, told
 from containers.frameworks.spec import FrameworkSpec
 from containers.models import MODELS, of_tokens
@@ -59,12 +59,12 @@ def facts_of_study(analysis: Analysis) -> Table:
 
 
 def facts_table(names: Iterable[str] | None = None) -> Table:
-    """Build a table with one row per framework, in the order of FRAMEWORKS.
+    """Build a table with one row per framework, in the order of `framework_folders`.
 
     Without `names` it has all of them, and those that Slipway does not run.
     """
-    chosen = set(FRAMEWORKS if names is None else names)
-    rows = [_facts(load_framework(name)) for name in FRAMEWORKS if name in chosen]
+    chosen = set(framework_folders() if names is None else names)
+    rows = [_facts(load_framework(name)) for name in framework_folders() if name in chosen]
     if names is None:
         rows += [
             {"framework": name, "note": "Slipway does not run it", **_known_facts(facts)} for name, facts in load_other_facts().items()

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from base.errors import ConfigError
 from base.jsonfile import canonical_json
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import load_framework
 from containers.models import MODELS, has_dropout
 from workflow.report.cells import CellResult
 from workflow.run.record.model import Replicas
@@ -130,8 +131,12 @@ def compared_steps(*cells: Keys) -> int:
 
 def has_own_order(cell: Keys) -> bool:
     """Whether its framework chooses the order of its samples by itself: always, or because it reads them itself."""
-    framework = cell["framework"]
-    return cell.get("reader", "slipway") == "native" or (framework in FRAMEWORKS and load_framework(framework).own_order)
+    if cell.get("reader", "slipway") == "native":
+        return True
+    try:
+        return load_framework(cell["framework"]).own_order
+    except ConfigError:
+        return False  # of another version, or not installed here
 
 
 def tolerance(cell: Keys) -> float:

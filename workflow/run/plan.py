@@ -72,6 +72,8 @@ class Framework:
     """Environment variables that its processes get."""
     mounts: tuple[tuple[str, str, bool], ...] = ()
     """(source, target, whether it may be written) of what a container gets beside what all have."""
+    library: tuple[str, ...] = ()
+    """Folders that its program finds on its path, beside what all programs have there."""
     packages: tuple[str, ...] = ()
     """Of a program of the study: what its interpreter must be able to import."""
     network: Literal["host", "none"] = "host"
@@ -562,6 +564,7 @@ def describe_framework(cell: Cell, device: str) -> Framework:
         lines=lines,
         checkpoint=spec.checkpoint,
         bare_python=own_python(spec, cell.strategy, cell.backend),
+        library=tuple(map(str, spec.library_folders)),
     )
 
 

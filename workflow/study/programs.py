@@ -21,7 +21,7 @@ from base.errors import ConfigError, SlipwayError
 from base.names import choices
 from base.units import some
 from base.userpath import absolute_path
-from containers.frameworks import FRAMEWORKS
+from containers.frameworks import NAMES
 from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
 from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in, wrong_ports_in
 from containers.program_folder import check
@@ -276,7 +276,7 @@ def program_faults(
             ("sidecars", number, "command"): sidecar.command for number, sidecar in enumerate(program.sidecars)
         }
         commands = {("command",): program.command, **of_sidecars}
-        if name in FRAMEWORKS:
+        if name in NAMES:
             yield Fault(place=place, message=f"found {name!r}, which is a framework of Slipway's; valid: another name")
         if program.folder is None and any("{folder}" in word for command in commands.values() for word in command):
             yield Fault(place=(*place, "command"), message="found {folder}, and the program has no folder; valid: folder: PATH beside it")
@@ -430,7 +430,7 @@ def _folder_fault(text: str, folder: Path) -> str | None:
 
 
 FILE: Final = "framework.yaml"
-OF_OURS: Final = ("name", "python_version", "containers_only", "own_order", "missing", "facts")
+OF_OURS: Final = ("name", "python_version", "environment", "library", "containers_only", "own_order", "missing", "facts")
 """Keys of the frameworks that Slipway brings along, which tell how they are installed, and what is known of them."""
 
 

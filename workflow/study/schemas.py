@@ -16,13 +16,13 @@ from pydantic import BaseModel
 
 from base.publish import publish
 from cluster.installation import SCHEMAS
-from containers.frameworks import FRAMEWORKS
+from containers.frameworks import NAMES
 from containers.models import MODELS
 from workflow.study.model import StudyFile
 from workflow.study.site_file import SiteFile
 
 FILES: Final[dict[str, type[BaseModel]]] = {"study.schema.json": StudyFile, "site.schema.json": SiteFile}
-WORDS: Final = {"model": sorted(MODELS), "framework": sorted(FRAMEWORKS)}
+WORDS: Final = {"model": sorted(MODELS), "framework": sorted(NAMES)}
 
 
 def schema_text(model: type[BaseModel]) -> str:

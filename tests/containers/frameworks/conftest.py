@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from containers.frameworks import load_framework
+from containers.frameworks import framework_folders, load_framework
 from containers.frameworks.spec import FrameworkSpec
 from containers.models import build, build_for_tokens
 from containers.placeholders import fill
@@ -89,7 +89,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What programs find of ours on their path."""
     directory = tmp_path_factory.mktemp("lib")
-    copy_library(directory)
+    copy_library(directory, [str(folder) for name in framework_folders() for folder in load_framework(name).library_folders])
     return directory
 
 

@@ -11,9 +11,7 @@ from subprocess import PIPE
 import pytest
 
 from base.errors import ConfigError
-from containers.frameworks import load_framework
 from containers.frameworks.environment import made_anew
-from containers.frameworks.pip_environment import install_by_pip
 
 HOME = {"PYTHONHOME": sys.base_prefix, "LD_LIBRARY_PATH": f"{sys.base_prefix}/lib"}
 
@@ -65,20 +63,3 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, pins: Path) -> N
     (tmp_path / "frameworks").write_text("a file")
     with pytest.raises(ConfigError, match="cannot be made"), made_anew(tmp_path / "frameworks" / "jax", pins):
         pytest.fail("there is no such place")
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("mpicc", [None, "exit 1"])
-def test_the_headers_of_open_mpi_are_looked_for_before_anything_is_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mpicc: str | None
-) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    if mpicc is not None:
-        (tools / "mpicc").write_text(f"#!/bin/sh\n{mpicc}\n")
-        (tools / "mpicc").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tools))
-    spec = load_framework("cntk")
-    with pytest.raises(ConfigError, match=r"'cntk' is built with mpi4py .* finds mpi\.h: install the headers of Open MPI first"):
-        install_by_pip(spec, spec.folder / "requirements.txt", tmp_path / "cntk", sys.executable)
-    assert not (tmp_path / "cntk").exists()

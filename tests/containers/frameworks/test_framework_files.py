@@ -14,7 +14,7 @@ import yaml
 
 import containers.frameworks
 from base.errors import ConfigError, UnsupportedRequest
-from containers.frameworks import FRAMEWORKS, SUPPORTED, check_supports, load_framework
+from containers.frameworks import HISTORIC_IN_CHECKOUT, NAMES, SUPPORTED, check_supports, framework_folders, load_framework
 from containers.frameworks.environment import BESIDE
 from containers.frameworks.spec import Augmentation, FrameworkSpec, parse_framework
 from containers.models import MODELS, of_tokens
@@ -56,26 +56,59 @@ def imports(path: Path) -> set[str]:
 
 
 def test_every_folder_is_listed() -> None:
-    assert {path.parent.name: path.parent for path in FOLDER.glob("*/framework.yaml")} == FRAMEWORKS
+    folders = {path.parent.name: path.parent for place in (FOLDER, HISTORIC_IN_CHECKOUT) for path in place.glob("*/framework.yaml")}
+    assert framework_folders() == folders
+    assert set(NAMES) == set(folders)
 
 
-@pytest.fixture(params=FRAMEWORKS)
+def test_a_framework_that_is_not_installed_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers.frameworks, "framework_folders", dict)
+    with pytest.raises(ConfigError, match="framework 'caffe' is not installed: .*`pip install slipway-cluster-historic`"):
+        load_framework.__wrapped__("caffe")
+
+
+def test_another_distribution_brings_frameworks_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, metadata = tmp_path / "brought_here", tmp_path / "brought-1.dist-info"
+    (package / "mine").mkdir(parents=True)
+    metadata.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "mine" / "framework.yaml").write_text(yaml.safe_dump({**document(), "name": "mine"}))
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[slipway.frameworks]\nbrought = brought_here\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = containers.frameworks.framework_folders.__wrapped__()
+    assert found["mine"] == package / "mine"
+    assert set(found) == {*framework_folders(), "mine"}
+
+
+@pytest.fixture(params=framework_folders())
 def spec(request: pytest.FixtureRequest) -> FrameworkSpec:
     return load_framework(request.param)
 
 
 def test_the_folder_is_complete(spec: FrameworkSpec) -> None:
     assert (spec.folder / "Dockerfile").is_file()
-    programs = re.findall(rf"{re.escape(str(spec.folder))}/[\w.]+", " ".join(words_of(spec, "python3", str(spec.folder))))
+    words = words_of(spec, "python3", str(spec.folder))
+    programs = re.findall(rf"{re.escape(str(spec.folder))}/[\w.]+", " ".join(words))
+    if words[1:3] == ("-m", "slipway_program"):
+        module, name = words[-1].split(":")
+        program = spec.folder / f"{module.replace('.', '/')}.py"
+        assert re.search(rf"^(class|def) {name}\(", program.read_text(), re.MULTILINE)
+        programs.append(str(program))
     assert programs
     assert all(Path(program).is_file() for program in programs)
+    assert all(folder.is_dir() for folder in spec.library_folders)
+    if spec.environment is not None:
+        assert (spec.folder / spec.environment.pins).is_file()
+        assert spec.environment.installer is None or (spec.folder / spec.environment.installer).is_file()
 
 
 def test_its_programs_compile_and_import_only_what_they_may(spec: FrameworkSpec) -> None:
     packages = {re.split(r"[=<>!~ \[]", requirement)[0] for requirement in spec.packages}
     beside = {path.stem for path in spec.folder.iterdir() if path.is_dir() or path.suffix == ".py"}
     for path in spec.folder.rglob("*.py"):
-        allowed = set(sys.stdlib_module_names) | packages | beside | {"numpy", "slipway_reader", "slipway_program"}
+        library = {folder.name for folder in spec.library_folders}
+        allowed = set(sys.stdlib_module_names) | packages | beside | library | {"numpy", "slipway_reader", "slipway_program"}
         assert imports(path) <= allowed, f"{path} imports {imports(path) - allowed}"
 
 
@@ -133,7 +166,7 @@ def words_for(key: str, spec: FrameworkSpec) -> set[str]:
 
 def test_what_others_support_and_it_does_not_has_a_reason(spec: FrameworkSpec) -> None:
     """And nothing else has one."""
-    known = {word for key in WITH_REASONS for name in FRAMEWORKS for word in words_for(key, load_framework(name))} | set(MODELS)
+    known = {word for key in WITH_REASONS for name in framework_folders() for word in words_for(key, load_framework(name))} | set(MODELS)
     assert set(spec.why) == known - {word for key in WITH_REASONS for word in words_for(key, spec)}
     assert len(spec.why) == sum(len(one.words) for one in spec.missing)
 
@@ -146,7 +179,7 @@ def names_imported(path: Path, module: str) -> set[str]:
 def test_whoever_trains_on_what_slipway_reads_has_images_that_are_augmented(spec: FrameworkSpec) -> None:
     """slipway_program's plan does it: for those that its driver runs, and those that are given plain files."""
     driven = any("run" in names_imported(path, "slipway_program.driver") for path in spec.folder.rglob("*.py"))
-    if driven or "slipway_program.raw_files" in spec.command:
+    if driven or {"slipway_program", "slipway_historic_program.raw_files"} & set(spec.command):
         assert spec.supports.augmentation == get_args(Augmentation)
     else:
         assert spec.name in ("pytorch", "bigdl", "dsstne"), "it reads by itself: say here that it does"
@@ -182,6 +215,8 @@ def test_an_unknown_framework_gets_the_closest_one() -> None:
     ("change", "expected"),
     [
         ({"lancher": "ranks"}, r"unknown key 'lancher'.*did you mean 'launcher'"),
+        ({"library": ["../elsewhere"]}, r"library: expected folders whose names begin with slipway_, found \['../elsewhere'\]"),
+        ({"environment": {"pin": "x"}}, "environment: unknown key 'pin'"),
         ({"image": ...}, "'image' is missing"),
         ({"python_version": 3.8}, "python_version: expected text"),
         ({"python_version": "3.8.1"}, 'python_version: expected two numbers as text, such as "3.8", found'),

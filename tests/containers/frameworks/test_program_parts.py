@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from containers.frameworks import load_framework
 from containers.models import build
 from containers.models.layers import LayerList
 from data_prep.reader.errors import DatasetChanged
@@ -382,13 +381,3 @@ def test_native_batches_begin_at_step_1_and_after_a_resume_where_they_were(part:
     assert same == [number >= trained or first + number == 0 for number in range(len(ours))]
     assert [int(images[0]) for images, _ in found[first == 0 : trained]] == list(range(max(first - 1, 0), plan.steps - 1))
     assert len(left_out) == max(first - 1, 0)
-
-
-@pytest.mark.parametrize(("loss", "read"), [("1.8896. ", "1.8896"), ("1.2E-4. ", "1.2E-4"), ("NaN. ", "NaN"), ("Infinity. ", "Infinity")])
-def test_every_loss_that_bigdl_prints_is_read(lib: Path, monkeypatch: pytest.MonkeyPatch, loss: str, read: str) -> None:
-    """As Java writes numbers. One that was passed over would end the steps that are told, and with them the reason of the run's end."""
-    for path in (lib, load_framework("bigdl").folder):
-        monkeypatch.syspath_prepend(str(path))
-    line = f"[Epoch 1 1/9][Iteration 20][Wall Clock 7.2s] Trained 128.0 records in 0.2967 seconds. Throughput is 431.4. Loss is {loss}"
-    found = importlib.import_module("slipway_bigdl.lines").LINE.search(line)
-    assert (found["step"], found["samples"], found["seconds"], found["loss"]) == ("20", "128.0", "0.2967", read)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from containers.frameworks import FRAMEWORKS
+from containers.frameworks import load_framework
 from containers.models import MODELS, of_tokens
 from tests.gpu import NEEDS_GPU
 
@@ -231,7 +231,7 @@ def test_when_a_rank_is_killed_the_other_ends_and_nothing_stays(run_program: Run
     done = run_program(2, steps={"warmup": 0, "measured": 3})
     cell = json.loads((done.out / "cell.json").read_text())
     (done.out / "cell.json").write_text(json.dumps({**cell, "steps": {"warmup": 0, "measured": 1_000_000}}))
-    argv = [sys.executable, str(FRAMEWORKS["pytorch"] / "program.py")]
+    argv = [sys.executable, str(load_framework("pytorch").folder / "program.py")]
     environments = json.loads((done.out / "environments.json").read_text())
     for rank in (0, 1):
         (done.out / f"events-{rank}.jsonl").unlink()
@@ -282,7 +282,7 @@ assert {"sympy", "torch._dynamo.utils"} <= set(sys.modules)
 
 
 def test_the_compiler_is_not_imported_until_it_is_wanted() -> None:
-    subprocess.run([sys.executable, "-c", WITHOUT_COMPILER, str(FRAMEWORKS["pytorch"])], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", WITHOUT_COMPILER, str(load_framework("pytorch").folder)], check=True, timeout=120)
 
 
 STORE = """
@@ -304,6 +304,6 @@ for table in ("tcp", "tcp6"):
 
 
 def test_rank_0_listens_on_the_runs_own_address_only() -> None:
-    env = {**os.environ, "PYTHONPATH": str(FRAMEWORKS["pytorch"].parents[1] / "lib"), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": str(load_framework("pytorch").folder.parents[1] / "lib"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-c", STORE], env=env, capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout == "tcp 127.0.0.3\n", done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.frameworks import FRAMEWORKS
+from containers.frameworks import load_framework
 from workflow.run.record.rate import skew, straggler
 
 pytestmark = pytest.mark.slow
@@ -155,7 +155,7 @@ def test_gradients_lie_in_memory_as_the_fused_optimizer_wants_them(lib: Path) ->
 
 def python(lib: Path, script: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     """A script beside the program, with its modules."""
-    paths = os.pathsep.join([str(lib), str(FRAMEWORKS["pytorch"])])
+    paths = os.pathsep.join([str(lib), str(load_framework("pytorch").folder)])
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "GLOO_SOCKET_IFNAME": "lo", **variables}
     return subprocess.Popen([sys.executable, "-c", script, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import OWN, framework_folders, load_framework
 from containers.models import build
 from containers.models.layers import LayerList, with_initial_limits, without_dropout
 from tests.containers.frameworks.checksums import checksum_of_file
@@ -20,10 +20,15 @@ from tests.containers.frameworks.stopping import stop_at
 
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
-OTHERS = [name for name in FRAMEWORKS if name != "pytorch" and not (load_framework(name).containers_only or load_framework(name).own_order)]
-"""bigdl, in two processes, is tested in tests/workflow/run/test_bigdl.py."""
-MODELS_OF = {name: set(load_framework(name).supports.models) for name in FRAMEWORKS}
-WHOLE = [name for name in OTHERS if {"resnet18", "alexnet-caffe", "googlenet"} <= MODELS_OF[name]]
+COMPARED = [
+    name
+    for name in framework_folders()
+    if name != "pytorch" and not (load_framework(name).containers_only or load_framework(name).own_order)
+]
+OTHERS = [name for name in COMPARED if name in OWN]
+"""The others are tested in tests/historic."""
+MODELS_OF = {name: set(load_framework(name).supports.models) for name in framework_folders()}
+WHOLE = [name for name in COMPARED if {"resnet18", "alexnet-caffe", "googlenet"} <= MODELS_OF[name]]
 """Those that have every kind of layer of networks for images."""
 LARGE = ["alexnet", "alexnet-caffe", "vgg16", "googlenet", "inception-v1", "fcn5", "fcn5-synthetic", "fcn8"]
 ILL_CONDITIONED = {"inception-v1": (1e-5, 3e-4), "vgg16": (2e-5, 5.2e-5)}
@@ -47,9 +52,45 @@ of DyNet and of PyTorch with nhwc are again 2e-5 and 3e-5 apart from float64.
 """
 DRIVEN = ["jax"]
 """For what slipway_program does alike for all of them, one is enough."""
-TWO_STOPPED = ["jax", "caffe", "caffe2", "cntk", "dynet", "paddle"]
+TWO_STOPPED = ["jax", "paddle"]
 """Whose second rank may be killed here when the first has written the checkpoint; how a supervisor ends ranks is tested elsewhere."""
 STEPS = {"warmup": 2, "measured": 6}
+Cases = Mapping[str, tuple[str, list[Any]]]
+
+
+def cases(others: Sequence[str], two_stopped: Sequence[str]) -> Cases:
+    """Return the cases of the tests below that each of `others` passes: names of arguments, and values."""
+    return {
+        "test_lenet_is_the_network_of_pytorch": ("name,world", [(name, world) for name in others for world in (1, 2)]),
+        "test_every_kind_of_layer_is_that_of_pytorch": ("name,backend", [(name, "auto") for name in others if name in WHOLE]),
+        "test_the_first_losses_of_a_large_network_are_those_of_pytorch": (
+            "model,name",
+            [(model, name) for model in LARGE for name in others if model in MODELS_OF[name]],
+        ),
+        "test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been": (
+            "name,backend,world",
+            [
+                *((name, "auto", 1) for name in others),
+                *(pytest.param(name, "auto", 2, marks=pytest.mark.long) for name in two_stopped),
+            ],
+        ),
+    }
+
+
+CASES = cases(OTHERS, TWO_STOPPED)
+CASES["test_every_kind_of_layer_is_that_of_pytorch"][1].extend(
+    [("keras", "jax"), pytest.param("keras", "torch", marks=pytest.mark.long)],
+)
+CASES["test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been"][1].append(
+    pytest.param("keras", "torch", 1, marks=pytest.mark.long),
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Take the cases from the module that collects the test: tests/historic has the same tests for other frameworks."""
+    found = metafunc.module.CASES.get(metafunc.function.__name__)
+    if found is not None:
+        metafunc.parametrize(*found)
 
 
 def parameters(done: Any) -> dict[str, Any]:
@@ -64,8 +105,6 @@ def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
     return math.sqrt(squares / sum(float(np.square(array.astype(np.float64)).sum()) for array in one.values()))
 
 
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("world", [1, 2])
 def test_lenet_is_the_network_of_pytorch(run_program: Run, tmp_path: Path, name: str, world: int) -> None:
     optimizer = {"name": "sgd", "learning_rate": 0.002, "momentum": 0.9, "weight_decay": 0.01}
     layout = load_framework(name).supports.layout[0]
@@ -135,9 +174,6 @@ def test_there_is_no_other_kind_of_layer() -> None:
     assert here == {layer["kind"] for name in models for layer in build(name, 3, (224, 224), 10).layers}
 
 
-@pytest.mark.parametrize(
-    ("name", "backend"), [*((name, "auto") for name in WHOLE), ("keras", "jax"), pytest.param("keras", "torch", marks=pytest.mark.long)]
-)
 def test_every_kind_of_layer_is_that_of_pytorch(run_program: Run, name: str, backend: str) -> None:
     """Batch normalisation by each rank's own batch, with the running statistics of rank 0; and the same images, moved and mirrored."""
     optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01}
@@ -156,25 +192,6 @@ def test_every_kind_of_layer_is_that_of_pytorch(run_program: Run, name: str, bac
 
 
 @pytest.mark.long
-def test_every_kind_of_layer_of_bigdl_is_that_of_pytorch(run_program: Run, tmp_path: Path) -> None:
-    """It chooses its own order of the samples: with a batch that holds all of them, each step is the same all the same."""
-    optimizer = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01}
-    plain = network(3, 72, 3)
-    keys = {**plain, "model_layers": list(without_dropout(plain["model_layers"])), "optimizer": optimizer, "layout": "nchw"}
-    keys |= {"global_batch_size": 17, "steps": {"warmup": 0, "measured": 5}}
-    done = run_program(1, "one-batch", framework="bigdl", variables={"TMPDIR": str(tmp_path)}, **keys)
-    like = run_program(1, "one-batch", **keys)
-    assert done.exit_codes == [0], done.stderr
-    assert done.losses() == pytest.approx(like.losses(), rel=1e-5)
-    assert done.of("eval")[0]["loss"] == pytest.approx(like.of("eval")[0]["loss"], rel=1e-4)
-    ours, theirs = parameters(done), parameters(like)
-    assert distance(ours, theirs) < 1e-5
-    for what in ("running_mean", "running_var"):
-        np.testing.assert_allclose(ours[f"left.bn.{what}"], theirs[f"left.bn.{what}"], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("model", "name"), [(model, name) for model in LARGE for name in OTHERS if model in MODELS_OF[name]])
 def test_the_first_losses_of_a_large_network_are_those_of_pytorch(run_program: Run, model: str, name: str) -> None:
     """Without its dropout, for which each framework draws its own numbers."""
     layers = list(without_dropout(build(model, 3, (72, 72), 3).layers))
@@ -189,14 +206,6 @@ def test_the_first_losses_of_a_large_network_are_those_of_pytorch(run_program: R
     assert done.of("run_start")[0]["parameters"] == build(model, 3, (72, 72), 3).parameters
 
 
-@pytest.mark.parametrize(
-    ("name", "backend", "world"),
-    [
-        *((name, "auto", 1) for name in OTHERS),
-        *(pytest.param(name, "auto", 2, marks=pytest.mark.long) for name in TWO_STOPPED),
-        pytest.param("keras", "torch", 1, marks=pytest.mark.long),
-    ],
-)
 def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(
     run_program: Run, tmp_path: Path, name: str, backend: str, world: int
 ) -> None:

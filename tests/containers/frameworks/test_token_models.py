@@ -9,30 +9,37 @@ from typing import Any
 
 import pytest
 
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import OWN, load_framework
 from tests.containers.frameworks.stopping import stop_at
-from tests.containers.frameworks.test_same_network import distance, parameters
+from tests.containers.frameworks.test_same_network import distance, parameters, pytest_generate_tests
 
+__all__ = ["pytest_generate_tests"]
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
-OTHERS = [name for name in FRAMEWORKS if "gpt2-tiny" in load_framework(name).supports.models and name != "pytorch"]
+OTHERS = [name for name in OWN if "gpt2-tiny" in load_framework(name).supports.models and name != "pytorch"]
 LEVEL_A = ("jax", "tensorflow", "keras")
 IN_CI = [{"framework": name} for name in LEVEL_A]
 MORE = [{"framework": name} for name in OTHERS if name not in LEVEL_A] + [
     {"framework": "keras", "backend": name} for name in ("jax", "torch")
 ]
 CELLS = {"gpt2-tiny": {"data": "text", "model": "gpt2-tiny"}, "lstm": {"data": "lines", "model": "lstm"}}
+CASES = {
+    "test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework": (
+        "model,ways",
+        [
+            pytest.param("gpt2-tiny", [{}, {"strategy": "fsdp2"}, *IN_CI], id="gpt2-tiny"),  # whose embedding makes the logits too
+            pytest.param("gpt2-tiny", MORE, id="gpt2-tiny-more", marks=pytest.mark.long),
+            pytest.param("lstm", [{}, *IN_CI, *MORE], id="lstm", marks=pytest.mark.long),
+        ],
+    ),
+    "test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been": (
+        "model,framework",
+        [("gpt2-tiny", "pytorch"), *(pytest.param(model, name, marks=pytest.mark.long) for model in CELLS for name in OTHERS)],
+    ),
+}
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.001}
 
 
-@pytest.mark.parametrize(
-    ("model", "ways"),
-    [
-        pytest.param("gpt2-tiny", [{}, {"strategy": "fsdp2"}, *IN_CI], id="gpt2-tiny"),  # whose embedding makes the logits too
-        pytest.param("gpt2-tiny", MORE, id="gpt2-tiny-more", marks=pytest.mark.long),
-        pytest.param("lstm", [{}, *IN_CI, *MORE], id="lstm", marks=pytest.mark.long),
-    ],
-)
 def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_program: Run, model: str, ways: list[dict[str, str]]) -> None:
     keys = {**CELLS[model], "global_batch_size": 8, "optimizer": OPTIMIZER, "steps": {"warmup": 2, "measured": 18}}
     like = run_program(1, **keys)
@@ -59,10 +66,6 @@ def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_progra
         assert all(step["tokens"] <= step["samples"] * step["length"] for step in like.of("step"))
 
 
-@pytest.mark.parametrize(
-    ("model", "framework"),
-    [("gpt2-tiny", "pytorch"), *(pytest.param(model, name, marks=pytest.mark.long) for model in CELLS for name in OTHERS)],
-)
 def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path, model: str, framework: str) -> None:
     keys = {**CELLS[model], "framework": framework, "global_batch_size": 4, "steps": {"warmup": 2, "measured": 48}}
     whole = run_program(1, **keys)

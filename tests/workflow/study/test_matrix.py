@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError
-from containers.frameworks import FRAMEWORKS, load_framework
+from containers.frameworks import framework_folders, load_framework
 from containers.models import of_tokens
 from tests.workflow.study.studies import changed, load
 from workflow.run.plan import describe_framework
@@ -217,7 +217,7 @@ def test_a_cell_travels_through_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", of_tokens())
 def test_token_ids_have_no_layout_that_a_framework_could_ask_for(tmp_path: Path, model: str) -> None:
     """Each that builds the network trains it in one study with the others, also those that have images in one layout only."""
-    builds = [name for name in FRAMEWORKS if model in load_framework(name).supports.models]
+    builds = [name for name in framework_folders() if model in load_framework(name).supports.models]
     text = {"source": "text", "path": str(tmp_path), "sequence_length": 16}
     study = load(tmp_path, changed(datasets={"digits": text}, axes={"model": [model], "batch_size": [32], "framework": builds}))
     assert {cell.framework for cell in study.cells} == set(builds) >= {"pytorch", "tensorflow"}

@@ -304,7 +304,7 @@ def prepare_node(
         if problem is not None:
             raise TrainingFailed(problem)
     if in_container(engine):
-        here.bring_library()
+        here.bring_library(framework.library)
         removed = remove_leftovers(engine, Path(directory[0]), directory[1])
         from containers.engines.docker import find_cdi, find_parent
 
@@ -608,7 +608,9 @@ class Preparation:
     def _make_directory(self) -> None:
         """The attempt's own; then what else is needed here."""
         try:
-            self.directory.create(self.plan.run_dir, None if self.plan.ranks is None else self.plan.ranks.cell)
+            ranks = self.plan.ranks
+            cell, library = (None, ()) if ranks is None else (ranks.cell, ranks.framework.library)
+            self.directory.create(self.plan.run_dir, cell, library)
         except OSError as problem:
             from data_prep.space import is_full, not_enough_space
 

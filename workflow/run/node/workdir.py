@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as dataclass_replace
 from functools import partial
 from pathlib import Path
@@ -169,9 +169,14 @@ def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]
     return found
 
 
-def copy_library(directory: Path) -> None:
-    """What programs find of ours, into `directory`."""
-    for name, source in LIBRARY.items():
+def library_of(more: Sequence[str]) -> dict[str, Path]:
+    """Return what a program finds on its path, by its name there: LIBRARY, and the folders of its framework's `library`."""
+    return {Path(folder).name: Path(folder) for folder in more} | LIBRARY
+
+
+def copy_library(directory: Path, more: Sequence[str] = ()) -> None:
+    """Copy what programs find on their path into `directory`."""
+    for name, source in library_of(more).items():
         if source.is_dir():
             shutil.copytree(source, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
@@ -221,9 +226,10 @@ class WorkDirectory:
         """Those of a program of the study, once they are here."""
         self._lock: LockFile | None = None
 
-    def create(self, run_dir: str, cell: CellDocument | None) -> None:
+    def create(self, run_dir: str, cell: CellDocument | None, more: Sequence[str] = ()) -> None:
         """Make it, after removing what dead attempts have left here: those whose lock is free. `run_dir`, the run's directory on storage,
-        is noted in it: the one thing that tells whose it is. `cell`: None where a dataset alone is staged."""
+        is noted in it: the one thing that tells whose it is. `cell`: None where a dataset alone is staged.
+        `more`: `library` of the framework."""
         trusted_directory(self.path.parent, group=True)  # the cache itself was looked at when the dataset came
         for name, problem in sweep(self.path.parent).items():
             if problem is None:
@@ -235,7 +241,7 @@ class WorkDirectory:
         self.logs.mkdir(parents=True)
         library = self.path / "lib"
         library.mkdir()
-        for name, source in LIBRARY.items():
+        for name, source in library_of(more).items():
             (library / name).symlink_to(source)
         self.beat.touch()
         self.resume.mkdir()
@@ -258,13 +264,13 @@ class WorkDirectory:
             control=str(self.path / "control"),
         )
 
-    def bring_library(self) -> None:
+    def bring_library(self, more: Sequence[str]) -> None:
         """For a container: copies of what it runs of ours, here. The checkout may lie where root, which mounts, may not look. Reads from
         wherever the checkout is, so it is to be called in a child with a time limit."""
         library = self.path / "lib"
-        for name in LIBRARY:
+        for name in library_of(more):
             (library / name).unlink()
-        copy_library(library)
+        copy_library(library, more)
         shutil.copyfile(WATCHDOG, library / WATCHDOG.name)
 
     def bring_program(self, folder: str, digest: str | None, *, own: bool) -> dict[str, str]:

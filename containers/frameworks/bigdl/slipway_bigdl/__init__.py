@@ -1,1 +1,0 @@
-"""What is BigDL's own of the program: Spark, the network, the training."""

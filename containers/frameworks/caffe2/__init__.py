@@ -1,1 +1,0 @@
-"""Caffe2 as a framework of Slipway. Nothing imports this folder: its program is started by path."""

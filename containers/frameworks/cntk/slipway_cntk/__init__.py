@@ -1,1 +1,0 @@
-"""The parts of program.py. Imports CNTK, numpy and slipway_program, nothing else of Slipway; Python 3.6."""

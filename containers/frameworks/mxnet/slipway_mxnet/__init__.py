@@ -1,1 +1,0 @@
-"""The parts of program.py. Imports MXNet, numpy and slipway_program, nothing else of Slipway."""

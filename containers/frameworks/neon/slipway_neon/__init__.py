@@ -1,1 +1,0 @@
-"""What is neon's own of the program: the network and the trainer."""
