@@ -59,6 +59,7 @@ from workflow.run.supervisor.run_scope import (
     RunEnded,
     RunScope,
     TimeLimit,
+    supervising,
 )
 from workflow.run.supervisor.running_attempt import RunningAttempt
 
@@ -166,13 +167,10 @@ class Session:
 
     def main(self) -> int:
         """Run the session until its end, and return its exit code."""
-        loop = self._scope.loop
-        loop.on_signals(self._signalled)
-        processes.become_subreaper()
         try:
-            return self._run()
+            with supervising(self._scope.loop, self._signalled):
+                return self._run()
         finally:
-            processes.kill_descendants(2.0)
             if self._lock is not None and self._prepared is not None:
                 with contextlib.suppress(OSError):
                     remove_tree(Path(self._prepared.directory))
@@ -382,28 +380,22 @@ class Session:
         attempt, prepared = self._attempt, self._prepared
         if attempt is None or prepared is None:
             return None, None
-        self._order(
-            attempt, commands.Stop(), reports.Stopped, CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else NODES_STOP_S
-        )
+        stop_s = CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else NODES_STOP_S
+        attempt.nodes.ask(commands.Stop(), reports.Stopped, stop_s)
         pushed = problem = None
         if prepared.asked.push and attempt.started:
             pushed, problem = self._push(attempt)
         if prepared.asked.kind == "run" and attempt.started:
             self._bring_rest_of_output(attempt)
-        self._order(attempt, commands.Release(), reports.Released, RELEASE_S)
+        attempt.nodes.ask(commands.Release(), reports.Released, RELEASE_S)
         attempt.nodes.end(NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
         if ending.rank_end is not None and ending.rank_end.last_lines:
             logger.error("last lines:\n%s", ending.rank_end.last_lines)
         return pushed, problem
 
-    def _order(self, attempt: RunningAttempt, order: commands.Order, answer: type[reports.Message], limit_s: float) -> None:
-        attempt.nodes.forget(answer)
-        attempt.nodes.tell(order)
-        self._scope.loop.until(lambda: all(node.has_said(answer) for node in attempt.nodes.present()), limit_s)
-
     def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
         """Push the results, with retries until the job's time is over. Return the target and the reason of a failure."""
-        self._order(attempt, commands.Collect(), reports.Collected, RELEASE_S)
+        attempt.nodes.ask(commands.Collect(), reports.Collected, RELEASE_S)
         end = max(attempt.limit.deadline, time.monotonic() + PUSH_AGAIN_S)
         while True:
             problem = self._push_once(attempt, max(PUSH_AGAIN_S, end - time.monotonic()))

@@ -18,7 +18,7 @@ import pytest
 
 from base.errors import NodeLost
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, Beats, RankLog, Reservation, first_port, ports
+from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, RECENT_BYTES, Beats, RankLog, Reservation, first_port, ports
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
 from workflow.run.supervisor import job
@@ -153,9 +153,9 @@ def test_a_full_disk_ends_a_log_and_nothing_else() -> None:
     assert log.last_lines().endswith("no space left, says the rank")
 
 
-@pytest.mark.parametrize("piece", [1, 7, 100, 5000])
+@pytest.mark.parametrize("piece", [7, 100, 5000, 1 << 20])
 def test_a_flood_keeps_head_and_tail(tmp_path: Path, piece: int) -> None:
-    data = b"".join(b"%06d\n" % number for number in range(2000))
+    data = b"".join(b"%06d\n" % number for number in range(20000))
     log = RankLog(tmp_path / "log", 1000)
     for start in range(0, len(data), piece):
         log.write(data[start : start + piece])
@@ -163,11 +163,18 @@ def test_a_flood_keeps_head_and_tail(tmp_path: Path, piece: int) -> None:
     content = (tmp_path / "log").read_bytes()
     head, _, rest = content.partition(b"\n... ")
     left_out, _, tail = rest.partition(b" bytes left out here ...\n")
-    assert head == data[:500]
+    assert head == data[:1000]
     assert data.endswith(tail)
-    assert 250 < len(tail) <= 500
+    assert len(tail) == RECENT_BYTES
     assert len(head) + int(left_out) + len(tail) == len(data)
     assert os.listdir(tmp_path) == ["log"]
+
+
+def test_a_little_more_than_fits_is_kept_whole(tmp_path: Path) -> None:
+    log = RankLog(tmp_path / "log", 1000)
+    log.write(b"x" * 1500)
+    log.close()
+    assert (tmp_path / "log").read_bytes() == b"x" * 1500
 
 
 def write_events(path: Path, *events: dict[str, object]) -> None:

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from base.command import last_lines
 from base.errors import NodeLost, SlipwayError
@@ -158,7 +157,7 @@ class Beats:
         return now - self.last
 
 
-# The output of a process, kept within bounds: the head and the tail of a flood, and the last lines for messages.
+# The output of a process, kept within bounds: the beginning and the end of a flood, and the last lines for messages.
 
 
 _EPILOGUE = re.compile(r"^[EWI][0-9]{4} [0-9:.]+ [^\n]*torch/distributed/elastic/", re.MULTILINE)
@@ -166,69 +165,37 @@ _EPILOGUE = re.compile(r"^[EWI][0-9]{4} [0-9:.]+ [^\n]*torch/distributed/elastic
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 64 << 20
-RECENT_BYTES = 16384
+RECENT_BYTES = 1 << 16
 LAST_LINES = 20
 LAST_BYTES = 4000
 
 
 class RankLog:
-    """A log of at most `max_bytes`: its first half as it came; of what follows, the last quarter to half, kept in two files in turn."""
+    """A log of at most `max_bytes`. Of what follows, the last RECENT_BYTES stand at the end."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self._path = path
-        self._head = path.open("wb", buffering=0)
-        self._head_left = max_bytes // 2
-        self._segment_bytes = max_bytes // 4
-        self._segments: list[IO[bytes]] = []
-        self._left_out = 0
+        self._file = path.open("wb", buffering=0)
+        self._room = max_bytes
+        self._beyond = 0
         self._recent = b""
         self.problem: str | None = None
         """Why nothing is written any more: a full disk must not hide what the process says of it."""
 
     def write(self, data: bytes) -> None:
         self._recent = (self._recent + data)[-RECENT_BYTES:]
-        if self.problem is None:
-            self._guarded(lambda: self._write(data))
+        fits = data[: self._room]
+        self._room -= len(fits)
+        self._beyond += len(data) - len(fits)
+        self._append(fits)
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _append(self, data: bytes) -> None:
         try:
-            act()
+            if data and self.problem is None:
+                self._file.write(data)
         except OSError as error:
             self.problem = error.strerror or str(error)
             logger.error("%s cannot be written on: %s", self._path, self.problem)
-
-    def _write(self, data: bytes) -> None:
-        head, tail = data[: self._head_left], data[self._head_left :]
-        if head:
-            self._head.write(head)
-            self._head_left -= len(head)
-        while tail:
-            segment = self._open_segment()
-            room = self._segment_bytes - segment.tell()
-            segment.write(tail[:room])
-            tail = tail[room:]
-
-    def _open_segment(self) -> IO[bytes]:
-        if not self._segments:
-            self._segments.append(self._tail_file(0))
-        current = self._segments[-1]
-        if current.tell() < self._segment_bytes:
-            return current
-        if len(self._segments) == 1:
-            self._segments.append(self._tail_file(1))
-        else:
-            oldest = self._segments.pop(0)
-            self._left_out += oldest.tell()
-            oldest.seek(0)
-            oldest.truncate()
-            self._segments.append(oldest)
-        return self._segments[-1]
-
-    def _tail_file(self, number: int) -> IO[bytes]:
-        path = self._path.with_name(f".{self._path.name}.tail-{number}")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        path.unlink()
-        return os.fdopen(descriptor, "w+b", buffering=0)
 
     def recent(self) -> str:
         """Return the last output unchanged."""
@@ -241,21 +208,12 @@ class RankLog:
         return last_lines(text, LAST_LINES)[-LAST_BYTES:]
 
     def close(self) -> None:
-        """Join the head and the tail of the log, and close it."""
-        if self.problem is None:
-            self._guarded(self._join)
-        for segment in self._segments:
-            segment.close()
-        self._segments = []
-        self._head.close()
-
-    def _join(self) -> None:
-        if self._left_out:
-            self._head.write(f"\n... {self._left_out} bytes left out here ...\n".encode())
-        for segment in self._segments:
-            segment.seek(0)
-            while chunk := segment.read(1 << 20):
-                self._head.write(chunk)
+        """Append the end of a flood, and close the log."""
+        tail = self._recent[-self._beyond :] if self._beyond else b""
+        if self._beyond > len(tail):
+            self._append(f"\n... {self._beyond - len(tail)} bytes left out here ...\n".encode())
+        self._append(tail)
+        self._file.close()
 
 
 class Watched:

@@ -21,7 +21,6 @@ from base.units import format_duration, some
 from containers.engines import in_container
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.link.messages import name_of
 from workflow.run.link.protocol import CANCELLED_PUSH_S
 from workflow.run.record.continuation import waiting_words
 from workflow.run.record.outcome import RESULT, Ending
@@ -173,12 +172,12 @@ class _Finish:
         if not self.limit.unheard:
             self._announce()
         self.clock.enter("result")
-        self._ask(commands.Stop(), reports.Stopped, self._stop_limit_s())
+        self.nodes.ask(commands.Stop(), reports.Stopped, self._stop_limit_s())
         if self.limit.unheard:
             self._look_for_checkpoint()
             self._announce()
         self._look_at_leftovers()
-        self._ask(commands.Collect(), reports.Collected, COLLECT_S)
+        self.nodes.ask(commands.Collect(), reports.Collected, COLLECT_S)
         self._look_at_owners()
         self._look_at_program()
         self._push_and_publish()
@@ -204,14 +203,6 @@ class _Finish:
         """Ranks that have written it may be slow to end, such as those of torchrun. Now they have ended, and their last words are known."""
         if self.attempt.checkpoint is not None:
             self.ending = self.limit.saved_at(self.attempt.checkpoint)
-
-    def _ask(self, order: commands.Stop | commands.Collect | commands.Release, answer: type[reports.Message], limit_s: float) -> None:
-        """Tell the nodes that are there, and wait for them, for as long as is reasonable."""
-        self.nodes.forget(answer)
-        self.nodes.tell(order)
-        if not self.loop.until(lambda: all(node.has_said(answer) for node in self.nodes.present()), limit_s):
-            late = ", ".join(node.node.name for node in self.nodes.present() if not node.has_said(answer))
-            logger.warning("%s did not %s within %.0f s", late, name_of(order), limit_s)
 
     def _look_at_leftovers(self) -> None:
         """What could not be ended is told: whoever measures there next is disturbed by it."""
@@ -272,7 +263,7 @@ class _Finish:
             logger.info("push: the result goes to storage")
             again.repeat("push", lambda left_s: self._push(again, left_s))
             self.clock.enter("release")
-            self._ask(commands.Release(), reports.Released, RELEASE_S)
+            self.nodes.ask(commands.Release(), reports.Released, RELEASE_S)
             again.repeat("publish", lambda left_s: again.call("publish", attempts.publish_attempt, *self._publication(), left_s=left_s))
         except LeaseError as error:
             self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
@@ -377,7 +368,7 @@ class _Finish:
         if self.part_directory is not None:
             _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.clock.enter("release")
-        self._ask(commands.Release(), reports.Released, RELEASE_S)
+        self.nodes.ask(commands.Release(), reports.Released, RELEASE_S)
         if isinstance(error, Defect):
             self.found = {}  # perhaps it cannot be made of that
         record, ended = self._notes(was)

@@ -19,6 +19,7 @@ from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
+from workflow.run.link.messages import name_of
 from workflow.run.link.protocol import Channel, Link, Listener
 from workflow.run.supervisor.run_scope import (
     HUNG_UP_S,
@@ -184,6 +185,14 @@ class Nodes:
         """Tell all nodes."""
         for node in self.all:
             self.send(node, order)
+
+    def ask(self, order: commands.Order, answer: type[reports.Message], limit_s: float) -> None:
+        """Tell all nodes, and wait for the answers of those that can be talked to, at most `limit_s`."""
+        self.forget(answer)
+        self.tell(order)
+        if not self._loop.until(lambda: all(node.has_said(answer) for node in self.present()), limit_s):
+            late = ", ".join(node.node.name for node in self.present() if not node.has_said(answer))
+            logger.warning("%s did not %s within %.0f s", late, name_of(order), limit_s)
 
     def forget(self, *kinds: type[reports.Message]) -> None:
         """Forget what was said of these kinds, to ask again."""

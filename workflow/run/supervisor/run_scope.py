@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from base.units import format_duration
+from cluster import processes
 from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.link.protocol import HANDSHAKE_S
 from workflow.run.record.continuation import SAVE_SHARE, EarlierAttempt, Saved, at_deadline, budget_of, by_scheduler, too_late
@@ -102,6 +106,8 @@ NODES_LEAVE_S: Final = 10.0
 """How long node programs may take to end when they are told to, and nothing runs on their nodes any more."""
 STORAGE_CLEAN_UP_S: Final = 10.0
 """How long storage may take to give a run back, or to remove a half-pushed attempt: the end of the run waits for that."""
+DESCENDANTS_END_S: Final = 2.0
+"""How long killed processes that the supervisor has started may take to end."""
 LOG_REST_S: Final = 2.0
 """How long the copier of the log may take to write the rest of it."""
 LOG_UNDECIDED_S: Final = 20.0
@@ -128,6 +134,49 @@ USUAL: Final = AttemptLimits()
 
 
 logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def supervising(
+    loop: Loop,
+    on_signal: Callable[[int], None],
+    on_orphaned: Callable[[], None] | None = None,
+    more: tuple[signal.Signals, ...] = (),
+    spare: Sequence[int] = (),
+) -> Iterator[None]:
+    """Handle signals and the end of our parent process in `loop`, and end all that was started, but for `spare`, at the end."""
+    loop.on_signals(on_signal, more)
+    if on_orphaned is not None:
+        _watch_parent(loop, on_orphaned)
+    processes.become_subreaper()
+    try:
+        yield
+    finally:
+        if not processes.kill_descendants(DESCENDANTS_END_S, spare):
+            logger.error("processes of this run are left in uninterruptible sleep")
+
+
+def _watch_parent(loop: Loop, then: Callable[[], None]) -> None:
+    """Call `then` in the loop when our parent has ended: nobody waits for us any more. Started by init itself, nobody is watched."""
+    parent = os.getppid()
+    if parent <= 1:
+        return
+    try:
+        descriptor = os.pidfd_open(parent)
+    except ProcessLookupError:
+        loop.after(0, then)
+        return
+    if os.getppid() != parent:
+        os.close(descriptor)
+        loop.after(0, then)
+        return
+
+    def gone() -> None:
+        loop.unwatch(descriptor)
+        os.close(descriptor)
+        then()
+
+    loop.watch(descriptor, gone)
 
 
 class RunEnded(Exception):

@@ -9,6 +9,7 @@ on that node tries again. FILE: {"dataset", "job_id", "seconds", "nodes": [{"nam
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import logging
 import os
@@ -28,7 +29,7 @@ from base.jsonfile import canonical_json
 from base.logs import configure, private_umask
 from base.publish import publish
 from base.units import format_duration, format_size
-from cluster import grants, processes
+from cluster import grants
 from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler, node_cache, run_locks
 from cluster.types import Allocation
@@ -40,10 +41,9 @@ from workflow.run.storage.description import PublishedDataset, build_of, describ
 from workflow.run.storage.prepared import from_plain, plain
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.run_scope import NODES_STOP_S, RunEnded, RunScope
+from workflow.run.supervisor.run_scope import NODES_STOP_S, RunEnded, RunScope, supervising
 from workflow.run.supervisor.running_attempt import staging_plan
 from workflow.run.supervisor.staging import Staging
-from workflow.run.supervisor.supervisor import watch_parent
 from workflow.study.cell import datasets_of
 from workflow.study.publishing import read_resolved
 from workflow.study.site import Site, storage_limit
@@ -89,18 +89,17 @@ class StageAllNodes:
         self.began = time.monotonic()
         self.staging: Staging | None = None
         self.nodes: Nodes | None = None
-        self.node_locks: NodeLocks | None = None
+        self.held = contextlib.ExitStack()
+        """What is given back when everything that we started has ended."""
 
     def run(self, output: str) -> dict[str, Any]:
         """What the file `output` holds then. Raises SlipwayError."""
-        self.loop.on_signals(lambda number: self._cancel(f"got {signal.Signals(number).name}"))
-        watch_parent(self.loop, lambda: self._cancel("the process that started it has ended"))
-        processes.become_subreaper()
-        try:
-            found = self._work()
-            self.scope.call("publish", write, output, found)
-        except RunEnded as ended:
-            raise (ended.ending.error or AllocationError)(ended.ending.reason or ended.ending.status) from ended
+        with self.held, supervising(self.loop, self._signalled, self._orphaned):
+            try:
+                found = self._work()
+                self.scope.call("publish", write, output, found)
+            except RunEnded as ended:
+                raise (ended.ending.error or AllocationError)(ended.ending.reason or ended.ending.status) from ended
         return found
 
     def _work(self) -> dict[str, Any]:
@@ -113,9 +112,12 @@ class StageAllNodes:
                 self.nodes.tell(commands.Stop())
                 self.nodes.tell(commands.Release())
                 self.nodes.end(NODES_STOP_S)
-            processes.kill_descendants(2.0)
-            if self.node_locks is not None:
-                self.node_locks.give()
+
+    def _signalled(self, number: int) -> None:
+        self._cancel(f"got {signal.Signals(number).name}")
+
+    def _orphaned(self) -> None:
+        self._cancel("the process that started it has ended")
 
     def _cancel(self, why: str) -> None:
         reason = f"staging {self.arguments[1]} on all nodes: {why}; unfinished copies are kept"
@@ -124,16 +126,15 @@ class StageAllNodes:
     def _stage(self, work: PreparedStaging) -> None:
         site, allocation = work.site, work.allocation
         scheduler = get_scheduler(allocation.scheduler)
-        locks, count = run_locks(allocation, len(allocation.nodes))
-        if locks:
-            self.node_locks = NodeLocks(self.scope, locks, count)
-            self.node_locks.take()
-            self.node_locks.sign(f"{self.tag} (process {os.getpid()})")
+        locks = NodeLocks(self.scope, *run_locks(allocation, len(allocation.nodes)))
+        self.held.callback(locks.give)
+        locks.take()
+        locks.sign(f"{self.tag} (process {os.getpid()})")
         listen = listening_address((node.address for node in allocation.nodes), site.network_interface)
         self.nodes = Nodes(self.loop, allocation, listen, self._heard, self._lost)
         argv = node_argv(sys.executable, self.nodes.address, site.setup, allocation.device, site.network_interface)
         environ = {**scheduler.launch_environ(os.environ), TAG: self.tag}
-        self.nodes.launch(scheduler.launches(allocation, argv), environ, () if self.node_locks is None else self.node_locks.descriptors)
+        self.nodes.launch(scheduler.launches(allocation, argv), environ, locks.descriptors)
         self.staging = Staging(self.scope, self.nodes)
         self.staging.wait_for_nodes()
         ready = [node.last(reports.Ready) for node in self.nodes.all]

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import fcntl
 import io
 import logging
 import os
 import select
 import signal
-import stat
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.errors import LeaseError, RunHeld, SlipwayError
 from base.logs import configure, private_umask
@@ -49,41 +47,16 @@ from workflow.run.supervisor.run_scope import (
     RunEnded,
     RunScope,
     TimeLimit,
+    supervising,
 )
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.study.paths import REFUSED
 
-# The parent process: when it has ended, nobody waits for the run's result any more.
-
-
-def watch_parent(loop: Loop, then: Callable[[], None]) -> None:
-    """Call `then` in the loop when our parent process ends. Started by init itself, nobody is watched."""
-    parent = os.getppid()
-    if parent <= 1:
-        return
-    try:
-        descriptor = os.pidfd_open(parent)
-    except ProcessLookupError:
-        loop.after(0, then)
-        return
-    if os.getppid() != parent:
-        os.close(descriptor)
-        loop.after(0, then)
-        return
-
-    def gone() -> None:
-        loop.unwatch(descriptor)
-        os.close(descriptor)
-        then()
-
-    loop.watch(descriptor, gone)
-
-
 # The relay of standard error, which may be a file on network storage that hangs. So another process writes it.
 #
 # Where that file is the log of a run, which every supervisor of the run is started to append to, only who holds the run begins it anew:
-# what comes before that is known is kept back, and who is refused because another one has the run, or waits for that one's end, says it in
-# a file beside that one's log.
+# what comes before that is known is kept back, and who is refused because another one has the run, or waits for that one's end, writes to
+# a file beside that one's log. The log is opened by its name for each write: another Snakemake that is started for the same run removes it.
 
 
 PIPE_BYTES = 1 << 20
@@ -91,13 +64,13 @@ MOST_KEPT = 1 << 20
 ANEW: Final = b"n"
 """The run is ours: its log begins anew."""
 BEHIND: Final = b"a"
-"""There is nothing to do: that is said behind what is there."""
+"""There is nothing to do, which is appended to the log."""
 BESIDE: Final = b"r"
-"""Another one has the run, and its log: what we say is kept beside it."""
+"""Another one has the run, and its log: ours is a file beside it."""
 
 
-class _Dropping(io.TextIOBase):
-    """Writes what the pipe takes; rather loses a line than waits."""
+class _DroppingWriter(io.TextIOBase):
+    """A stream that drops what the pipe does not take, rather than wait."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -130,17 +103,22 @@ class Relay:
         if self.pid == 0:
             os.close(writer)
             os.close(self._orders)
-            _copy(reader, orders, log)
+            try:
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_IGN)
+                _relay(reader, orders, log)
+            finally:
+                os._exit(0)
         os.close(reader)
         os.close(orders)
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.set_blocking(writer, False)
         os.dup2(writer, 2, inheritable=True)
         os.close(writer)
-        sys.stderr = _Dropping(2)
+        sys.stderr = _DroppingWriter(2)
 
     def go(self, order: bytes) -> None:
-        """It is known now where our log goes: ANEW, BEHIND, or BESIDE, and then for who waits one of the others."""
+        """Decide where our log goes: ANEW, BEHIND, or BESIDE, and later one of the others if we waited for the holder."""
         with contextlib.suppress(OSError):
             os.write(self._orders, order)
 
@@ -154,92 +132,48 @@ class Relay:
         os.waitpid(self.pid, os.WNOHANG)
 
 
-def _copy(reader: int, orders: int, log: str | None) -> Any:
-    try:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        place = _Place(log)
-        heard = [reader] if log is None else [orders, reader]
-        data = b"" if log is None else _keep_back(reader, orders, place)
-        while True:
-            if data:
-                place.come_back()
-            while data:
-                data = data[os.write(2, data) :]
-            ready = select.select(heard, [], [])[0]
-            if orders in ready:
-                if order := os.read(orders, 1):
-                    place.go(order)
-                else:
-                    heard.remove(orders)  # the supervisor has ended, and what it has started may write still
-            if reader in ready and not (data := os.read(reader, 1 << 16)):
-                break
-    finally:
-        os._exit(0)
-
-
-def _keep_back(reader: int, orders: int, place: _Place) -> bytes:
-    """What came until it was decided where it goes; descriptor 2 is that then."""
-    kept = b""
-    give_up = time.monotonic() + LOG_UNDECIDED_S
-    while len(kept) < MOST_KEPT and (left := give_up - time.monotonic()) > 0:
-        ready = select.select([orders, reader], [], [], left)[0]
+def _relay(reader: int, orders: int, log: str | None) -> None:
+    """Write what comes to its place until the end of `reader`. What comes before the first order is kept back for a while."""
+    place, kept, give_up = log, b"", time.monotonic() + LOG_UNDECIDED_S
+    decided, ended = log is None, False
+    sources = [reader, orders]
+    while not ended:
+        ready = select.select(sources, [], [], None if decided else max(0.0, give_up - time.monotonic()))[0]
         if orders in ready:
-            place.go(os.read(orders, 1))
-            break
+            order = os.read(orders, 1)
+            if order:
+                place, decided = _place(log, order), True
+            else:
+                sources.remove(orders)  # the supervisor has ended, and what it has started may write still
         if reader in ready:
             data = os.read(reader, 1 << 16)
-            kept += data
-            if not data:
-                break
-    return kept
+            kept, ended = kept + data, not data
+        decided = decided or ended or len(kept) >= MOST_KEPT or time.monotonic() >= give_up
+        if decided and kept:
+            _write(place, kept, os.O_APPEND)
+            kept = b""
 
 
-class _Place:
-    """Where descriptor 2 leads: to the log of the run, which it does at first, or to the file beside it."""
+def _place(log: str | None, order: bytes) -> str | None:
+    if log is None:
+        return None
+    place = f"{log.removesuffix('.log')}{REFUSED}" if order == BESIDE else log
+    if order != BEHIND:
+        _write(place, b"", os.O_TRUNC)
+    return place
 
-    def __init__(self, log: str | None) -> None:
-        self._log, self._own = log, os.dup(2)
-        self._is_own = True
 
-    def go(self, order: bytes) -> None:
-        """A log that cannot be had otherwise is appended to, also where something else than a file has the name of the other one."""
-        with contextlib.suppress(OSError):
-            os.dup2(self._own, 2)
-            self._is_own = order != BESIDE
-            if order == ANEW:
-                os.ftruncate(2, 0)
-            elif order == BESIDE and self._log is not None:
-                self._open(f"{self._log.removesuffix('.log')}{REFUSED}", os.O_TRUNC)
-
-    def come_back(self) -> None:
-        """Another Snakemake that is started for the same run has removed its log, as it removes all files of a job before it: what was in
-        it is written anew, where network storage has not forgotten it."""
-        if self._log is None or not self._is_own:
-            return
-        with contextlib.suppress(OSError):
-            try:
-                before = os.fstat(2)
-                if before.st_nlink or not stat.S_ISREG(before.st_mode):
-                    return
-                with open("/proc/self/fd/2", "rb") as file:
-                    said = file.read(MOST_KEPT)
-            except OSError as error:
-                if error.errno != errno.ESTALE:
-                    raise
-                said = b""
-            self._open(self._log, os.O_APPEND)
-            os.dup2(2, self._own)
-            while said:
-                said = said[os.write(2, said) :]
-
-    def _open(self, name: str, how: int) -> None:
-        """As descriptor 2."""
-        path = Path(name)
-        with directory(path.parent) as parent:
-            other = open_regular(parent, path.name, os.O_WRONLY | os.O_CREAT | how, 0o666)
-        os.dup2(other, 2)
-        os.close(other)
+def _write(place: str | None, data: bytes, how: int) -> None:
+    """Write to the file `place`, or to descriptor 2 where that is None, cannot be opened, or is something else than a file."""
+    target = 2
+    if place is not None:
+        with contextlib.suppress(OSError), directory(Path(place).parent) as parent:
+            target = open_regular(parent, Path(place).name, os.O_WRONLY | os.O_CREAT | how, 0o666)
+    with contextlib.suppress(OSError):  # a log on full storage ends no run
+        while data:
+            data = data[os.write(target, data) :]
+    if target != 2:
+        os.close(target)
 
 
 logger = logging.getLogger(__name__)
@@ -270,15 +204,8 @@ class Supervisor:
 
     def main(self) -> int:
         """The whole run; the exit code."""
-        self._scope.loop.on_signals(self._signalled, ANNOUNCES)
-        watch_parent(self._scope.loop, self._orphaned)
-        processes.become_subreaper()
-        try:
+        with self._held, supervising(self._scope.loop, self._signalled, self._orphaned, ANNOUNCES, spare=[self._relay.pid]):
             return self._run()
-        finally:
-            if not processes.kill_descendants(2.0, spare=[self._relay.pid]):
-                logger.error("processes of this run are left in uninterruptible sleep")
-            self._held.close()
 
     def _run(self) -> int:
         loop = self._scope.loop

@@ -105,4 +105,4 @@ def test_a_log_that_another_snakemake_has_removed_comes_back(tmp_path: Path, by_
     path = tmp_path / "a-r1.log"
     with path.open("ab") as stream:
         subprocess.run([sys.executable, "-c", REMOVED, str(path), by_now], stderr=stream, check=True, cwd=ROOT, timeout=60)
-    assert path.read_text() == "before\nafter\n"
+    assert path.read_text() == "after\n"
