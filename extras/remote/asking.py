@@ -122,7 +122,7 @@ def find_slipway(line: Transport, given: str | None) -> Hello:
 
 
 def answer_of(kind: type[Answer], result: CommandResult, host: str) -> Answer:
-    """Pure: the answer of `host` as a `kind`. Raises RemoteError for anything else, and the class that the command there ended with."""
+    """Read the answer of `host` as a `kind`. Raises RemoteError for anything else, and the class that the command there ended with."""
     if result.returncode == 2:
         raise RemoteError(f"the Slipway on {host} does not know this question: {last_lines(result.stderr, 3)}\n{update(host)}")
     if result.returncode:

@@ -1,5 +1,7 @@
-"""What of a study goes up: its file, the folders and files that its programs name by relative paths, and files of parameters. Absolute ones
-are there."""
+"""Bundle what goes up: the study file, the folders and files that its programs name by relative paths, and files of parameters.
+
+Absolute paths are the cluster's own.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +60,12 @@ def make_bundle(study: Path, tree: Path) -> Bundle:
 
 
 def digest_of(tree: Path) -> str:
-    """Of paths, contents and which files may be executed. Raises ConfigError, StorageError, as program_folder.look_at does."""
+    """Return the digest of paths, contents and which files may be executed. Raises as program_folder.look_at does."""
     return program_folder.look_at(tree, executed=False).digest[:DIGITS]
 
 
 def _relative(document: Document) -> Iterator[tuple[Place, str]]:
-    """Relative paths of programs, with where they stand. Raises ConfigError for those of datasets."""
+    """Yield the relative paths of programs, with where they stand. Raises ConfigError for those of datasets."""
     for name, dataset in _mappings(document.value.get("datasets")):
         splits = {("splits", split): found for split, found in _mappings(dataset.get("splits"))}
         for place, path in [(("path",), dataset.get("path")), *(((*key, "path"), found.get("path")) for key, found in splits.items())]:
@@ -101,7 +103,7 @@ def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
 
 
 def _mappings(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is none is said by the cluster, which checks the whole study."""
+    """Yield the entries that are mappings. Wrong ones are left to the cluster, which checks the whole study."""
     for name, found in value.items() if isinstance(value, dict) else ():
         if isinstance(found, dict):
             yield name, found
@@ -126,7 +128,7 @@ def _checked(document: Document, place: Place, text: str, folder: Path) -> str:
 
 
 def _tops(paths: list[str]) -> list[str]:
-    """Those that lie in no other of them."""
+    """Return the paths that lie in no other of them."""
     unique = sorted(set(paths))
     if "." in unique:
         return ["."]

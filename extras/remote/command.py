@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -28,7 +28,7 @@ from extras.remote.bundle import Bundle, make_bundle
 from extras.remote.fetching import fetch
 from extras.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
 from extras.remote.relaying import Relay
-from extras.remote.typed import Typed, TypedSession, sort_session, sort_typed
+from extras.remote.typed import Typed, parse_typed
 from workflow.commands.completion import REMOTE_VERBS
 from workflow.commands.options import PassingCommand
 from workflow.commands.watching import output
@@ -38,15 +38,6 @@ PAUSES: Final = (2.0, 5.0, 10.0, 30.0, 60.0)
 """The pauses between tries while the line is cut."""
 ENDED: Final = (0, 19, 25, 26)
 """The exit codes with which, under --wait, the job is over."""
-STUDY_VERBS: Final = ("plan", "submit", "status", "logs", "tables", "report", "verify")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The options of the connection. `slipway`: the program there; `transport`: one of TRANSPORTS. None: as it was, or what is found."""
-
-    slipway: str | None = None
-    transport: str | None = None
 
 
 class COMMAND_CLASS(PassingCommand):  # noqa: N801 - what main.py looks for
@@ -68,27 +59,27 @@ def main(
     transport: Annotated[str | None, typer.Option("--transport", metavar="ssh|paramiko", help="Kept from then on.")] = None,
 ) -> None:
     """Run a command on a cluster that is reached by SSH: the study goes up, results come down, and after a cut the same command goes on."""
-    raise typer.Exit(run_there(host, verb, words or [], Wanted(slipway=slipway, transport=transport)))
+    raise typer.Exit(run_there(host, verb, words or [], slipway, transport))
 
 
-def run_there(host: str, verb: str, words: Sequence[str], wanted: Wanted) -> int:
-    """Run the command there, and return its exit code. Raises ConfigError, RemoteError."""
+def run_there(host: str, verb: str, words: Sequence[str], slipway: str | None = None, transport: str | None = None) -> int:
+    """Run the command there, and return its exit code. Raises ConfigError, RemoteError.
+
+    `slipway`: the program there; `transport`: one of TRANSPORTS. None: as it was, or what is found.
+    """
     if verb not in REMOTE_VERBS:
         raise ConfigError(f"{verb!r}: no command of slipway remote; {choices(verb, REMOTE_VERBS)}")
     if verb == "close":
         return _close(host)
     kept = read_settings(host)
-    with closing(transport_to(host, wanted.transport or (kept.transport if kept else None))) as line:
-        typed = sort_typed(verb, words) if verb in STUDY_VERBS else None
-        session = sort_session(host, words) if verb == "session" else None
+    transport = transport or (kept.transport if kept else None)
+    with closing(transport_to(host, transport)) as line:
+        typed = None if verb == "setup" else parse_typed(host, verb, words)
+        site = _site(words) if verb == "setup" and words else kept.site if kept else None
         line.connect(ask=True)
-        if kept is None or verb == "setup" or wanted != Wanted():
-            kept = _set_up(line, kept, wanted, words if verb == "setup" else ())
-        if session is not None:
-            return _session(Far(line=line, settings=kept), session)
-        if typed is None:
-            return 0
-        return _study_verb(Far(line=line, settings=kept), verb, typed)
+        if kept is None or verb == "setup" or slipway or transport != kept.transport:
+            kept = _set_up(line, Settings(slipway=slipway or (kept.slipway if kept else ""), site=site, transport=transport))
+        return 0 if typed is None else _run_typed(Far(line=line, settings=kept), typed)
 
 
 def _close(host: str) -> int:
@@ -99,12 +90,10 @@ def _close(host: str) -> int:
     return 0
 
 
-def _set_up(line: Transport, kept: Settings | None, wanted: Wanted, words: Sequence[str]) -> Settings:
-    """Find Slipway there, look at its version, and keep that. Raises RemoteError, ConfigError."""
-    site = _site(words, kept)
-    given = wanted.slipway or (kept.slipway if kept else None)
-    hello = find_slipway(line, given)
-    settings = Settings(slipway=hello.program, site=site, transport=wanted.transport or (kept.transport if kept else None))
+def _set_up(line: Transport, asked: Settings) -> Settings:
+    """Find Slipway there, look at its version, and keep where it is. Raises RemoteError."""
+    hello = find_slipway(line, asked.slipway or None)
+    settings = replace(asked, slipway=hello.program)
     file = write_settings(line.host, settings)
     output.aside(f"{line.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
     if hello.version != VERSION:
@@ -112,21 +101,39 @@ def _set_up(line: Transport, kept: Settings | None, wanted: Wanted, words: Seque
     return settings
 
 
-def _site(words: Sequence[str], kept: Settings | None) -> str | None:
-    if not words:
-        return kept.site if kept else None
+def _site(words: Sequence[str]) -> str:
     if len(words) == 2 and words[0] == "--site":
         return words[1]
     raise ConfigError(f"setup: found {' '.join(words)}; valid: --site NAME, --slipway PATH, --transport NAME")
 
 
-def _study_verb(far: Far, verb: str, typed: Typed) -> int:
+def _run_typed(far: Far, typed: Typed) -> int:
+    """Send the study up, run the command there, and bring results down."""
     site = typed.site or far.settings.site
-    if verb in ("tables", "report") and os.path.realpath(typed.out / "study.yaml") == os.path.realpath(typed.study):
+    if typed.study is not None and typed.verb in ("tables", "report") and _is_same(typed.out / "study.yaml", typed.study):
         raise ConfigError(
             f"--out {typed.out}: {typed.study} lies there, and the study.yaml of the results would replace it; choose another"
         )
-    return _run_there(far, verb, typed, _brought(far, typed.study, site), site)
+    there = None if typed.study is None else _brought(far, typed.study, site)
+    argv = [far.settings.slipway, *typed.for_cluster(far.line.host, there, site)]
+    relay = Relay(host=far.line.host, there=there, here=str(typed.study))
+    if typed.session not in ("", "ls", "stop"):
+        return _start_session(far, argv, relay)
+    if typed.verb == "submit":
+        code = _submit(far, argv, relay, (there, site, *without_wait(typed.rest)))
+    elif typed.follows:
+        code = _patient(far, lambda number: [*argv, "--lines", "20"] if number else argv, relay)
+    else:
+        code = again(lambda: _once(far, argv, relay))
+    if typed.makes_results and code == 0 and there is not None:
+        found = far.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
+        for text in fetch(far.line, found, typed.out, typed.max_bytes, output.aside):
+            output.line(text)
+    return code
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _brought(far: Far, study: Path, site: str | None) -> str:
@@ -136,14 +143,8 @@ def _brought(far: Far, study: Path, site: str | None) -> str:
         return bring(far, bundle, source_of(study, bundle.name), site)
 
 
-def _session(far: Far, typed: TypedSession) -> int:
-    """Start one there, or ask for those that there are. A start is not done twice: after a cut, `session ls` tells whether it has begun."""
-    site = typed.site or far.settings.site
-    there = None if typed.study is None else _brought(far, typed.study, site)
-    relay = Relay(host=far.line.host, there=there, here=str(typed.study))
-    argv = [far.settings.slipway, "session", *typed.for_cluster(there, site, far.line.host)]
-    if typed.verb in ("ls", "stop"):
-        return again(lambda: _once(far, argv, relay))
+def _start_session(far: Far, argv: Sequence[str], relay: Relay) -> int:
+    """Start a session there. A start is not done twice: after a cut, `session ls` tells whether it has begun."""
     again(lambda: run(far.line, ["true"], limit_s=ANSWER_S))  # a line that was cut before is noticed while nothing has begun
     try:
         return far.line.stream(argv, relay.out, relay.err)
@@ -169,22 +170,6 @@ def bring(far: Far, bundle: Bundle, source: str, site: str | None) -> str:
         return f"{found.place}/{bundle.file}"
 
     return again(once)
-
-
-def _run_there(far: Far, verb: str, typed: Typed, there: str, site: str | None) -> int:
-    argv = [far.settings.slipway, verb, *typed.for_cluster(verb, there, site)]
-    relay = Relay(host=far.line.host, there=there, here=str(typed.study))
-    if verb == "submit":
-        code = _submit(far, argv, relay, (there, site, *without_wait(typed.rest)))
-    elif verb == "logs" and typed.follows:
-        code = _patient(far, lambda number: [*argv, "--lines", "20"] if number else argv, relay)
-    else:
-        code = again(lambda: _once(far, argv, relay))
-    if verb in ("tables", "report") and not typed.prints_only and code == 0:
-        found = far.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
-        for text in fetch(far.line, found, typed.out, typed.max_bytes, output.aside):
-            output.line(text)
-    return code
 
 
 def _submit(far: Far, argv: Sequence[str], relay: Relay, what: Sequence[str | None]) -> int:

@@ -6,58 +6,51 @@ import hashlib
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
 from base.errors import ConfigError
 from base.jsonfile import canonical_json, publish_json, read_json
-from base.names import choices
 from base.publish import create_exclusive, publish
+from base.typed import Check, Closed, read_as
 from cluster.installation import NAME
 from cluster.ssh import TRANSPORTS
 
 TOKEN_DIGITS: Final = 8
+Kind = Annotated[str | None, Check(" or ".join(TRANSPORTS), lambda kind: kind in (None, *TRANSPORTS))]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Of a host. `slipway`: the program there, as an absolute path; `site`: of the cluster, None: its default; `transport`: None: ssh."""
+class Settings(Closed):
+    """The settings of a host.
+
+    `slipway` is the program there, as an absolute path; `site` is one of the cluster, None: its default; `transport` None: ssh.
+    """
 
     slipway: str
     site: str | None = None
-    transport: str | None = None
+    transport: Kind = None
 
 
 def settings_file(host: str) -> Path:
-    """Where they are."""
+    """Return the path of the settings of a host."""
     from platformdirs import user_config_path
 
     return user_config_path(NAME) / "remote" / f"{quote(host, safe='@')}.json"
 
 
 def read_settings(host: str) -> Settings | None:
-    """None where there are none. Raises ConfigError for a file that is wrong."""
+    """Read the settings of a host. Returns None where there are none. Raises ConfigError for a file that is wrong."""
     path = settings_file(host)
     if not path.exists():
         return None
-    found = read_json(path, ConfigError)
-    known = [field.name for field in fields(Settings)]
-    if not isinstance(found, dict) or not isinstance(found.get("slipway"), str):
-        raise ConfigError(
-            f"{path}: slipway: the absolute path of the program on {host} is missing; `slipway remote {host} setup` writes it"
-        )
-    for key, value in found.items():
-        if key not in known:
-            raise ConfigError(f"{path}: {key!r} is not known; {choices(key, known)}")
-        if not isinstance(value, str | None) or (key == "transport" and value not in (None, *TRANSPORTS)):
-            raise ConfigError(f"{path}: {key}: found {value!r}; valid: text, and of transport {' or '.join(TRANSPORTS)}")
-    return Settings(**found)
+    return read_as(Settings, read_json(path, ConfigError), path, ConfigError, f"`slipway remote {host} setup` writes it")
 
 
 def write_settings(host: str, settings: Settings) -> Path:
-    """The file."""
+    """Write the settings of a host, and return the path of the file."""
     path = settings_file(host)
     path.parent.mkdir(parents=True, exist_ok=True)
     publish_json(path, asdict(settings))
@@ -65,25 +58,25 @@ def write_settings(host: str, settings: Settings) -> Path:
 
 
 def source_of(study: Path, name: str) -> str:
-    """What stands on the cluster for this file of this laptop: NAME-<12 hex digits>."""
+    """Return the word for this file of this laptop on the cluster: NAME-<12 hex digits>."""
     content = f"{_laptop()}\0{os.path.realpath(study)}"
     return f"{name}-{hashlib.sha256(content.encode(errors='surrogateescape')).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One `submit`, until it is known what became of it: whoever asks for the same has the same token, which the cluster takes once."""
+    """A `submit` whose result is not known yet. The same command has the same token, which the cluster takes once."""
 
     file: Path
     token: str
 
     def close(self) -> None:
-        """It is known."""
+        """Forget the token: the result of the submission is known."""
         self.file.unlink(missing_ok=True)
 
 
 def submission(*what: object) -> Submission:
-    """The open one of `what`, else a new one, which is on the disk before anything is asked of the cluster."""
+    """Return the open submission of `what`, else a new one, which is on the disk before anything is asked of the cluster."""
     file = _state() / "submissions" / hashlib.sha256(canonical_json(list(what))).hexdigest()[:24]
     file.parent.mkdir(parents=True, exist_ok=True)
     create_exclusive(file, secrets.token_hex(TOKEN_DIGITS // 2).encode())
@@ -95,12 +88,11 @@ def submission(*what: object) -> Submission:
 
 
 def without_wait(words: Sequence[str]) -> list[str]:
-    """What says which submission it is: to wait for it is no other one."""
+    """Return the words that make a submission another one: to wait for it does not."""
     return [word for word in words if word != "--wait"]
 
 
 def _laptop() -> str:
-    """Made once."""
     file = _state() / "laptop"
     file.parent.mkdir(parents=True, exist_ok=True)
     create_exclusive(file, secrets.token_hex(8).encode())

@@ -1,4 +1,4 @@
-"""What a command on the cluster says, line by line, fit for a terminal, and commands that it proposes as one types them here."""
+"""Show the output of a command on the cluster line by line, made safe for a terminal, with its commands as one types them here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST: Final = 1 << 16
 
 
 class Relay:
-    """`there`: the study file on the cluster, which is `here` on the laptop; None: there is none."""
+    """The output of one command there. `there`: the study file on the cluster, which is `here` on the laptop; None: there is none."""
 
     def __init__(self, *, host: str, there: str | None, here: str) -> None:
         self._host, self._there, self._here = host, there, here
@@ -23,22 +23,22 @@ class Relay:
         self.has_shown = False
 
     def out(self, data: bytes) -> None:
-        """Of its standard output."""
+        """Show data of its standard output."""
         self._take(data, is_out=True)
 
     def err(self, data: bytes) -> None:
-        """Of its standard error."""
+        """Show data of its standard error."""
         self._take(data, is_out=False)
 
     def end(self) -> None:
-        """What came without the end of its line."""
+        """Show a last line that came without its end."""
         for is_out, rest in self._rest.items():
             if rest:
                 self._show(rest, is_out)
             self._rest[is_out] = b""
 
-    def told(self, line: str) -> str:
-        """Pure: a line of the cluster, as it is said here."""
+    def as_typed_here(self, line: str) -> str:
+        """Return a line of the cluster as one types its commands and paths here."""
         far = f"slipway remote {shlex.quote(self._host)} "
         line = SESSIONS.sub(lambda _: far, line)
         if self._there is None or self._there not in line:
@@ -58,5 +58,5 @@ class Relay:
     def _show(self, line: bytes, is_out: bool) -> None:
         self.has_shown = True
         stream: IO[str] = sys.stdout if is_out else sys.stderr
-        stream.write(self.told(line.decode(errors="replace")) + "\n")
+        stream.write(self.as_typed_here(line.decode(errors="replace")) + "\n")
         stream.flush()

@@ -22,10 +22,10 @@ from base.typed import read_as
 from cluster.ssh import Sink, openssh
 from extras.remote import fetching
 from extras.remote.asking import Far, Have, Placed, ResultFile, Results, find_slipway
-from extras.remote.command import _study_verb
+from extras.remote.command import _run_typed
 from extras.remote.fetching import fetch
 from extras.remote.kept import Settings
-from extras.remote.typed import sort_typed
+from extras.remote.typed import parse_typed
 
 CONTENT = b"<html>"
 HOSTILE = [
@@ -286,10 +286,10 @@ def test_an_answer_of_another_shape_is_an_error(answer: str) -> None:
 
 def test_results_do_not_replace_the_study_that_was_typed(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("study: a\n")
-    typed = sort_typed("tables", [str(tmp_path / "study.yaml"), "--out", str(tmp_path)])
+    typed = parse_typed("gate", "tables", [str(tmp_path / "study.yaml"), "--out", str(tmp_path)])
     far = Far(line=Line(), settings=Settings(slipway="slipway", site=None, transport=None))
     with pytest.raises(ConfigError, match="would replace it"):
-        _study_verb(far, "tables", typed)
+        _run_typed(far, typed)
 
 
 def test_a_file_is_described_by_one_reading_and_what_is_none_is_left_out(tmp_path: Path) -> None:
