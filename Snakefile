@@ -19,7 +19,6 @@ localrules:
     dataset_plan,
     dataset,
     image,
-    outdated,
     collect,
     tables,
     plots,
@@ -30,6 +29,7 @@ rule all:
     default_target: True
     input:
         GRAPH.receipts,
-        GRAPH.outdated,
         rules.tables.output,
         rules.page.output,
+    message:
+        "study {GRAPH.study.name}: all runs, tables and the page -> {RESULTS}"

@@ -19,7 +19,7 @@ MADE_BY: Final[Mapping[str, str | None]] = {
     "staged": "stage",
     "images": "image",
     "receipts": "stage_train_push",
-    "outdated": "outdated",
+    "outdated": None,
     "records": None,
 }
 """What the graph's lookups name -> the rule that makes it; None: it is there already."""
@@ -30,14 +30,13 @@ SAID: Final = {
     "stage": "storage -> all nodes of one job",
     "image": "pins and archives images",
     "stage_train_push": "one job per run, on its nodes",
-    "outdated": "only after the study was edited",
     "collect": "one row per run",
     "tables": "speed-up, efficiency",
     "plots": "one per question",
     "page": "report.html",
     "all": "what `snakemake` makes",
 }
-OPTIONAL: Final = ("stage", "image", "outdated")
+OPTIONAL: Final = ("stage", "image")
 """Rules that most studies do without."""
 WIDTH, HEIGHT, ACROSS, DOWN, EDGE = 206, 46, 226, 92, 20
 

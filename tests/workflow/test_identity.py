@@ -32,9 +32,11 @@ arguments.run, after = parse_asked(arguments.run)
 status = "error" if "-n2-" in arguments.run else "ok"
 make = make_record if status == "ok" else failed
 run = find_run(read_resolved(arguments.results), arguments.run)
+run_dir = arguments.results / "runs" / arguments.run
+if (run_dir / "record.json").exists() and json.loads((run_dir / "record.json").read_text())["result_number"] > after:
+    raise SystemExit(0)  # as the supervisor does: the requested result is on storage
 record = make(run.cell.to_json(), run.repeat, status=status, result_number=after + 1, study=arguments.results.name)
 record["steps_s"]["login"] = login_s(os.environ)
-run_dir = arguments.results / "runs" / arguments.run
 run_dir.mkdir(parents=True, exist_ok=True)
 publish_sealed(run_dir / "record.json", record)
 with (arguments.results / "started").open("a") as log:
@@ -274,3 +276,23 @@ def test_a_retry_that_is_cut_off_leaves_the_record_of_before(checkout: Checkout)
 def test_a_removed_record_runs_that_run(checkout: Checkout) -> None:
     next(checkout.results.glob("runs/*/record.json")).unlink()
     assert checkout.planned() == 1
+
+
+def test_finished_runs_are_in_snakemakes_graph_and_report(checkout: Checkout, tmp_path: Path) -> None:
+    assert checkout.typed("--profile", "profiles/local").returncode == 0
+    shutil.rmtree(checkout.root / ".snakemake")
+    drawn = checkout.typed("--profile", "profiles/local", "--dag").stdout
+    assert len(re.findall(r'label = "stage_train_push', drawn)) == 2
+    assert len(re.findall(r'label = "dataset_shard', drawn)) == 2, "each run comes from its dataset"
+    page = tmp_path / "snakemake.html"
+    assert checkout.typed("--profile", "profiles/local", "--report", str(page)).returncode == 0
+    assert "stage_train_push" in page.read_text()
+
+
+def test_a_dry_run_of_few_runs_fits_on_a_screen(checkout: Checkout) -> None:
+    checkout.study.write_text(STUDY.replace("repeats: 1", "repeats: 2").replace("nodes: [1, 2]", "nodes: [1, 2, 3]"))
+    shown = checkout.typed("--profile", "profiles/local", "-n", "--config", "adopt=yes")
+    runs = re.findall(r"^Job \d+: run .*$", shown.stdout, re.MULTILINE)
+    assert len(runs) == 4
+    assert max(map(len, runs)) <= 140
+    assert len((shown.stdout + shown.stderr).splitlines()) <= 45 + 2 * len(runs)

@@ -39,9 +39,9 @@ from cluster.schedulers import jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.chosen_study import tell_site
-from workflow.commands.ending import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config
 from workflow.commands.plan import refuse_jobs
+from workflow.commands.snakemake_hooks import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, Shown, shown
 from workflow.commands.watching.watch import Watch
@@ -598,7 +598,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     call_limited(f"the results of {study.name}", _make_log, log, study, timeout_s=LOOK_S)
     queue = None if own_jobs is None else asked_queue(name, own_jobs)
-    watch = Watch(study=study, asked=[Path(receipt).name for receipt in graph.receipts], queue=queue)
+    watch = Watch(study=study, asked=graph.requested, queue=queue)
     sys.stdout.flush()
     with shown() as view:
         view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")

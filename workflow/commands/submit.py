@@ -28,8 +28,8 @@ from cluster.schedulers.local import NAME as LOCAL
 from cluster.types import Holder
 from containers.images.commands import why_silent
 from workflow.commands.chosen_study import tell_site
-from workflow.commands.ending import print_ending
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
+from workflow.commands.snakemake_hooks import print_ending
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
 from workflow.dag.closing import closing_lines, held_by_others, held_words
@@ -280,7 +280,7 @@ def _remove(made: Sequence[Path]) -> None:
 def _wait(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
     from workflow.commands.watching.follow import follow
 
-    follow(graph.study, jobs, job, [Path(receipt).name for receipt in graph.receipts], partial(print_ending, graph))
+    follow(graph.study, jobs, job, graph.requested, partial(print_ending, graph))
 
 
 def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:

@@ -70,11 +70,6 @@ def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def resources_of_staging(mode: Mode) -> dict[str, Any]:
-    """Return the resources of the rule that stages a dataset on all nodes of the job, so that no run goes beside it."""
-    return {NODES: mode.nodes} if mode.way == "allocation" else {}
-
-
 def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
     """Return the threads that a shard is counted with, so that as many shards run at once as this host has cores."""
     return max(1, (cores or 1) // host_cores) if way == "allocation" else 1
@@ -126,20 +121,21 @@ def _watch(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> None:
 
 
 class Seen(TypedDict):
-    """The results of the runs, and when outdated tables were made."""
+    """The results of the runs, the datasets that are built, and when outdated tables were made."""
 
     results: dict[str, dict[str, Any]]
+    built: list[str]
     outdated: int | None
 
 
-def look(results_dir: str, run_ids: Sequence[str], origin: Mapping[str, Any], digest: str | None) -> Seen:
-    """Look at the results, and at the tables if `digest` is given.
+def look(results_dir: str, run_ids: Sequence[str], manifests: Sequence[str], origin: Mapping[str, Any], digest: str | None) -> Seen:
+    """Look at the results, at the dataset files `manifests`, and at the tables if `digest` is given.
 
     Raises ConfigError when the results are those of another study file.
     """
     refuse_unless_owner(results_dir, origin)
     made = None if digest is None else outdated(results_dir, digest)
-    return {"results": results_in(results_dir, run_ids), "outdated": made}
+    return {"results": results_in(results_dir, run_ids), "built": [path for path in manifests if Path(path).exists()], "outdated": made}
 
 
 def outdated(results_dir: str, digest: str) -> int | None:
@@ -194,7 +190,7 @@ class Graph:
     """The lookups of one study.
 
     `wildcards` is what Snakemake hands to an input, params or priority function; its `run` is the requested result of a run
-    (workflow.run.storage.results), and stays that in the job, whatever happens meanwhile. A finished run is not a job at all.
+    (workflow.run.storage.results), and stays that in the job, whatever happens meanwhile. A finished run is a job whose receipt is there.
     """
 
     def __init__(self, study: Study, retry_failed: bool, mode: Mode | None = None, *, adopt: bool = False) -> None:
@@ -215,41 +211,28 @@ class Graph:
         build_dirs = {name: study.build_dir(name) for name in datasets_of(study.cells)}
         manifests = {name: f"{path}/dataset.json" for name, path in build_dirs.items()}
         self._manifest_of: dict[str, str | list[str]] = {run.run_id: manifests.get(run.cell.dataset, []) for run in study.runs}
+        self._built: set[str] = set()
         self._datasets: dict[str, tuple[str, DatasetSpec]] = {path.name: (name, study.datasets[name]) for name, path in build_dirs.items()}
         self.data_priority = len(study.runs) + 1
         self.dataset_of = _lookup(self._dataset_of)
         self.priority_of = _lookup(self._priority_of)
         runs = {run.run_id: run for run in study.runs}
         words = words_of(study.cells, study.site, study.repeats)
-        self.words_of = _lookup(lambda run_id: words(runs[run_id]))
-        self.stage_words_of = _lookup(lambda run_id: stage_words(runs[run_id].cell))
-        self.train_words_of = _lookup(lambda run_id: train_words(runs[run_id].cell, study.site))
+        self.description_of_run = _lookup(lambda run_id: self._describe(runs[run_id], words))
         self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
-        self.asks_of = _lookup(self._asks_of) if self.run_resources else ""
         self.shard_resources = resources_of_shards(study, self.mode.way)
-        self.stage_resources = resources_of_staging(self.mode)
         self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))
         self.other_tables = self._results(name for name in TABLE_FILES if not name.endswith(".html"))
         self.plots = self._results(name for name in PLOT_FILES if name.endswith(".svg"))
         self.plot_specs = self._results(name for name in PLOT_FILES if not name.endswith(".svg"))
 
-    def run_asks_for(self, *names: str) -> dict[str, Any]:
-        """Return the resources of a run, all of which `names` must have, as the rule writes them out. Others are absent."""
-        return _named(self.run_resources, names)
-
-    def _asks_of(self, run_id: str) -> str:
-        """Return the resources of a run's job for its message: ` (job: nodes=2 gres=gpu:8 runtime=33)`."""
-        wildcards = SimpleNamespace(run=run_id)
-        asked = {name: value(wildcards) if callable(value) else value for name, value in self.run_resources.items()}
-        return f" (job: {' '.join(f'{name}={value}' for name, value in asked.items() if value is not None)})"
-
-    def shard_asks_for(self, *names: str) -> dict[str, Any]:
-        """Return the resources of the job that builds a shard, all of which `names` must have."""
-        return _named(self.shard_resources, names)
-
-    def stage_asks_for(self, *names: str) -> dict[str, Any]:
-        """Return the resources of staging on all nodes of the job, all of which `names` must have."""
-        return _named(self.stage_resources, names)
+    def _describe(self, run: Run, words: Callable[[Run], str]) -> str:
+        """Say what a run does, and what its job requests: `run lenet, 2 nodes: stage ...; train ...; push (job: nodes=2 gpus=8)`."""
+        wildcards = SimpleNamespace(run=run.run_id)
+        requested = {name: value(wildcards) if callable(value) else value for name, value in self.run_resources.items()}
+        job = " ".join(f"{name}={value}" for name, value in requested.items() if value is not None)
+        stage, train = stage_words(run.cell), train_words(run.cell, self.study.site)
+        return f"run {words(run)}: stage {stage}; {train}; push{f' (job: {job})' if job else ''}"
 
     def _results(self, names: Iterable[str]) -> list[str]:
         return [f"{self.results_dir}/{name}" for name in names]
@@ -269,9 +252,10 @@ class Graph:
     def _dataset_of(self, run_id: str) -> str | list[str]:
         """Return the dataset file that a run depends on, if any.
 
-        A run that is done has none, so that a deleted dataset repeats no run.
+        A run that is done depends on none that is missing, so that a deleted dataset repeats no run.
         """
-        return [] if self._is_done(run_id) else self._manifest_of[run_id]
+        manifest = self._manifest_of[run_id]
+        return [] if self._is_done(run_id) and manifest not in self._built else manifest
 
     def _is_done(self, run_id: str) -> bool:
         end = self._finished.get(run_id)
@@ -310,7 +294,7 @@ class Graph:
         _, spec = self._datasets[wildcards.dataset]
         return [f"{self.datasets_dir}/.build/{wildcards.dataset}/shard-{index:05d}.json" for index in range(spec.shards)]
 
-    def shard_words_of(self, wildcards: Any) -> str:
+    def description_of_shard(self, wildcards: Any) -> str:
         """Describe the job of a shard, for its message."""
         _, spec = self._datasets[wildcards.dataset]
         if not spec.is_tree:
@@ -325,24 +309,29 @@ class Graph:
         """Return the dataset's specification as JSON text, for the command that lists the source."""
         return canonical_json(self._datasets[wildcards.dataset][1].to_json()).decode()
 
-    def _asked_of(self, run_id: str) -> str:
-        """Return the requested result of a run that is not done: with `retry=failed` one later than the known failed one, else any."""
+    def _receipt(self, run_id: str) -> str:
+        """Return the receipt of a run's requested result: the one that is there, any if there is none, with `retry=failed` a later one."""
         end = self._finished.get(run_id)
-        return asked_of(run_id, end["result_number"] if end else 0)
+        number = end["result_number"] if end else 0
+        return f"{self.receipts_dir}/{asked_of(run_id, max(0, number - 1) if self._is_done(run_id) else number)}"
 
     @cached_property
     def receipts(self) -> list[str]:
-        """Return the receipts that the jobs of the runs to make leave for Snakemake.
+        """Return the receipts of all runs.
 
         They are targets too, since Snakemake makes no missing file for the sake of one that is there, as records.parquet may be.
         """
-        return [f"{self.receipts_dir}/{self._asked_of(run.run_id)}" for run in self.runs_to_make]
+        return [self._receipt(run.run_id) for run in self.study.runs]
+
+    @property
+    def requested(self) -> list[str]:
+        """Return the requested results of the runs to make, which are the names of their receipts."""
+        return [Path(self._receipt(run.run_id)).name for run in self.runs_to_make]
 
     @cached_property
     def records(self) -> list[str]:
         """Return the records of the runs that are done: tables are made anew when one is newer than they are."""
-        missing = {run.run_id for run in self.runs_to_make}
-        return [str(self.study.record_path(run.run_id)) for run in self.study.runs if run.run_id not in missing]
+        return [str(self.study.record_path(run.run_id)) for run in self.study.runs if self._is_done(run.run_id)]
 
     def see_storage(self, before_runs: bool) -> None:
         """Look once at storage, in a child with a time limit.
@@ -350,23 +339,32 @@ class Graph:
         Raises ConfigError when the results are those of another study file, StorageError where storage hangs. `before_runs`: as Snakemake
         is to make what is missing, receipts and tables are looked at too.
 
-        A receipt whose result is not on storage any more, since somebody removed it, is dropped. Receipts are listed before records are
-        read: a result that came between the two is younger than its record. Tables of another version of the study are made anew, since
-        they wait for a receipt then, which is a target too. What Snakemake remembers of the study lies where it works, which is another
-        directory for `slipway run`. The receipt is named by when the tables were made: one that is there already is newer than they are.
+        A run that is done has a receipt then, whoever made its result, and a receipt whose result somebody removed is dropped. Receipts are
+        listed before records are read: a result that came between the two is younger than its record. What Snakemake remembers of the
+        study lies where it works, which is another directory for `slipway run`. Tables of another version of the study are made anew: they
+        depend on a file that is named by when they were made, and so is newer than they are.
         """
         directory = Path(self.receipts_dir)
         receipts = os.listdir(directory) if before_runs and directory.is_dir() else []
         what, digest = f"the results of {self.study.name}", self.digest if before_runs else None
-        arguments = (self.results_dir, list(self._order), origin_of(self.study, self.adopt), digest)
+        manifests = sorted({path for path in self._manifest_of.values() if isinstance(path, str)})
+        arguments = (self.results_dir, list(self._order), manifests, origin_of(self.study, self.adopt), digest)
         seen: Seen = call_apart(what, look, *arguments, timeout_s=self.storage_s)
-        self._finished = seen["results"]
-        self.outdated = [] if seen["outdated"] is None else [f"{self.outdated_dir}/{seen['outdated']}"]
-        for name in receipts:
+        self._finished, self._built = seen["results"], set(seen["built"])
+        if before_runs:
+            self._keep_receipts(directory, receipts)
+        if seen["outdated"] is not None:
+            self.outdated = [_touched(Path(self.outdated_dir, str(seen["outdated"])))]
+
+    def _keep_receipts(self, directory: Path, receipts: Iterable[str]) -> None:
+        done = {Path(self._receipt(run_id)).name for run_id in self._finished if self._is_done(run_id)}
+        for name in set(receipts) - done:
             run_id, after = parse_asked(name)
             end = self._finished.get(run_id)
             if end is None or end["result_number"] <= after:
                 (directory / name).unlink(missing_ok=True)
+        for name in done.difference(receipts):
+            _touched(directory / name)
 
     def _priority_of(self, run_id: str) -> int:
         """Return the place in the study's order, in which runs start: shuffled within each repeat, one repeat after the other."""
@@ -435,9 +433,10 @@ class Graph:
         return [run_id for run_id in self._order if run_id not in self._finished]
 
 
-def _named(resources: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    assert set(resources) <= set(names), "a resource that the rule does not name"
-    return dict(resources)
+def _touched(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return str(path)
 
 
 def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:

@@ -10,10 +10,12 @@ rule dataset_plan:
     params:
         name=GRAPH.name_of,
         spec=GRAPH.spec_of,
+        group=GRAPH.group_option,
     message:
         "dataset {params.name}: list its source, once"
     shell:
-        f"{BUILD} plan --name {{params.name}} --spec {{params.spec:q}} {BUILD_DIR} > {{log:q}} 2>&1"
+        "{PY} data_prep.build{params.group} plan --name {params.name} --spec {params.spec:q}"
+        " --build-dir {DATASETS:q}/.build/{wildcards.dataset} > {log:q} 2>&1"
 
 
 rule dataset_shard:
@@ -27,25 +29,25 @@ rule dataset_shard:
     threads: GRAPH.shard_threads(workflow.resource_settings.cores)
     resources:
         # A small job of its own where each run is one, on a node that others use too; else nothing.
-        **GRAPH.shard_asks_for(
-            "nodes",
-            "runtime",
-            "cores",
-            "memory_mb",
-            "whole_nodes",
-            "queue",
-            "account",
-            "qos",
-            "constraint",
-            "parallel_environment",
-            "directives",
-        ),
+        nodes=SHARD_JOB.get("nodes"),
+        runtime=SHARD_JOB.get("runtime"),
+        cores=SHARD_JOB.get("cores"),
+        memory_mb=SHARD_JOB.get("memory_mb"),
+        whole_nodes=SHARD_JOB.get("whole_nodes"),
+        queue=SHARD_JOB.get("queue"),
+        account=SHARD_JOB.get("account"),
+        qos=SHARD_JOB.get("qos"),
+        constraint=SHARD_JOB.get("constraint"),
+        parallel_environment=SHARD_JOB.get("parallel_environment"),
+        directives=SHARD_JOB.get("directives"),
     params:
-        work=GRAPH.shard_words_of,
+        description=GRAPH.description_of_shard,
+        group=GRAPH.group_option,
     message:
-        "dataset {wildcards.dataset}: {params.work}"
+        "dataset {wildcards.dataset}: {params.description}"
     shell:
-        f"{BUILD} shard --index {{wildcards.shard}} {BUILD_DIR} > {{log:q}} 2>&1"
+        "{PY} data_prep.build{params.group} shard --index {wildcards.shard}"
+        " --build-dir {DATASETS:q}/.build/{wildcards.dataset} > {log:q} 2>&1"
 
 
 rule dataset:
@@ -56,10 +58,13 @@ rule dataset:
     log:
         f"{DATASETS}/.build/{{dataset}}/logs/dataset.log",
     priority: GRAPH.data_priority
+    params:
+        group=GRAPH.group_option,
     message:
         "dataset {wildcards.dataset}: put the shards together, write the manifest with all hashes"
     shell:
-        f"{BUILD} finish {BUILD_DIR} --datasets-dir {shlex.quote(DATASETS)} > {{log:q}} 2>&1"
+        "{PY} data_prep.build{params.group} finish"
+        " --build-dir {DATASETS:q}/.build/{wildcards.dataset} --datasets-dir {DATASETS:q} > {log:q} 2>&1"
 
 
 # Inside of one job for the whole study: on all its nodes at once, before the runs, which would each read storage otherwise.
@@ -72,8 +77,8 @@ rule stage:
         f"{RESULTS}/logs/stage-{{job}}-{{dataset}}.log",
     priority: GRAPH.data_priority
     resources:
-        **GRAPH.stage_asks_for("nodes"),  # all of the job: no run stands beside it
+        nodes=GRAPH.mode.nodes,  # all of the job: no run stands beside it
     message:
         "dataset {wildcards.dataset}: stage storage -> the local disks of all nodes of the job, read once"
     shell:
-        f"{STAGE} --dataset {{wildcards.dataset}} --output {{output:q}} 2> {{log:q}}"
+        "{PY} workflow.run.supervisor.stage_all_nodes --results {RESULTS:q} --dataset {wildcards.dataset} --output {output:q} 2> {log:q}"

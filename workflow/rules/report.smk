@@ -1,29 +1,19 @@
 # Records -> one row per run -> tables, plots, page. Commands get the directory, never the list of records: argument lists overflow.
 
 
-# Asked for where the tables are of another version of the study, whoever made them from wherever.
-rule outdated:
-    output:
-        touch(f"{GRAPH.outdated_dir}/{{made}}"),
-    message:
-        "the study has changed since its tables were made"
-
-
 rule collect:
     input:
         GRAPH.records,
-        GRAPH.receipts,
+        ancient(GRAPH.receipts),
         GRAPH.outdated,
     output:
         f"{RESULTS}/records.parquet",
     log:
         f"{RESULTS}/logs/collect.log",
-    params:
-        study=GRAPH.digest,
     message:
         "report: records of all runs -> records.parquet, one row per run"
     shell:
-        f"{REPORT} collect > {{log:q}} 2>&1"
+        "{PY} workflow.report --results {RESULTS:q} collect > {log:q} 2>&1"
 
 
 rule tables:
@@ -37,7 +27,7 @@ rule tables:
     message:
         "report: records.parquet -> tables, with speed-up and efficiency"
     shell:
-        f"{REPORT} tables > {{log:q}} 2>&1"
+        "{PY} workflow.report --results {RESULTS:q} tables > {log:q} 2>&1"
 
 
 rule plots:
@@ -51,7 +41,7 @@ rule plots:
     message:
         "report: records.parquet -> plots"
     shell:
-        f"{REPORT} plots > {{log:q}} 2>&1"
+        "{PY} workflow.report --results {RESULTS:q} plots > {log:q} 2>&1"
 
 
 rule page:
@@ -65,4 +55,4 @@ rule page:
     message:
         "report: records and plots -> report.html"
     shell:
-        f"{REPORT} page > {{log:q}} 2>&1"
+        "{PY} workflow.report --results {RESULTS:q} page > {log:q} 2>&1"

@@ -98,7 +98,8 @@ def test_what_is_asked_of_a_run(place: Place, record: dict[str, Any] | str | Non
         place.record(run_id, record)
     for graph, suffix in ((place.graph(), asked), (place.graph(retry="failed"), asked_with_retry)):
         first = [] if suffix is None else [f"{run_id}{suffix}"]
-        assert graph.receipts == [f"{graph.receipts_dir}/{name}" for name in [*first, *others]]
+        assert graph.requested == [*first, *others]
+        assert len(graph.receipts) == len(others) + 1
         assert graph.records == ([str(graph.study.record_path(run_id))] if suffix is None else [])
 
 
@@ -112,7 +113,9 @@ def test_a_prevented_attempt_leaves_what_is_asked_as_it_is(place: Place) -> None
     assert run_id in {run.run_id for run in place.graph().runs_to_make}
 
 
-def test_a_receipt_of_a_result_that_is_gone_is_dropped(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_done_has_a_receipt_and_one_of_a_result_that_is_gone_is_dropped(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(place.root)
     done, failed, gone = run_ids(place.graph())[:3]
     place.record(done, OK)
@@ -121,10 +124,11 @@ def test_a_receipt_of_a_result_that_is_gone_is_dropped(place: Place, monkeypatch
     directory = Path(graph.receipts_dir)
     directory.mkdir(parents=True)
     true = {done, f"{done}.after-1", failed, f"{failed}.after-2"}
-    for name in true | {gone, f"{gone}.after-1", f"{failed}.after-3", "strange"}:
+    for name in true - {f"{failed}.after-2"} | {gone, f"{gone}.after-1", f"{failed}.after-3", "strange"}:
         (directory / name).touch()
     graph.see_storage(before_runs=True)
     assert {path.name for path in directory.iterdir()} == true
+    assert graph.receipts[:3] == [f"{graph.receipts_dir}/{name}" for name in (f"{done}.after-1", f"{failed}.after-2", gone)]
 
 
 def test_two_studies_with_the_same_cells_have_receipts_of_their_own(place: Place) -> None:
@@ -133,7 +137,7 @@ def test_two_studies_with_the_same_cells_have_receipts_of_their_own(place: Place
     assert place.graph().receipts_dir != before
 
 
-def test_a_finished_run_depends_on_no_dataset(place: Place) -> None:
+def test_a_finished_run_depends_on_no_dataset_that_is_missing(place: Place) -> None:
     first, failed, missing = run_ids(place.graph())[:3]
     place.record(first, OK)
     place.record(failed, OOM)
@@ -142,6 +146,10 @@ def test_a_finished_run_depends_on_no_dataset(place: Place) -> None:
     assert [graph.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [[], [], manifest]
     again = place.graph(retry="failed")
     assert [again.dataset_of(of(run_id)) for run_id in (first, f"{failed}.after-3", missing)] == [[], manifest, manifest]
+    Path(manifest).parent.mkdir(parents=True)
+    Path(manifest).touch()
+    graph.see_storage(before_runs=False)
+    assert [graph.dataset_of(of(run_id)) for run_id in (first, failed, missing)] == [manifest] * 3
 
 
 def test_runs_start_in_the_order_of_the_study_and_data_before_them(place: Place) -> None:
@@ -244,9 +252,8 @@ def test_a_run_in_words_says_what_tells_it_from_the_others(place: Place) -> None
 def test_a_run_says_what_it_stages_and_what_trains_on_what(place: Place) -> None:
     graph = place.graph()
     said = {run.cell.nodes: SimpleNamespace(run=run.run_id) for run in graph.study.runs}
-    assert graph.stage_words_of(said[1]) == "digits -> local disk of 1 node"
-    assert graph.stage_words_of(said[2]) == "digits -> local disks of 2 nodes"
-    assert graph.train_words_of(said[2]) == "train with bare pytorch on 2 x 1 process"
+    assert "stage digits -> local disk of 1 node; train" in graph.description_of_run(said[1])
+    assert "stage digits -> local disks of 2 nodes; train with bare pytorch on 2 x 1 process; push" in graph.description_of_run(said[2])
     on_gpus = dataclasses.replace(graph.study.site, device="cuda", engine="docker")
     cell = dataclasses.replace(graph.study.runs[0].cell, nodes=2, gpus_per_node=8, mode="infer")
     assert train_words(cell, on_gpus) == "infer with docker pytorch on 2 x 8 GPUs"

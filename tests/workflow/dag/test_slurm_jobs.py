@@ -56,10 +56,10 @@ def test_a_run_on_whole_nodes(tmp_path: Path) -> None:
 def test_a_run_says_what_its_job_asks_for(tmp_path: Path) -> None:
     found = graph(tmp_path, JOBS)
     run = next(run for run in found.study.runs if run.cell.nodes == 2)
-    assert callable(found.asks_of)
-    said = found.asks_of(SimpleNamespace(run=f"{run.run_id}.after-1"))
-    assert said == (" (job: nodes=2 runtime=33 memory_mb=0 whole_nodes=1 queue=main)")
-    assert graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n").asks_of == ""
+    wildcards = SimpleNamespace(run=f"{run.run_id}.after-1")
+    assert found.description_of_run(wildcards).endswith("; push (job: nodes=2 runtime=33 memory_mb=0 whole_nodes=1 queue=main)")
+    here = graph(tmp_path, Mode(), "storage: storage\ncache: {path: cache}\ndevice: cpu\n")
+    assert here.description_of_run(wildcards).endswith("; push")
 
 
 def test_a_run_with_gpus_and_all_that_a_site_can_say(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_in_an_allocation_only_nodes_are_counted(tmp_path: Path) -> None:
     found = graph(tmp_path, ALLOCATION, environ=INSIDE)
     assert [of(found, nodes) for nodes in (1, 2)] == [{"nodes": 1}, {"nodes": 2}]
     assert found.shard_resources == {}
-    assert found.stage_resources == {"nodes": 2}
+    assert found.mode.nodes == 2
     assert found.run_threads(1024) == 1
     assert (shard_threads("allocation", 1024, 8), shard_threads("jobs", None, 8), shard_threads("local", 4, 4)) == (128, 1, 1)
 

@@ -44,9 +44,10 @@ def test_tables_of_the_study_are_left(tmp_path: Path, tables: Path) -> None:
     assert load(tmp_path, baseline={"nodes": 2}).outdated == [], "Snakemake makes what is missing"
 
 
-def test_another_baseline_asks_for_a_receipt(tmp_path: Path, tables: Path) -> None:
+def test_after_another_baseline_tables_depend_on_a_new_file(tmp_path: Path, tables: Path) -> None:
     graph = load(tmp_path, baseline={"nodes": 2})
     assert graph.outdated == [f"{graph.outdated_dir}/{MADE_S * 10**9}"]
+    assert Path(graph.outdated[0]).exists()
     assert tables.exists()
 
 

@@ -1,0 +1,151 @@
+"""Open a study for Snakemake, and act where it calls: at its start, after success or failure, and when its process ends.
+
+At the end the speed-up table is printed, how many runs failed, where the report is, and what to type to go on."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from base.account import account_environ
+from base.errors import SlipwayError
+from base.logs import private_umask
+from base.packages import rooms_environ
+from base.sanitize import printable
+from cluster.processes import age_s
+from workflow.commands.chosen_study import tell_site
+from workflow.commands.watching import output
+from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
+from workflow.dag.execution import mode_of
+from workflow.dag.graph import Graph
+from workflow.dag.refusals import load_graph
+from workflow.run.record.continuation import planned
+from workflow.run.storage.results import parse_asked
+from workflow.study.next_command import command
+
+PYTHON: Final = f"exec {shlex.quote(sys.executable)} -P -m"
+"""The beginning of the rules' commands, which are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is
+gone. -P: see base.packages."""
+SHOWN: Final = "SLIPWAY_RUN"
+"""Set for a Snakemake whose end is told by who started it."""
+WOULD_RUN: Final = "SLIPWAY_WOULD_RUN"
+"""Set for a dry run: the file that is to hold the runs it would start, a line each."""
+
+
+class SnakemakeHooks:
+    """What happens at Snakemake's start and at its end, which is printed once. `workflow` is Snakemake's own object."""
+
+    def __init__(self, workflow: Any, graph: Graph) -> None:
+        self._workflow = workflow
+        self.graph = graph
+        self._ended = SHOWN in os.environ
+        self._notified = False
+
+    @classmethod
+    def of(cls, workflow: Any) -> SnakemakeHooks:
+        """Read the study that Snakemake was started with, and prepare its process."""
+        # The graph of a large study is millions of small objects that live to the end: looking for garbage among them is a quarter of
+        # `snakemake -n` of 10,000 runs (benchmarks/dry_run.py). The collector is back before the first job starts.
+        gc.disable()
+        os.environ.update(account_environ(os.environ))
+        graph = _load(workflow)
+        private_umask(group=graph.shared_by_group)
+        with contextlib.suppress(OSError):
+            # Snakemake's directory in /tmp, in which it puts nothing where storage is shared: a job that is killed would leave it.
+            workflow.snakemake_tmp_dir.rmdir()
+        os.environ.update(graph.environment(os.environ))
+        os.environ.update(planned(os.environ, age_s(os.getpid())))
+        hooks = cls(workflow, graph)
+        atexit.register(hooks.at_exit)  # where there was nothing to do, Snakemake calls no other hook
+        return hooks
+
+    def start(self) -> None:
+        """Prepare for the first job."""
+        gc.enable()
+        scheduler = self._workflow.scheduler
+        limiter = scheduler.job_rate_limiter
+        if limiter is not None and (limiter.max_jobs, limiter.timespan) == (100, 1):
+            scheduler.job_rate_limiter = None  # Snakemake's default: each job that ends adds a thread that wakes the scheduler every second
+        self.graph.start(self._workflow.executor_plugin.name)
+
+    def succeed(self) -> None:
+        """Print the end after success or failure."""
+        self._notified = True
+        notify_of(self.graph)
+        if not self._ended:
+            self._ended = True
+            print_ending(self.graph)
+
+    def fail(self) -> None:
+        """Make tables as far as storage lets us, since they are worth most after a failure, and print the end."""
+        problem = after_failure(self.graph)
+        if problem:
+            output.line(problem)
+        self.succeed()
+
+    def at_exit(self) -> None:
+        """Finish what the other hooks leave: the runs of a dry run, the end where no job was to start, the notice after an exception."""
+        workflow = self._workflow
+        if WOULD_RUN in os.environ and workflow.dryrun and workflow.dag is not None:
+            jobs = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "stage_train_push"]
+            Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_asked(job.wildcards.run)[0]}\n" for job in jobs))
+        limits = workflow.resource_settings
+        if limits.cores is None and limits.nodes is None and not self._ended:
+            mend = f"`{command(self.graph.study)}` takes the profile that fits the site"
+            sys.stderr.write(f"snakemake: neither a profile nor --cores was given; {mend}\n")
+        ran = getattr(workflow, "scheduler", None) is not None and not workflow.dryrun and not workflow.touch
+        if ran and not len(workflow.dag) and not self._ended:
+            self._ended = True
+            print_ending(self.graph)
+        if ran and len(workflow.dag) and not self._notified:  # an exception or Ctrl-C has ended it, and no hook of ours was called
+            self._notified = True
+            notify_of(self.graph)
+
+
+def _load(workflow: Any) -> Graph:
+    """Read the study. An error ends the process here: Snakemake would exit with 1 and name a line of its rules, and this is the same
+    sentence and exit code as that of `slipway plan`."""
+    limits = workflow.resource_settings
+    mode = mode_of(limits.overwrite_resource_scopes, workflow.global_resources, os.environ)
+    try:
+        return load_graph(workflow.config_settings.config, workflow.configfiles, workflow.basedir, os.environ, mode, tell_site)
+    except SlipwayError as error:
+        sys.stderr.write(f"snakemake: {error}\n")
+        sys.exit(error.exit_code)
+
+
+def notify_of(graph: Graph) -> None:
+    """Tell those who want to know that the study has ended; who could not be told stands on the terminal, and fails nothing."""
+    notify = graph.study.notify
+    if notify is not None and "end" in notify.when:
+        from workflow.dag.notify import News, tell
+
+        first, *rest = closing_lines(graph)
+        for problem in tell(notify, News(subject=first, lines=tuple(rest)), os.environ):
+            sys.stderr.write(f"slipway: {printable(problem)}\n")
+
+
+def print_ending(graph: Graph) -> None:
+    """Print the end on standard output, in a child with a time limit, since it reads all records and storage may hang."""
+    study = graph.study
+    site = [] if study.chosen_site is None else ["--site", study.chosen_site]
+    argv = [sys.executable, "-P", "-m", "workflow.commands.main", "tables", "--study", str(study.path.absolute()), *site, "--show"]
+    sys.stdout.flush()
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **rooms_environ(os.environ)})
+    try:
+        code = child.wait(REPORT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        code = -1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+    for line in advice_lines(graph) if code == 0 else closing_lines(graph):
+        output.line(line)
+    sys.stdout.flush()
