@@ -77,11 +77,11 @@ def measure_errors(cores: Sequence[int], seconds: float) -> dict[float, list[flo
     watched = parse_watched([json.dumps({"schema": "slipway.load/1", "cores": len(cores)}).encode() + b"\n", *lines])
     assert watched is not None
     errors: dict[float, list[float]] = {}
-    times = [line["t"] for line in watched.lines]
+    times = [line.t for line in watched.lines]
     for window_s in WINDOWS_S:
         begin = 0
         while (end := next((index for index in range(begin, len(times)) if times[index] >= times[begin] + window_s), None)) is not None:
-            during = load_of(watched, (times[begin], times[end]))["during"]
+            during = load_of(watched, (times[begin], times[end])).during
             steps = truth[begin + 1 : end + 1]
             if None not in steps:
                 true = math.fsum(step for step in steps if step is not None) / (times[end] - times[begin])
@@ -90,13 +90,13 @@ def measure_errors(cores: Sequence[int], seconds: float) -> dict[float, list[flo
     return errors
 
 
-def told_cores(watched: Any, begin: int, end: int, during: dict[str, Any]) -> float:
+def told_cores(watched: Any, begin: int, end: int, during: Any) -> float:
     """What the record tells, but for its clamp at 0."""
     first, last = watched.lines[begin], watched.lines[end]
-    seconds = last["t"] - first["t"]
-    used = sum(last[key] - first[key] for key in ("idle", "steal", "interrupts", "own", "kernel"))
+    seconds = last.t - first.t
+    used = sum(getattr(last, key) - getattr(first, key) for key in ("idle", "steal", "interrupts", "own", "kernel"))
     told = watched.cores - used / seconds
-    assert during["others_cores"] == 0 or abs(told - during["others_cores"]) < 0.001, (told, during["others_cores"])
+    assert during.others_cores == 0 or abs(told - during.others_cores) < 0.001, (told, during.others_cores)
     return float(told)
 
 
@@ -141,7 +141,7 @@ def rates(errors: Sequence[float], window_s: float, cores: int) -> str:
 
     def marked(amount: float) -> float:
         parts = ({"seconds": window_s, "others_cores": amount + chance.choice(errors)} for _ in range(DRAWS))
-        return 100 * sum(beyond(cores, part) for part in parts) / DRAWS
+        return 100 * sum(beyond(cores, part["others_cores"], part["seconds"]) for part in parts) / DRAWS
 
     return f"false alarms {marked(0.0):.1f} %, found of " + ", ".join(
         f"{part:g} cores {marked(part):.0f} %" for part in (0.1, 0.25, 0.5, 1.0)

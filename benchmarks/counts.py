@@ -19,7 +19,7 @@ import polars as pl
 from base.packages import ROOMS
 from workflow.report.cells import RUN_MARKS
 from workflow.run.record.events import RankEvents, StepsAsked, read_events
-from workflow.run.record.run_record import measured
+from workflow.run.record.run_record import Measurements, measured
 
 AIM: Final = 0.02
 MARKS: Final = ("samples", "assumed", "warned", "stalls", "input", "gaps")
@@ -69,7 +69,7 @@ class Program:
         window = self.done[first:end]
         return sum(samples for samples, _ in window) / (window[-1][1] - self.done[first - 1][1])
 
-    def helped(self, loop: Callable[[Any], None]) -> dict[str, Any]:
+    def helped(self, loop: Callable[[Any], None]) -> Measurements:
         """Run a loop that uses slipway_events; what the record has of it."""
         module = library("slipway_events")
         module.__dict__["time"] = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now)
@@ -81,7 +81,7 @@ class Program:
             run.file.close()
             return self.record(read_events(Path(out), 1)[0])
 
-    def printed(self, lines: Iterator[str], expression: str, **settings: Any) -> dict[str, Any]:
+    def printed(self, lines: Iterator[str], expression: str, **settings: Any) -> Measurements:
         """Run a loop that prints lines; what the record has of it."""
         steps = library("slipway_steps").Steps({"step": expression, **settings}, STEPS, self.now)
         events = RankEvents()
@@ -95,7 +95,7 @@ class Program:
         events.add({"event": "run_stop"})
         return self.record(events)
 
-    def record(self, events: RankEvents) -> dict[str, Any]:
+    def record(self, events: RankEvents) -> Measurements:
         """Return what run_record.measured finds."""
         return measured({0: events}, 1, self.asked, "train", None, ASKED)
 
@@ -132,35 +132,35 @@ def lines(program: Program, text: str, steps: int = 110, every: int = 1, validat
                 yield text.format(step=step, samples=program.batch, ms=0)
 
 
-def counted(program: Program) -> tuple[dict[str, Any], float]:
+def counted(program: Program) -> tuple[Measurements, float]:
     """Batches of arrays, the last one of an epoch smaller."""
     return program.helped(epochs(program)), program.truth()
 
 
-def full(program: Program) -> tuple[dict[str, Any], float]:
+def full(program: Program) -> tuple[Measurements, float]:
     """Batches of arrays, all full."""
     program.last = program.batch
     return counted(program)
 
 
-def uncounted(program: Program) -> tuple[dict[str, Any], float]:
+def uncounted(program: Program) -> tuple[Measurements, float]:
     """Batches that nobody can count, the last one of an epoch smaller."""
     return program.helped(epochs(program, lambda size: ["a sample"] * size)), program.truth()
 
 
-def own_batch(program: Program) -> tuple[dict[str, Any], float]:
+def own_batch(program: Program) -> tuple[Measurements, float]:
     """Batches of arrays, twice as large as the study says."""
     program.batch = program.last = 2 * program.asked
     return counted(program)
 
 
-def own_batch_uncounted(program: Program) -> tuple[dict[str, Any], float]:
+def own_batch_uncounted(program: Program) -> tuple[Measurements, float]:
     """The same, and nobody can count them."""
     program.batch = program.last = 2 * program.asked
     return uncounted(program)
 
 
-def validated(program: Program) -> tuple[dict[str, Any], float]:
+def validated(program: Program) -> tuple[Measurements, float]:
     """A validation goes through run.steps."""
     return program.helped(epochs(program, validation=int(program.rng.integers(1, 5)))), program.truth()
 
@@ -168,30 +168,30 @@ def validated(program: Program) -> tuple[dict[str, Any], float]:
 NUMBERED: Final = r"step (?P<step>\d+)"
 
 
-def log_counted(program: Program) -> tuple[dict[str, Any], float]:
+def log_counted(program: Program) -> tuple[Measurements, float]:
     """Lines with step and samples, the last batch of an epoch smaller."""
     return program.printed(lines(program, "step {step} of {samples}"), rf"{NUMBERED} of (?P<samples>\d+)"), program.truth()
 
 
-def log_full(program: Program) -> tuple[dict[str, Any], float]:
+def log_full(program: Program) -> tuple[Measurements, float]:
     """The same, all batches full."""
     program.last = program.batch
     return log_counted(program)
 
 
-def log_uncounted(program: Program) -> tuple[dict[str, Any], float]:
+def log_uncounted(program: Program) -> tuple[Measurements, float]:
     """Lines without samples, of a program with a batch twice as large as the study says."""
     program.batch = program.last = 2 * program.asked
     return program.printed(lines(program, "step {step}"), NUMBERED), program.truth()
 
 
-def log_every(program: Program) -> tuple[dict[str, Any], float]:
+def log_every(program: Program) -> tuple[Measurements, float]:
     """A line for ten steps without their number, and `every` was forgotten."""
     program.last = program.batch
     return program.printed(lines(program, "loss 1.0 of {samples}", 1100, 10), r"(?P<loss>1.0) of (?P<samples>\d+)"), program.truth(10)
 
 
-def log_validated(program: Program) -> tuple[dict[str, Any], float]:
+def log_validated(program: Program) -> tuple[Measurements, float]:
     """An expression without a number of steps, which matches lines of the validation too."""
     program.last = program.batch
     validation = int(program.rng.integers(1, 5))
@@ -199,14 +199,14 @@ def log_validated(program: Program) -> tuple[dict[str, Any], float]:
     return found, program.truth()
 
 
-def log_latencies(program: Program) -> tuple[dict[str, Any], float]:
+def log_latencies(program: Program) -> tuple[Measurements, float]:
     """Lines with latencies of two batches in flight."""
     program.last = program.batch
     expression = rf"{NUMBERED} of (?P<samples>\d+) in (?P<milliseconds>\S+)"
     return program.printed(lines(program, "step {step} of {samples} in {ms}", latency=2), expression), program.truth()
 
 
-PROGRAMS: Final[tuple[Callable[[Program], tuple[dict[str, Any], float]], ...]] = (
+PROGRAMS: Final[tuple[Callable[[Program], tuple[Measurements, float]], ...]] = (
     *(full, counted, uncounted, own_batch, own_batch_uncounted, validated),
     *(log_full, log_counted, log_uncounted, log_every, log_validated, log_latencies),
 )
@@ -214,19 +214,21 @@ REPORTING: Final = (full, log_full)
 """Those that do what the study says and report it: a mark of their rate is false."""
 
 
-def marks_of(found: dict[str, Any], asked: int) -> list[str]:
+def marks_of(found: Measurements, asked: int) -> list[str]:
     """Return the MARKS that a table shows beside the rate."""
     columns = {
-        name: found["performance"][name] for name in ("assumed", "samples", "samples_reported", "num_measured_steps", "uneven_cause")
+        name: getattr(found.performance, name) for name in ("assumed", "samples", "samples_reported", "num_measured_steps", "uneven_cause")
     }
-    warnings = [*found["warnings"], *found["windows"]]
+    warnings = [*found.warnings, *found.window_findings]
     row = {**columns, "unit": "samples", "mode": "train", "global_batch_size": asked, "warnings": warnings, "busy": []}
     frame = pl.DataFrame([row], schema_overrides={name: pl.List(pl.String) for name in ("assumed", "warnings", "busy")})
     return [mark for mark in MARKS if frame.select(RUN_MARKS[mark].fill_null(value=False)).item()]
 
 
-def measure(program: Callable[[Program], tuple[dict[str, Any], float]], seed: int) -> tuple[float, list[str]]:
+def measure(program: Callable[[Program], tuple[Measurements, float]], seed: int) -> tuple[float, list[str]]:
     """Return the error of the rate in parts of the true one, and its marks."""
     own = Program(np.random.default_rng(seed))
     found, truth = program(own)
-    return found["performance"]["samples_per_s"] / truth - 1, marks_of(found, own.asked)
+    assert found.performance is not None
+    assert found.performance.samples_per_s is not None
+    return found.performance.samples_per_s / truth - 1, marks_of(found, own.asked)

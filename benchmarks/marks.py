@@ -110,7 +110,7 @@ def drift_row(seconds: Array, told: bool) -> dict[str, Any]:
     steps = seconds.tolist()
     half = len(steps) // 2
     found = drift(steps) if told else None
-    columns = {f"drift_{name}": found[name] if found else None for name in ("change_ratio", "others_ratio")}
+    columns = {f"drift_{name}": getattr(found, name) if found else None for name in ("change_ratio", "others_ratio")}
     last_half, first_steps = (early(steps) if told else None) or (None, None)
     columns |= {"last_half_ratio": last_half, "first_steps_ratio": first_steps}
     return {"measured": True, "num_measured_steps": len(steps), "drift_ratio": median(steps[half:]) / median(steps[:half]), **columns}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workflow.run.record.events import read_events
+from workflow.run.record.model import Performance
 from workflow.run.record.rate import performance
 
 BATCH: Final = 4
@@ -143,7 +144,7 @@ CASES: Final[dict[str, Case]] = {
 }
 
 
-def measure(case: Case, ranks: int, steps: int) -> tuple[float, dict[str, Any]]:
+def measure(case: Case, ranks: int, steps: int) -> tuple[float, Performance]:
     """(true rate, the record's `performance`)."""
     with tempfile.TemporaryDirectory() as directory:
         truth = simulate(Path(directory), case, ranks, steps)
@@ -163,10 +164,10 @@ def main() -> int:
     for ranks in options.ranks:
         for name, case in CASES.items():
             truth, found = measure(case, ranks, options.steps)
-            error = found["samples_per_s"] / truth - 1
-            by_median = ranks * BATCH / found["step_s"]["p50"] / truth - 1
+            error = found.samples_per_s / truth - 1
+            by_median = ranks * BATCH / found.step_s.p50 / truth - 1
             worst = max(worst, abs(error))
-            named += found["straggler_rank"] != case.straggler
+            named += found.straggler_rank != case.straggler
             said = f"{found['uneven_cause']}, {found['straggler_rank']}"
             print(f"{ranks:5}  {name:26} {truth:9.2f} {found['samples_per_s']:9.2f} {error:8.3%} {by_median:10.1%}  {said}")
     print(f"largest error of a rate {worst:.3%}, aim {AIM:.0%}; stragglers named wrongly {named}, aim 0")

@@ -195,12 +195,18 @@ def _mbit(value: float) -> str:
     return f"{value:,.0f} Mbit/s" if value >= 10 else f"{value:.2g} Mbit/s"
 
 
-def summary(rates: Rates) -> dict[str, float | tuple[int, int] | None]:
-    """Median and least rate over the ordered pairs, and the pair that has it."""
+class RateSummary(NamedTuple):
+    """Median and least rate over the ordered pairs of nodes, and the pair that has the least."""
+
+    median_mbit: float | None = None
+    min_mbit: float | None = None
+    slowest: tuple[int, int] | None = None
+
+
+def summary(rates: Rates) -> RateSummary:
+    """Summarise the rates of all ordered pairs."""
     ordered = sorted((sample.mbit, pair) for pair, sample in rates.items())
-    if not ordered:
-        return {"rate_mbit_median": None, "rate_mbit_min": None, "slowest": None}
-    return {"rate_mbit_median": ordered[len(ordered) // 2][0], "rate_mbit_min": ordered[0][0], "slowest": ordered[0][1]}
+    return RateSummary(ordered[len(ordered) // 2][0], *ordered[0]) if ordered else RateSummary()
 
 
 # What the measurements of a preflight mean so far, and whether more of them are needed: pure.

@@ -72,7 +72,7 @@ def scalars(events: Mapping[int, RankEvents], unit: str, start: float) -> list[S
         found += (Scalar(start + passed, number, tag, value) for tag, value in _of_step(steps, slowest, unit, losses.get(number)))
     last = found[-1] if found else Scalar(start, 0, "", 0.0)
     for evaluation in events[min(events)].evals:
-        told = ((f"eval/{name}", evaluation.get(name)) for name in ("loss", "accuracy"))
+        told = (("eval/loss", evaluation.loss), ("eval/accuracy", evaluation.accuracy))
         found += (Scalar(last.time, last.step, tag, value) for tag, value in told if value is not None)
     return found
 

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from base.errors import DatasetError, RecordError, SlipwayError, StorageError
 from base.jsonfile import canonical_json, read_content, read_json
 from base.limited import call_limited
@@ -24,13 +26,13 @@ from extras.verify.children import SILENCE_S, OnRead, each_run
 from extras.verify.result import Verified
 from workflow.report.reproduce import DIGEST, MAX_PROGRAM_BYTES
 from workflow.report.sources import StudyFile, check_directory, read_study
-from workflow.run.record.continuation import joined
 from workflow.run.record.events import StepsAsked, most_steps, read_events, steps_asked
 from workflow.run.record.machine_load import loads
-from workflow.run.record.model import NotBelieved
+from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.outcome import other_device
 from workflow.run.record.reading import ASIDE, MAX_BYTES, attempt_directories, names, read_value, record_of
-from workflow.run.record.run_record import measured
+from workflow.run.record.run_record import join_measurements, measured
+from workflow.study.cell import Cell
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE, kept_program
 from workflow.study.programs import identity
 from workflow.study.publishing import last_version
@@ -56,29 +58,33 @@ def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, 
     `earlier`: the record of the attempt that this one resumed from. `on_read` is called with what is read. Raises KeyError, TypeError
     where the record is none.
     """
-    cell = record["cell"]
-    world = cell["nodes"] * cell["gpus_per_node"]
-    asked = _requested_steps(record)
-    events = read_events(attempt, world, on_read, most_steps(cell, asked))
+    read, before = (None if one is None else msgspec.convert(one, RunRecord) for one in (record, earlier))
+    assert read is not None
+    cell, asked = read.cell, _requested_steps(read)
+    events = read_events(attempt, cell.world_size, on_read, most_steps(cell, asked))
     on_read(None)
     seen = loads(attempt, events, cell, on_read)
     on_read(None)
     model = _model(attempt, cell)
     on_read(None)
-    found = measured(events, world, cell["global_batch_size"], cell["mode"], model, asked)
-    if record["status"] == "ok" and (wrong := found["contradiction"] or other_device(events, record["device"])) is not None:
+    found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, asked)
+    if read.status == "ok" and (wrong := found.contradiction or other_device(events, read.device)) is not None:
         yield f"it says ok, and is an error by the rules of this version: {wrong}"
     for index, node in enumerate(record["nodes"]):
         if node.get("load") is not None:
-            yield from _unequal(f"nodes[{index}].load", node["load"], seen.get(index))
-    if record["resumed_from"] is not None and earlier is not None:
-        found = joined(found, {**earlier, "step": record["resumed_from"]["step"]})
+            yield from _unequal(f"nodes[{index}].load", node["load"], _as_json(seen.get(index)))
+    if read.resumed_from is not None and before is not None:
+        found = join_measurements(found, before.performance, before.training, read.resumed_from.step)
     for part in PARTS:
-        said, again = record[part], found[part]
+        said, again = record[part], _as_json(getattr(found, part))
         if part == "performance" and said is not None and again is not None:
             left_out = WITH_LAST_STEP | (OF_ANOTHER_RULE if _of_another_rule(record, said) else frozenset())
             said = {key: value for key, value in said.items() if key not in left_out}
         yield from _unequal(part, said, again)
+
+
+def _as_json(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _of_another_rule(record: Mapping[str, Any], performance: Mapping[str, Any]) -> bool:
@@ -86,18 +92,18 @@ def _of_another_rule(record: Mapping[str, Any], performance: Mapping[str, Any]) 
     return performance.get("samples") is None or ("assumed" not in performance and record.get("steps_source") == "log")
 
 
-def _model(attempt: Path, cell: Mapping[str, Any]) -> tuple[str, int] | None:
+def _model(attempt: Path, cell: Cell) -> tuple[str, int] | None:
     """Name and parameter count of the network that was asked for, which the attempt's cell.json has."""
     path = attempt / "cell.json"
     document = read_json(path) if path.exists() else None
     parameters = document.get("model_parameters") if isinstance(document, dict) else None
-    return (cell["model"], parameters) if isinstance(parameters, int) else None
+    return (cell.model, parameters) if isinstance(parameters, int) else None
 
 
-def _requested_steps(record: Mapping[str, Any]) -> StepsAsked | None:
+def _requested_steps(record: RunRecord) -> StepsAsked | None:
     """Return the steps that the record's cell asks for; None for epochs, since the size of the training split is not in a record."""
-    cell, resumed = record["cell"], record["resumed_from"]
-    return None if cell["epochs"] is not None else steps_asked(cell, 0, 0 if resumed is None else resumed["step"])
+    resumed = record.resumed_from
+    return None if record.cell.epochs is not None else steps_asked(record.cell, 0, 0 if resumed is None else resumed.step)
 
 
 def _unequal(path: str, recorded: Any, again: Any) -> Iterator[str]:

@@ -159,13 +159,13 @@ def assert_complete(found: RankEvents, package: str) -> None:
     """The start, an evaluation and the end, whose window is that of the measured steps."""
     start, stop = found.start, found.stop
     assert start is not None
-    assert f"{package}_version" in start["provenance"]
+    assert f"{package}_version" in start.provenance
     assert found.evals
     evaluation: dict[str, Any] = found.evals[-1]
     assert (evaluation["split"], evaluation.get("samples")) == ("validation", EVALUATED[package])
     assert stop is not None
-    assert stop["window_steps_s"] == pytest.approx(sum(step.seconds for step in found.steps.values() if step.measured))
-    assert stop["window_wall_s"] >= stop["window_steps_s"]
+    assert stop.window_steps_s == pytest.approx(sum(step.seconds for step in found.steps.values() if step.measured))
+    assert stop.window_wall_s >= stop.window_steps_s
 
 
 EVALUATED = {"transformers": 16, "lightning": 24, "keras": None}

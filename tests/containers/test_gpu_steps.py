@@ -163,7 +163,7 @@ def measured(path: Path, python: str, program: str, steps: int, *words: str) -> 
     found = performance(events, 1, BATCH)
     assert found is not None
     stop = json.loads((path / "events-0.jsonl").read_text().splitlines()[-1])
-    return found, json.loads(done.stdout.splitlines()[-1]), stop.get("checksum")
+    return found, json.loads(done.stdout.splitlines()[-1]), stop.checksum
 
 
 @pytest.mark.parametrize("steps", [50, 200])

@@ -67,11 +67,11 @@ def test_in_a_run_each_step_is_a_line(tmp_path: Path) -> None:
     assert [step.samples for step in found.steps.values()] == [2, 2, 1, 2, 2, 1, 2]
     assert found.steps[1].loss == 0.5
     assert found.start is not None
-    assert (found.start["framework"], found.start["parameters"], found.start["world_size"]) == ("mine", 7, 1)
+    assert (found.start.framework, found.start.parameters, found.start.world_size) == ("mine", 7, 1)
     assert found.stop is not None
     measured_s = sum(step.seconds for step in found.steps.values() if step.measured)
-    assert found.stop["window_steps_s"] == pytest.approx(measured_s)
-    assert found.stop["window_wall_s"] >= measured_s
+    assert found.stop.window_steps_s == pytest.approx(measured_s)
+    assert found.stop.window_wall_s >= measured_s
 
 
 @pytest.mark.parametrize("told", ["-2", "0", "float('nan')", "float('inf')", "1.5", "'two'", "10**400", "lambda batch: len(batch) - 2"])
@@ -86,7 +86,7 @@ def test_what_is_no_number_of_samples_is_an_error_that_names_it(tmp_path: Path, 
     assert (
         f"ValueError: {name} of a batch must be a whole number from {int(name == 'samples')} on, or None where nobody knows: found" in said
     )
-    assert events(tmp_path).errors[0]["kind"] == "error"
+    assert events(tmp_path).errors[0].kind == "error"
 
 
 @pytest.mark.parametrize("told", ["2.0", "None", "lambda batch: None", "type('Tensor', (), {'__float__': lambda self: 2.0})()"])
@@ -151,9 +151,9 @@ def test_the_flop_and_precision_of_the_program_are_told_and_the_memory_at_the_en
     assert start(tmp_path, LOOP.format(facts=facts, loss="0.5"), CELL)[0] == 0
     found = events(tmp_path)
     assert found.start is not None
-    assert (found.start["flop_per_unit"], found.start["precision"]) == (6e9, "bf16")
+    assert (found.start.flop_per_unit, found.start.precision) == (6e9, "bf16")
     assert found.stop is not None
-    assert found.stop["max_memory_allocated_bytes"] > 1 << 20
+    assert found.stop.max_memory_allocated_bytes > 1 << 20
 
 
 def test_of_a_gpu_that_another_framework_uses_no_memory_is_told(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def checksum(tmp_path: Path, **words: str) -> tuple[str | None, list[str]]:
     assert code == 0, said
     found = events(tmp_path)
     assert found.stop is not None
-    return found.stop.get("checksum"), found.warnings
+    return found.stop.checksum, found.warnings
 
 
 def test_the_checksum_is_of_the_parameters_after_the_last_step(tmp_path: Path) -> None:

@@ -47,11 +47,11 @@ def test_output_goes_on_and_its_steps_are_events(tmp_path: Path) -> None:
     code, output, events = start(tmp_path, f"echo begin >&2; {STEPS}; printf end")
     assert (code, output) == (0, b"begin\n" + b"".join(b"it %d loss 0.%d\n" % (i, i) for i in range(1, 9)) + b"end")
     assert events.start is not None
-    assert (events.start["rank"], events.start["world_size"], events.start["steps_source"]) == (0, 2, "log")
+    assert (events.start.rank, events.start.world_size, events.start.steps_source) == (0, 2, "log")
     assert sorted(events.steps) == list(range(8))
     assert events.steps[7].loss == 0.8
     assert events.stop is not None
-    assert events.stop["train_s"] > 0.1
+    assert events.stop.train_s > 0.1
     assert events.broken_lines == 0
 
 
@@ -60,7 +60,7 @@ def test_who_is_not_read_tells_of_no_steps(tmp_path: Path, settings: dict[str, A
     code, output, events = start(tmp_path, STEPS, rank=1, **settings)
     assert (code, output.count(b"loss"), events.steps) == (0, 8, {})
     assert events.start is not None
-    assert events.start["steps_source"] == "none"
+    assert events.start.steps_source == "none"
     assert events.stop is not None
 
 
@@ -134,5 +134,5 @@ def test_it_is_read_by_the_oldest_interpreter_of_images(name: str) -> None:
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     env = variables(tmp_path, {"step": STEP})
     assert subprocess.run([sys.executable, str(ADAPTER), "/no/such/program"], env=env, check=False).returncode == 2
-    message = read_events(tmp_path, 1)[0].errors[0]["message"]
+    message = read_events(tmp_path, 1)[0].errors[0].message
     assert message.startswith("/no/such/program cannot be started: No such file or directory: the image must have it, or without an image")

@@ -10,12 +10,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from base.packages import ROOMS
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.tables import TABLES
 from workflow.run.record.events import read_events
+from workflow.run.record.model import Performance
 from workflow.run.record.rate import performance
 
 BATCH = 32
@@ -69,7 +71,7 @@ def helper(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def trained(
     helper: ModuleType, monkeypatch: pytest.MonkeyPatch, path: Path, machine: Machine, steps: dict[str, int], buffer: int | None
-) -> dict[str, Any]:
+) -> Performance:
     """The record's `performance` of a program on this machine that reads no loss."""
     monkeypatch.setattr(helper, "time", SimpleNamespace(monotonic=lambda: machine.now, time=lambda: machine.now))
     if machine.device == "jax":
@@ -87,10 +89,12 @@ def trained(
     return found
 
 
-def footnotes(path: Path, found: dict[str, Any]) -> list[str]:
+def footnotes(path: Path, found: Performance) -> list[str]:
     """Of the table with these numbers, without the mark of a short window."""
     record = make_record(make_cell())
-    record["performance"] |= {name: found[name] for name in ("samples_per_s", "drift", "last_half_ratio", "first_steps_ratio")}
+    record["performance"] |= {
+        name: msgspec.to_builtins(getattr(found, name)) for name in ("samples_per_s", "drift", "last_half_ratio", "first_steps_ratio")
+    }
     return [sentence for _, sentence in TABLES["times"](collected(path / "results", [record], repeats=1)).footnotes()]
 
 
@@ -102,11 +106,11 @@ def test_steps_in_flight_are_waited_for_at_the_ends_of_the_window_or_marked(
     """32 steps in flight, of which the warm-up leaves room for 22."""
     machine = Machine(ahead=32, device=device)
     found = trained(helper, monkeypatch, tmp_path, machine, {"warmup": 10, "measured": measured}, None)
-    off = abs(found["samples_per_s"] * DEVICE_S / BATCH - 1)
+    off = abs(found.samples_per_s * DEVICE_S / BATCH - 1)
     said = footnotes(tmp_path, found)
     if device == "jax":
         assert off < 0.02
-        assert found["window_steps_ratio"] == pytest.approx(1, abs=0.02)
+        assert found.window_steps_ratio == pytest.approx(1, abs=0.02)
         assert said == [], "the rate is true"
     else:
         assert off > 0.02 or measured == 1000
@@ -120,7 +124,7 @@ def test_batches_that_were_read_ahead_are_marked_where_they_make_the_rate_too_hi
     """The loader needs 13 ms for a batch, and the device 10: the buffer lasts for four times as many steps."""
     machine = Machine(ahead=1, device="none")
     found = trained(helper, monkeypatch, tmp_path, machine, {"warmup": 2, "measured": measured}, buffer)
-    off = found["samples_per_s"] * LOADER_S / BATCH - 1
+    off = found.samples_per_s * LOADER_S / BATCH - 1
     said = footnotes(tmp_path, found)
     assert off < 0.02 or any("batches were read ahead before the window" in one for one in said)
     assert bool(buffer > 2) == (off > 0.02), "what the case is about"
@@ -128,5 +132,5 @@ def test_batches_that_were_read_ahead_are_marked_where_they_make_the_rate_too_hi
 
 def test_a_program_whose_numbers_are_true_has_no_mark(helper: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = trained(helper, monkeypatch, tmp_path, Machine(ahead=1, device="none"), {"warmup": 2, "measured": 200}, None)
-    assert found["samples_per_s"] == pytest.approx(BATCH / DEVICE_S, rel=0.02)
+    assert found.samples_per_s == pytest.approx(BATCH / DEVICE_S, rel=0.02)
     assert footnotes(tmp_path, found) == []

@@ -57,17 +57,18 @@ from tests.data_prep.build.corpus import class_folders
 from tests.data_prep.tree.corpus import plant, spec_of
 from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
+from tests.workflow.run.cells import ended_note
 from workflow.dag.graph import result_at
 from workflow.run.images.kept import image_of, read_pinned
 from workflow.run.node.ranks import Beats
 from workflow.run.plan import allocation_request
-from workflow.run.record.continuation import Budget, budget_of, joined, resumable
-from workflow.run.record.events import StepsAsked, read_events
+from workflow.run.record.continuation import Budget, budget_of, resumable
+from workflow.run.record.events import read_events
 from workflow.run.record.machine_load import busy, load_of, others_seen, read_watched
-from workflow.run.record.model import Load
+from workflow.run.record.model import Load, Node
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.reading import read_record
-from workflow.run.record.run_record import ended_note, measured
+from workflow.run.record.run_record import Measurements, join_measurements, measured
 from workflow.run.storage import lease
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.results import published_result, results_of
@@ -579,7 +580,7 @@ def _ended_sample(directory: Path) -> tuple[bytes, ...]:
     facts = {**record, "allocation": record, "earlier": None}
     times = {**record["time"], "run_s": record["run_s"], "steps_s": record["steps_s"]}
     end = RankEnd(ranks=(0,), host="h", exit_code=3, time=1.0)
-    return (_json(ended_note(facts, Ending(status="error", reason="it ended", rank_end=end), times, [0], 7, StepsAsked(8, 6))),)
+    return (_json(ended_note(facts, Ending(status="error", reason="it ended", rank_end=end), times, [0])),)
 
 
 def _read_ended(content: bytes, directory: Path) -> None:
@@ -676,13 +677,14 @@ LOAD: Final = ({"schema": "slipway.load/1", "cores": 2}, *map(_look, (0.5, 1.0, 
 def _read_load(content: bytes, directory: Path) -> None:
     watched = read_watched(_written(content, directory / "load-0.jsonl"))
     if watched is not None:
-        node = {"name": "n", "load": msgspec.to_builtins(msgspec.convert(load_of(watched, (0.9, 1.6)), Load))}
+        load = msgspec.convert(msgspec.to_builtins(load_of(watched, (0.9, 1.6))), Load)
+        node = Node(name="n", hostname="n", gpus=(), load=load)
         canonical_json([busy([node]), others_seen([node])])
 
 
 def _read_events(content: bytes, directory: Path) -> None:
     path = _written(content, directory / "events-0.jsonl")
-    canonical_json(measured(read_events(directory, 1), 1, 8))
+    canonical_json(msgspec.to_builtins(measured(read_events(directory, 1), 1, 8)))
     beats = Beats(path, 0.0)
     beats.poll(1.0)
     beats.limit_s(1.0, 2.0)
@@ -705,8 +707,9 @@ def _read_record(content: bytes, directory: Path) -> None:
     results_of(path.parent)
     from workflow.run.storage.results import records
 
-    for offer in resumable(records(path.parent, [1]), Cell.from_json(make_cell()), Budget(walltime_s=1e6, margin_s=1.0)):
-        canonical_json(joined({"performance": None, "training": offer.training}, offer.to_json()))
+    for earlier in resumable(records(path.parent, [1]), Cell.from_json(make_cell()), Budget(walltime_s=1e6, margin_s=1.0)):
+        found = join_measurements(Measurements(training=earlier.training), earlier.performance, earlier.training, earlier.step)
+        canonical_json(msgspec.to_builtins(found))
 
 
 # -- answers of programs, and of the kernel

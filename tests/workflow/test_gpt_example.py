@@ -41,8 +41,8 @@ def check_told(events: dict[int, RankEvents]) -> None:
     start = events[0].start
     assert start is not None
     multiplying = 256 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
-    assert start["parameters"] == multiplying + 16 * 32
-    assert (start["flop_per_unit"], start["precision"]) == (6 * multiplying + 12 * 2 * 32 * 16, "fp32")
+    assert start.parameters == multiplying + 16 * 32
+    assert (start.flop_per_unit, start.precision) == (6 * multiplying + 12 * 2 * 32 * 16, "fp32")
 
 
 def test_what_was_stopped_at_a_checkpoint_ends_as_what_was_not(tmp_path: Path) -> None:

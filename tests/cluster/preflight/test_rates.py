@@ -191,10 +191,10 @@ def test_the_best_of_several_measurements_counts() -> None:
 
 def test_the_summary_names_the_slowest_pair() -> None:
     found = summary(rates(4, lambda a, b: 50 if (a, b) == (2, 1) else 900))
-    assert found["slowest"] == (2, 1)
-    assert found["rate_mbit_min"] == pytest.approx(50)
-    assert found["rate_mbit_median"] == pytest.approx(900)
-    assert set(summary({}).values()) == {None}
+    assert found.slowest == (2, 1)
+    assert found.min_mbit == pytest.approx(50)
+    assert found.median_mbit == pytest.approx(900)
+    assert set(summary({})) == {None}
 
 
 def ring(*problems: str | None, damaged: bool = False) -> list[dict[str, object]]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from blake3 import blake3
 
@@ -69,7 +70,12 @@ def attempt(results: Path, number: int = 1, first: int = 0, **changes: Any) -> d
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     ]
-    parts = {"performance": found["performance"], "training": found["training"], "files": files, **changes}
+    parts = {
+        "performance": msgspec.to_builtins(found.performance),
+        "training": msgspec.to_builtins(found.training),
+        "files": files,
+        **changes,
+    }
     record = make_record(CELL, attempt=number, step_s=STEP_S, **parts)
     publish(results, record)
     return record

@@ -6,7 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from workflow.run.plan import CellDocument
+from workflow.run.record.outcome import Ending
+from workflow.run.record.run_record import ending_note
 from workflow.study.site import Cache, Site
 
 DOCUMENT: Final = CellDocument(
@@ -47,3 +51,9 @@ def document(**changes: Any) -> CellDocument:
 def made_site(storage: Path = Path("/nowhere"), **keys: Any) -> Site:
     """A site with these keys."""
     return Site(name="here", storage=storage, cache=Cache(path=storage / "cache"), **keys)
+
+
+def ended_note(facts: dict[str, Any], ending: Ending, times: dict[str, Any], nodes: list[int]) -> dict[str, Any]:
+    """The note of a result that storage did not take, as JSON has it."""
+    own = {"schema": "slipway.ended/1", "parameters": 7, "steps": [8, 6]}
+    return {**own, "facts": facts, "times": times, "nodes": nodes, "ending": msgspec.to_builtins(ending_note(ending))}

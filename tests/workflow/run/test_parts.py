@@ -203,7 +203,7 @@ def test_beats_follow_a_growing_file(tmp_path: Path) -> None:
     write_events(path, {"event": "error", "kind": "nan"}, {"event": "error", "kind": "oom"}, {"event": "run_stop"})
     beats.poll(50.0)
     assert beats.error is not None
-    assert beats.error["kind"] == "nan"
+    assert beats.error.kind == "nan"
     assert beats.stopped
     assert beats.limit_s(60, 600) == 600
 

@@ -26,7 +26,6 @@ from workflow.run.link.reports import (
     tag_of,
 )
 from workflow.run.plan import CellDocument, Framework
-from workflow.run.record.run_record import EndedNote
 
 
 class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
@@ -106,8 +105,8 @@ class Pending(Value, frozen=True, kw_only=True):
     reason: str
     record: dict[str, Any] | None
     """Of the attempt, on the head; null elsewhere. The node writes it down as it is."""
-    ended: EndedNote | None
-    """How the attempt ends once it is delivered from all nodes, on the head; null elsewhere."""
+    ended: dict[str, Any] | None
+    """How the attempt ends once it is delivered from all nodes, on the head; null elsewhere. The node writes it down as it is."""
 
 
 # -- before the ranks start

@@ -13,8 +13,8 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from cluster.machine import MOST as MOST_INTERFACES
-from cluster.machine import Interface
 from cluster.types import ForeignUse, GpuFault, Grant
+from workflow.run.record.model import Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
 
 # Types of fields, which refuse values that are out of range.
@@ -56,15 +56,6 @@ class Message(Value, tag_field="say", tag=tag_of, frozen=True, kw_only=True):
 
 
 # -- what stands in messages
-
-
-class MachineCores(Value, frozen=True, kw_only=True):
-    """Of the whole machine, whatever the run may use of it."""
-
-    sockets: Count
-    cores: Count
-    cpus: Count
-    """Hardware threads."""
 
 
 class Facts(Value, frozen=True, kw_only=True):

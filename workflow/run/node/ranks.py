@@ -28,7 +28,17 @@ from containers.spec import EnginePlan
 from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.node.limits import CONTAINER_REMOVAL_S, DESCENDANTS_END_S, RANKS_END_S, RANKS_TERM_S
 from workflow.run.node.window_watch import Line, WindowWatch
-from workflow.run.record.events import MAX_LINE, Event, checked_event, not_trained, parse_line
+from workflow.run.record.events import (
+    MAX_LINE,
+    CheckpointEvent,
+    ErrorEvent,
+    Event,
+    PhaseEvent,
+    RunStop,
+    StepEvent,
+    checked_event,
+    parse_line,
+)
 from workflow.run.record.outcome import FROZEN, RankEnd, RankState, first_failed
 
 # Watching one rank by its events: its phase, the pace of its steps, its last line.
@@ -65,7 +75,7 @@ class Beats:
         self.step: int | None = None
         self.tokens: int | None = None
         """The tokens of the last step."""
-        self.error: Event | None = None
+        self.error: ErrorEvent | None = None
         self.checkpoint: int | None = None
         """The step of the last checkpoint that a run can resume from."""
         self.problem: str | None = None
@@ -118,25 +128,25 @@ class Beats:
             return None
 
     def _take(self, event: Event) -> None:
-        kind = event["event"]
-        if kind == "step":
-            seconds = event["seconds"] * max(1, event.get("steps") or 1)
-            self._seconds.append(seconds)
-            self.step = event["step"]
-            if self.error is None and not_trained(event):
-                self.error = {"event": "error", "kind": "nan", "message": f"the loss of step {self.step} is {event['loss']}"}
-            self.tokens = event.get("tokens")
-            first = self.step - max(1, event.get("steps") or 1) + 1
-            self._lines.append(Line(self.step, event.get("monotonic_ns"), seconds, event.get("measured", False), first))
-        elif kind == "phase":
-            self.phase = event["phase"]
-            self._lines.append(Line(None, event.get("monotonic_ns")))
-        elif kind == "error":
-            self.error = self.error or event
-        elif kind == "checkpoint" and event.get("resumable"):
-            self.checkpoint = event.get("step")
-        elif kind == "run_stop":
-            self.stopped = True
+        match event:
+            case StepEvent():
+                count = max(1, event.steps or 1)
+                seconds = event.seconds * count
+                self._seconds.append(seconds)
+                self.step = event.step
+                if self.error is None and event.is_diverged:
+                    self.error = ErrorEvent("nan", f"the loss of step {event.step} is {event.loss}")
+                self.tokens = event.tokens
+                self._lines.append(Line(event.step, event.monotonic_ns, seconds, event.measured, event.step - count + 1))
+            case PhaseEvent():
+                self.phase = event.phase
+                self._lines.append(Line(None, event.monotonic_ns))
+            case ErrorEvent():
+                self.error = self.error or event
+            case CheckpointEvent(resumable=True):
+                self.checkpoint = event.step
+            case RunStop():
+                self.stopped = True
 
     def limit_s(self, beat_s: float, init_s: float) -> float:
         """How long this rank may be silent now: in train max(beat_s, 20 median steps), else `init_s`. A program that writes no events
@@ -258,17 +268,17 @@ class Watched:
         plan, code, failed = self.process.plan, self.process.exit_code(), next(iter(errors), None)
         if plan.launcher is not None and code:
             failed, code = first_failed(code, self.log.recent(), plan.ranks, errors)
-        error = None if failed is None else errors.get(failed)
-        if code and (error or {}).get("kind") in (None, "error") and (full := self._words_of_full_disk()) is not None:
-            error = {"message": full, **(error or {}), "kind": "storage"}
+        error = ErrorEvent() if failed is None else errors.get(failed, ErrorEvent())
+        if code and error.kind in (None, "error") and (full := self._words_of_full_disk()) is not None:
+            error = error._replace(kind="storage", message=error.message or full)
         odd = {rank: problem for rank, beats in self.beats.items() if not code and (problem := beats.window.problem()) is not None}
         return RankEnd(
             ranks=plan.ranks,
             host=self.host,
             exit_code=code,
-            time=(error or {}).get("time") or time.time(),
-            error_kind=error.get("kind") if error else None,
-            error_message=error.get("message") or None if error else None,
+            time=error.time or time.time(),
+            error_kind=error.kind,
+            error_message=error.message or None,
             oom_kill=oom_kill,
             run_stop=all(beats.stopped for beats in self.beats.values()),
             last_lines=self.log.last_lines(),

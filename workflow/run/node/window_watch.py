@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
-from workflow.run.record.window_seen import SLACK_RATIO, SLACK_S, WindowSeen
+from workflow.run.record.outcome import ObservedWindow
+from workflow.run.record.window_seen import SLACK_RATIO, SLACK_S
 
 SHARE: Final = 0.02
 """The interval of looks in the window, in parts of the time since it began: the same sharpness for short and long windows."""
@@ -61,7 +62,7 @@ class WindowWatch:
         elif self._first is None:
             self._before = mark
 
-    def seen(self, rank: int, now: float | None = None) -> WindowSeen | None:
+    def seen(self, rank: int, now: float | None = None) -> ObservedWindow | None:
         """Return what was seen of the window, None where there was none. Without `now` it has no begin and no end."""
         before, first, last = self._before, self._first, self._last
         if first is None or last is None or first.line.step is None or last.line.step is None:
@@ -72,7 +73,7 @@ class WindowWatch:
         most_s = last.by - (self._since if before is None else before.after) - max(0.0, apart_s - self._written_late_s())
         most_s += max(0.0, self._surely_late_s() - apart_s)
         begin = first.line.step if first.line.first is None else first.line.first
-        found = WindowSeen(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
+        found = ObservedWindow(rank, begin, last.line.step, round(max(0.0, least_s), 6), round(max(0.0, most_s), 6))
         if now is None:
             return found
         began = (first.after + first.by) / 2 - first.line.seconds if before is None else (before.after + before.by) / 2 + apart_s

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final, NotRequired, TypedDict
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from base.chunks import chunks_name
-from base.errors import RecordError
-from base.typed import Count, Digest, FromOne, Like, Seconds, read_as
 from base.units import format_duration
 from cluster.schedulers.jobs import SUBMISSION
 from containers.spec import CHECKPOINT
 from workflow.run.record.events import RankEvents
-from workflow.run.record.model import Status
+from workflow.run.record.model import Checkpoint, File, Performance, RunRecord, Status, Training, WindowSeen
 from workflow.run.record.outcome import Ending
 from workflow.run.record.rate import thinned
 from workflow.study.cell import Cell, RunLimits
@@ -154,75 +155,29 @@ OTHER_PROGRAM: Final = "trained with other files in the folder of the program th
 """In the warning of a run whose attempts had different programs: a record has the digest of the last one's."""
 
 
-class _File(TypedDict):
-    path: str
-    bytes: Count
-    blake3: Digest
-
-
-class _Checkpoint(TypedDict):
-    step: Count
-
-
-class _Steps(TypedDict):
-    train: Seconds | None
-
-
-class _Before(TypedDict):
-    used_s: Seconds
-
-
-class _Training(TypedDict):
-    losses: list[tuple[int, float]]
-    first_losses: NotRequired[list[tuple[int, float]] | None]
-    first_loss: float | None
-    final_loss: float | None
-
-
-class _Attempt(TypedDict):
-    """What must stand in a record from which another attempt goes on."""
-
-    attempt: FromOne
-    cell: Cell
-    files: list[_File]
-    checkpoint: NotRequired[_Checkpoint | None]
-    steps_s: _Steps
-    resumed_from: NotRequired[_Before | None]
-    provenance: NotRequired[dict[str, Any] | None]
-    warnings: NotRequired[list[str]]
-    performance: dict[str, Any] | None
-    window_seen: NotRequired[dict[str, Any] | None]
-    training: Annotated[dict[str, Any], Like(_Training)] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class EarlierAttempt:
+class EarlierAttempt(Struct, frozen=True, kw_only=True):
     """An attempt from which another one can resume, with its checkpoint."""
 
     attempt: int
     step: int
     bytes: int
-    """Of the checkpoint."""
+    """The size of the checkpoint."""
     blake3: str
-    """Of the checkpoint."""
+    """The hash of the checkpoint."""
     listed: bool
-    """Whether the list of its chunks is beside it: not so of a version before."""
+    """Whether the list of its chunks is beside it: not so of earlier versions."""
     program_digest: str | None = None
-    """Of the files in the folder of the program that trained, where it was one of the study."""
+    """The digest of the folder of the program that trained, where it was one of the study."""
     several_programs: bool = False
     """Whether that attempt was resumed from one of another program."""
     used_s: float
     """What was trained of the run's walltime up to here."""
-    performance: dict[str, Any] | None
-    window_seen: dict[str, Any] | None = None
-    training: dict[str, Any] | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a dict that JSON can carry."""
-        return asdict(self)
+    performance: Performance | None
+    window_seen: WindowSeen | None = None
+    training: Training | None
 
 
-def resumable(records: Iterable[Mapping[str, Any]], cell: Cell, budget: Budget) -> list[EarlierAttempt]:
+def resumable(records: Iterable[RunRecord], cell: Cell, budget: Budget) -> list[EarlierAttempt]:
     """Return the attempts to resume from, the best first.
 
     `records`: of the run's attempts, the newest first; `budget`: its used_s does not count. Only attempts since the last result count;
@@ -230,82 +185,64 @@ def resumable(records: Iterable[Mapping[str, Any]], cell: Cell, budget: Budget) 
     """
     found = []
     for record in records:
-        offer = _offer(record, cell)
-        fits = offer is not None and budget.walltime_s - offer.used_s >= budget.least_s
-        if isinstance(record, dict) and record.get("kind") == "result" and not (record.get("status") == RESUMABLE_RESULT and fits):
+        earlier = _earlier(record, cell)
+        fits = earlier is not None and budget.walltime_s - earlier.used_s >= budget.least_s
+        if record.kind == "result" and not (record.status == RESUMABLE_RESULT and fits):
             break
-        if offer is not None and fits:
-            found.append(offer)
+        if earlier is not None and fits:
+            found.append(earlier)
     return found
 
 
-def _offer(record: Mapping[str, Any], cell: Cell) -> EarlierAttempt | None:
-    """Return the attempt as one to resume from. None: it has no checkpoint that was pushed, or it is not a record."""
-    try:
-        found = read_as(_Attempt, record, "a record")
-    except RecordError:
+def _earlier(record: RunRecord, cell: Cell) -> EarlierAttempt | None:
+    """Return the attempt as one to resume from, or None if it has no checkpoint that was pushed, or is of another cell."""
+    files = record.files or ()
+    file = next((file for file in files if file.path == CHECKPOINT), None)
+    if record.cell != cell or record.checkpoint is None or record.checkpoint.step is None or file is None:
         return None
-    checkpoint, before = found.get("checkpoint"), found.get("resumed_from")
-    file = next((file for file in found["files"] if file["path"] == CHECKPOINT), None)
-    if found["cell"] != cell or checkpoint is None or file is None:
-        return None
+    digest = record.provenance.program_digest
     return EarlierAttempt(
-        attempt=found["attempt"],
-        step=checkpoint["step"],
-        bytes=file["bytes"],
-        blake3=file["blake3"],
-        listed=any(other["path"] == chunks_name(CHECKPOINT) for other in found["files"]),
-        program_digest=(found.get("provenance") or {}).get("program_digest"),
-        several_programs=any(OTHER_PROGRAM in warning for warning in found.get("warnings", ())),
-        used_s=round((before["used_s"] if before else 0.0) + (found["steps_s"]["train"] or 0.0), 6),
-        performance=found["performance"],
-        window_seen=found.get("window_seen"),
-        training=found["training"],
+        attempt=record.attempt,
+        step=record.checkpoint.step,
+        bytes=file.bytes,
+        blake3=file.blake3,
+        listed=any(other.path == chunks_name(CHECKPOINT) for other in files),
+        program_digest=digest if isinstance(digest, str) else None,
+        several_programs=any(OTHER_PROGRAM in warning for warning in record.warnings or ()),
+        used_s=round((record.resumed_from.used_s if record.resumed_from else 0.0) + (record.steps_s.train or 0.0), 6),
+        performance=record.performance,
+        window_seen=record.window_seen,
+        training=record.training,
     )
 
 
-def checkpoint_of(events: Mapping[int, RankEvents]) -> dict[str, int] | None:
-    """Return {step, bytes} of the last resumable checkpoint that rank 0 reported."""
-    said = [event for event in (events[0].checkpoints if 0 in events else []) if event.get("resumable") is True]
-    step, size = (said[-1].get(key) for key in ("step", "bytes")) if said else (None, None)
-    return None if step is None or size is None else {"step": step, "bytes": size}
+def checkpoint_of(events: Mapping[int, RankEvents]) -> Checkpoint | None:
+    """Return the last resumable checkpoint that rank 0 reported."""
+    resumable = [event for event in (events[0].checkpoints if 0 in events else []) if event.resumable]
+    if not resumable or resumable[-1].step is None or resumable[-1].bytes is None:
+        return None
+    return Checkpoint(step=resumable[-1].step, bytes=resumable[-1].bytes)
 
 
-def pushed_checkpoint(found: Mapping[str, Any], files: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:
-    """Return the checkpoint of `checkpoint_of` if it is among the files that were pushed."""
-    checkpoint: dict[str, int] | None = found.get("checkpoint")
-    there = checkpoint is not None and any(file["path"] == CHECKPOINT and file["bytes"] == checkpoint["bytes"] for file in files)
+def pushed_checkpoint(checkpoint: Checkpoint | None, files: Iterable[File]) -> Checkpoint | None:
+    """Return the checkpoint if it is among the files that were pushed."""
+    there = checkpoint is not None and any(file.path == CHECKPOINT and file.bytes == checkpoint.bytes for file in files)
     return checkpoint if there else None
 
 
-def resumed_from(earlier: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the `resumed_from` of a record."""
-    return None if earlier is None else {key: earlier[key] for key in ("attempt", "step", "used_s")}
-
-
-def joined(found: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Add to this attempt's measurements what only the attempt that it resumed from has.
-
-    `found` and the result have the keys of run_record.measured. The window is this attempt's; that of the earlier one counts only where
-    this one had no step left to measure.
-    """
-    if earlier is None:
-        return dict(found)
-    return {
-        **found,
-        "performance": found.get("performance") or earlier["performance"],
-        "training": _joined_training(found.get("training"), earlier["training"], earlier["step"]),
-    }
-
-
-def _joined_training(now: Any, before: Any, step: int) -> Any:
-    if now is None or before is None:
+def join_training(now: Training | None, earlier: Training | None, step: int) -> Training | None:
+    """Add the losses before `step` of the attempt that this one resumed from."""
+    if now is None or earlier is None:
         return now
-    losses = [*(entry for entry in before["losses"] if entry[0] < step), *now["losses"]]
-    final = now["final_loss"] if now["final_loss"] is not None else before["final_loss"]
-    first = before["first_loss"] if before["first_loss"] is not None else now["first_loss"]
-    begin = [*(entry for entry in before.get("first_losses") or () if entry[0] < step), *(now.get("first_losses") or ())]
-    return {**now, "first_loss": first, "first_losses": begin, "final_loss": final, "losses": thinned(losses)}
+    losses = (*(entry for entry in earlier.losses or () if entry[0] < step), *(now.losses or ()))
+    begin = (*(entry for entry in earlier.first_losses or () if entry[0] < step), *(now.first_losses or ()))
+    return replace(
+        now,
+        first_loss=now.first_loss if earlier.first_loss is None else earlier.first_loss,
+        first_losses=begin,
+        final_loss=earlier.final_loss if now.final_loss is None else now.final_loss,
+        losses=thinned(losses),
+    )
 
 
 # The step `login`: the time from the start of the command that was typed until its study is checked and planned.

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, Literal, NamedTuple
+from typing import IO, Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
 from base.jsonfile import json_text
 from base.logs import level_and_message
 from base.sanitize import number, plain, quoted, text, whole
 from base.untrusted import Unusable, open_file, open_plain
+from workflow.run.record.model import Performance
+from workflow.study.cell import Cell
 
 MAX_LINE: Final = 1 << 20
 """Bytes of a line."""
@@ -26,7 +28,8 @@ MAX_SECONDS: Final = 1e8
 """Three years: the sum over MAX_STEPS is still a number that the tables take."""
 MAX_FLOP: Final = 1e30
 """Of a sample: more than any training has taken in all."""
-PRECISIONS: Final = ("fp32", "tf32", "bf16", "fp16")
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
 MAX_KEPT: Final = 1000
 """Of every other kind; of `checkpoint` and `eval` the last ones count, and replace the last."""
 MAX_WARNING: Final = 500
@@ -38,26 +41,7 @@ MAX_PROVENANCE: Final = 256 << 10
 _OF_STEP: Final = b'"seconds"'
 """A key that every step has and no other event."""
 _EVENTS_FILE: Final = re.compile(r"events-(0|[1-9][0-9]{0,8})\.jsonl")
-Event = dict[str, Any]
 Reader = Callable[[object], Any]
-
-
-class Step(NamedTuple):
-    """One step of one rank. `input_s` (waiting for the batch) and `exchange_s` (waiting in the exchange with the other ranks) are parts of
-    `seconds`; `end_ns` is the rank's monotonic clock when it was written."""
-
-    seconds: float
-    input_s: float | None
-    measured: bool
-    samples: int | None
-    loss: float | None
-    end_ns: int | None
-    exchange_s: float | None = None
-    tokens: int | None = None
-    length: int | None = None
-    """Of the sequences that the tokens are of, with what fills these up."""
-    together: int = 1
-    """How many steps, of which it is the last, were told at once: their times are means. 0: it is another one of them."""
 
 
 def _word(value: object) -> str | None:
@@ -92,97 +76,184 @@ def _between(most: float) -> Reader:
     return read
 
 
-_seconds: Final = _between(MAX_SECONDS)
-_flop: Final = _between(MAX_FLOP)
-
-
 def _loss(value: object) -> float | None:
     """Read a loss. Values that are not finite stay, since they show that the training failed."""
     return value if isinstance(value, float) and not math.isfinite(value) else number(value)
 
 
-def _precision(value: object) -> str | None:
-    return value if isinstance(value, str) and value in PRECISIONS else None
+def _precision(value: object) -> Precision | None:
+    return next((known for known in PRECISIONS if value == known), None)
 
 
-_nanoseconds: Final = partial(whole, most=2**63 - 1)
-_MOMENT: Final[dict[str, Reader]] = {"time": _between(1e11), "monotonic_ns": _nanoseconds}
-FIELDS: Final[dict[str, dict[str, Reader]]] = {
-    "step": {
-        "step": whole,
-        "seconds": _seconds,
-        "input_s": _seconds,
-        "exchange_s": _seconds,
-        "measured": _flag,
-        "samples": whole,
-        "tokens": whole,
-        "length": whole,
-        "loss": _loss,
-        "monotonic_ns": _nanoseconds,
-        "steps": whole,
-    },
-    "run_start": {
-        "framework": _word,
-        "framework_version": _word,
-        "rank": whole,
-        "world_size": whole,
-        "device": _word,
-        "parameters": whole,
-        "flop_per_unit": _flop,
-        "precision": _precision,
-        "provenance": _provenance,
-        "steps_source": _word,
-        "counts_lines": _flag,
-        "drives_all": _flag,
-        "hostname": _word,
-        **_MOMENT,
-    },
-    "run_stop": {
-        **_MOMENT,
-        "norm": number,
-        "checksum": _word,
-        **dict.fromkeys(("train_s", "eval_s", "window_wall_s", "window_steps_s"), _seconds),
-        "max_memory_allocated_bytes": whole,
-    },
-    "eval": {"split": _word, "loss": number, "accuracy": _between(1), "samples": whole},
-    "checkpoint": {"step": whole, "bytes": whole, "resumable": _flag},
-    "error": {"kind": _word, "message": partial(text, max_chars=MAX_MESSAGE), "time": number},
-    "warning": {"message": partial(text, max_chars=MAX_WARNING)},
-    "phase": {"phase": _word, "monotonic_ns": _nanoseconds},
+Count = Annotated[int | None, whole]
+Seconds = Annotated[float | None, _between(MAX_SECONDS)]
+UnixTime = Annotated[float | None, _between(1e11)]
+Nanoseconds = Annotated[int | None, partial(whole, most=2**63 - 1)]
+Real = Annotated[float | None, number]
+Word = Annotated[str | None, _word]
+Flag = Annotated[bool, _flag]
+
+
+class StepEvent(NamedTuple):
+    """One step, or the last of `steps` that a line reports at once: their times are means."""
+
+    step: Annotated[int, whole]
+    seconds: Annotated[float, _between(MAX_SECONDS)]
+    input_s: Seconds = None
+    exchange_s: Seconds = None
+    measured: Flag = False
+    samples: Count = None
+    tokens: Count = None
+    length: Count = None
+    loss: Annotated[float | None, _loss] = None
+    monotonic_ns: Nanoseconds = None
+    steps: Count = None
+
+    @property
+    def is_diverged(self) -> bool:
+        """Return True if the loss is NaN or infinite."""
+        return self.loss is not None and not math.isfinite(self.loss)
+
+
+class RunStart(NamedTuple):
+    """What a rank is and runs with, written when it starts."""
+
+    framework: Word = None
+    framework_version: Word = None
+    rank: Count = None
+    world_size: Count = None
+    device: Word = None
+    parameters: Count = None
+    flop_per_unit: Annotated[float | None, _between(MAX_FLOP)] = None
+    precision: Annotated[Precision | None, _precision] = None
+    provenance: Annotated[Mapping[str, Any] | None, _provenance] = None
+    steps_source: Word = None
+    counts_lines: Flag = False
+    drives_all: Flag = False
+    hostname: Word = None
+    time: UnixTime = None
+    monotonic_ns: Nanoseconds = None
+
+
+class RunStop(NamedTuple):
+    """The results of a rank, written when it ends well."""
+
+    time: UnixTime = None
+    monotonic_ns: Nanoseconds = None
+    norm: Real = None
+    checksum: Word = None
+    train_s: Seconds = None
+    eval_s: Seconds = None
+    window_wall_s: Seconds = None
+    window_steps_s: Seconds = None
+    max_memory_allocated_bytes: Count = None
+
+
+class EvalEvent(NamedTuple):
+    """Loss and accuracy on a split of the dataset."""
+
+    split: Word = None
+    loss: Real = None
+    accuracy: Annotated[float | None, _between(1)] = None
+    samples: Count = None
+
+
+class CheckpointEvent(NamedTuple):
+    """A checkpoint that was written; `step` is the first step that is not in it."""
+
+    step: Count = None
+    bytes: Count = None
+    resumable: Flag = False
+
+
+class ErrorEvent(NamedTuple):
+    """Why a rank failed, by its own words."""
+
+    kind: Word = None
+    message: Annotated[str | None, partial(text, max_chars=MAX_MESSAGE)] = None
+    time: Real = None
+
+
+class WarningEvent(NamedTuple):
+    """A warning for the record."""
+
+    message: Annotated[str, partial(text, max_chars=MAX_WARNING)]
+
+
+class PhaseEvent(NamedTuple):
+    """The phase that a rank enters, such as `init` or `train`."""
+
+    phase: Annotated[str, _word]
+    monotonic_ns: Nanoseconds = None
+
+
+class OtherEvent(NamedTuple):
+    """An event of a kind that this version does not know."""
+
+
+Event = StepEvent | RunStart | RunStop | EvalEvent | CheckpointEvent | ErrorEvent | WarningEvent | PhaseEvent | OtherEvent
+KINDS: Final[dict[str, Any]] = {
+    "step": StepEvent,
+    "run_start": RunStart,
+    "run_stop": RunStop,
+    "eval": EvalEvent,
+    "checkpoint": CheckpointEvent,
+    "error": ErrorEvent,
+    "warning": WarningEvent,
+    "phase": PhaseEvent,
 }
-"""Kind of event -> what of it is read, and how. Other fields and other kinds are left alone."""
-REQUIRED: Final = {"step": ("step", "seconds"), "warning": ("message",), "phase": ("phase",)}
-
-
-def not_trained(event: Event) -> bool:
-    """Return True if the event is a step whose loss is NaN or infinite."""
-    return event["event"] == "step" and event.get("loss") is not None and not math.isfinite(event["loss"])
+_READERS: Final[dict[str, dict[str, Reader]]] = {
+    name: {key: hint.__metadata__[0] for key, hint in get_type_hints(kind, include_extras=True).items()} for name, kind in KINDS.items()
+}
+_REQUIRED: Final = {name: [key for key in kind._fields if key not in kind._field_defaults] for name, kind in KINDS.items()}
 
 
 def checked_event(value: Any) -> Event | None:
     """Return the event in the value of a line, or None if it is none or lacks a required field.
 
-    It has `event` and those fields of FIELDS that the line has, each of its type or None. An event of an unknown kind has only `event`.
+    Fields that are not of their type are None; fields that the type does not have are left alone.
     """
-    kind = value.get("event") if isinstance(value, Mapping) else None
-    if not isinstance(kind, str):
+    name = value.get("event") if isinstance(value, Mapping) else None
+    if not isinstance(name, str):
         return None
-    readers = FIELDS.get(kind, {})
-    event = {"event": kind, **{key: reader(value[key]) for key, reader in readers.items() if key in value}}
-    return None if any(event.get(key) is None for key in REQUIRED.get(kind, ())) else event
+    if name not in KINDS:
+        return OtherEvent()
+    found = {key: read(value[key]) for key, read in _READERS[name].items() if key in value}
+    if any(found.get(key) is None for key in _REQUIRED[name]):
+        return None
+    event: Event = KINDS[name](**found)
+    return event
+
+
+class Step(NamedTuple):
+    """One step of one rank. `input_s` (waiting for the batch) and `exchange_s` (waiting in the exchange with the other ranks) are parts of
+    `seconds`; `end_ns` is the rank's monotonic clock when it was written."""
+
+    seconds: float
+    input_s: float | None
+    measured: bool
+    samples: int | None
+    loss: float | None
+    end_ns: int | None
+    exchange_s: float | None = None
+    tokens: int | None = None
+    length: int | None = None
+    """The length of the sequences of these tokens, padding included."""
+    together: int = 1
+    """How many steps, of which it is the last, one line reported: their times are means. 0: it is another one of them."""
 
 
 @dataclass
 class RankEvents:
-    """All that one rank said. `steps` by step number, as they came; of a step that is told again the first line stands."""
+    """All events of one rank. `steps` by step number, in their order; of a step that is reported again the first line counts."""
 
-    start: Event | None = None
+    start: RunStart | None = None
     steps: dict[int, Step] = field(default_factory=dict)
-    evals: list[Event] = field(default_factory=list)
-    errors: list[Event] = field(default_factory=list)
-    checkpoints: list[Event] = field(default_factory=list)
+    evals: list[EvalEvent] = field(default_factory=list)
+    errors: list[ErrorEvent] = field(default_factory=list)
+    checkpoints: list[CheckpointEvent] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    stop: Event | None = None
+    stop: RunStop | None = None
     phase: str | None = None
     most: int = MAX_STEPS
     """How many steps are kept: those that the cell asks for."""
@@ -190,35 +261,46 @@ class RankEvents:
     """Steps that came after as many, and were left out."""
     broken_lines: int = 0
     no_count: str | None = None
-    """What the first step told of its samples or tokens that is no number of them, in words."""
+    """What the first step reported of its samples or tokens that is no number of them, in words."""
     not_finite: int | None = None
-    """The first step that was told with a loss that is NaN or infinite."""
+    """The first step with a loss that is NaN or infinite."""
+
+    @property
+    def head(self) -> RunStart:
+        """Return run_start, without any value where the rank wrote none."""
+        return self.start or RunStart()
 
     def add(self, value: Any) -> None:
         """Take the value of one line; what is not an event is counted."""
         event = checked_event(value)
-        kind = event and event["event"]
-        if event is not None and kind == "step" and self.no_count is None:
-            self.no_count = _no_count(value, event)
-        if event is None or (kind == "step" and not self._add_step(event)):
+        if event is None:
             self.broken_lines += 1
-        elif kind == "run_start":
-            self.start = event
-        elif kind == "run_stop":
-            self.stop = event
-        elif kind in ("eval", "checkpoint"):
-            kept = {"eval": self.evals, "checkpoint": self.checkpoints}[kind]
-            kept[MAX_KEPT - 1 :] = [event]
-        elif kind == "error" and len(self.errors) < MAX_KEPT:
-            self.errors.append(event)
-        elif kind == "warning" and len(self.warnings) < MAX_KEPT:
-            self.warnings.append(event["message"])
-        elif kind == "phase":
-            self.phase = event["phase"]
+        elif isinstance(event, StepEvent):
+            self.no_count = self.no_count or _no_count(value, event)
+            self.broken_lines += not self._add_step(event)
+        else:
+            self._keep(event)
 
-    def _add_step(self, event: Event) -> bool:
-        """Keep its step. Of `steps` that end with it, each is as the event tells, and only the last one has a loss."""
-        last, count = event["step"], max(1, event.get("steps") or 1)
+    def _keep(self, event: Event) -> None:
+        match event:
+            case RunStart() as start:
+                self.start = start
+            case RunStop() as stop:
+                self.stop = stop
+            case EvalEvent() as evaluation:
+                self.evals[MAX_KEPT - 1 :] = [evaluation]
+            case CheckpointEvent() as checkpoint:
+                self.checkpoints[MAX_KEPT - 1 :] = [checkpoint]
+            case ErrorEvent() as error if len(self.errors) < MAX_KEPT:
+                self.errors.append(error)
+            case WarningEvent() as warning if len(self.warnings) < MAX_KEPT:
+                self.warnings.append(warning.message)
+            case PhaseEvent() as phase:
+                self.phase = phase.phase
+
+    def _add_step(self, event: StepEvent) -> bool:
+        """Keep the steps of an event. Of `steps` that end with it, each is as the event says, and only the last one has a loss."""
+        last, count = event.step, max(1, event.steps or 1)
         numbers = range(last - count + 1, last + 1)
         if numbers.start < 0 or count > MAX_STEPS:
             return False
@@ -226,39 +308,35 @@ class RankEvents:
         if any(one in self.steps for one in kept):
             return False
         self.beyond += count - len(kept)
-        exchange_s, end_ns = event.get("exchange_s"), event.get("monotonic_ns")
-        loss = event.get("loss")
-        if not_trained(event):
+        loss = event.loss
+        if event.is_diverged:
             loss, self.not_finite = None, last if self.not_finite is None else self.not_finite
         step = Step(
-            seconds=event["seconds"],
-            input_s=_part(event.get("input_s"), event["seconds"]),
-            measured=event.get("measured", False),
-            samples=event.get("samples"),
+            seconds=event.seconds,
+            input_s=None if event.input_s is None else min(event.input_s, event.seconds),
+            measured=event.measured,
+            samples=event.samples,
             loss=loss,
-            end_ns=end_ns,
-            exchange_s=exchange_s if exchange_s is not None and exchange_s <= event["seconds"] else None,
-            tokens=event.get("tokens"),
-            length=event.get("length"),
+            end_ns=event.monotonic_ns,
+            exchange_s=event.exchange_s if event.exchange_s is not None and event.exchange_s <= event.seconds else None,
+            tokens=event.tokens,
+            length=event.length,
             together=count,
         )
         before = self.steps.get(numbers.start - 1)
         least_ns = (before.end_ns if before is not None else None) or 0
         for one in kept:
+            end_ns = step.end_ns
             ended = None if end_ns is None else min(end_ns, max(least_ns, end_ns - int((last - one) * step.seconds * 1e9)))
             self.steps[one] = step if one == last else step._replace(loss=None, end_ns=ended, together=0)
         return True
 
 
-def _no_count(value: Mapping[str, Any], event: Event) -> str | None:
-    for key in ("samples", "tokens"):
-        if value.get(key) is not None and event[key] is None:
-            return f"{quoted(value[key])} {key} in its step {event['step']}"
+def _no_count(value: Mapping[str, object], event: StepEvent) -> str | None:
+    for key, count in (("samples", event.samples), ("tokens", event.tokens)):
+        if value.get(key) is not None and count is None:
+            return f"{quoted(value[key])} {key} in its step {event.step}"
     return None
-
-
-def _part(seconds: float | None, whole_s: float) -> float | None:
-    return None if seconds is None else min(seconds, whole_s)
 
 
 def _any_integer(digits: str) -> int | float:
@@ -376,8 +454,8 @@ def unchecked_model(events: Mapping[int, RankEvents], model: str) -> list[str]:
     return [f"{who} does not tell how many parameters its network has: whether it is {model} was not checked"]
 
 
-def _told(events: Mapping[int, RankEvents]) -> dict[int, Any]:
-    return {rank: (entry.start or {}).get("parameters") for rank, entry in sorted(events.items())}
+def _told(events: Mapping[int, RankEvents]) -> dict[int, int | None]:
+    return {rank: entry.head.parameters for rank, entry in sorted(events.items())}
 
 
 # The source of the steps: the program by events, its output by lines that an expression matched, or nobody.
@@ -399,7 +477,7 @@ class Telling(NamedTuple):
 
 def drives_all(events: Mapping[int, RankEvents]) -> bool:
     """Return True if rank 0 is the only process of the run and works for all ranks (launcher single): its events are those of all."""
-    return 0 in events and bool((events[0].start or {}).get("drives_all"))
+    return 0 in events and events[0].head.drives_all
 
 
 def processes(events: Mapping[int, RankEvents], world_size: int) -> int:
@@ -413,7 +491,7 @@ def telling(events: Mapping[int, RankEvents], world_size: int) -> Telling:
     Ranks whose output is not read count as silent only beside a rank 0 whose output is read.
     """
     world_size = processes(events, world_size)
-    said = {rank: (entry.start or {}).get("steps_source") for rank, entry in events.items()}
+    said = {rank: entry.head.steps_source for rank, entry in events.items()}
     silent = {rank for rank, word in said.items() if word == "none"}
     if len(silent) == world_size:
         return Telling("none", {}, 0)
@@ -429,11 +507,11 @@ def largest_together(events: Mapping[int, RankEvents]) -> int:
     return max((step.together for entry in events.values() for step in entry.steps.values() if step.measured), default=1)
 
 
-def slack(performance: Mapping[str, Any] | None) -> int:
+def slack(performance: Performance | None) -> int:
     """Return by how many steps a window that was read from output may be shorter than the requested one: its lines do not begin and end
     where the window does.
     """
-    return 2 * int((performance or {}).get("steps_together") or 1)
+    return 2 * ((performance and performance.steps_together) or 1)
 
 
 # The number of steps that a run was asked for, compared with what its ranks reported.
@@ -453,26 +531,26 @@ class StepsAsked(NamedTuple):
     measured: int
 
 
-def steps_asked(cell: Mapping[str, Any], train_samples: int, first: int = 0) -> StepsAsked:
+def steps_asked(cell: Cell, train_samples: int, first: int = 0) -> StepsAsked:
     """Compute the steps that are left from step `first` on.
 
     The request is `steps` {warmup, measured, total?}, or `epochs` of so many samples. After a resume the warm-up is repeated, and as
     much of the window as there is room for. The result is at most what is kept of a rank's events.
     """
-    if cell["epochs"] is not None:
-        total = cell["epochs"] * (train_samples // cell["global_batch_size"])
+    if cell.steps is None:
+        total = (cell.epochs or 0) * (train_samples // cell.global_batch_size)
         warmup = min(MOST_WARMUP_OF_EPOCHS, total // 5)
         measured = total - warmup
     else:
-        warmup, measured = cell["steps"]["warmup"], cell["steps"]["measured"]
-        total = cell["steps"].get("total") or warmup + measured
+        warmup, measured = cell.steps["warmup"], cell.steps["measured"]
+        total = cell.steps.get("total") or warmup + measured
     left = min(max(0, total - first), MAX_STEPS)
     return StepsAsked(left, min(measured, max(0, left - warmup)))
 
 
-def most_steps(cell: Mapping[str, Any], asked: StepsAsked | None) -> int:
+def most_steps(cell: Cell, asked: StepsAsked | None) -> int:
     """Return how many steps of a rank are kept: all that the cell asks for, also after a resume; of `epochs` those that are `asked`."""
-    if cell["epochs"] is None:
+    if cell.epochs is None:
         return steps_asked(cell, 0).total
     return MAX_STEPS if asked is None else asked.total
 

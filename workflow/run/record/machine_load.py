@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from base.sanitize import text
 from base.untrusted import Unusable, open_file
-from workflow.run.record.events import RankEvents, bounded_lines, parse_line, telling
+from workflow.run.record.events import RankEvents, bounded_lines, telling
+from workflow.run.record.model import Busiest, GpuLoad, Load, LoadOf, Node
 from workflow.run.record.rate import measured_steps, moments, windows_of
+from workflow.study.cell import Cell
 
 # The file of a node's watchers, read into lines whose values are in range.
 
 
+T = TypeVar("T")
 MAX_LINES: Final = 100_000
 OWN_FELL_S: Final = 0.1
 """Processes whose parent is none of ours take their time along when they end, as a container does: from then on ours is not known."""
@@ -30,7 +34,11 @@ OWN_FELL_S: Final = 0.1
 Amount = Annotated[float, Meta(ge=0, le=1e15)]
 
 
-class Gpu(TypedDict):
+Seen = Amount | UnsetType
+"""A value of a line, or that the line does not have it."""
+
+
+class GpuSample(Struct, frozen=True):
     """One GPU at that moment. `reasons`: bits of why its clock is not higher; `others`: processes on it that are not ours."""
 
     uuid: str
@@ -44,44 +52,44 @@ class Gpu(TypedDict):
     others: Amount | None
 
 
-class Line(TypedDict):
+class Sample(Struct, frozen=True):
     """What the watcher saw at the moment `t`; counters and seconds are since boot, or since it began."""
 
     t: Amount
-    idle: NotRequired[Amount]
-    steal: NotRequired[Amount]
-    interrupts: NotRequired[Amount]
-    own: NotRequired[Amount]
-    faults: NotRequired[Amount]
-    kernel: NotRequired[Amount]
-    busiest: NotRequired[list[tuple[str, Amount]]]
-    switches: NotRequired[tuple[Amount, Amount]]
-    available: NotRequired[Amount]
-    swapped_in: NotRequired[Amount]
-    swapped_out: NotRequired[Amount]
-    cpu_some: NotRequired[Amount]
-    memory_some: NotRequired[Amount]
-    memory_full: NotRequired[Amount]
-    io_some: NotRequired[Amount]
-    io_full: NotRequired[Amount]
-    mhz: NotRequired[tuple[Amount, Amount]]
-    throttled: NotRequired[Amount]
-    gpus: NotRequired[list[Gpu]]
+    idle: Seen = UNSET
+    steal: Seen = UNSET
+    interrupts: Seen = UNSET
+    own: Seen = UNSET
+    faults: Seen = UNSET
+    kernel: Seen = UNSET
+    busiest: list[tuple[str, Amount]] | UnsetType = UNSET
+    switches: tuple[Amount, Amount] | UnsetType = UNSET
+    available: Seen = UNSET
+    swapped_in: Seen = UNSET
+    swapped_out: Seen = UNSET
+    cpu_some: Seen = UNSET
+    memory_some: Seen = UNSET
+    memory_full: Seen = UNSET
+    io_some: Seen = UNSET
+    io_full: Seen = UNSET
+    mhz: tuple[Amount, Amount] | UnsetType = UNSET
+    throttled: Seen = UNSET
+    gpus: list[GpuSample] | UnsetType = UNSET
 
 
-class _Head(TypedDict):
+class _Head(Struct, frozen=True):
     schema: Literal["slipway.load/1"]
     cores: Annotated[int, Meta(gt=0, lt=1 << 20)]
-    kernel_seen: NotRequired[bool]
+    kernel_seen: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """Of one node: how many cores the run had, the lines in order of their times, and whether the kernel's threads could be seen: where
-    they cannot, nobody knows what of the rest was theirs and what was of others."""
+    """The file of one node: how many cores the run had, the samples in order of their times, and whether the kernel's threads could be
+    seen: where they cannot, nobody knows what of the rest was theirs and what was of others."""
 
     cores: int
-    lines: tuple[Mapping[str, Any], ...]
+    lines: tuple[Sample, ...]
     kernel_seen: bool = True
 
 
@@ -102,35 +110,37 @@ def read_watched(path: Path) -> Watched | None:
 
 def parse_watched(lines: Iterable[bytes]) -> Watched | None:
     """Parse the lines of a watcher's file. Two watchers write to it, one of them about GPUs only, each in the order of its own times."""
-    head: Any = None
-    found: list[Any] = []
+    head: _Head | None = None
+    found: list[Sample] = []
     latest: dict[bool, float] = {}
     most_own = 0.0
     for number, line in enumerate(lines):
         if number > MAX_LINES or not line.endswith(b"\n"):  # the last one may be torn
             break
-        value = parse_line(line)
-        if head is None and (head := _read(_Head, value)) is not None:
+        if head is None and (head := _decoded(_HEAD, line)) is not None:
             continue
-        sample = _read(Line, value)
-        if sample is None or sample["t"] < latest.get(kind := "gpus" in sample, 0.0):
+        sample = _decoded(_SAMPLE, line)
+        if sample is None or sample.t < latest.get(of_gpus := sample.gpus is not UNSET, 0.0):
             continue
-        latest[kind] = sample["t"]
-        if sample.get("own", most_own) < most_own - OWN_FELL_S:
-            sample = {key: seen for key, seen in sample.items() if key != "own"}
-        most_own = max(most_own, sample.get("own", 0.0))
+        latest[of_gpus] = sample.t
+        if sample.own is not UNSET and sample.own < most_own - OWN_FELL_S:
+            sample = replace(sample, own=UNSET)
+        most_own = most_own if sample.own is UNSET else max(most_own, sample.own)
         found.append(sample)
     if head is None:
         return None
-    found.sort(key=lambda sample: sample["t"])
-    return Watched(cores=head["cores"], lines=tuple(found), kernel_seen=head.get("kernel_seen", True))
+    found.sort(key=lambda sample: sample.t)
+    return Watched(cores=head.cores, lines=tuple(found), kernel_seen=head.kernel_seen)
 
 
-def _read(kind: Any, value: Any) -> Any:
-    """Convert a value to `kind`, without unknown keys. None where it does not fit."""
+_HEAD: Final = msgspec.json.Decoder(_Head)
+_SAMPLE: Final = msgspec.json.Decoder(Sample)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], line: bytes) -> T | None:
     try:
-        return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # which it wants to tell of a text with half of a character
+        return decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
 
@@ -143,23 +153,22 @@ Span = tuple[float, float]
 
 
 def loads(
-    directory: Path, events: Mapping[int, RankEvents], cell: Mapping[str, Any], told: Callable[[Path], None] = lambda _: None
-) -> dict[int, dict[str, Any]]:
+    directory: Path, events: Mapping[int, RankEvents], cell: Cell, on_read: Callable[[Path], None] = lambda _: None
+) -> dict[int, Load]:
     """Return the `load` of a record by the position of its node, for nodes with a file in `directory`.
 
-    `told` is called with each path before it is read.
+    `on_read` is called with each path before it is read.
     """
-    per_node, found = cell["gpus_per_node"], {}
-    _, tell, num_telling = telling(events, cell["nodes"] * per_node)
+    per_node, found = cell.gpus_per_node, {}
+    _, tell, num_telling = telling(events, cell.world_size)
     ranks = [tell[rank].steps for rank in range(num_telling) if rank in tell]
-    whole = len(ranks) == num_telling
-    measured = measured_steps(ranks) if whole else []
+    measured = measured_steps(ranks) if len(ranks) == num_telling else []
     spans = (
-        [moments(steps, window) for steps, window in zip(ranks, windows_of(ranks, measured, cell["mode"]), strict=True)] if measured else []
+        [moments(steps, window) for steps, window in zip(ranks, windows_of(ranks, measured, cell.mode), strict=True)] if measured else []
     )
-    for index in range(cell["nodes"]):
+    for index in range(cell.nodes):
         path = directory / file_name(index)
-        told(path)
+        on_read(path)
         watched = read_watched(path)
         if watched is not None:
             found[index] = load_of(watched, whole_span(spans[index * per_node : (index + 1) * per_node]))
@@ -174,151 +183,152 @@ def whole_span(spans: Sequence[Span | None]) -> Span | None:
     return min(begin for begin, _ in known), max(end for _, end in known)
 
 
-def load_of(watched: Watched, window: Span | None) -> dict[str, Any]:
+def load_of(watched: Watched, window: Span | None) -> Load:
     """Build the `load` of a node for its record."""
-    lines = watched.lines
-    head = {"cores": watched.cores, "kernel_seen": watched.kernel_seen}
-    if not lines:
-        return {**head, "before": None, "during": None}
-    first, last = lines[0]["t"], lines[-1]["t"]
+    load = Load(cores=watched.cores, kernel_seen=watched.kernel_seen)
+    if not watched.lines:
+        return load
+    first, last = watched.lines[0].t, watched.lines[-1].t
     if window is None or not first <= window[0] <= window[1] <= last + 60.0:
-        return {**head, "before": _between(watched, first, last, inner=True), "during": None}
-    return {
-        **head,
-        "before": _between(watched, first, window[0], inner=True),
-        "during": _between(watched, *window, inner=False),
-    }
+        return replace(load, before=_between(watched, first, last, inner=True))
+    before = _between(watched, first, window[0], inner=True)
+    return replace(load, before=before, during=_between(watched, *window, inner=False))
 
 
-def _between(watched: Watched, begin: float, end: float, *, inner: bool) -> dict[str, Any] | None:
-    """Describe the lines from `begin` to `end`: only those inside (`inner`), or also one on each side. None for fewer than two lines."""
+def _between(watched: Watched, begin: float, end: float, *, inner: bool) -> LoadOf | None:
+    """Describe the samples from `begin` to `end`: only those inside (`inner`), or also one on each side. None for fewer than two."""
     cut = _Cut(watched.lines, begin, end, inner)
-    edges = cut.edges("own")
-    if edges is None:
+    seconds = cut.seconds("own")
+    if seconds is None:
         return None
-    seconds = edges[1]["t"] - edges[0]["t"]
-    used = {key: edges[1][key] - edges[0][key] for key in ("idle", "steal", "interrupts", "own") if key in edges[0] and key in edges[1]}
-    if len(used) < 4:
+    idle, steal, interrupts, own = (cut.used(key) for key in ("idle", "steal", "interrupts", "own"))
+    if idle is None or steal is None or interrupts is None or own is None:
         return None
     kernel = cut.rate("kernel")
-    busy = watched.cores - (used["idle"] + used["steal"] + used["interrupts"]) / seconds
-    switches = [cut.rate("switches", place) for place in (0, 1)]
-    mhz = [(line["mhz"][0], line["mhz"][1]) for line in cut.having("mhz")]
-    return {
-        "seconds": _round(seconds),
-        "others_cores": _round(max(0.0, busy - used["own"] / seconds - (kernel or 0.0))) if watched.kernel_seen else None,
-        "own_cores": _round(max(0.0, used["own"] / seconds)),
-        "kernel_cores": _round(kernel),
-        "interrupt_cores": _round(max(0.0, used["interrupts"] / seconds)),
-        "steal_ratio": _round(min(1.0, max(0.0, used["steal"] / seconds / watched.cores))),
-        "busiest": _busiest(cut.having("busiest"), seconds),
-        "voluntary_switches_per_s": _round(switches[0]),
-        "involuntary_switches_per_s": _round(switches[1]),
-        "major_faults": _count(cut.change("faults")),
-        "cpu_wait_ratio": _ratio(cut.rate("cpu_some")),
-        "memory_wait_ratio": _ratio(cut.rate("memory_some")),
-        "memory_stall_ratio": _ratio(cut.rate("memory_full")),
-        "io_wait_ratio": _ratio(cut.rate("io_some")),
-        "io_stall_ratio": _ratio(cut.rate("io_full")),
-        "available_bytes_min": _count(min((line["available"] for line in cut.having("available")), default=None)),
-        "swapped_in_bytes": _count(cut.change("swapped_in")),
-        "swapped_out_bytes": _count(cut.change("swapped_out")),
-        "mhz_mean": _round(sum(mean for mean, _ in mhz) / len(mhz)) if mhz else None,
-        "mhz_min": _round(min(least for _, least in mhz)) if mhz else None,
-        "throttle_events": _count(cut.change("throttled")),
-        "gpus": _gpus(cut.having("gpus"), (begin if inner else begin + GPU_MEAN_S, end)),
-    }
+    busy = watched.cores - (idle + steal + interrupts) / seconds
+    mhz: list[tuple[float, float]] = cut.values("mhz")
+    return LoadOf(
+        seconds=round(seconds, 4),
+        others_cores=_round(max(0.0, busy - own / seconds - (kernel or 0.0))) if watched.kernel_seen else None,
+        own_cores=_round(max(0.0, own / seconds)),
+        kernel_cores=_round(kernel),
+        interrupt_cores=_round(max(0.0, interrupts / seconds)),
+        steal_ratio=_round(min(1.0, max(0.0, steal / seconds / watched.cores))),
+        busiest=_busiest(cut.having("busiest"), seconds),
+        voluntary_switches_per_s=_round(cut.rate("switches", 0)),
+        involuntary_switches_per_s=_round(cut.rate("switches", 1)),
+        major_faults=_count(cut.change("faults")),
+        cpu_wait_ratio=_ratio(cut.rate("cpu_some")),
+        memory_wait_ratio=_ratio(cut.rate("memory_some")),
+        memory_stall_ratio=_ratio(cut.rate("memory_full")),
+        io_wait_ratio=_ratio(cut.rate("io_some")),
+        io_stall_ratio=_ratio(cut.rate("io_full")),
+        available_bytes_min=_count(min(cut.values("available"), default=None)),
+        swapped_in_bytes=_count(cut.change("swapped_in")),
+        swapped_out_bytes=_count(cut.change("swapped_out")),
+        mhz_mean=_round(sum(mean for mean, _ in mhz) / len(mhz)) if mhz else None,
+        mhz_min=_round(min((least for _, least in mhz), default=None)),
+        throttle_events=_count(cut.change("throttled")),
+        gpus=_gpus(cut.having("gpus"), (begin if inner else begin + GPU_MEAN_S, end)),
+    )
 
 
 class _Cut:
-    """The lines of a time."""
+    """The samples of a time."""
 
-    def __init__(self, lines: Sequence[Mapping[str, Any]], begin: float, end: float, inner: bool) -> None:
+    def __init__(self, lines: Sequence[Sample], begin: float, end: float, inner: bool) -> None:
         self._lines, self._begin, self._end, self._inner = lines, begin, end, inner
-        self._found: dict[str, list[Mapping[str, Any]]] = {}
+        self._found: dict[str, list[Sample]] = {}
 
-    def having(self, key: str) -> list[Mapping[str, Any]]:
-        """Return the lines in the time that have `key`, with one before and one after it unless only those inside count."""
+    def having(self, key: str) -> list[Sample]:
+        """Return the samples in the time that have `key`, with one before and one after it unless only those inside count."""
         if key not in self._found:  # there may be many lines
             self._found[key] = self._having(key)
         return self._found[key]
 
-    def _having(self, key: str) -> list[Mapping[str, Any]]:
-        told = [line for line in self._lines if key in line]
+    def _having(self, key: str) -> list[Sample]:
+        known = [line for line in self._lines if getattr(line, key) is not UNSET]
         if self._inner:
-            return [line for line in told if self._begin <= line["t"] <= self._end]
-        before = [line for line in told if line["t"] <= self._begin][-1:]
-        after = [line for line in told if line["t"] >= self._end][:1]
-        return [*before, *(line for line in told if self._begin < line["t"] < self._end), *after]
+            return [line for line in known if self._begin <= line.t <= self._end]
+        before = [line for line in known if line.t <= self._begin][-1:]
+        after = [line for line in known if line.t >= self._end][:1]
+        return [*before, *(line for line in known if self._begin < line.t < self._end), *after]
 
-    def edges(self, key: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-        """Return the first and the last line that has `key`."""
+    def values(self, key: str) -> list[Any]:
+        return [getattr(line, key) for line in self.having(key)]
+
+    def seconds(self, key: str) -> float | None:
+        """Return the time from the first to the last sample that has `key`, or None if no time is between them."""
         lines = self.having(key)
-        return (lines[0], lines[-1]) if len(lines) > 1 and lines[-1]["t"] > lines[0]["t"] else None
+        return lines[-1].t - lines[0].t if len(lines) > 1 and lines[-1].t > lines[0].t else None
+
+    def used(self, key: str) -> float | None:
+        """Return the change of a value between the first and the last sample that has `own`."""
+        lines = self.having("own")
+        first, last = getattr(lines[0], key), getattr(lines[-1], key)
+        return None if first is UNSET or last is UNSET else last - first
 
     def change(self, key: str, place: int | None = None) -> float | None:
-        """Return the change of a counter from the first to the last line. None for a counter that was reset."""
-        edges = self.edges(key)
-        if edges is None:
+        """Return the change of a counter from the first to the last sample. None for a counter that was reset."""
+        if self.seconds(key) is None:
             return None
-        first, last = (line[key] if place is None else line[key][place] for line in edges)
+        values = self.values(key)
+        first, last = (values[at] if place is None else values[at][place] for at in (0, -1))
         return float(last - first) if last >= first else None
 
     def rate(self, key: str, place: int | None = None) -> float | None:
         """Return the change of a counter per second."""
-        change, edges = self.change(key, place), self.edges(key)
-        return None if change is None or edges is None else change / (edges[1]["t"] - edges[0]["t"])
+        change, seconds = self.change(key, place), self.seconds(key)
+        return None if change is None or seconds is None else change / seconds
 
 
-def _busiest(lines: Sequence[Mapping[str, Any]], seconds: float) -> list[dict[str, Any]]:
+def _busiest(lines: Sequence[Sample], seconds: float) -> tuple[Busiest, ...]:
     """List the other processes that used most. A line covers the time since the one before it, so the first line covers an earlier time."""
     used: dict[str, float] = {}
     for line in lines[1:]:
-        for name, spent in line["busiest"]:
+        for name, spent in line.busiest or ():
             shown = text(" ".join(name.split()), MAX_NAME)
             used[shown] = used.get(shown, 0.0) + spent
     ordered = sorted(used, key=lambda name: -used[name])[:MOST_NAMED]
-    span = lines[-1]["t"] - lines[0]["t"] if len(lines) > 1 else seconds
-    return [{"name": name, "cores": _round(used[name] / span)} for name in ordered] if span > 0 else []
+    span = lines[-1].t - lines[0].t if len(lines) > 1 else seconds
+    return tuple(Busiest(name=name, cores=round(used[name] / span, 4)) for name in ordered) if span > 0 else ()
 
 
-def _gpus(lines: Sequence[Mapping[str, Any]], inside: Span) -> list[dict[str, Any]] | None:
+def _gpus(lines: Sequence[Sample], inside: Span) -> tuple[GpuLoad, ...] | None:
     """Describe what each GPU did, or return None where nobody looked. `inside`: the time in which a look covers only the window."""
-    seen: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+    seen: dict[str, list[tuple[float, GpuSample]]] = {}
     for line in lines:
-        for gpu in line["gpus"]:
-            seen.setdefault(text(gpu["uuid"], MAX_NAME), []).append((line["t"], gpu))
-    return [_gpu(uuid, looks, inside) for uuid, looks in seen.items()] if seen else None
+        for gpu in line.gpus or ():
+            seen.setdefault(text(gpu.uuid, MAX_NAME), []).append((line.t, gpu))
+    return tuple(_gpu(uuid, looks, inside) for uuid, looks in seen.items()) or None
 
 
-def _gpu(uuid: str, timed: Sequence[tuple[float, Mapping[str, Any]]], inside: Span) -> dict[str, Any]:
+def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], inside: Span) -> GpuLoad:
     looks = [look for _, look in timed]
     in_time = [look for t, look in timed if inside[0] <= t <= inside[1]]
 
-    def told(key: str) -> list[Any]:
-        return [look[key] for look in looks if look[key] is not None]
+    def known(key: str, of: Sequence[GpuSample] = looks) -> list[Any]:
+        return [value for look in of if (value := getattr(look, key)) is not None]
 
     def mean(key: str) -> float | None:
         """Take the mean of the looks inside the window: a GPU may be idle around it."""
-        values = [look[key] for look in in_time if look[key] is not None]
+        values = known(key, in_time)
         return _round(sum(values) / len(values)) if values else None
 
-    reasons = 0
-    for bits in told("reasons"):
-        reasons |= bits
-    ecc = told("ecc_errors")
-    return {
-        "uuid": uuid,
-        "looks": len(in_time),
-        "mhz_mean": mean("mhz"),
-        "max_mhz": _round(max(told("max_mhz"), default=None)),
-        "celsius_max": _round(max(told("celsius"), default=None)),
-        "watts_mean": mean("watts"),
-        "busy_ratio_mean": _ratio(mean("busy_ratio")),
-        "throttled": [name for name, bit in REASONS.items() if reasons & bit] if told("reasons") else None,
-        "ecc_errors": _count(ecc[-1] - ecc[0]) if ecc and ecc[-1] >= ecc[0] else None,
-        "others_max": _count(max(told("others"), default=None)),
-    }
+    reasons = known("reasons")
+    ecc = known("ecc_errors")
+    return GpuLoad(
+        uuid=uuid,
+        looks=len(in_time),
+        mhz_mean=mean("mhz"),
+        max_mhz=_round(max(known("max_mhz"), default=None)),
+        celsius_max=_round(max(known("celsius"), default=None)),
+        watts_mean=mean("watts"),
+        busy_ratio_mean=_ratio(mean("busy_ratio")),
+        throttled=tuple(name for name, bit in REASONS.items() if any(bits & bit for bits in reasons)) if reasons else None,
+        ecc_errors=_count(ecc[-1] - ecc[0]) if ecc and ecc[-1] >= ecc[0] else None,
+        others_max=_count(max(known("others"), default=None)),
+    )
 
 
 REASONS: Final = {
@@ -363,13 +373,12 @@ SLOWED: Final = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware
 MOST: Final = 10
 
 
-def busy(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+def busy(nodes: Sequence[Node]) -> list[str]:
     """Return one sentence for each load that was too high in the measured window, on any node."""
     found = []
     for node in nodes:
-        load = node.get("load")
-        if load is not None and load["during"] is not None:
-            found += [f"{node['name']}: {words}" for words in _reasons(load["cores"], load["during"])]
+        if node.load and node.load.during is not None:
+            found += [f"{node.name}: {words}" for words in _reasons(node.load.cores, node.load.during)]
     return found[:MOST]
 
 
@@ -382,14 +391,13 @@ def together(sentences: Sequence[str]) -> list[str]:
     return [f"{', '.join(names)}: {words}" if words != names[0] else words for words, names in nodes.items()]
 
 
-def others_seen(nodes: Sequence[Mapping[str, Any]]) -> bool:
+def others_seen(nodes: Sequence[Node]) -> bool:
     """Return True if others worked on any node during the window.
 
     Load before the window does not count: daemons load the image then, and nodes stage the dataset.
     """
-    loads = [node["load"] for node in nodes if node.get("load") is not None]
-    parts = [(load["cores"], load["during"]) for load in loads if load["during"] is not None]
-    return any(beyond(cores, part["others_cores"], part["seconds"]) for cores, part in parts)
+    parts = [(node.load.cores, node.load.during) for node in nodes if node.load]
+    return any(during is not None and beyond(cores, during.others_cores, during.seconds) for cores, during in parts)
 
 
 def beyond(cores: int, others_cores: float | None, seconds: float) -> bool:
@@ -399,29 +407,29 @@ def beyond(cores: int, others_cores: float | None, seconds: float) -> bool:
     return others_cores > max(min(OTHERS_CORES, OTHERS_RATIO * cores), LEAST_OTHERS_S / seconds if seconds else OTHERS_CORES)
 
 
-def _reasons(cores: int, part: Mapping[str, Any]) -> list[str]:
+def _reasons(cores: int, part: LoadOf) -> list[str]:
     found = []
-    if beyond(cores, part["others_cores"], part["seconds"]):
-        names = ", ".join(one["name"] for one in part["busiest"])
+    if beyond(cores, part.others_cores, part.seconds):
+        names = ", ".join(one.name for one in part.busiest)
         found.append(
-            f"others used {part['others_cores']:.2g} of {cores} core{'s' * (cores > 1)} while it measured{f' ({names})' if names else ''}"
+            f"others used {part.others_cores:.2g} of {cores} core{'s' * (cores > 1)} while it measured{f' ({names})' if names else ''}"
         )
-    if part["steal_ratio"] > STEAL_RATIO:
-        found.append(f"the host of this virtual machine took {part['steal_ratio'] * 100:.0f} % of its cores' time while it measured")
-    if (part["memory_wait_ratio"] or 0.0) > MEMORY_RATIO:
-        found.append(f"programs waited for memory in {part['memory_wait_ratio'] * 100:.0f} % of the time that was measured")
-    if part["swapped_in_bytes"]:
-        found.append(f"{part['swapped_in_bytes'] / 2**20:.1f} MiB came back from the swap space while it measured")
-    if part["throttle_events"]:
-        found.append(f"heat slowed its cores down {part['throttle_events']} times while it measured")
-    for gpu in part["gpus"] or ():
-        found += [f"{gpu['uuid']}: {words}" for words in _gpu_reasons(gpu)]
+    if part.steal_ratio is not None and part.steal_ratio > STEAL_RATIO:
+        found.append(f"the host of this virtual machine took {part.steal_ratio * 100:.0f} % of its cores' time while it measured")
+    if part.memory_wait_ratio is not None and part.memory_wait_ratio > MEMORY_RATIO:
+        found.append(f"programs waited for memory in {part.memory_wait_ratio * 100:.0f} % of the time that was measured")
+    if part.swapped_in_bytes:
+        found.append(f"{part.swapped_in_bytes / 2**20:.1f} MiB came back from the swap space while it measured")
+    if part.throttle_events:
+        found.append(f"heat slowed its cores down {part.throttle_events} times while it measured")
+    for gpu in part.gpus or ():
+        found += [f"{gpu.uuid}: {words}" for words in _gpu_reasons(gpu)]
     return found
 
 
-def _gpu_reasons(gpu: Mapping[str, Any]) -> list[str]:
-    slowed = [name for name in gpu["throttled"] or () if name in SLOWED]
-    others = gpu["others_max"] or 0
+def _gpu_reasons(gpu: GpuLoad) -> list[str]:
+    slowed = [name for name in gpu.throttled or () if name in SLOWED]
+    others = gpu.others_max or 0
     return [
         *([f"its clock was held down by {', '.join(slowed)} while it measured"] if slowed else []),
         *([f"{others} process{'es' * (others > 1)} of others used it while it measured"] if others else []),

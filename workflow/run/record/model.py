@@ -10,15 +10,21 @@ from __future__ import annotations
 import runpy
 import types
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from workflow.study.cell import Cell
 
-SCHEMA_NAME: Final = "slipway.run/1"
+SCHEMA_NAME: Final[Literal["slipway.run/1"]] = "slipway.run/1"
 MOST: Final = 2**63 - 1
+Kind = Literal["result", "prevented"]
 Status = Literal["ok", "oom", "nan", "timeout", "hang", "error", "killed", "node_lost", "storage", "preempted", "cancelled"]
+
+
+OwnKeys = dict[str, Any]
+"""An object of JSON with keys that are not ours."""
 
 
 class NotBelieved(ValueError):
@@ -49,6 +55,7 @@ Long = Annotated[str, Meta(max_length=65536, extra=_words("text of at most 65536
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra=_words("64 hex digits"))]
 Texts = Annotated[tuple[Long, ...], Meta(extra=_words("a list of texts"))]
 Pairs = Annotated[tuple[tuple[Whole, Signed], ...], Meta(extra=_words("a list of [step, loss]"))]
+UnevenCause = Literal["input", "stalls", "stragglers", "gaps"]
 Told = Text | int | float | bool
 """What a program tells of itself; a column has its text."""
 
@@ -70,7 +77,7 @@ class FailedRank(Part, frozen=True, kw_only=True):
     """text or null | such as `SIGKILL`"""
     last_lines: Annotated[Long | None, Column("failed_last_lines")] = None
     """text | at most 20 lines of its output, what looks like secrets masked"""
-    sidecar: Text | None = None
+    sidecar: Text | UnsetType | None = UNSET
     """text or null | its name, where it was one; `torchrun`, where that failed or was killed itself"""
 
 
@@ -353,7 +360,7 @@ class Performance(Part, frozen=True, kw_only=True):
     tokens_per_s_per_gpu: Real | None = None
     rate_to_median_ratio: Annotated[Real | None, Column()] = None
     """ratio | `samples_per_s` / (global batch / `step_s.p50`)"""
-    uneven_cause: Annotated[Literal["input", "stalls", "stragglers", "gaps"] | None, Column()] = None
+    uneven_cause: Annotated[UnevenCause | None, Column()] = None
     """`input`, `stalls`, `stragglers`, `gaps`, or null | what most of the difference is made of, where that ratio is more than 5 % from 1
     ([tables.md](tables.md#marks))"""
     rank_skew_p95_ratio: Annotated[Real | None, Column()] = None
@@ -521,7 +528,7 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """from 1, or null | results of this run so far, this one included; null for a prevented attempt"""
     status: Annotated[Status, Column()]
     """word | one of the ends in [errors.md](errors.md)"""
-    kind: Annotated[Literal["result", "prevented"], Column()]
+    kind: Annotated[Kind, Column()]
     """`result`, `prevented` | a result is a row with the run done; a prevented attempt is tried again"""
     status_reason: Annotated[Long | None, Column()] = None
     """text or null | why it did not end `ok`"""
@@ -600,6 +607,19 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """list of `path`, `bytes`, `blake3` | everything pushed but this record"""
     seal: Annotated[Digest | None, Column()] = None
     """64 hex digits | SHA-256 of all other lines of this file, below; records of versions before 2026-11-22 have none"""
+
+
+class NewRecord(NamedTuple):
+    """A record as it is written: what readers know of it, and all of its provenance, where a program may have keys of its own."""
+
+    record: RunRecord
+    provenance: OwnKeys
+
+    def to_json(self) -> OwnKeys:
+        """Return the record as an object of JSON, without a seal."""
+        found = msgspec.to_builtins(self.record)
+        del found["seal"]
+        return {**found, "cell": self.record.cell.to_json(), "provenance": self.provenance}
 
 
 def plain(kind: Any) -> Any:

@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from msgspec import UNSET
+
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
 from base.units import some
 from workflow.run.record.events import (
-    Event,
+    ErrorEvent,
     RankEvents,
     StepsAsked,
     drives_all,
@@ -24,11 +26,10 @@ from workflow.run.record.events import (
     too_few_steps,
     wrong_model,
 )
-from workflow.run.record.model import Status
-from workflow.run.record.window_seen import WindowSeen
+from workflow.run.record.model import FailedRank, Kind, Status
 
-RESULT: Final = "result"
-PREVENTED: Final = "prevented"
+RESULT: Final[Kind] = "result"
+PREVENTED: Final[Kind] = "prevented"
 
 TABLE: Final[dict[Status, type[SlipwayError] | None]] = {
     "ok": None,
@@ -46,6 +47,19 @@ TABLE: Final[dict[Status, type[SlipwayError] | None]] = {
 """Status -> the error class whose exit code ends the command; None: a result."""
 
 FROZEN: Final = ("T", "t")
+
+
+class ObservedWindow(NamedTuple):
+    """How long the measured window of a rank was by its node's clock: at least and at most; numbers of its first and its last step."""
+
+    rank: int
+    first: int
+    last: int
+    least_s: float
+    most_s: float
+    begin_s: float | None = None
+    """Begin and end: in a message of the node, before the moment of sending (negative); at the supervisor, by its monotonic clock."""
+    end_s: float | None = None
 
 
 class RankEnd(NamedTuple):
@@ -68,7 +82,7 @@ class RankEnd(NamedTuple):
     """The step of the checkpoint that it told of."""
     wrong_clock: str | None = None
     """What its events tell of time that cannot be."""
-    windows: tuple[WindowSeen, ...] = ()
+    windows: tuple[ObservedWindow, ...] = ()
     """What was seen of the windows of its ranks, where it ended well."""
     sidecar: str | None = None
     """Its name, where it is a process around the ranks: then there are no ranks."""
@@ -145,7 +159,7 @@ class Ending:
             raise ValueError(f"status must be one of {', '.join(TABLE)}, found {self.status!r}")
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Kind:
         """Return the kind of the attempt: `result` or `prevented`."""
         return RESULT if TABLE[self.status] is None else PREVENTED
 
@@ -162,20 +176,20 @@ class Ending:
         table = TABLE[self.status]
         return 0 if table is None else (self.error or table).exit_code
 
-    def failed_rank(self) -> dict[str, object] | None:
-        """Return the failed rank in the form that a record has it."""
+    def failed_rank(self) -> FailedRank | None:
+        """Return the failed rank as a record has it."""
         end = self.rank_end
         if end is None:
             return None
         code = end.exit_code
-        return {
-            "rank": end.rank,
-            "host": end.host,
-            "exit_code": code if code is not None and code >= 0 else None,
-            "signal": signal_name(-code) if code is not None and code < 0 else None,
-            "last_lines": end.last_lines,
-            **({"sidecar": name} if (name := end.sidecar or end.launcher) else {}),
-        }
+        return FailedRank(
+            rank=end.rank,
+            host=end.host,
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=signal_name(-code) if code is not None and code < 0 else None,
+            last_lines=end.last_lines,
+            sidecar=end.sidecar or end.launcher or UNSET,
+        )
 
 
 def signal_name(number: int) -> str:
@@ -408,11 +422,11 @@ def elsewhere(events: Mapping[int, RankEvents], world_size: int) -> str | None:
     if drives_all(events) and len(events) > 1:
         return f"rank 0 tells that it works for all ranks, and there is an events-{max(events)}.jsonl: they did not work together"
     for rank, entry in sorted(events.items()):
-        start = entry.start or {}
-        if start.get("world_size") not in (None, world_size):
-            return f"rank {rank} tells of {start['world_size']} ranks in all, and the run has {world_size}: they did not work together"
-        if start.get("rank") not in (None, rank):
-            return f"events-{rank}.jsonl was written by rank {start['rank']}, as that tells"
+        start = entry.head
+        if start.world_size not in (None, world_size):
+            return f"rank {rank} tells of {start.world_size} ranks in all, and the run has {world_size}: they did not work together"
+        if start.rank not in (None, rank):
+            return f"events-{rank}.jsonl was written by rank {start.rank}, as that tells"
     return None
 
 
@@ -438,7 +452,7 @@ def uncounted(events: Mapping[int, RankEvents]) -> str | None:
 def other_device(events: Mapping[int, RankEvents], device: str) -> str | None:
     """Find the first rank that computed on another device, cpu or cuda, than the run was granted."""
     for rank, entry in sorted(events.items()):
-        told = (entry.start or {}).get("device")
+        told = entry.head.device
         if told is not None and told.partition(":")[0] != device:
             return f"rank {rank} computed on {told}, as it tells, and the run's device is {device}"
     return None
@@ -469,14 +483,14 @@ SIGNALLED: Final = re.compile(r"^\S*SignalException: Process \d+ got signal: (?:
 """It was told to end: `15`, with older Pythons `Signals.SIGTERM`."""
 
 
-class FailedRank(NamedTuple):
+class _Failed(NamedTuple):
     """A rank, and its exit code; negative for a signal."""
 
     rank: int
     exit_code: int
 
 
-def first_failed(code: int, said: str, ranks: Collection[int], errors: Mapping[int, Event]) -> tuple[int | None, int]:
+def first_failed(code: int, said: str, ranks: Collection[int], errors: Mapping[int, ErrorEvent]) -> tuple[int | None, int]:
     """Find the rank whose failure made a torchrun end with `code`, and that rank's exit code. (None, its own code) where the torchrun
     itself failed.
 
@@ -486,7 +500,7 @@ def first_failed(code: int, said: str, ranks: Collection[int], errors: Mapping[i
         return None, code
     failed = [one for one in _table(said) if one.rank in ranks]
     if not failed:
-        rank = min(errors, key=lambda rank: (_echoes(errors[rank].get("message") or ""), errors[rank].get("time") or 0.0), default=None)
+        rank = min(errors, key=lambda rank: (_echoes(errors[rank].message or ""), errors[rank].time or 0.0), default=None)
         return rank, code
     first, *others = failed
     # those that it ended itself by SIGTERM stand in the table too
@@ -494,7 +508,7 @@ def first_failed(code: int, said: str, ranks: Collection[int], errors: Mapping[i
     return next((one for one in candidates if not _is_echo(one, said, errors)), first)
 
 
-def _table(said: str) -> list[FailedRank]:
+def _table(said: str) -> list[_Failed]:
     """Parse the failed ranks, the one that torchrun saw first in front.
 
     Among ranks that it saw in the same poll, which takes a tenth of a second, that is an arbitrary one.
@@ -502,13 +516,13 @@ def _table(said: str) -> list[FailedRank]:
     root = ROOT_CAUSE.search(said)
     if root is None:
         return []
-    found = [(match.start() < root.start(), FailedRank(int(match[1]), int(match[2]))) for match in FAILED_RANK.finditer(said)]
+    found = [(match.start() < root.start(), _Failed(int(match[1]), int(match[2]))) for match in FAILED_RANK.finditer(said)]
     return [failed for _, failed in sorted(found, key=lambda entry: entry[0])]
 
 
-def _is_echo(failed: FailedRank, said: str, errors: Mapping[int, Event]) -> bool:
+def _is_echo(failed: _Failed, said: str, errors: Mapping[int, ErrorEvent]) -> bool:
     """Return True if the failure looks like the consequence of another rank's end, by its own message or by what all ranks printed."""
-    message = (errors.get(failed.rank) or {}).get("message")
+    message = errors[failed.rank].message if failed.rank in errors else None
     return _echoes(message) if message else failed.exit_code in (1, -signal.SIGABRT) and _echoes(said)
 
 

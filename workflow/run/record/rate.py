@@ -16,19 +16,16 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final, Literal
 
-import msgspec
-
-from base.sanitize import number
-from workflow.run.record.events import RankEvents, Step
-from workflow.run.record.model import Replicas, RunRecord
-from workflow.run.record.window_seen import WindowTold
+from workflow.run.record.events import RankEvents, RunStop, Step
+from workflow.run.record.model import Drift, Evaluation, Performance, Replicas, RunRecord, StepSeconds, Training, UnevenCause
+from workflow.run.record.window_seen import ReportedWindow
 
 # Order statistics.
 
 
-def summarise(values: Sequence[float]) -> dict[str, Any]:
+def summarise(values: Sequence[float]) -> StepSeconds:
     """Compute order statistics of at least one value.
 
     Percentiles interpolate linearly; `stdev` is the sample's, `mad` the median distance from the median.
@@ -37,18 +34,18 @@ def summarise(values: Sequence[float]) -> dict[str, Any]:
     middle = quantile(ordered, 0.5)
     mean = math.fsum(ordered) / len(ordered)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (len(ordered) - 1)) if len(ordered) > 1 else None
-    return {
-        "n": len(ordered),
-        "p50": middle,
-        "p90": quantile(ordered, 0.9),
-        "p95": quantile(ordered, 0.95),
-        "p99": quantile(ordered, 0.99),
-        "mean": mean,
-        "stdev": spread,
-        "mad": quantile(sorted(abs(value - middle) for value in ordered), 0.5),
-        "min": ordered[0],
-        "max": ordered[-1],
-    }
+    return StepSeconds(
+        n=len(ordered),
+        p50=middle,
+        p90=quantile(ordered, 0.9),
+        p95=quantile(ordered, 0.95),
+        p99=quantile(ordered, 0.99),
+        mean=mean,
+        stdev=spread,
+        mad=quantile(sorted(abs(value - middle) for value in ordered), 0.5),
+        min=ordered[0],
+        max=ordered[-1],
+    )
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -146,7 +143,7 @@ class Pace:
     tokens: int | None
     tokens_per_s: float | None
     ratio: float | None
-    cause: str | None
+    cause: UnevenCause | None
 
 
 def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked: int, mode: str) -> Pace:
@@ -167,8 +164,8 @@ def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked:
     cause = None
     if ratio is not None and abs(ratio - 1) > UNEVEN:
         alone_s = scale * _together(samples, [_sum_s(steps, window) for steps, window in zip(ranks, windows, strict=True)], mode)
-        parts = {**_parts(ranks, measured, alone_s, mode), "gaps": scale * wall_s - alone_s}
-        cause = max(parts, key=lambda name: parts[name] if ratio < 1 else -parts[name])
+        parts: dict[UnevenCause, float] = {**_parts(ranks, measured, alone_s, mode), "gaps": scale * wall_s - alone_s}
+        cause = max(parts.items(), key=lambda part: part[1] if ratio < 1 else -part[1])[0]
     tokens, tokens_per_s = _tokens(ranks, windows, walls_s, mode)
     return Pace(
         samples=total,
@@ -191,7 +188,7 @@ def _tokens(ranks: Ranks, windows: Windows, walls_s: Sequence[float], mode: str)
     return sum(counts), sum(counts) / wall_s if wall_s else None
 
 
-def tokens_by_length(ranks: Ranks, windows: Windows) -> list[list[int]] | None:
+def tokens_by_length(ranks: Ranks, windows: Windows) -> tuple[tuple[int, int], ...] | None:
     """Return pairs of a sequence length and the tokens of all ranks in sequences of it, the shortest first.
 
     None unless every rank reports both for each of its steps, and for more than MAX_LENGTHS lengths.
@@ -203,7 +200,7 @@ def tokens_by_length(ranks: Ranks, windows: Windows) -> list[list[int]] | None:
             if not length or tokens is None:
                 return None
             found[length] = found.get(length, 0) + tokens
-    return [list(entry) for entry in sorted(found.items())] if len(found) <= MAX_LENGTHS else None
+    return tuple(sorted(found.items())) if len(found) <= MAX_LENGTHS else None
 
 
 def measured_steps(ranks: Ranks) -> list[int]:
@@ -242,12 +239,12 @@ def tells_wall(rank: RankEvents, window: Sequence[int]) -> bool:
 def _wall(rank: RankEvents, window: Sequence[int]) -> float:
     """Return the wall time of the window in seconds, 0 where it is not known."""
     whole = not rank.beyond and len(window) == sum(step.measured for step in rank.steps.values())
-    told = (number((rank.stop or {}).get("window_wall_s")) or 0.0) if whole else 0.0
+    told = (rank.stop.window_wall_s or 0.0) if whole and rank.stop is not None else 0.0
     return max(told, _by_lines(rank, window))
 
 
 def _is_log(rank: RankEvents) -> bool:
-    return (rank.start or {}).get("steps_source") == "log"
+    return rank.head.steps_source == "log"
 
 
 def goes_back(steps: Mapping[int, Step], window: Sequence[int]) -> bool:
@@ -306,7 +303,7 @@ def _together(samples: Sequence[float], seconds: Sequence[float], mode: str) -> 
     return math.fsum(samples) / rate if rate else 0.0
 
 
-def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> dict[str, float]:
+def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> dict[UnevenCause, float]:
     """Return by cause the seconds that the steps last longer than if each were as long as the median one; negative where they are
     shorter.
     """
@@ -314,7 +311,7 @@ def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> 
     waits = [max(steps[step].input_s or 0.0 for steps in ranks) for step in measured]
     work = [own_work(ranks, step, mode) for step in measured]
     ahead = [0.0 if own is None else max(0.0, max(own) - median(own) - wait) for own, wait in zip(work, waits, strict=True)]
-    parts = {"input": _beyond_median(waits), "stragglers": _beyond_median(ahead)}
+    parts: dict[UnevenCause, float] = {"input": _beyond_median(waits), "stragglers": _beyond_median(ahead)}
     parts["stalls"] = _beyond_median(slowest) - parts["input"] - parts["stragglers"]
     parts["stragglers"] += alone_s - math.fsum(slowest)  # ranks that are slow in turn: no window is as long as the slowest of each step
     return parts
@@ -352,7 +349,7 @@ CAUTION: Final = 1.5
 """Standard errors that are added to the correlation of neighbours."""
 
 
-def drift(seconds: Sequence[float]) -> dict[str, Any] | None:
+def drift(seconds: Sequence[float]) -> Drift | None:
     """Compute the `drift` of a record, or None for fewer than MIN_STEPS steps, or where no time passed.
 
     `change_ratio`: how far a line through the steps' seconds rises from begin to end of the window, in parts of their mean;
@@ -368,9 +365,9 @@ def drift(seconds: Sequence[float]) -> dict[str, Any] | None:
     rho = _correlation(blocks)
     fresh = [after - rho * before for before, after in zip(blocks, blocks[1:], strict=False)]
     width = 2 * len(blocks) / len(fresh) / (1 - rho) / math.sqrt(math.fsum(x * x for x in _grid(len(fresh))))
-    _, line, *others = (width * found for found in _projections(fresh, OTHERS + 2))
+    _, line, *others = tuple(width * found for found in _projections(fresh, OTHERS + 2))
     error = math.sqrt(math.fsum(other * other for other in others) / OTHERS)
-    return {"change_ratio": line, "stderr_ratio": error, "others_ratio": others, "steps": len(seconds)}
+    return Drift(change_ratio=line, stderr_ratio=error, others_ratio=tuple(others), steps=len(seconds))
 
 
 def early(seconds: Sequence[float]) -> tuple[float, float] | None:
@@ -451,7 +448,7 @@ ranks that wait for each other end within what starting and leaving a process ta
 
 def replicas_of(events: Mapping[int, RankEvents]) -> Replicas | None:
     """Compare the checksums of the ranks' parameters. None where no rank reported one."""
-    told = {rank: found for rank, entry in sorted(events.items()) if (found := (entry.stop or {}).get("checksum")) is not None}
+    told = {rank: found for rank, entry in sorted(events.items()) if entry.stop is not None and (found := entry.stop.checksum) is not None}
     if not told:
         return None
     ((checksum, _),) = Counter(told.values()).most_common(1)  # of a tie the first one
@@ -480,10 +477,9 @@ def _ended_s(events: Mapping[int, RankEvents]) -> dict[int, float]:
     """Return when each rank ended, in seconds after the start of the first one on its host."""
     moments: dict[int, tuple[str, int, int]] = {}
     for rank, entry in sorted(events.items()):
-        start, stop = entry.start or {}, entry.stop or {}
-        began_ns, ended_ns = start.get("monotonic_ns"), stop.get("monotonic_ns")
+        began_ns, ended_ns = entry.head.monotonic_ns, None if entry.stop is None else entry.stop.monotonic_ns
         if began_ns is not None and ended_ns is not None:
-            moments[rank] = (start.get("hostname") or "", began_ns, ended_ns)
+            moments[rank] = (entry.head.hostname or "", began_ns, ended_ns)
     first_ns: dict[str, int] = {}
     for host, began_ns, _ in moments.values():
         first_ns[host] = min(began_ns, first_ns.get(host, began_ns))
@@ -526,7 +522,7 @@ MAX_NUMBER = 1e15
 
 def performance(
     events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str = "train", processes: int | None = None
-) -> dict[str, Any] | None:
+) -> Performance | None:
     """Compute the `performance` of a record.
 
     None unless every rank has measured steps in common, and most of them took time. `processes`: how many ranks the run has, where not
@@ -547,68 +543,68 @@ def performance(
     means = [seconds for seconds, count in zip(slowest, together, strict=True) if count]  # one of each line
     begun = early(means or slowest) or (None, None)
     inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
-    return {
-        "num_measured_steps": len(measured),
-        "num_warmup_steps": sum(1 for step in ranks[0] if step < measured[0] and all(step in steps for steps in ranks)),
-        "samples": found.samples,
-        "samples_reported": found.reported,
-        "assumed": _assumed(events, windows),
-        "step_s": summarise(means or slowest),
-        "steps_together": max(1, *together),
-        "input_wait_s_mean": math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
-        "first_step_s": max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
-        "window_s": found.window_s,
-        "window_steps_ratio": _possible(_window_steps(stops)),
-        "samples_per_s": rate,
-        "samples_per_s_per_gpu": None if rate is None else rate / (processes or world_size),
-        "tokens": found.tokens,
-        "tokens_by_length": tokens_by_length(ranks, windows),
-        "tokens_per_s": tokens_per_s,
-        "tokens_per_s_per_gpu": None if tokens_per_s is None else tokens_per_s / (processes or world_size),
-        "rate_to_median_ratio": _possible(found.ratio),
-        "uneven_cause": found.cause,
-        "rank_skew_p95_ratio": _possible(skew(work)),
-        "straggler_rank": straggler(work),
-        "drift_ratio": _possible(_halves(means or slowest)),
-        "drift": drift(means or slowest),
-        "last_half_ratio": _possible(begun[0]),
-        "first_steps_ratio": _possible(begun[1]),
-    }
+    return Performance(
+        num_measured_steps=len(measured),
+        num_warmup_steps=sum(1 for step in ranks[0] if step < measured[0] and all(step in steps for steps in ranks)),
+        samples=found.samples,
+        samples_reported=found.reported,
+        assumed=_assumed(events, windows),
+        step_s=summarise(means or slowest),
+        steps_together=max(1, *together),
+        input_wait_s_mean=math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
+        first_step_s=max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
+        window_s=found.window_s,
+        window_steps_ratio=_possible(_window_steps(stops)),
+        samples_per_s=rate,
+        samples_per_s_per_gpu=None if rate is None else rate / (processes or world_size),
+        tokens=found.tokens,
+        tokens_by_length=tokens_by_length(ranks, windows),
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_gpu=None if tokens_per_s is None else tokens_per_s / (processes or world_size),
+        rate_to_median_ratio=_possible(found.ratio),
+        uneven_cause=found.cause,
+        rank_skew_p95_ratio=_possible(skew(work)),
+        straggler_rank=straggler(work),
+        drift_ratio=_possible(_halves(means or slowest)),
+        drift=drift(means or slowest),
+        last_half_ratio=_possible(begun[0]),
+        first_steps_ratio=_possible(begun[1]),
+    )
 
 
-def _assumed(events: Mapping[int, RankEvents], windows: Windows) -> list[str]:
+def _assumed(events: Mapping[int, RankEvents], windows: Windows) -> tuple[Literal["samples", "steps"], ...]:
     """Return what of the rate is a number of the study that no program reported: `samples` of a step, where any rank leaves them out, and
     `steps` of a line of output that does not name its step."""
     samples = any(events[rank].steps[step].samples is None for rank, window in enumerate(windows) for step in window)
-    lines = any((events[rank].start or {}).get("counts_lines") for rank in range(len(windows)))
-    return ["samples"] * samples + ["steps"] * lines
+    lines = any(events[rank].head.counts_lines for rank in range(len(windows)))
+    assumed: list[tuple[Literal["samples", "steps"], bool]] = [("samples", samples), ("steps", lines)]
+    return tuple(name for name, is_assumed in assumed if is_assumed)
 
 
-def windows_told(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[WindowTold]:
+def windows_told(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[ReportedWindow]:
     """Return the measured window of each rank, where all have measured steps in common."""
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
     measured = measured_steps(ranks) if len(ranks) == world_size else []
     if not measured:
         return []
     windows = enumerate(windows_of(ranks, measured, mode))
-    return [WindowTold(rank, window[0], window[-1], own_window(events[rank], window)) for rank, window in windows]
+    return [ReportedWindow(rank, window[0], window[-1], own_window(events[rank], window)) for rank, window in windows]
 
 
 def _possible(value: float | None) -> float | None:
     return None if value is None or value > MAX_NUMBER else value
 
 
-def _window_steps(stops: Sequence[Mapping[str, Any] | None]) -> float | None:
+def _window_steps(stops: Sequence[RunStop | None]) -> float | None:
     """Sum of a rank's own steps / wall time of its window, of the rank where that is furthest from 1; None unless every rank told both.
 
     Within one rank only: the slowest rank changes from step to step, so the steps of all, each the slowest's, last longer than any window.
     """
     ratios = []
     for stop in stops:
-        steps_s, wall_s = (number((stop or {}).get(key)) for key in ("window_steps_s", "window_wall_s"))
-        if steps_s is None or not wall_s:
+        if stop is None or stop.window_steps_s is None or not stop.window_wall_s:
             return None
-        ratios.append(steps_s / wall_s)
+        ratios.append(stop.window_steps_s / stop.window_wall_s)
     return max(ratios, key=lambda ratio: abs(ratio - 1), default=None)
 
 
@@ -620,7 +616,7 @@ def _halves(seconds: Sequence[float]) -> float | None:
 
 def training(
     events: Mapping[int, RankEvents], world_size: int, telling: Mapping[int, RankEvents] | None = None, late: Collection[int] = ()
-) -> dict[str, Any] | None:
+) -> Training | None:
     """Compute the `training` of a record, or None if rank 0 has not started.
 
     Losses are means over the ranks that wrote the step. `telling`: the ranks that are expected to report steps, where these are not
@@ -631,30 +627,23 @@ def training(
         return None
     losses = mean_losses(events, world_size) if telling is None else mean_losses(telling, len(telling))
     stops = [rank.stop for rank in events.values() if rank.stop is not None]
-    stop = head.stop or {}
-    evaluation = head.evals[-1] if head.evals else None
-    parameters, replicas = head.start.get("parameters"), replicas_of(events)
-    return {
-        "final_loss": losses[-1][1] if losses else None,
-        "first_loss": losses[0][1] if losses else None,
-        "first_losses": [list(entry) for entry in losses if entry[0] < FIRST_STEPS],
-        "losses": thinned(losses),
-        "eval": evaluation and {**{key: number(evaluation.get(key)) for key in ("loss", "accuracy")}, **_counts(evaluation)},
-        "parameters": parameters if isinstance(parameters, int) else None,
-        "parameter_norm": number(stop.get("norm")),
-        "replicas": replicas and msgspec.to_builtins(replicas),
-        "late_ranks": list(late),
-        "flop_per_unit": head.start.get("flop_per_unit") or None,
-        "precision": head.start.get("precision"),
-        "train_s": number(stop.get("train_s")),
-        "eval_s": number(stop.get("eval_s")),
-        "peak_memory_bytes": max((peak for stop in stops if (peak := stop.get("max_memory_allocated_bytes"))), default=None),
-    }
-
-
-def _counts(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    samples = number(evaluation.get("samples"))
-    return {"split": str(evaluation.get("split")), "samples": None if samples is None else int(samples)}
+    stop = head.stop or RunStop()
+    return Training(
+        final_loss=losses[-1][1] if losses else None,
+        first_loss=losses[0][1] if losses else None,
+        first_losses=tuple(entry for entry in losses if entry[0] < FIRST_STEPS),
+        losses=thinned(losses),
+        eval=Evaluation(**head.evals[-1]._asdict()) if head.evals else None,
+        parameters=head.start.parameters,
+        parameter_norm=stop.norm,
+        replicas=replicas_of(events),
+        late_ranks=tuple(late),
+        flop_per_unit=head.start.flop_per_unit or None,
+        precision=head.start.precision,
+        train_s=stop.train_s,
+        eval_s=stop.eval_s,
+        peak_memory_bytes=max((peak for stop in stops if (peak := stop.max_memory_allocated_bytes)), default=None),
+    )
 
 
 def mean_losses(events: Mapping[int, RankEvents], world_size: int) -> list[tuple[int, float]]:
@@ -670,9 +659,9 @@ def mean_losses(events: Mapping[int, RankEvents], world_size: int) -> list[tuple
     return found
 
 
-def thinned(losses: Sequence[tuple[int, float]]) -> list[list[float]]:
+def thinned(losses: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
     """Select at most MAX_LOSSES entries, evenly spread, the first and the last among them."""
     if len(losses) <= MAX_LOSSES:
-        return [list(entry) for entry in losses]
+        return tuple(losses)
     places = sorted({round(index * (len(losses) - 1) / (MAX_LOSSES - 1)) for index in range(MAX_LOSSES)})
-    return [list(losses[place]) for place in places]
+    return tuple(losses[place] for place in places)

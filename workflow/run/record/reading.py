@@ -232,7 +232,7 @@ def _unknown(value: Any, known: Any, path: str = "") -> Iterator[str]:
                 yield f"{path}{key}"
             elif key not in OPEN:
                 yield from _unknown(inner, known[key], f"{path}{key}.")
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for place, (inner, read) in enumerate(zip(value, known, strict=True)):
             yield from _unknown(inner, read, f"{path.rstrip('.')}[{place}].")
 

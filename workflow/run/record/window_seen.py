@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from workflow.run.record.model import Performance, Training, WindowSeen
+from workflow.run.record.outcome import ObservedWindow
 
 # The report of the ranks, compared with Slipway's own clock and the dataset. One warning for each contradiction.
 
@@ -21,18 +26,12 @@ CLOSE_S: Final = 0.1
 """The same, where lines were seen as they came: on a busy machine a line comes a little after its moment."""
 
 
-def clock_warnings(found: Mapping[str, Any], ran_s: float | None, mode: str) -> list[str]:
-    """Warn where the times that a program reports cannot be.
-
-    Nothing can have taken longer than the ranks ran, and all steps of a training take no less than those of the window. `found`:
-    `performance` and `training` of one attempt; `ran_s`: how long its ranks ran, by Slipway's own clock.
-    """
-    window_s = (found.get("performance") or {}).get("window_s")
-    training = found.get("training") or {}
-    train_s = training.get("train_s")
-    told = {"the measured window": window_s, "all steps": train_s, "the evaluation": training.get("eval_s")}
+def clock_warnings(performance: Performance | None, training: Training | None, ran_s: float | None, mode: str) -> list[str]:
+    """Warn where the times that a program reports are longer than its ranks ran by Slipway's own clock, or than all steps together."""
+    window_s = None if performance is None else performance.window_s
+    train_s, eval_s = (training.train_s, training.eval_s) if training is not None else (None, None)
     warnings = []
-    for what, seconds in told.items():
+    for what, seconds in (("the measured window", window_s), ("all steps", train_s), ("the evaluation", eval_s)):
         if ran_s is not None and seconds is not None and seconds > ran_s * (1 + SLACK_RATIO) + SLACK_S:
             warnings.append(f"the ranks tell of {seconds:.6g} s for {what}, and ran for {ran_s:.6g} s: a clock of theirs is wrong")
     if mode == "train" and window_s is not None and train_s is not None and train_s < window_s * (1 - SLACK_RATIO) - SLACK_S:
@@ -40,12 +39,12 @@ def clock_warnings(found: Mapping[str, Any], ran_s: float | None, mode: str) -> 
     return warnings
 
 
-def evaluation_warnings(found: Mapping[str, Any], splits: Mapping[str, int] | None) -> list[str]:
+def evaluation_warnings(training: Training | None, splits: Mapping[str, int] | None) -> list[str]:
     """Warn where an accuracy is not that of a whole split. `splits`: samples of each split, None where the dataset's are not known."""
-    evaluation = (found.get("training") or {}).get("eval")
-    if not evaluation or splits is None:
+    evaluation = None if training is None else training.eval
+    if evaluation is None or splits is None:
         return []
-    split, samples = evaluation["split"], evaluation["samples"]
+    split, samples = evaluation.split or "no split", evaluation.samples
     if split not in splits:
         return [f"rank 0 tells of an evaluation on {split!r}, and the dataset has {', '.join(sorted(splits))}"]
     if samples == splits[split]:
@@ -62,21 +61,7 @@ CONFIRMED: Final = 0.1
 """How far, in parts of a window, what was seen may be from what is told for it to confirm that."""
 
 
-class WindowSeen(NamedTuple):
-    """Of one rank: numbers of the first and the last step that it called measured; by its node's clock."""
-
-    rank: int
-    first: int
-    last: int
-    least_s: float
-    most_s: float
-    begin_s: float | None = None
-    """When it began and ended: as the node tells it, before the moment of telling (negative); where the supervisor has it, by the
-    supervisor's monotonic clock."""
-    end_s: float | None = None
-
-
-class WindowTold(NamedTuple):
+class ReportedWindow(NamedTuple):
     """Of one rank: numbers of the first and the last step of its window, and how long it tells that this was (rate.own_window)."""
 
     rank: int
@@ -85,57 +70,56 @@ class WindowTold(NamedTuple):
     window_s: float
 
 
-def window_seen(told: Sequence[Sequence[Any]], seen: Sequence[Sequence[Any]]) -> dict[str, Any] | None:
+def window_seen(reported: Sequence[ReportedWindow], observed: Sequence[ObservedWindow]) -> WindowSeen | None:
     """Return the `window_seen` of a record for the rank whose window is confirmed least, or None where no rank has a window.
 
-    `least_s` and `most_s` are None where nobody has seen it. `together_s`: from the first begin to the last end of all ranks' windows,
-    None where not all were seen. The entries of `told` and `seen` are values of WindowTold and WindowSeen, which may have been through
-    JSON.
+    `least_s` and `most_s` are None where nobody has observed it. `together_s`: from the first begin to the last end of all ranks'
+    windows, None where not all were observed.
     """
-    watched = {entry.rank: entry for entry in (WindowSeen(*values) for values in seen)}
+    by_rank = {entry.rank: entry for entry in observed}
     found = []
-    for rank, first, last, window_s in told:
-        entry = watched.get(rank)
+    for rank, first, last, window_s in reported:
+        entry = by_rank.get(rank)
         same = entry is not None and (entry.first, entry.last) == (first, last)
         least_s, most_s = (entry.least_s, entry.most_s) if entry is not None and same else (None, None)
-        found.append({"rank": rank, "window_s": window_s, "least_s": least_s, "most_s": most_s})
+        found.append(WindowSeen(rank=rank, window_s=window_s, least_s=least_s, most_s=most_s))
     worst = max(found, key=_doubt, default=None)
-    return worst and {**worst, "together_s": _together_s([watched.get(rank) for rank, *_ in told])}
+    return None if worst is None else replace(worst, together_s=_together_s([by_rank.get(one.rank) for one in reported]))
 
 
-def unconfirmed(performance: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def unconfirmed(performance: Performance | None) -> WindowSeen | None:
     """Return the `window_seen` for a window of an earlier attempt that was cut off: what its nodes saw ended with it."""
-    window_s = (performance or {}).get("window_s")
-    return None if window_s is None else {"rank": 0, "window_s": window_s, "least_s": None, "most_s": None, "together_s": None}
+    window_s = None if performance is None else performance.window_s
+    return None if window_s is None else WindowSeen(rank=0, window_s=window_s)
 
 
-def _together_s(seen: Sequence[WindowSeen | None]) -> float | None:
-    spans = [(one.begin_s, one.end_s) for one in seen if one is not None and one.begin_s is not None and one.end_s is not None]
-    if len(spans) < len(seen):
+def _together_s(observed: Sequence[ObservedWindow | None]) -> float | None:
+    spans = [(one.begin_s, one.end_s) for one in observed if one is not None and one.begin_s is not None and one.end_s is not None]
+    if len(spans) < len(observed):
         return None
     return round(max(0.0, max(end for _, end in spans) - min(begin for begin, _ in spans)), 6)
 
 
-def in_supervisor_s(seen: WindowSeen, now: float) -> WindowSeen:
+def in_supervisor_s(observed: ObservedWindow, now: float) -> ObservedWindow:
     """Convert what a node has just reported, at `now`, to the supervisor's clock. Clocks of nodes are not compared."""
-    if seen.begin_s is None or seen.end_s is None:
-        return seen
-    return seen._replace(begin_s=round(now + seen.begin_s, 6), end_s=round(now + seen.end_s, 6))
+    if observed.begin_s is None or observed.end_s is None:
+        return observed
+    return observed._replace(begin_s=round(now + observed.begin_s, 6), end_s=round(now + observed.end_s, 6))
 
 
-def _doubt(seen: Mapping[str, Any]) -> float:
-    told, least, most = seen["window_s"], seen["least_s"], seen["most_s"]
-    return math.inf if not told or least is None or most is None else max(most / told - 1, 1 - least / told)
+def _doubt(seen: WindowSeen) -> float:
+    reported, least, most = seen.window_s, seen.least_s, seen.most_s
+    return math.inf if not reported or least is None or most is None else max(most / reported - 1, 1 - least / reported)
 
 
-def seen_warnings(seen: Mapping[str, Any] | None) -> list[str]:
+def seen_warnings(seen: WindowSeen | None) -> list[str]:
     """Warn where the reported window is shorter or longer than the time between the lines around it."""
-    if seen is None or seen["least_s"] is None or seen["most_s"] is None:
+    if seen is None or seen.window_s is None or seen.least_s is None or seen.most_s is None:
         return []
-    told, least, most = seen["window_s"], seen["least_s"], seen["most_s"]
-    who = f"rank {seen['rank']} tells of {told:.3g} s for its measured window"
-    if told < least * (1 - CLOSE_RATIO) - CLOSE_S:
+    reported, least, most = seen.window_s, seen.least_s, seen.most_s
+    who = f"rank {seen.rank} tells of {reported:.3g} s for its measured window"
+    if reported < least * (1 - CLOSE_RATIO) - CLOSE_S:
         return [f"{who}, and at least {least:.3g} s went by between the lines around it by Slipway's clock: its rate looks too high"]
-    if told > most * (1 + CLOSE_RATIO) + CLOSE_S:
+    if reported > most * (1 + CLOSE_RATIO) + CLOSE_S:
         return [f"{who}, and at most {most:.3g} s went by between the lines around it by Slipway's clock: its rate looks too low"]
     return []

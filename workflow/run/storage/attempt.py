@@ -4,28 +4,32 @@ values."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+from msgspec.structs import asdict, replace
+
 from base.errors import DigestMismatch, LeaseError, PushError, RecordError, StagingError, StorageError
 from base.jsonfile import read_json
 from base.publish import move_directory, part_path, remove_tree
 from base.removing import remove_leftover
 from base.seal import publish_checked, publish_sealed, read_sealed, read_sealed_bytes
-from base.typed import read_as
 from base.units import format_size
 from base.untrusted import Unusable, open_file
 from containers.spec import CHECKPOINT, PARAMETERS
 from workflow.run.record.events import StepsAsked, most_steps, read_events
 from workflow.run.record.machine_load import loads
-from workflow.run.record.outcome import RESULT, Ending, RankEnd, other_device
+from workflow.run.record.model import File, NewRecord
+from workflow.run.record.outcome import RESULT, Ending, other_device
 from workflow.run.record.reading import fitting, validate_record
-from workflow.run.record.run_record import EndedNote, EndingNote, build_record, measured
+from workflow.run.record.run_record import EndedNote, Measurements, RunFacts, build_record, measured, noted_ending
 from workflow.run.storage import lease as leases
-from workflow.run.storage.prepared import PreparedRun
+from workflow.run.storage.prepared import PreparedRun, plain
 from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, refuse_failing_storage, results_of
 from workflow.study.cell import Cell
 
@@ -42,22 +46,29 @@ def make_part(run_dir: str, attempt: int) -> str:
     return str(part)
 
 
-def read_measured(directory: str, cell: Cell, parameters: int | None, steps: StepsAsked | None, device: str, status: str) -> dict[str, Any]:
-    """What the pushed files say: see record.measured, and machine_load.loads under `loads`. `parameters`: of the cell's model, None where
-    it is none of ours; `steps`: what was asked of each rank; `device`: of the allocation; `status`: how the attempt ended. Only of one that
-    ended well there is a rate that a busy machine can have moved, and a preempted one has no time to read what was seen on many nodes in
-    a day."""
-    events = read_events(Path(directory), cell.world_size, most=most_steps(cell.to_json(), steps))
+def read_measured(directory: str, cell: Cell, parameters: int | None, steps: StepsAsked | None, device: str, status: str) -> Measurements:
+    """Compute the numbers in the pushed files.
+
+    `parameters`: of the cell's model, None where it is none of ours; `steps`: requested of each rank; `device`: of the allocation;
+    `status`: how the attempt ended. The load of nodes is read only where it ended well: only then there is a rate that a busy machine can
+    have moved, and a preempted attempt has no time to read what was seen on many nodes in a day.
+    """
+    events = read_events(Path(directory), cell.world_size, most=most_steps(cell, steps))
     model = None if parameters is None else (cell.model, parameters)
     found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, steps)
-    return {
-        **found,
-        "contradiction": found["contradiction"] or other_device(events, device),
-        "loads": [[index, load] for index, load in loads(Path(directory), events, cell.to_json()).items()] if status == "ok" else [],
-    }
+    return replace(
+        found,
+        contradiction=found.contradiction or other_device(events, device),
+        loads=tuple(loads(Path(directory), events, cell).items()) if status == "ok" else (),
+    )
 
 
-def publish_attempt(run: PreparedRun, part: str, files: Sequence[Mapping[str, Any]], make_record: Callable[[], Mapping[str, Any]]) -> None:
+def plain_measured(*arguments: Any) -> dict[str, Any]:
+    """Return the result of `read_measured` as JSON can carry it."""
+    return plain(read_measured(*arguments))
+
+
+def publish_attempt(run: PreparedRun, part: str, files: Sequence[File], make_record: Callable[[], NewRecord]) -> None:
     """The pushed attempt under its name, then, for a result, the run's record.json, last. Raises PushError, StorageError, LeaseError.
 
     The record is made here, as late as can be, so that its times are those of its publishing. Without the lease,
@@ -68,7 +79,8 @@ def publish_attempt(run: PreparedRun, part: str, files: Sequence[Mapping[str, An
     run_dir, number = Path(run.run_dir), run.attempt
     target = run_dir / "attempts" / str(number)
     there = Path(part).is_dir()
-    record = fitting(make_record())
+    new = make_record()
+    record = fitting(new.to_json())
     if not leases.holds(run_dir, run.token):
         aside = target.with_name(f"{number}.lost-{run.token[:8]}")
         if there:
@@ -79,8 +91,8 @@ def publish_attempt(run: PreparedRun, part: str, files: Sequence[Mapping[str, An
         )
     if there:
         publish_sealed(Path(part, RECORD), record)
-        publish_files(Path(part), list(files), target)
-    if record["kind"] == RESULT:
+        publish_files(Path(part), [asdict(file) for file in files], target)
+    if new.record.kind == RESULT:
         if not leases.holds(run_dir, run.token):
             raise LeaseError(
                 f"{run_dir.name}: the lease was lost while attempt {number} was published; the run's record is left to its holder"
@@ -186,12 +198,12 @@ def complete_delivered(run_dir: Path) -> dict[int, str]:
 def _completed(run_dir: Path, directory: Path) -> str:
     """A note that is not one of ours makes no result: the attempt stays what its record says. Why it is no result."""
     try:
-        note = read_as(EndedNote, read_json(directory / ENDED, max_bytes=MAX_BYTES), directory / ENDED)
-        cell, run = _run_of(run_dir, note["nodes"])
-        delivered, files = _gather(directory, note["nodes"])
-        is_result = Ending(status=note["ending"]["status"]).kind == RESULT
-        missing = sorted(set(note["nodes"]) - delivered) if is_result else []
-        record = _record(directory, note, cell, run, not missing, files)
+        note = msgspec.convert(read_json(directory / ENDED, max_bytes=MAX_BYTES), EndedNote)
+        facts = _facts_of(run_dir, note)
+        delivered, files = _gather(directory, note.nodes)
+        is_result = Ending(status=note.ending.status).kind == RESULT
+        missing = sorted(set(note.nodes) - delivered) if is_result else []
+        record = _record(directory, note, facts, not missing, files)
     except (RecordError, PushError, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         logger.warning("%s: no record can be made of what was delivered (%s): the attempt stays prevented", directory, error)
         return f"it makes no result: {error}"
@@ -205,7 +217,7 @@ def _completed(run_dir: Path, directory: Path) -> str:
     return f"attempt {directory.name} was prevented ({record['status']}), its files are on storage"
 
 
-def _gather(directory: Path, nodes: Sequence[int]) -> tuple[set[int], list[dict[str, Any]]]:
+def _gather(directory: Path, nodes: Sequence[int]) -> tuple[set[int], list[File]]:
     """The files of the nodes that have delivered, together in `directory`, and which nodes these are. Raises RecordError for a node that
     has no such position, PushError where a file is not what its node delivered."""
     from data_prep.push import push_files
@@ -222,48 +234,41 @@ def _gather(directory: Path, nodes: Sequence[int]) -> tuple[set[int], list[dict[
             files += read_list(directory, part.name)
             delivered.add(index)
     compare_files(directory, files)
-    return delivered, [file for file in files if file["path"] != RECORD]
+    return delivered, [msgspec.convert(file, File) for file in files if file["path"] != RECORD]
 
 
-def _run_of(run_dir: Path, nodes: Sequence[int]) -> tuple[Cell, dict[str, Any]]:
-    """The cell, and what the record has of the run, as the study says. Raises RecordError where `nodes` are not of it."""
+def _facts_of(run_dir: Path, note: EndedNote) -> RunFacts:
+    """Return the facts of the note, with what the study says of the run. Raises RecordError where its nodes are not of the run."""
     from workflow.study.publishing import find_run, read_resolved
 
-    study = read_resolved(run_dir.parents[1])
+    study, nodes = read_resolved(run_dir.parents[1]), list(note.nodes)
     run = find_run(study, run_dir.name)
-    if list(nodes) != sorted(set(nodes)) or nodes[0] != 0 or nodes[-1] >= run.cell.nodes:
-        raise RecordError(f"its note names the nodes {list(nodes)[:MOST_SHOWN]}, and the run has {run.cell.nodes}, from 0 on")
-    number = max((result.number for result in results_of(run_dir, study.study)), default=0) + 1
-    own = {"study": study.study, "run_id": run_dir.name, "repeat": run.repeat, "result_number": number}
-    return run.cell, {**own, "cell": run.cell.to_json()}
-
-
-def _record(
-    directory: Path, note: EndedNote, cell: Cell, run: Mapping[str, Any], whole: bool, files: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """What the attempt is now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
-    facts = {**note["facts"], **run, "attempt": int(directory.name), "warnings": [*note["facts"]["warnings"], LATE]}
-    steps = StepsAsked(*note["steps"]) if "steps" in note else None
-    device, status = note["facts"]["allocation"]["device"], note["ending"]["status"]
-    found = read_measured(str(directory), cell, note["parameters"], steps, device, status)
-    record = dict(
-        fitting(build_record(facts, _ending(directory, note["ending"], whole, found["contradiction"]), note["times"], found, files))
+    if nodes != sorted(set(nodes)) or nodes[0] != 0 or nodes[-1] >= run.cell.nodes:
+        raise RecordError(f"its note names the nodes {nodes[:MOST_SHOWN]}, and the run has {run.cell.nodes}, from 0 on")
+    return replace(
+        note.facts,
+        study=study.study,
+        run_id=run_dir.name,
+        repeat=run.repeat,
+        cell=run.cell,
+        result_number=max((result.number for result in results_of(run_dir, study.study)), default=0) + 1,
+        warnings=(*note.facts.warnings, LATE),
     )
+
+
+def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, files: Sequence[File]) -> Mapping[str, Any]:
+    """Return the record of the attempt as it is now. Raises RecordError where readers would not believe it."""
+    facts = replace(facts, attempt=int(directory.name))
+    found = read_measured(str(directory), facts.cell, note.parameters, note.steps, facts.allocation.device, note.ending.status)
+    ending = noted_ending(note.ending)
+    if not whole:  # until then it is prevented, as its record says
+        was = read_sealed(directory / RECORD)
+        ending = dataclasses.replace(ending, status=was["status"], reason=was["status_reason"])
+    elif ending.status == "ok" and found.contradiction is not None:
+        ending = Ending(status="error", reason=found.contradiction)
+    record = fitting(build_record(facts, ending, note.times, found, files).to_json())
     validate_record(record)
     return record
-
-
-def _ending(directory: Path, said: EndingNote, whole: bool, contradiction: str | None) -> Ending:
-    """That of the run; while files are missing what its record says, which is prevented."""
-    end: Any = said["rank_end"]
-    known = {} if end is None else {name: end[name] for name in RankEnd._fields if name in end}
-    rank_end = None if end is None else RankEnd(**{**known, "ranks": tuple(end["ranks"])})
-    if not whole:
-        record = read_sealed(directory / RECORD)
-        return Ending(status=record["status"], reason=record["status_reason"], rank_end=rank_end)
-    if said["status"] == "ok" and contradiction is not None:
-        return Ending(status="error", reason=contradiction)
-    return Ending(status=said["status"], reason=said["reason"], rank_end=rank_end)
 
 
 def _parts(directory: Path) -> list[Path]:

@@ -4,20 +4,20 @@ for the holder of the run's lease and touch network storage: call them in a chil
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from base.errors import RecordError, StorageError
 from base.jsonfile import read_content
 from base.refusals import STORAGE_FAILS
-from base.seal import publish_checked, read_sealed
+from base.seal import publish_checked
 from workflow.run.record.continuation import waiting_reason
 from workflow.run.record.events import last_error
-from workflow.run.record.model import NotBelieved
+from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.outcome import RESULT
-from workflow.run.record.reading import MAX_BYTES, names, record_of
+from workflow.run.record.reading import MAX_BYTES, names, read_record, record_of
 from workflow.study.paths import supervisor_log
 
 RECORD: Final = "record.json"
@@ -48,15 +48,17 @@ def refuse_failing_storage(error: RecordError) -> None:
         raise StorageError(f"{error}; it is not known whether there is a result: try again, or see to the storage") from error
 
 
-def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """The records of these attempts; one that is missing, torn or changed is passed over. Raises StorageError."""
+def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[RunRecord]:
+    """Yield the records of these attempts; one that is missing or not believed is passed over. Raises StorageError."""
     for number in numbers:
         path = run_dir / "attempts" / str(number) / RECORD
         try:
             if path.is_file():
-                yield read_sealed(path)
+                yield read_record(read_content(path, max_bytes=MAX_BYTES))
         except RecordError as error:
             refuse_failing_storage(error)
+        except NotBelieved:
+            continue
 
 
 def results_of(run_dir: Path, study: str | None = None) -> list[Result]:
@@ -140,21 +142,21 @@ def nodes_to_avoid(run_dir: Path, now: float) -> tuple[str, ...]:
     return avoided(records(run_dir, attempt_numbers(run_dir)[:MOST_ATTEMPTS]), now)
 
 
-def avoided(found: Iterable[Mapping[str, Any]], now: float) -> tuple[str, ...]:
-    """Pure. `found`: records of the run's attempts, the newest first; those before its last result do not count."""
+def avoided(found: Iterable[RunRecord], now: float) -> tuple[str, ...]:
+    """Return the nodes to avoid. `found`: records of the run's attempts, the newest first; those before its last result do not count."""
     return tuple(dict.fromkeys(_nodes(found, now)))[:MOST_NODES]
 
 
-def _nodes(found: Iterable[Mapping[str, Any]], now: float) -> Iterator[str]:
+def _nodes(found: Iterable[RunRecord], now: float) -> Iterator[str]:
     for record in found:
-        if record.get("kind") == RESULT:
+        if record.kind == RESULT:
             return
         try:
-            age_s = now - datetime.fromisoformat(record["time"]["end"]).timestamp()
-        except (KeyError, TypeError, ValueError):
+            age_s = now - datetime.fromisoformat(record.time.end).timestamp()
+        except ValueError:  # of a month 13
             continue
         if age_s < FORGOTTEN_S:
-            yield from (name for name in record.get("failed_nodes") or () if isinstance(name, str) and NODE.fullmatch(name))
+            yield from (name for name in record.failed_nodes if NODE.fullmatch(name))
 
 
 # Results that wait on the nodes, as the logs of their supervisors report.

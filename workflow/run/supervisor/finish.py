@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec.structs import asdict
-
 from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, StorageFull, error_named
 from base.refusals import FULL_WORDS
 from base.units import format_duration, some
@@ -23,12 +21,13 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.protocol import CANCELLED_PUSH_S
 from workflow.run.record.continuation import waiting_words
+from workflow.run.record.model import File, NewRecord, OwnKeys
 from workflow.run.record.outcome import RESULT, Ending
-from workflow.run.record.run_record import EndedNote, build_record, ended_note, measured_words
+from workflow.run.record.run_record import EndedNote, Measurements, build_record, ending_note, measured_words
 from workflow.run.record.step_clock import run_s
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
-from workflow.run.storage.prepared import PreparedRun, from_plain
+from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.run_scope import (
     COLLECT_S,
@@ -165,8 +164,8 @@ class _Finish:
         self.run, self.nodes, self.clock, self.limit = attempt.run, attempt.nodes, attempt.clock, attempt.limit
         self.loop = attempt.scope.loop
         self.part_directory: str | None = None
-        self.files: dict[int, list[dict[str, Any]]] = {}
-        self.found: dict[str, Any] = {}
+        self.files: dict[int, list[File]] = {}
+        self.found = Measurements()
 
     def main(self) -> int:
         if not self.limit.unheard:
@@ -311,7 +310,7 @@ class _Finish:
         for node in missing:
             pushed = node.last(reports.Pushed)
             if pushed is not None:
-                self.files[node.index] = [asdict(file) for file in pushed.files]
+                self.files[node.index] = [File(path=file.path, bytes=file.bytes, blake3=file.blake3) for file in pushed.files]
             elif node.lost:
                 self._begin_again()
                 raise PushError(f"{node.node.name} was lost while it pushed")
@@ -321,8 +320,9 @@ class _Finish:
             raise problems[0]
         arguments = (self.part_directory, self.run.cell, _parameters(self.work), self.attempt.steps_asked(self.work))
         device, status = self.attempt.job.allocation.device, self.ending.status
-        self.found = again.call("its record", attempts.read_measured, *arguments, device, status, left_s=left_s)
-        if self.ending.status == "ok" and (wrong := self.found["contradiction"]) is not None:
+        found = again.call("its record", attempts.plain_measured, *arguments, device, status, left_s=left_s)
+        self.found = from_plain(found, Measurements)
+        if self.ending.status == "ok" and (wrong := self.found.contradiction) is not None:
             self.ending = Ending(status="error", reason=wrong)
             logger.error("%s", wrong)
 
@@ -345,7 +345,7 @@ class _Finish:
         files = [file for node_files in self.files.values() for file in node_files]
         return self.run, self.part_directory, files, lambda: self._record(self.ending, files)
 
-    def _record(self, ending: Ending, files: list[dict[str, Any]]) -> dict[str, Any]:
+    def _record(self, ending: Ending, files: list[File]) -> NewRecord:
         return build_record(run_facts(self.attempt, self.work), ending, times_of(self.clock), self.found, files)
 
     # -- what storage did not take
@@ -370,7 +370,7 @@ class _Finish:
         self.clock.enter("release")
         self.nodes.ask(commands.Release(), reports.Released, RELEASE_S)
         if isinstance(error, Defect):
-            self.found = {}  # perhaps it cannot be made of that
+            self.found = Measurements()  # perhaps it cannot be made of that
         record, ended = self._notes(was)
         target = Path(self.run.run_dir, "attempts", str(self.run.attempt))
         text = str(error)
@@ -382,10 +382,10 @@ class _Finish:
 
         self.nodes.end(NODES_LEAVE_S, pending)
 
-    def _notes(self, was: Ending) -> tuple[dict[str, Any] | None, EndedNote | None]:
+    def _notes(self, was: Ending) -> tuple[OwnKeys | None, OwnKeys | None]:
         """Of the attempt as it is, and as it will be when it is delivered. Whatever fails here, the files of the nodes are kept."""
         try:
-            return self._record(self.ending, []), self._ended(was)
+            return self._record(self.ending, []).to_json(), plain(self._ended(was))
         except Exception:
             logger.exception("a defect of Slipway: the files are kept without a record")
             return None, None
@@ -395,8 +395,14 @@ class _Finish:
         present = [node.index for node in self.nodes.present()]
         enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
         ending = was if enough else self.ending
-        facts, parameters = run_facts(self.attempt, self.work), _parameters(self.work)
-        return ended_note(facts, ending, times_of(self.clock), present, parameters, self.attempt.steps_asked(self.work))
+        return EndedNote(
+            facts=run_facts(self.attempt, self.work),
+            times=times_of(self.clock),
+            nodes=tuple(present),
+            parameters=_parameters(self.work),
+            steps=self.attempt.steps_asked(self.work),
+            ending=ending_note(ending),
+        )
 
 
 def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:

@@ -58,12 +58,14 @@ from workflow.run.link.reports import (
 )
 from workflow.run.node.child import SUPERVISOR, who_i_am
 from workflow.run.plan import TAG, Framework, at_site, cell_document, node_argv, processes_of, threads_per_rank
+from workflow.run.record import model
 from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt, ProgressLine
 from workflow.run.record.events import StepsAsked, steps_asked
 from workflow.run.record.model import Status
 from workflow.run.record.outcome import (
     CHECKPOINT_EXIT,
     Ending,
+    ObservedWindow,
     RankEnd,
     hang,
     of_what_is_missing,
@@ -72,8 +74,9 @@ from workflow.run.record.outcome import (
     signal_name,
     verdict,
 )
+from workflow.run.record.run_record import Granted, RunFacts, RunTimes
 from workflow.run.record.step_clock import Clock, run_s
-from workflow.run.record.window_seen import WindowSeen, in_supervisor_s
+from workflow.run.record.window_seen import in_supervisor_s
 from workflow.run.storage import description
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepare import with_results
@@ -148,14 +151,7 @@ class Preflight:
         self._places: list[Place] = []
         self.findings: list[Finding] = []
         count = len(allocation.nodes)
-        self.record: dict[str, Any] = {
-            "seconds": None,
-            "pairs": count * (count - 1),
-            "connect_ms_max": None,
-            "all_reduce_ms": None,
-            **summary({}),
-            "findings": [],
-        }
+        self.record = model.Preflight(pairs=count * (count - 1), findings=())
 
     def run(self) -> None:
         """Connect all pairs of nodes, then measure until it is clear which node is slow.
@@ -176,11 +172,11 @@ class Preflight:
             rings += [ring] if len(ring) == len(answers) else []
             findings, clear = network_verdict(self._places, attempts, rings)
         self._tell([None] * len(self._places))
-        rates = best_of(attempts)
-        slowest = summary(rates)["slowest"]
-        self.record.update(
-            summary(rates),
-            slowest=isinstance(slowest, tuple) and {"from": self._name(slowest[0]), "to": self._name(slowest[1])} or None,
+        found = summary(best_of(attempts))
+        self._note(
+            rate_mbit_median=found.median_mbit,
+            rate_mbit_min=found.min_mbit,
+            slowest=found.slowest and model.Link(from_=self._name(found.slowest[0]), to=self._name(found.slowest[1])),
             all_reduce_ms=min((1e3 * worst for ring in rings if (worst := _longest(ring)) is not None), default=None),
         )
         self._found(findings)
@@ -203,7 +199,7 @@ class Preflight:
             if reach is not None
         }
         times = [reach.seconds for reach in reached.values() if reach.seconds is not None]
-        self.record["connect_ms_max"] = 1e3 * max(times) if times else None
+        self._note(connect_ms_max=1e3 * max(times) if times else None)
         problem = unreachable(self._places, reached)
         self._found([problem] if problem is not None else [])
         self._end_if_fatal()
@@ -241,13 +237,15 @@ class Preflight:
 
     # -- results
 
+    def _note(self, **found: Any) -> None:
+        self.record = replace(self.record, seconds=time.monotonic() - self._begun, **found)
+
     def _name(self, index: int) -> str:
         return self._places[index].name
 
     def _found(self, findings: list[Finding]) -> None:
         self.findings = findings
-        self.record["findings"] = [finding.text for finding in findings]
-        self.record["seconds"] = time.monotonic() - self._begun
+        self._note(findings=tuple(finding.text for finding in findings))
         for finding in findings:
             logger.warning("network: %s", finding.text)
 
@@ -257,13 +255,13 @@ class Preflight:
             self._end("; ".join(fatal))
 
     def _end(self, why: str) -> NoReturn:
-        self.record["seconds"] = time.monotonic() - self._begun
+        self._note()
         self._scope.fail(Ending(status="node_lost", reason=f"preflight: {why}"))
 
     def _line(self) -> str:
         record = self.record
-        rates = "" if record["rate_mbit_min"] is None else f", {record['rate_mbit_min']:,.0f} Mbit/s at least"
-        return f"{record['pairs']} pairs connect in {record['connect_ms_max']:.1f} ms at most{rates}; tested in {record['seconds']:.2f} s"
+        rates = "" if record.rate_mbit_min is None else f", {record.rate_mbit_min:,.0f} Mbit/s at least"
+        return f"{record.pairs} pairs connect in {record.connect_ms_max:.1f} ms at most{rates}; tested in {record.seconds:.2f} s"
 
 
 def _nodes_in(answer: ProbesListen | Reached | Measured) -> int | None:
@@ -355,7 +353,7 @@ class Training:
         """Return True if every rank has succeeded."""
         return not self._left and self._first_failure is None
 
-    def windows(self) -> list[WindowSeen]:
+    def windows(self) -> list[ObservedWindow]:
         """Return the observed measurement windows of the ranks that have succeeded."""
         return [seen for end in self._ends for seen in end.windows]
 
@@ -491,7 +489,7 @@ class RunningAttempt:
         self.scope, self.clock, self.limit, self.job, self.locks, self.run = scope, clock, limit, job, locks, run
         self.warnings: list[str] = []
         """The warnings for the record."""
-        self.windows: list[WindowSeen] = []
+        self.windows: list[ObservedWindow] = []
         """What the nodes saw of the ranks' windows, when all ranks have ended well."""
         self.preflight: Preflight | None = None
         """The test of the network, if one connects the nodes."""
@@ -536,7 +534,7 @@ class RunningAttempt:
 
     def steps_asked(self, work: description.Work) -> StepsAsked:
         """Return the steps that each rank of this attempt has to do."""
-        return steps_asked(self.run.cell.to_json(), work.train_samples, 0 if self.resumed is None else self.resumed.step)
+        return steps_asked(self.run.cell, work.train_samples, 0 if self.resumed is None else self.resumed.step)
 
     @property
     def started(self) -> bool:
@@ -610,10 +608,9 @@ class RunningAttempt:
     def _train(self, work: description.Work) -> None:
         self.clock.enter("train")
         cell = self.run.cell
-        keys = cell.to_json()
-        batch = cell.global_batch_size if unit_of(keys) == "samples" else None
+        batch = cell.global_batch_size if unit_of(cell.to_json()) == "samples" else None
         num_ranks = processes_of(work.framework, cell)
-        progress = ProgressLine(batch, steps_asked(keys, work.train_samples).total, time.monotonic())
+        progress = ProgressLine(batch, steps_asked(cell, work.train_samples).total, time.monotonic())
         training = self._training = Training(self.scope, self.nodes, num_ranks, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
         logger.info("train: %s %s", counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")
@@ -691,64 +688,60 @@ def _image_id(node: NodeHandle) -> str:
 # Facts of the record besides the ending and the events: who ran where, when and with what.
 
 
-STAGED: Final = ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "checked_bytes", "hit", "seconds")
+OF_MACHINE: Final = ("cpu_model", "machine_cores", "memory_bytes", "network", "driver_version")
 
 
-def times_of(clock: Clock) -> dict[str, Any]:
+def times_of(clock: Clock) -> RunTimes:
     """Return `start`, `end`, `run_s` and `steps_s` as of now."""
     steps = clock.steps_s()
-    return {
-        "start": clock.start.isoformat(timespec="milliseconds"),
-        "end": clock.end().isoformat(timespec="milliseconds"),
-        "run_s": run_s(steps),
-        "steps_s": steps,
-    }
+    return RunTimes(
+        start=clock.start.isoformat(timespec="milliseconds"),
+        end=clock.end().isoformat(timespec="milliseconds"),
+        run_s=run_s(steps),
+        steps_s=model.Steps(**steps),
+    )
 
 
-def run_facts(attempt: RunningAttempt, work: Work) -> dict[str, Any]:
+def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
     """Collect the facts of the attempt, the first argument of record.build_record."""
-    run, allocation, nodes = attempt.run, attempt.job.allocation, attempt.nodes.all
-    head = _facts(nodes[0])
-    return {
-        **run.names(),
-        "study": run.study,
-        "cell": run.cell.to_json(),
-        "result_number": run.result_number,
-        "allocation": allocation.to_json(),
-        "site": run.site.name,
-        "engine": run.site.engine,
-        "nodes": [_node_record(node) for node in nodes],
-        "threads_per_rank": threads_per_rank(run.cell, allocation.head),
-        "preflight": attempt.preflight and attempt.preflight.record,
-        "earlier": None if attempt.resumed is None else attempt.resumed.to_json(),
-        "exclusive": allocation.exclusive,
-        "warnings": attempt.warnings,
-        "windows_seen": [list(seen) for seen in attempt.windows],
-        "dataset": None if work.dataset is None else {key: getattr(work.dataset, key) for key in ("name", "digest", "samples", "bytes")},
-        "splits": None if work.dataset is None else work.dataset.splits,
-        "model_macs": None if work.model is None else work.model.macs,
-        "model_first_macs": None if work.model is None else work.model.first_macs,
-        "macs_by_length": work.macs_by_length,
-        "provenance": {
+    run, allocation, nodes, dataset = attempt.run, attempt.job.allocation, attempt.nodes.all, work.dataset
+    head = nodes[0].last(Ready)
+    return RunFacts(
+        run_id=run.run_id,
+        repeat=run.repeat,
+        attempt=run.attempt,
+        study=run.study,
+        cell=run.cell,
+        result_number=run.result_number,
+        allocation=msgspec.convert(allocation, Granted, from_attributes=True),
+        site=run.site.name,
+        engine=run.site.engine,
+        nodes=tuple(_node_record(node) for node in nodes),
+        threads_per_rank=threads_per_rank(run.cell, allocation.head),
+        preflight=None if attempt.preflight is None else attempt.preflight.record,
+        earlier=attempt.resumed,
+        exclusive=allocation.exclusive,
+        warnings=tuple(attempt.warnings),
+        windows_seen=tuple(attempt.windows),
+        dataset=None if dataset is None else msgspec.convert(dataset, model.Dataset, from_attributes=True),
+        splits=None if dataset is None else dataset.splits,
+        model_macs=None if work.model is None else work.model.macs,
+        model_first_macs=None if work.model is None else work.model.first_macs,
+        macs_by_length=work.macs_by_length,
+        provenance={
             **_provenance(attempt.provenance),
-            **{key: head.get(key) for key in ("kernel", "os", "cpu_model")},
+            **{key: None if head is None else getattr(head.facts, key) for key in ("kernel", "os", "cpu_model")},
             "driver_version": _driver(nodes) if allocation.device == "cuda" else None,
             **_image_provenance(run.site, work),
             **({"program_digest": work.framework.digest} if work.framework.own else {}),
             **_site_provenance(run.site),
         },
-    }
-
-
-def _facts(node: NodeHandle) -> dict[str, Any]:
-    """Return the node's facts in the record's form, empty if the node has not come up."""
-    ready = node.last(Ready)
-    return {} if ready is None else dict(msgspec.to_builtins(ready.facts))
+    )
 
 
 def _driver(nodes: Sequence[NodeHandle]) -> str | None:
     """Return the driver version of the nodes, joined by plus signs if they differ."""
-    found = {_facts(node).get("driver_version") for node in nodes}
+    found = {ready.facts.driver_version for node in nodes if (ready := node.last(Ready)) is not None}
     return " + ".join(sorted(version for version in found if version)) or None
 
 
@@ -768,19 +761,20 @@ def _site_provenance(site: Site) -> dict[str, Any]:
     return {**({"site_mounts": mounts} if mounts else {}), **({"site_env": dict(site.env)} if site.env else {})}
 
 
-def _node_record(node: NodeHandle) -> dict[str, Any]:
-    facts, staged, seen = _facts(node), node.last(Staged), node.last(GpusSeen)
+def _node_record(node: NodeHandle) -> model.Node:
+    ready, staged, seen = node.last(Ready), node.last(Staged), node.last(GpusSeen)
     models = node.node.gpu_models or (None,) * len(node.node.gpus)
-    return {
-        "name": node.node.name,
-        "hostname": facts.get("hostname", node.node.hostname),
-        "cores": list(node.node.cores),
-        "gpus": [{"uuid": uuid, "model": model} for uuid, model in zip(node.node.gpus, models, strict=True)],
-        "gpus_seen": None if seen is None else list(seen.seen),
-        **{key: facts.get(key) for key in ("cpu_model", "machine_cores", "memory_bytes", "network", "driver_version")},
-        "image_s": None if staged is None or staged.image is None else staged.image.seconds,
-        "stage": None if staged is None or staged.dataset is None else {key: getattr(staged.dataset, key) for key in STAGED},
-    }
+    facts = {} if ready is None else {key: getattr(ready.facts, key) for key in OF_MACHINE}
+    return model.Node(
+        name=node.node.name,
+        hostname=node.node.hostname if ready is None else ready.facts.hostname,
+        cores=node.node.cores,
+        gpus=tuple(model.Gpu(uuid=uuid, model=name) for uuid, name in zip(node.node.gpus, models, strict=True)),
+        gpus_seen=None if seen is None else seen.seen,
+        image_s=None if staged is None or staged.image is None else staged.image.seconds,
+        stage=None if staged is None or staged.dataset is None else msgspec.convert(staged.dataset, model.Stage, from_attributes=True),
+        **facts,
+    )
 
 
 def _provenance(call: Call) -> dict[str, Any]:

@@ -19,16 +19,15 @@ from tests.workflow.run.cells import DOCUMENT
 from workflow.run.link import commands, reports
 from workflow.run.link.messages import MAX_MESSAGE, Decoder, ProtocolError, encode
 from workflow.run.plan import Framework, Sidecar
-from workflow.run.record.events import StepsAsked
-from workflow.run.record.outcome import Ending, RankEnd, RankState
-from workflow.run.record.run_record import ended_note
+from workflow.run.record.model import Interface, MachineCores
+from workflow.run.record.outcome import RankEnd, RankState
 
 GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(ForeignUse("GPU-1", "python"),))
 ALLOCATION: Final = Allocation(
     scheduler="local", job_id="1", nodes=(Node(name="n0", hostname="h", address="127.0.0.1"),), device="cpu", exclusive=True
 )
-CORES: Final = reports.MachineCores(sockets=1, cores=2, cpus=4)
-NETWORK: Final = {"name": "eth0", "kind": "Ethernet", "mbit_per_s": None}
+CORES: Final = MachineCores(sockets=1, cores=2, cpus=4)
+NETWORK: Final = Interface(name="eth0", kind="Ethernet", mbit_per_s=None)
 FACTS: Final = reports.Facts(
     hostname="n0",
     cpu_model=None,
@@ -39,9 +38,7 @@ FACTS: Final = reports.Facts(
     os="Debian",  # type: ignore[arg-type]
 )
 RANK: Final = RankState(rank=0, host="n0", phase=None, step=3, silent_s=1.5, limit_s=60.0, state="S", last_lines="")
-ENDED: Final = ended_note(
-    {"run_id": "a-r1"}, Ending(status="error", rank_end=RankEnd((0, 1), "n0", 1, 5.0)), {"run_s": 1.0}, [0, 1], None, StepsAsked(8, 6)
-)
+ENDED: Final = {"schema": "slipway.ended/1", "facts": {"run_id": "a-r1"}, "nodes": [0, 1]}
 DATASET: Final = reports.StagedCopy(
     **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
     **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},

@@ -14,7 +14,9 @@ import pytest
 from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
 from workflow.run.node.ranks import Beats, Ranks, Watched
 from workflow.run.node.window_watch import Line, WindowWatch
-from workflow.run.record.window_seen import CONFIRMED, WindowSeen, seen_warnings, window_seen
+from workflow.run.record.model import WindowSeen
+from workflow.run.record.outcome import ObservedWindow
+from workflow.run.record.window_seen import CONFIRMED, ReportedWindow, seen_warnings, window_seen
 
 WARMUP = 10
 
@@ -168,8 +170,8 @@ def test_what_a_rank_does_between_warm_up_and_window_is_in_neither(tmp_path: Pat
     watch.take(Line(9, 10_000_000_000, 1.0, False, 9), 5.0, 5.01)
     watch.take(Line(10, 13_000_000_000, 1.0, True, 10), 8.0, 8.01)
     watch.take(Line(11, 14_000_000_000, 1.0, True, 11), 9.0, 9.01)
-    assert watch.seen(3) == WindowSeen(3, 10, 11, 1.99, 2.02)
-    assert watch.seen(3, 10.0) == WindowSeen(3, 10, 11, 1.99, 2.02, -2.995, -0.995)
+    assert watch.seen(3) == ObservedWindow(3, 10, 11, 1.99, 2.02)
+    assert watch.seen(3, 10.0) == ObservedWindow(3, 10, 11, 1.99, 2.02, -2.995, -0.995)
 
 
 @pytest.mark.parametrize(("before_ns", "first_ns"), [(None, 103_000_000_000), (100_000_000_000, None)])
@@ -181,7 +183,7 @@ def test_what_lies_before_the_window_is_not_in_its_least_where_nobody_tells_how_
     watch.take(Line(None, before_ns), 5.0, 5.01)
     watch.take(Line(0, first_ns, 1.0, True, 0), 8.0, 8.01)
     watch.take(Line(1, first_ns and first_ns + 1_000_000_000, 1.0, True, 1), 9.0, 9.01)
-    assert watch.seen(0) == WindowSeen(0, 0, 1, 0.99, 4.01)
+    assert watch.seen(0) == ObservedWindow(0, 0, 1, 0.99, 4.01)
 
 
 @pytest.mark.parametrize("written", [20.0, 14.0])
@@ -194,7 +196,7 @@ def test_a_window_that_began_before_the_line_before_it_was_written_is_as_long_as
     found = watch.seen(0)
     assert found is not None
     assert found.most_s == pytest.approx(10.0)
-    assert seen_warnings(window_seen([(0, 10, 19, 10.0)], [found])) == []
+    assert seen_warnings(window_seen([ReportedWindow(0, 10, 19, 10.0)], [found])) == []
 
 
 def test_looks_are_as_far_apart_as_the_window_is_long() -> None:
@@ -214,7 +216,7 @@ def test_a_line_of_several_steps_tells_where_the_window_begins() -> None:
     found = watch.seen(0)
     assert found is not None
     assert (found.first, found.last) == (10, 19)
-    assert window_seen([(0, 10, 19, 10.0)], [found]) == {"rank": 0, "window_s": 10.0, "least_s": 0.0, "most_s": 1.1, "together_s": None}
+    assert window_seen([ReportedWindow(0, 10, 19, 10.0)], [found]) == WindowSeen(rank=0, window_s=10.0, least_s=0.0, most_s=1.1)
 
 
 def test_a_look_that_could_read_nothing_says_nothing_of_when_lines_were_written(tmp_path: Path) -> None:

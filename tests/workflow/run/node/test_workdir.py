@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from base.errors import LeaseError, PushError, RecordError
@@ -24,17 +25,15 @@ from data_prep.push import Naming, deliver_pending, push_files
 from data_prep.push.copy import write_list
 from extras.verify.runs import verify_runs
 from tests.data_prep.staging.disks import immutable
-from tests.workflow.report.builder import make_record
-from tests.workflow.run.cells import document
+from tests.workflow.report.builder import make_cell, make_record
+from tests.workflow.run.cells import document, ended_note
 from tests.workflow.run.record.test_machine_load import node
 from tests.workflow.run.storage.test_results import write
 from tests.workflow.run.world import World
 from workflow.run.link.commands import Pending
 from workflow.run.node.workdir import WorkDirectory, check_target, hold, of_run, publish_delivered, remove_delivered, room_bytes, sweep
-from workflow.run.record.events import StepsAsked
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.reading import validate_record
-from workflow.run.record.run_record import ended_note
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
 from workflow.run.storage.prepare import prepare
@@ -114,7 +113,7 @@ def delivered(
     times = {**record["time"], "run_s": record["run_s"], "steps_s": record["steps_s"]}
     end = RankEnd(ranks=(1,), host="local-1", exit_code=3, time=1.0)
     found = {**facts_of(run_id, world.cells[0]), **(told or {})}
-    note = ended_note(found, Ending(status=status, reason="rank 1 ended", rank_end=end), times, [0, 1], 7, StepsAsked(8, 6))
+    note = ended_note(found, Ending(status=status, reason="rank 1 ended", rank_end=end), times, [0, 1])
     files = {"ended.json": json.dumps({**note, **changes})} | ({more: "{}\n"} if more else {})
     deliver_files(run_dir / "attempts" / "1", files)
     if whole:
@@ -201,7 +200,7 @@ def test_facts_that_make_no_record_make_no_result(world: World, facts: dict[str,
 
 
 def test_of_the_run_a_note_says_nothing(world: World) -> None:
-    strange = {"cell": {"nodes": 10**12, "gpus_per_node": 10**6}, "study": "another", "run_id": "x-r1", "repeat": 7}
+    strange = {"cell": make_cell(nodes=64), "study": "another", "run_id": "x-r1", "repeat": 7}
     run_dir = delivered(world, told=strange)
     publish_delivered(run_dir, os.getpid())
     record = read_sealed(run_dir / "record.json")
@@ -444,7 +443,7 @@ def test_the_record_of_a_run_on_many_gpus_has_its_room(tmp_path: Path, nodes: in
     directory.create("/results/runs/one-r1", document(nodes=nodes))
     names = ("looks", "mhz_mean", "max_mhz", "celsius_max", "watts_mean", "busy_ratio_mean", "ecc_errors", "others_max")
     gpu = {"uuid": "GPU-" + "0" * 36, **dict.fromkeys(names, 1234.5678), "throttled": ["power cap"]}
-    part = {**node()["load"]["during"], "gpus": [gpu] * 8}
+    part = {**msgspec.to_builtins(node().load.during), "gpus": [gpu] * 8}
     card = {"uuid": "0" * 40, "model": "m" * 40}
     machine = {"name": "n" * 63, "cores": list(range(128)), "gpus": [card] * 8, "gpus_seen": ["0" * 40] * 8}
     files = [{"path": f"events-{rank}.jsonl", "bytes": 10**8, "blake3": "a" * 64} for rank in range(16)]

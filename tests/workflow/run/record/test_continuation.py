@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from base.chunks import chunks_name
 from base.errors import DigestMismatch, StagingError
 from containers.spec import CHECKPOINT
 from extras.remote.command import with_time
+from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.cells import document, made_site
 from workflow.run.record.continuation import (
     LOGIN,
@@ -22,18 +25,19 @@ from workflow.run.record.continuation import (
     budget_of,
     by_scheduler,
     checkpoint_of,
-    joined,
     login_s,
     margin_of,
     planned,
     pushed_checkpoint,
     resumable,
-    resumed_from,
     too_late,
     with_login,
 )
 from workflow.run.record.events import parse_events
+from workflow.run.record.model import Checkpoint, File, Performance, Provenance, ResumedFrom, RunRecord, Steps, Training
 from workflow.run.record.outcome import Ending, RankEnd, verdict
+from workflow.run.record.rate import summarise
+from workflow.run.record.run_record import Measurements, join_measurements
 from workflow.run.storage.attempt import fetch_file
 from workflow.study.cell import Cell, RunLimits
 
@@ -145,25 +149,20 @@ def test_the_exit_code_of_a_checkpoint_is_no_failure_where_its_event_was_written
 # -- which attempt to resume from
 
 
-def record(attempt: int, step: int | None = 5, **changes: Any) -> dict[str, Any]:
-    files = [{"path": "checkpoint.safetensors", "bytes": 10, "blake3": HASH}] if step is not None else []
-    return {
-        "attempt": attempt,
-        "cell": CELL.to_json(),
-        "kind": "prevented",
-        "status": "preempted",
-        "checkpoint": None if step is None else {"step": step, "bytes": 10},
-        "resumed_from": None,
-        "files": files,
-        "steps_s": {"train": 100.0},
-        "performance": None,
-        "training": None,
-        **changes,
-    }
+TEMPLATE = msgspec.convert(make_record(make_cell()), RunRecord)
+PUSHED = File(path="checkpoint.safetensors", bytes=10, blake3=HASH)
 
 
-def chosen(*records: dict[str, Any], walltime_s: float = 1000.0) -> list[int]:
-    return [offer.attempt for offer in resumable(records, CELL, budget(walltime_s, margin_s=100.0))]
+def record(attempt: int, step: int | None = 5, train_s: float = 100.0, **changes: Any) -> RunRecord:
+    found = replace(TEMPLATE, attempt=attempt, cell=CELL, kind="prevented", status="preempted", steps_s=Steps(train=train_s))
+    found = replace(
+        found, checkpoint=None if step is None else Checkpoint(step=step, bytes=10), files=(PUSHED,) if step is not None else ()
+    )
+    return replace(found, **changes)
+
+
+def chosen(*records: RunRecord, walltime_s: float = 1000.0) -> list[int]:
+    return [earlier.attempt for earlier in resumable(records, CELL, budget(walltime_s, margin_s=100.0))]
 
 
 RESULT = {"kind": "result", "status": "error"}
@@ -178,40 +177,39 @@ TIMEOUT = {"kind": "result", "status": "timeout"}
         ([record(2), record(1)], [2, 1]),  # the older one in case the newer is damaged
         ([record(2, None, status="killed"), record(1)], [1]),
         ([record(1, status="cancelled")], [1]),
-        ([record(1, cell={"cell_id": "d"})], []),
-        ([record(1, cell={**CELL.to_json(), "seed": CELL.seed + 1})], []),
-        ([record(1, files=[])], []),  # it was not pushed
+        ([record(1, cell=document(cell_id="d"))], []),
+        ([record(1, cell=document(seed=CELL.seed + 1))], []),
+        ([record(1, files=())], []),  # it was not pushed
         ([record(3), record(2, **RESULT), record(1)], [3]),  # a retry of a result begins anew
         ([record(2, **RESULT), record(1)], []),
         ([record(1, **TIMEOUT)], [1]),
         ([record(2, **TIMEOUT), record(1)], [2, 1]),
         ([record(2, None, **TIMEOUT), record(1)], []),
-        ([record(1, steps_s={"train": 900.0}, **TIMEOUT)], []),  # no walltime is left for it: as a whole again
-        ([record(1, steps_s={"train": 500.0}, resumed_from={"attempt": 1, "step": 1, "used_s": 400.0})], []),
-        ([{"kind": "prevented"}, record(1)], [1]),
-        ([{**record(2), "files": None}, record(1)], [1]),
+        ([record(1, train_s=900.0, **TIMEOUT)], []),  # no walltime is left for it: as a whole again
+        ([record(1, train_s=500.0, resumed_from=ResumedFrom(attempt=1, step=1, used_s=400.0))], []),
+        ([record(2, files=None), record(1)], [1]),
     ],
 )
-def test_which_attempts_can_be_gone_on_from(records: list[dict[str, Any]], expected: list[int]) -> None:
+def test_which_attempts_can_be_gone_on_from(records: list[RunRecord], expected: list[int]) -> None:
     assert chosen(*records) == expected
 
 
 def test_the_time_of_all_earlier_attempts_counts() -> None:
-    (offer,) = resumable([record(4, resumed_from={"attempt": 3, "step": 2, "used_s": 50.5})], CELL, budget(1000.0, margin_s=100.0))
-    assert offer.used_s == 150.5
-    assert resumed_from(offer.to_json()) == {"attempt": 4, "step": 5, "used_s": 150.5}
-    assert resumed_from(None) is None
+    before = record(4, resumed_from=ResumedFrom(attempt=3, step=2, used_s=50.5))
+    (earlier,) = resumable([before], CELL, budget(1000.0, margin_s=100.0))
+    assert (earlier.attempt, earlier.step, earlier.used_s) == (4, 5, 150.5)
 
 
 def test_a_checkpoint_is_passed_on_where_its_list_was_pushed_with_it() -> None:
-    listed = {"path": chunks_name(CHECKPOINT), "bytes": 1, "blake3": HASH}
-    records = [record(2, files=[*record(2)["files"], listed]), record(1)]
+    listed = File(path=chunks_name(CHECKPOINT), bytes=1, blake3=HASH)
+    records = [record(2, files=(PUSHED, listed)), record(1)]
     assert [offer.listed for offer in resumable(records, CELL, budget(1000.0, margin_s=100.0))] == [True, False]
 
 
 def test_it_is_known_whose_program_trained_before() -> None:
-    warned = {"provenance": {"program_digest": "b"}, "warnings": [f"attempt 1 {OTHER_PROGRAM}"]}
-    records = [record(4, **warned), record(3, provenance={"program_digest": "a"}, warnings=["x"]), record(2, provenance=None), record(1)]
+    old, new = (Provenance(program_digest=digest) for digest in "ab")
+    warned = record(4, provenance=new, warnings=(f"attempt 1 {OTHER_PROGRAM}",))
+    records = [warned, record(3, provenance=old, warnings=("x",)), record(2, warnings=None), record(1)]
     offers = resumable(records, CELL, budget(1000.0, margin_s=100.0))
     assert [(offer.program_digest, offer.several_programs) for offer in offers] == [("b", True), ("a", False), (None, False), (None, False)]
 
@@ -224,29 +222,30 @@ def test_the_checkpoint_in_a_record_is_one_that_was_told_of_and_pushed() -> None
     ]
     events = parse_events(lines)
     assert events.warnings == ["w"]
-    found = {"checkpoint": checkpoint_of({0: events})}
-    assert found["checkpoint"] == {"step": 3, "bytes": 10}
+    found = checkpoint_of({0: events})
+    assert found == Checkpoint(step=3, bytes=10)
     assert checkpoint_of({1: events}) is None
-    assert pushed_checkpoint(found, record(1)["files"]) == {"step": 3, "bytes": 10}
+    assert pushed_checkpoint(found, [PUSHED]) == found
     assert pushed_checkpoint(found, []) is None
-    assert pushed_checkpoint({}, record(1)["files"]) is None
+    assert pushed_checkpoint(None, [PUSHED]) is None
 
 
-def training(first: float | None, losses: list[list[float]]) -> dict[str, Any]:
-    begin = [entry for entry in losses if entry[0] < 5]
-    return {"first_loss": first, "first_losses": begin, "final_loss": losses[-1][1] if losses else None, "losses": losses}
+def training(first: float | None, *losses: tuple[int, float]) -> Training:
+    final = losses[-1][1] if losses else None
+    return Training(first_loss=first, first_losses=tuple(entry for entry in losses if entry[0] < 5), final_loss=final, losses=losses)
 
 
 def test_a_resumed_record_has_the_whole_curve_and_its_own_window() -> None:
-    before = {"step": 2, "performance": {"p": 1}, "training": training(3.0, [[0, 3.0], [1, 2.0], [2, 1.9]])}
-    now = {"performance": {"p": 2}, "training": training(1.5, [[2, 1.5], [3, 1.0]])}
-    found = joined(now, before)
-    assert found["performance"] == {"p": 2}
-    assert found["training"] == training(3.0, [[0, 3.0], [1, 2.0], [2, 1.5], [3, 1.0]])
-    assert joined({**now, "performance": None}, before)["performance"] == {"p": 1}, "no step was left to be measured"
-    assert joined(now, None) == now
-    assert joined({"performance": None, "training": None}, before)["training"] is None
-    assert joined({"training": training(None, [])}, before)["training"] == training(3.0, [[0, 3.0], [1, 2.0]]) | {"final_loss": 1.9}
+    one, other = (Performance(num_measured_steps=count, step_s=summarise([1.0])) for count in (1, 2))
+    before = training(3.0, (0, 3.0), (1, 2.0), (2, 1.9))
+    now = Measurements(performance=other, training=training(1.5, (2, 1.5), (3, 1.0)))
+    found = join_measurements(now, one, before, 2)
+    assert found.performance == other
+    assert found.training == training(3.0, (0, 3.0), (1, 2.0), (2, 1.5), (3, 1.0))
+    assert join_measurements(replace(now, performance=None), one, before, 2).performance == one, "no step was left to be measured"
+    assert join_measurements(Measurements(), one, before, 2).training is None
+    nothing_done = join_measurements(Measurements(training=training(None)), one, before, 2).training
+    assert nothing_done == replace(training(3.0, (0, 3.0), (1, 2.0)), final_loss=1.9)
 
 
 def test_a_checkpoint_is_brought_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 
+from tests.workflow.run.cells import document
 from tests.workflow.run.test_runs import ended
 from tests.workflow.run.world import World
 from workflow.run.record.events import (
     MAX_STEPS,
     RankEvents,
+    RunStart,
     Step,
     StepsAsked,
     most_steps,
@@ -24,12 +27,15 @@ from workflow.run.record.events import (
     wrong_model,
 )
 from workflow.run.record.outcome import Ending
-from workflow.run.record.run_record import UNTOLD, measured, window_warnings
+from workflow.run.record.run_record import UNTOLD, Measurements, measured, window_warnings
+from workflow.study.cell import Cell
 
 
 def told(*counts: int | None) -> dict[int, RankEvents]:
     step = Step(0.1, None, True, 2, None, None)
-    return {rank: RankEvents(start=None if count is None else {"parameters": count}, steps={0: step}) for rank, count in enumerate(counts)}
+    return {
+        rank: RankEvents(start=None if count is None else RunStart(parameters=count), steps={0: step}) for rank, count in enumerate(counts)
+    }
 
 
 def test_another_count_is_another_network() -> None:
@@ -49,7 +55,7 @@ def test_no_count_is_told_apart() -> None:
     (one,) = unchecked_model(told(1, None), "lenet")
     assert one.startswith("rank 1 does not tell")
     assert unchecked_model({0: RankEvents()}, "lenet") == [], "it ended before it could"
-    assert measured(told(None), 1, 2, "train", ("lenet", 656_080))["warnings"] == [silent]
+    assert measured(told(None), 1, 2, "train", ("lenet", 656_080)).warnings == (silent,)
 
 
 @pytest.mark.slow
@@ -82,8 +88,8 @@ SAMPLES = 100
 """With a global batch of 8 an epoch is 12 steps."""
 
 
-def whole(cell: dict[str, Any]) -> dict[str, Any]:
-    return {**cell, "global_batch_size": 8}
+def whole(cell: dict[str, Any]) -> Cell:
+    return document(**cell)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +143,12 @@ def test_more_steps_than_asked_are_left_out_and_warned_of() -> None:
     lines = [step_line(step) for step in range(20)]
     lines.append(b'{"event": "run_stop", "window_wall_s": 10.0}\n')
     found = measured({0: parse_events(lines, 10)}, 1, 8, "train", None, StepsAsked(10, 10))
-    assert found["performance"]["samples_per_s"] == pytest.approx(16)
-    assert found["windows"] == ["rank 0 wrote 20 steps, and the cell asks for 10: the last ones were left out"]
+    assert found.performance.samples_per_s == pytest.approx(16)
+    assert found.window_findings == ("rank 0 wrote 20 steps, and the cell asks for 10: the last ones were left out",)
     lines[5] = lines[4]
     events = parse_events(lines, 30)
     assert (len(events.steps), events.beyond, events.broken_lines) == (19, 0, 1)
-    assert "tell a step again" in measured({0: events}, 1, 8)["warnings"][0]
+    assert "tell a step again" in measured({0: events}, 1, 8).warnings[0]
 
 
 def reported(warmup: int, measured: int) -> RankEvents:
@@ -165,7 +171,7 @@ def test_the_first_rank_that_tells_of_fewer_is_named() -> None:
 # Steps that were read from output: what the record makes of lines that tell of several steps, of ranks that tell nothing, of too few.
 
 
-CELL = {"nodes": 2, "gpus_per_node": 1, "global_batch_size": 64, "mode": "train", "model": "mine"}
+CELL = document(nodes=2, global_batch_size=64, model="mine")
 
 
 def rank(source: str | None, lines: list[dict[str, Any]]) -> RankEvents:
@@ -187,42 +193,45 @@ def lines(count: int, steps: int, seconds: float = 0.1, jitter_ns: int = 0) -> l
     return found
 
 
-def found_in(events: dict[int, RankEvents], steps: StepsAsked | None = None) -> dict[str, Any]:
+def found_in(events: dict[int, RankEvents], steps: StepsAsked | None = None) -> Measurements:
     return measured(events, 2, 64, "train", None, steps)
 
 
 def test_a_line_of_ten_steps_counts_as_ten_and_its_time_as_one_mean() -> None:
     found = found_in({0: rank("log", lines(4, 10)), 1: rank("none", [])}, StepsAsked(40, 30))
-    assert (found["steps_source"], found["contradiction"], found["windows"], found["window"]) == ("log", None, [], [10, 39])
-    pace = found["performance"]
-    assert (pace["num_measured_steps"], pace["steps_together"], pace["step_s"]["n"]) == (30, 10, 3)
-    assert pace["samples_per_s"] == pytest.approx(640.0)
-    assert pace["samples_per_s_per_gpu"] == pytest.approx(320.0)
-    assert pace["first_step_s"] is None
-    assert [step for step, _ in found["training"]["losses"]] == [9, 19, 29, 39]
+    assert (found.steps_source, found.contradiction, found.window_findings, found.window) == ("log", None, (), (10, 39))
+    pace = found.performance
+    assert pace is not None
+    assert found.training is not None
+    assert (pace.num_measured_steps, pace.steps_together, pace.step_s.n) == (30, 10, 3)
+    assert pace.samples_per_s == pytest.approx(640.0)
+    assert pace.samples_per_s_per_gpu == pytest.approx(320.0)
+    assert pace.first_step_s is None
+    assert [step for step, _ in found.training.losses or ()] == [9, 19, 29, 39]
 
 
 def test_lines_without_tokens_make_no_rate_in_tokens_and_that_is_said() -> None:
     found = found_in({0: rank("log", lines(4, 10)), 1: rank("none", [])})
-    cell = {**CELL, "steps": {"warmup": 10, "measured": 30}}
+    cell = dataclasses.replace(CELL, steps={"warmup": 10, "measured": 30})
     assert window_warnings(Ending(status="ok"), cell, found, None) == []
-    assert window_warnings(Ending(status="ok"), {**cell, "program": {"unit": "tokens"}}, found, None) == [UNTOLD]
+    assert window_warnings(Ending(status="ok"), dataclasses.replace(cell, program={"unit": "tokens"}), found, None) == [UNTOLD]
 
 
 def test_who_says_log_in_a_run_of_epochs_gets_a_record() -> None:
     found = found_in({0: rank("log", lines(4, 10)), 1: rank("log", lines(4, 10))})
-    assert window_warnings(Ending(status="ok"), {**CELL, "steps": None}, found, None) == []
+    assert window_warnings(Ending(status="ok"), dataclasses.replace(CELL, steps=None), found, None) == []
 
 
 def test_lines_that_come_a_little_early_or_late_make_no_clock_go_back() -> None:
     found = found_in({0: rank("log", lines(6, 10, jitter_ns=30_000_000)), 1: rank("none", [])})
-    assert found["windows"] == []
+    assert found.window_findings == ()
 
 
 def test_no_rank_that_tells_nothing() -> None:
     found = found_in({0: rank("none", []), 1: rank("none", [])}, StepsAsked(40, 30))
-    assert (found["steps_source"], found["performance"], found["contradiction"]) == ("none", None, None)
-    assert (found["windows"], found["warnings"], found["training"]["train_s"]) == ([], [], 100.0)
+    assert (found.steps_source, found.performance, found.contradiction) == ("none", None, None)
+    assert found.training is not None
+    assert (found.window_findings, found.warnings, found.training.train_s) == ((), (), 100.0)
 
 
 def test_a_rank_is_silent_by_itself_only_beside_output_that_was_read() -> None:
@@ -230,7 +239,7 @@ def test_a_rank_is_silent_by_itself_only_beside_output_that_was_read() -> None:
     assert telling({0: rank(None, one), 1: rank("none", [])}, 2).num_ranks == 2
     assert telling({0: rank("log", one), 1: rank("none", [])}, 2).num_ranks == 1
     assert telling({0: rank("log", one)}, 2).num_ranks == 2
-    assert found_in({0: rank(None, one), 1: rank("none", [])}, StepsAsked(1, 1))["contradiction"] is not None
+    assert found_in({0: rank(None, one), 1: rank("none", [])}, StepsAsked(1, 1)).contradiction is not None
 
 
 @pytest.mark.parametrize(

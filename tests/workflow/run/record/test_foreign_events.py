@@ -12,7 +12,19 @@ import pytest
 
 from base.jsonfile import canonical_json
 from workflow.run.node.ranks import PARSE_LINES, Beats
-from workflow.run.record.events import MAX_LINE, MAX_WARNING, bounded_lines, checked_event, parse_events, parse_line, read_events
+from workflow.run.record.events import (
+    MAX_LINE,
+    MAX_WARNING,
+    ErrorEvent,
+    OtherEvent,
+    PhaseEvent,
+    RunStart,
+    bounded_lines,
+    checked_event,
+    parse_events,
+    parse_line,
+    read_events,
+)
 from workflow.run.record.model import Provenance
 from workflow.run.record.rate import performance
 from workflow.run.record.run_record import measured, program_provenance
@@ -45,7 +57,7 @@ def test_a_broken_line_is_counted_and_ends_nothing(tmp_path: Path, line: str) ->
     path.write_text(f"{line}\n{STEP}\n")
     found = read_events(tmp_path, 1)
     assert (found[0].broken_lines, list(found[0].steps)) == (1, [0])
-    canonical_json(measured(found, 1, 8))
+    canonical_json(msgspec.to_builtins(measured(found, 1, 8)))
     beats = Beats(path, 0.0)
     beats.poll(1.0)
     assert beats.step == 0
@@ -67,7 +79,7 @@ def test_a_broken_line_is_counted_and_ends_nothing(tmp_path: Path, line: str) ->
 )
 def test_any_field_may_hold_anything_and_the_record_can_be_written(tmp_path: Path, event: dict[str, object]) -> None:
     (tmp_path / "events-0.jsonl").write_text(f'{{"event": "run_start"}}\n{STEP}\n{json.dumps(event)}\n')
-    canonical_json(measured(read_events(tmp_path, 1), 1, 8))
+    canonical_json(msgspec.to_builtins(measured(read_events(tmp_path, 1), 1, 8)))
     beats = Beats(tmp_path / "events-0.jsonl", 0.0)
     beats.poll(1.0)
     canonical_json([beats.phase, beats.error, beats.checkpoint])
@@ -98,12 +110,12 @@ TOLD: list[object] = [
 def test_no_value_of_a_program_s_provenance_makes_its_record_unreadable(key: str) -> None:
     for value in TOLD:
         lines = [json.dumps({"event": "run_start", key: value, "provenance": {key: value}}).encode() + b"\n"]
-        msgspec.convert(measured({0: parse_events(lines)}, 1, 8)["provenance"], Provenance)
+        msgspec.convert(measured({0: parse_events(lines)}, 1, 8).provenance, Provenance)
 
 
 def test_a_size_that_a_program_tells_is_kept_where_it_is_one() -> None:
     found = [
-        program_provenance({0: {"provenance": {"gpu_memory_bytes": value}}})["gpu_memory_bytes"] for value in (80 << 30, 85e9, "80 GB")
+        program_provenance({0: RunStart(provenance={"gpu_memory_bytes": value})})["gpu_memory_bytes"] for value in (80 << 30, 85e9, "80 GB")
     ]
     assert found == [80 << 30, 85_000_000_000, None]
 
@@ -113,7 +125,7 @@ def test_what_is_said_is_bounded() -> None:
     events = parse_events(lines)
     assert (len(events.warnings), len(events.warnings[0])) == (1000, MAX_WARNING)
     evals = parse_events(json.dumps({"event": "eval", "loss": number}).encode() + b"\n" for number in range(5000)).evals
-    assert (len(evals), evals[-1]["loss"]) == (1000, 4999.0)
+    assert (len(evals), evals[-1].loss) == (1000, 4999.0)
 
 
 def test_a_line_without_end_takes_no_memory_and_hides_nothing(tmp_path: Path) -> None:
@@ -135,13 +147,13 @@ def test_numbers_at_the_bounds_give_finite_results() -> None:
         for step, seconds in enumerate((1e100, 5e-324, 1e-99, 0))
     ]
     found = performance({0: parse_events(lines)}, 1, 1 << 40)
-    canonical_json(found)
+    canonical_json(msgspec.to_builtins(found))
 
 
 def test_only_what_is_read_is_kept() -> None:
     event = checked_event(parse_line('{"event": "phase", "phase": "train", "other": [1, 2], "time": 3}'))
-    assert event == {"event": "phase", "phase": "train"}
-    assert checked_event({"event": "of another version", "x": 1}) == {"event": "of another version"}
+    assert event == PhaseEvent("train")
+    assert checked_event({"event": "of another version", "x": 1}) == OtherEvent()
 
 
 @pytest.mark.parametrize("many", [0, PARSE_LINES])
@@ -152,4 +164,4 @@ def test_a_loss_that_is_not_finite_ends_a_rank_as_nan(tmp_path: Path, many: int)
     path.write_text("".join(json.dumps(step) + "\n" for step in steps))
     beats = Beats(path, 0.0)
     beats.poll(1.0)
-    assert beats.error == {"event": "error", "kind": "nan", "message": f"the loss of step {bad} is nan"}
+    assert beats.error == ErrorEvent("nan", f"the loss of step {bad} is nan")

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from base import errors
 from base.jsonfile import canonical_json
-from workflow.run.record.events import Event, RankEvents, parse_events
-from workflow.run.record.model import Status
+from workflow.run.record.events import ErrorEvent, RankEvents, RunStart, RunStop, parse_events
+from workflow.run.record.model import FailedRank, Status
 from workflow.run.record.outcome import (
     TABLE,
     Ending,
@@ -108,10 +109,10 @@ def test_the_reason_names_rank_host_and_cause() -> None:
     ending = root_cause([end(0), end(1, 3, error_message="ValueError: no", last_lines="boom")])
     assert ending is not None
     assert ending.reason == "rank 1 on n1 ended with exit code 3: ValueError: no"
-    assert ending.failed_rank() == {"rank": 1, "host": "n1", "exit_code": 3, "signal": None, "last_lines": "boom"}
+    assert msgspec.to_builtins(ending.failed_rank()) == {"rank": 1, "host": "n1", "exit_code": 3, "signal": None, "last_lines": "boom"}
     killed = root_cause([end(1, -9)])
     assert killed is not None
-    assert killed.failed_rank() == {"rank": 1, "host": "n1", "exit_code": None, "signal": "SIGKILL", "last_lines": ""}
+    assert killed.failed_rank() == FailedRank(rank=1, host="n1", signal="SIGKILL", last_lines="")
 
 
 def test_a_sidecar_is_named_as_the_cause_and_never_as_a_rank() -> None:
@@ -120,7 +121,7 @@ def test_a_sidecar_is_named_as_the_cause_and_never_as_a_rank() -> None:
     assert ending is not None
     assert ending.reason == "sidecar server on n1 ended with exit code 3: no room"
     failed = {"rank": None, "host": "n1", "exit_code": 3, "signal": None, "last_lines": "no room", "sidecar": "server"}
-    assert ending.failed_rank() == failed
+    assert msgspec.to_builtins(ending.failed_rank()) == failed
     early = verdict(sidecar._replace(exit_code=0, last_lines=""))
     assert early is not None
     assert early.what == "ended with exit code 0 while ranks were running"
@@ -223,7 +224,7 @@ def test_the_rank_that_hangs_is_named(looks: list[RankState], rank: int) -> None
     assert ending.reason.startswith(f"rank {rank} on n0 has said nothing for ")
     failed = ending.failed_rank()
     assert failed is not None
-    assert (failed["rank"], failed["exit_code"], failed["signal"]) == (rank, None, None)
+    assert (failed.rank, failed.exit_code, failed.signal) == (rank, None, None)
 
 
 def test_a_stopped_rank_is_called_stopped() -> None:
@@ -240,22 +241,22 @@ def test_a_process_of_several_ranks_names_the_one_that_wrote_of_an_error() -> No
 def test_every_signal_has_a_name() -> None:
     ending = root_cause([end(0, -int(signal.SIGRTMIN) - 1)])
     assert ending is not None
-    assert ending.failed_rank()["signal"] == f"signal {int(signal.SIGRTMIN) + 1}"  # type: ignore[index]
+    assert ending.failed_rank().signal == f"signal {int(signal.SIGRTMIN) + 1}"  # type: ignore[index]
 
 
 # What must lie on storage of a run that ended `ok`.
 
 
 def test_every_rank_has_begun_and_ended_in_what_was_pushed() -> None:
-    whole = RankEvents(start={"parameters": 7}, stop={"norm": 1.5})
+    whole = RankEvents(start=RunStart(parameters=7), stop=RunStop(norm=1.5))
     assert contradiction({0: whole, 1: whole}, 2, ("lenet", 7)) is None
     assert contradiction({0: whole, 1: whole}, 2, None) is None
     found = contradiction({0: whole}, 2, None)
     assert found is not None
     assert found.startswith("rank 1 ended well, and there is no events-1.jsonl among what could be pushed")
-    torn = {0: whole, 1: RankEvents(start={"parameters": 7})}
+    torn = {0: whole, 1: RankEvents(start=RunStart(parameters=7))}
     assert "events-1.jsonl was pushed without run_stop:" in str(contradiction(torn, 2, None))
-    assert "events-0.jsonl was pushed without run_start and run_stop:" in str(measured({0: RankEvents()}, 1, 2)["contradiction"])
+    assert "events-0.jsonl was pushed without run_start and run_stop:" in str(measured({0: RankEvents()}, 1, 2).contradiction)
     assert "another network" in str(contradiction({0: whole}, 1, ("lenet", 8)))
 
 
@@ -271,24 +272,24 @@ def test_every_rank_has_begun_and_ended_in_what_was_pushed() -> None:
 )
 def test_a_rank_that_was_elsewhere_makes_no_result(told: dict[str, Any], words: str | None) -> None:
     """Two processes that never met do twice the work of one: a speed-up of exactly 2."""
-    good = RankEvents(start={"world_size": 2, "rank": 0, "device": "cuda"}, stop={"norm": 1.5})
-    events = {0: good, 1: RankEvents(start=told, stop={"norm": 1.5})}
+    good = RankEvents(start=RunStart(world_size=2, rank=0, device="cuda"), stop=RunStop(norm=1.5))
+    events = {0: good, 1: RankEvents(start=RunStart(**told), stop=RunStop(norm=1.5))}
     found = contradiction(events, 2, None) or other_device(events, "cuda")
     assert str(words) in str(found)
 
 
 def test_one_process_may_work_for_all_ranks_if_it_says_so() -> None:
-    alone = RankEvents(start={"world_size": 2, "rank": 0, "drives_all": True}, stop={"norm": 1.5})
+    alone = RankEvents(start=RunStart(world_size=2, rank=0, drives_all=True), stop=RunStop(norm=1.5))
     assert contradiction({0: alone}, 2, None) is None
-    beside = {0: alone, 1: RankEvents(start={}, stop={"norm": 1.5})}
+    beside = {0: alone, 1: RankEvents(start=RunStart(), stop=RunStop(norm=1.5))}
     assert "works for all ranks, and there is an events-1.jsonl" in str(contradiction(beside, 2, None))
     assert "tells of 2 ranks in all, and the run has 1" in str(contradiction({0: alone}, 1, None))
 
 
 def test_what_run_start_tells_of_rank_and_device_is_read() -> None:
     lines = b'{"event": "run_start", "rank": 3, "device": "cpu"}\n{"event": "run_stop"}\n'
-    assert "written by rank 3" in str(measured({0: parse_events([*lines.splitlines(keepends=True)])}, 1, 8)["contradiction"])
-    assert "written" not in str(measured({0: parse_events([b'{"event": "run_start", "rank": "x"}\n'])}, 1, 8)["contradiction"])
+    assert "written by rank 3" in str(measured({0: parse_events([*lines.splitlines(keepends=True)])}, 1, 8).contradiction)
+    assert "written" not in str(measured({0: parse_events([b'{"event": "run_start", "rank": "x"}\n'])}, 1, 8).contradiction)
 
 
 @pytest.mark.parametrize("loss", ["NaN", "-Infinity", "1e999"])
@@ -298,7 +299,7 @@ def test_a_loss_that_is_not_finite_is_no_result(loss: str) -> None:
     events = {0: parse_events([f"{line}\n".encode() for line in lines])}
     assert str(contradiction(events, 1, None)).endswith("tells that the loss of its step 7 is NaN or infinite")
     assert [step.loss for step in events[0].steps.values()] == [0.5] * 7 + [None] * 2
-    canonical_json(measured(events, 1, 8))
+    canonical_json(msgspec.to_builtins(measured(events, 1, 8)))
 
 
 @pytest.mark.parametrize("told", ["-5", "0.5", "1e999", '"eight"', "NaN", "true"])
@@ -326,7 +327,7 @@ def test_samples_that_no_rank_reports_are_assumed(told: str, source: str, assume
     steps = [_step(step, "0.5").replace('"samples": 8', f'"samples": {told}') for step in range(9)]
     start = f'{{"event": "run_start", "steps_source": "{source}"}}'
     events = {0: parse_events([f"{line}\n".encode() for line in (start, *steps, '{"event": "run_stop"}')])}
-    assert measured(events, 1, 8)["performance"]["assumed"] == assumed
+    assert measured(events, 1, 8).performance.assumed == tuple(assumed)
 
 
 def _step(step: int, loss: str) -> str:
@@ -337,8 +338,8 @@ def _step(step: int, loss: str) -> str:
 
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "torchrun-2.13"
-ECHO: Event = {"message": "RuntimeError: Connection closed by peer [127.0.0.1]:1", "time": 1.0}
-CAUSE: Event = {"message": "ValueError: no", "time": 2.0}
+ECHO = ErrorEvent(message="RuntimeError: Connection closed by peer [127.0.0.1]:1", time=1.0)
+CAUSE = ErrorEvent(message="ValueError: no", time=2.0)
 OLD = """
 *****************************************
 Root Cause:
@@ -380,7 +381,7 @@ def said(name: str) -> str:
         (1, "SignalException: Process 7 got signal: SIGNOTHING\n", {}, (None, 1)),
     ],
 )
-def test_the_rank_that_failed_first(code: int, text: str, errors: dict[int, Event], found: tuple[int | None, int]) -> None:
+def test_the_rank_that_failed_first(code: int, text: str, errors: dict[int, ErrorEvent], found: tuple[int | None, int]) -> None:
     assert first_failed(code, text, (0, 1), errors) == found
 
 
@@ -391,11 +392,11 @@ def test_a_torchrun_that_failed_itself_is_named_and_no_rank() -> None:
     assert ending.reason is not None
     assert ending.reason.startswith("torchrun on n1 was killed from outside by SIGKILL")
     named = {"rank": None, "host": "n1", "exit_code": None, "signal": "SIGKILL", "last_lines": "step 5", "sidecar": "torchrun"}
-    assert ending.failed_rank() == named
+    assert msgspec.to_builtins(ending.failed_rank()) == named
 
 
 def test_what_other_ranks_print_is_no_word_of_the_one_that_exits() -> None:
-    end = RankEnd(ranks=(0, 1), host="n0", exit_code=3, time=1.0, failed_rank=1, last_lines=str(ECHO["message"]))
+    end = RankEnd(ranks=(0, 1), host="n0", exit_code=3, time=1.0, failed_rank=1, last_lines=str(ECHO.message))
     found = verdict(end)
     assert found is not None
     assert found.weight == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -17,10 +18,11 @@ from benchmarks.stragglers import named
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.workflow.report.builder import make_cell, make_record
+from tests.workflow.run.cells import document
 from tests.workflow.run.record.test_record import rank_events
 from tests.workflow.run.world import ROOT, World
-from workflow.run.record.events import RankEvents, Step, parse_events
-from workflow.run.record.model import Replicas
+from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, parse_events
+from workflow.run.record.model import Drift, Replicas
 from workflow.run.record.outcome import Ending
 from workflow.run.record.rate import MAX_LENGTHS, NOT_COMPARED, drift, performance, replica_warnings, replicas_of, straggler
 from workflow.run.record.reading import validate_record
@@ -41,7 +43,7 @@ def rank(seconds: list[float], *, waits: list[float] | None = None, clock_ns: in
     return RankEvents(steps=steps)
 
 
-def rate(events: dict[int, RankEvents], mode: str = "train") -> dict[str, Any]:
+def rate(events: dict[int, RankEvents], mode: str = "train") -> Any:
     found = performance(events, len(events), 2 * len(events), mode)
     assert found is not None
     return found
@@ -50,10 +52,10 @@ def rate(events: dict[int, RankEvents], mode: str = "train") -> dict[str, Any]:
 def test_a_step_that_stalls_counts_with_all_its_time() -> None:
     """99 steps of 0.1 s and one of 10.1 s, 8 ranks of 2: 1600 samples in 20 s."""
     found = rate({number: rank([0.1] * 99 + [10.1]) for number in range(8)})
-    assert (found["samples"], found["window_s"], found["samples_per_s"]) == (1600, pytest.approx(20), pytest.approx(80))
-    assert found["samples_per_s_per_gpu"] == pytest.approx(10)
-    assert found["step_s"]["p50"] == pytest.approx(0.1), "the median step says 160 samples/s"
-    assert (found["rate_to_median_ratio"], found["uneven_cause"]) == (pytest.approx(0.5), "stalls")
+    assert (found.samples, found.window_s, found.samples_per_s) == (1600, pytest.approx(20), pytest.approx(80))
+    assert found.samples_per_s_per_gpu == pytest.approx(10)
+    assert found.step_s.p50 == pytest.approx(0.1), "the median step says 160 samples/s"
+    assert (found.rate_to_median_ratio, found.uneven_cause) == (pytest.approx(0.5), "stalls")
 
 
 def test_input_in_bunches_is_the_cause_that_is_named() -> None:
@@ -61,24 +63,24 @@ def test_input_in_bunches_is_the_cause_that_is_named() -> None:
     for events in bunched.values():
         events.steps = {number: step._replace(input_s=step.seconds - 0.1) for number, step in events.steps.items()}
     found = rate(bunched)
-    assert (found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(400 / 17.5), "input")
+    assert (found.samples_per_s, found.uneven_cause) == (pytest.approx(400 / 17.5), "input")
 
 
 def test_ranks_that_are_slow_in_turn_do_not_make_the_run_slower_than_its_wall_time() -> None:
     found = rate({0: rank([0.1, 0.2] * 50), 1: rank([0.2, 0.1] * 50)})
-    assert (found["samples_per_s"], found["step_s"]["p50"]) == (pytest.approx(400 / 15), pytest.approx(0.2))
-    assert (found["rate_to_median_ratio"], found["uneven_cause"]) == (pytest.approx(4 / 3), "stragglers")
+    assert (found.samples_per_s, found.step_s.p50) == (pytest.approx(400 / 15), pytest.approx(0.2))
+    assert (found.rate_to_median_ratio, found.uneven_cause) == (pytest.approx(4 / 3), "stragglers")
 
 
 def test_what_a_rank_does_between_its_steps_is_part_of_the_window() -> None:
     """100 steps of 0.1 s with 0.1 s between them, such as an evaluation: the last gap is behind the window."""
     found = rate({0: rank([0.1] * 100, gap_s=0.1)})
-    assert (found["window_s"], found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(19.9), pytest.approx(200 / 19.9), "gaps")
+    assert (found.window_s, found.samples_per_s, found.uneven_cause) == (pytest.approx(19.9), pytest.approx(200 / 19.9), "gaps")
 
 
 def test_clocks_of_different_nodes_need_not_agree() -> None:
     found = rate({0: rank([0.1] * 100), 1: rank([0.1] * 100, clock_ns=7 * 10**15)})
-    assert (found["window_s"], found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(10), pytest.approx(40), None)
+    assert (found.window_s, found.samples_per_s, found.uneven_cause) == (pytest.approx(10), pytest.approx(40), None)
 
 
 def test_the_window_that_a_program_tells_counts_where_its_lines_come_late() -> None:
@@ -86,14 +88,14 @@ def test_the_window_that_a_program_tells_counts_where_its_lines_come_late() -> N
     events = {0: rank([0.1] * 100)}
     first = events[0].steps[0]
     events[0].steps[0] = first._replace(end_ns=SECOND_NS // 5)
-    assert rate(events)["window_s"] == pytest.approx(9.9)
-    events[0].stop = {"window_wall_s": 10.0, "window_steps_s": 10.0}
-    assert rate(events)["samples_per_s"] == pytest.approx(20)
+    assert rate(events).window_s == pytest.approx(9.9)
+    events[0].stop = RunStop(window_wall_s=10.0, window_steps_s=10.0)
+    assert rate(events).samples_per_s == pytest.approx(20)
 
 
 def test_a_window_without_a_clock_is_as_long_as_its_steps() -> None:
-    assert rate({0: rank([0.1] * 100, end_ns=None)})["samples_per_s"] == pytest.approx(20)
-    assert rate({0: rank([0.1] * 100)})["samples_per_s"] == pytest.approx(20)
+    assert rate({0: rank([0.1] * 100, end_ns=None)}).samples_per_s == pytest.approx(20)
+    assert rate({0: rank([0.1] * 100)}).samples_per_s == pytest.approx(20)
 
 
 def windows(counts: dict[int, int], told_s: dict[int, float]) -> dict[int, RankEvents]:
@@ -102,7 +104,7 @@ def windows(counts: dict[int, int], told_s: dict[int, float]) -> dict[int, RankE
     for number, count in counts.items():
         entry = rank([0.1] * 210, samples=4)
         entry.steps = {step: took._replace(measured=10 <= step < 10 + count) for step, took in entry.steps.items()}
-        entry.stop = {"window_wall_s": told_s[number], "checksum": "a"} if number in told_s else None
+        entry.stop = RunStop(window_wall_s=told_s[number], checksum="a") if number in told_s else None
         events[number] = entry
     return events
 
@@ -115,12 +117,12 @@ def test_ranks_that_measure_different_steps_have_their_true_rate(mode: str, told
     events = windows({0: 200, 1: count}, {0: 20.0, 1: count / 10} if told else {})
     found = performance(events, 2, 8, mode)
     assert found is not None
-    assert (found["samples_per_s"], found["uneven_cause"]) == (pytest.approx(80), None)
-    assert found["rate_to_median_ratio"] == pytest.approx(1)
-    assert (found["samples"], found["window_s"]) == (
+    assert (found.samples_per_s, found.uneven_cause) == (pytest.approx(80), None)
+    assert found.rate_to_median_ratio == pytest.approx(1)
+    assert (found.samples, found.window_s) == (
         (800 + 4 * count, pytest.approx(20)) if mode == "infer" else (8 * count, pytest.approx(count / 10))
     )
-    assert measured(events, 2, 8, mode)["warnings"] == []
+    assert measured(events, 2, 8, mode).warnings == ()
 
 
 def told_lines(order: list[int]) -> bytes:
@@ -134,8 +136,8 @@ def test_a_step_that_is_told_again_changes_nothing_and_is_counted() -> None:
     events = {0: parse_events(told_lines([*range(199), 0, 199]).splitlines(keepends=True))}
     found = performance(events, 1, 4)
     assert found is not None
-    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(800 / 20.1), pytest.approx(20.1))
-    assert measured(events, 1, 4)["warnings"] == ["rank 0 wrote 1 lines that are no events, or tell a step again"]
+    assert (found.samples_per_s, found.window_s) == (pytest.approx(800 / 20.1), pytest.approx(20.1))
+    assert measured(events, 1, 4).warnings == ("rank 0 wrote 1 lines that are no events, or tell a step again",)
 
 
 @pytest.mark.parametrize("order", [[*range(1, 199), 0, 199], [199, *range(199)], list(range(199, -1, -1))])
@@ -143,8 +145,8 @@ def test_steps_in_another_order_tell_no_wall_time(order: list[int]) -> None:
     events = {0: parse_events(told_lines(order).splitlines(keepends=True))}
     found = performance(events, 1, 4)
     assert found is not None
-    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(40), pytest.approx(20))
-    (said,) = measured(events, 1, 4)["windows"]
+    assert (found.samples_per_s, found.window_s) == (pytest.approx(40), pytest.approx(20))
+    (said,) = measured(events, 1, 4).window_findings
     assert said.startswith("the clock of rank 0 goes back")
 
 
@@ -152,89 +154,88 @@ def test_ranks_that_tell_no_wall_time_are_warned_of() -> None:
     """Their steps are added up, however long they really took together."""
     fields = {"event": "step", "seconds": 0.1, "measured": True, "samples": 4}
     silent = {0: parse_events([json.dumps({**fields, "step": step}).encode() + b"\n" for step in range(5)])}
-    assert measured(silent, 1, 4)["windows"] == [
-        "the wall time of the window is not known on rank 0: time between its steps is in no number"
-    ]
-    silent[0].stop = {"window_wall_s": 0.7}
-    (said,) = measured(silent, 1, 4)["windows"]
+    (said,) = measured(silent, 1, 4).window_findings
+    assert said == "the wall time of the window is not known on rank 0: time between its steps is in no number"
+    silent[0].stop = RunStop(window_wall_s=0.7)
+    (said,) = measured(silent, 1, 4).window_findings
     assert said == "the steps of rank 0 tell no monotonic_ns: nobody has compared their seconds with Slipway's clock"
 
 
 def test_no_window_is_shorter_than_its_steps() -> None:
     events = {0: rank([0.1] * 100, end_ns=5)}
-    assert rate(events)["window_s"] == pytest.approx(10)
-    events[0].stop = {"window_wall_s": 0.1}
-    assert rate(events)["window_s"] == pytest.approx(10)
-    events[0].stop = {"window_wall_s": 9.9}
-    assert rate(events)["window_s"] == 9.9, "as far apart as the clocks of a node may be"
+    assert rate(events).window_s == pytest.approx(10)
+    events[0].stop = RunStop(window_wall_s=0.1)
+    assert rate(events).window_s == pytest.approx(10)
+    events[0].stop = RunStop(window_wall_s=9.9)
+    assert rate(events).window_s == 9.9, "as far apart as the clocks of a node may be"
 
 
 def test_a_miscount_of_samples_never_makes_a_run_faster_and_is_told() -> None:
-    asked = rate({0: rank([0.1] * 10)})["samples_per_s"]
-    assert rate({0: rank([0.1] * 10, samples=16)})["samples_per_s"] == pytest.approx(asked)
-    assert rate({0: rank([0.1] * 10, samples=1)})["samples_per_s"] == pytest.approx(asked / 2)
-    assert rate({0: rank([0.1] * 10, samples=None)})["samples_per_s"] == pytest.approx(asked)
-    (warning,) = measured({0: rank([0.1] * 10, samples=16)}, 1, 2)["warnings"]
+    asked = rate({0: rank([0.1] * 10)}).samples_per_s
+    assert rate({0: rank([0.1] * 10, samples=16)}).samples_per_s == pytest.approx(asked)
+    assert rate({0: rank([0.1] * 10, samples=1)}).samples_per_s == pytest.approx(asked / 2)
+    assert rate({0: rank([0.1] * 10, samples=None)}).samples_per_s == pytest.approx(asked)
+    (warning,) = measured({0: rank([0.1] * 10, samples=16)}, 1, 2).warnings
     assert warning == "the ranks tell of 160 samples in 10 measured steps, and the cell asks for 20"
-    assert measured({0: rank([0.1] * 10)}, 1, 2)["warnings"] == []
+    assert measured({0: rank([0.1] * 10)}, 1, 2).warnings == ()
 
 
 def test_tokens_count_as_they_are_told() -> None:
     """Three and five tokens a step, 100 steps of 0.1 s; one silent step, and nobody knows how many they were."""
     events = {0: rank([0.1] * 100, tokens=3), 1: rank([0.1] * 100, tokens=5)}
     found = rate(events)
-    assert (found["tokens"], found["tokens_per_s"], found["tokens_per_s_per_gpu"]) == (800, pytest.approx(80), pytest.approx(40))
-    assert found["samples_per_s"] == pytest.approx(40)
+    assert (found.tokens, found.tokens_per_s, found.tokens_per_s_per_gpu) == (800, pytest.approx(80), pytest.approx(40))
+    assert found.samples_per_s == pytest.approx(40)
     slow = {0: rank([0.1] * 100, tokens=3), 1: rank([0.2] * 100, tokens=5)}
-    assert rate(slow)["tokens_per_s"] == pytest.approx(40)
-    assert rate(slow, "infer")["tokens_per_s"] == pytest.approx(30 + 25)
+    assert rate(slow).tokens_per_s == pytest.approx(40)
+    assert rate(slow, "infer").tokens_per_s == pytest.approx(30 + 25)
     events[1].steps[7] = events[1].steps[7]._replace(tokens=None)
     found = rate(events)
-    assert (found["tokens"], found["tokens_per_s"], found["tokens_per_s_per_gpu"]) == (None, None, None)
-    cell = {"steps": {"warmup": 0, "measured": 100}, "program": {"unit": "tokens"}}
+    assert (found.tokens, found.tokens_per_s, found.tokens_per_s_per_gpu) == (None, None, None)
+    cell = document(steps={"warmup": 0, "measured": 100}, program={"unit": "tokens"})
     assert window_warnings(Ending(status="ok"), cell, measured(events, 2, 4), None) == [UNTOLD]
     assert window_warnings(Ending(status="ok"), cell, measured(slow, 2, 4), None) == []
-    assert window_warnings(Ending(status="ok"), {**cell, "program": {}}, measured(events, 2, 4), None) == []
+    assert window_warnings(Ending(status="ok"), dataclasses.replace(cell, program={}), measured(events, 2, 4), None) == []
 
 
 def test_tokens_are_told_apart_by_the_length_of_their_sequences() -> None:
     """Two ranks, ten steps of 3 tokens in sequences of 4 and of 5 tokens in sequences of 9."""
     both = {number: Step(0.1, 0.0, True, 2, None, None, tokens=3 + 2 * (number % 2), length=4 + 5 * (number % 2)) for number in range(20)}
     events = {0: RankEvents(steps=dict(both)), 1: RankEvents(steps=dict(both))}
-    assert rate(events)["tokens_by_length"] == [[4, 60], [9, 100]]
+    assert rate(events).tokens_by_length == ((4, 60), (9, 100))
     for wrong in (None, 0):
         events[1].steps[7] = both[7]._replace(length=wrong)
-        assert rate(events)["tokens_by_length"] is None
+        assert rate(events).tokens_by_length is None
     one = {number: Step(0.1, 0.0, True, 2, None, None, tokens=3, length=number + 1) for number in range(MAX_LENGTHS + 1)}
-    assert rate({0: RankEvents(steps=one)})["tokens_by_length"] is None
+    assert rate({0: RankEvents(steps=one)}).tokens_by_length is None
     del one[MAX_LENGTHS]
-    assert rate({0: RankEvents(steps=one)})["tokens_by_length"] == [[number + 1, 3] for number in range(MAX_LENGTHS)]
+    assert rate({0: RankEvents(steps=one)}).tokens_by_length == tuple((number + 1, 3) for number in range(MAX_LENGTHS))
 
 
 def test_inference_is_as_fast_as_its_ranks_together() -> None:
     """Seven ranks with 20 samples/s and one with 10: 150, and the slow one ends after 20 s. In training all would wait for it: 80."""
     events = {number: rank([0.2 if number == 3 else 0.1] * 100) for number in range(8)}
     found = rate(events, "infer")
-    assert (found["samples_per_s"], found["window_s"]) == (pytest.approx(150), pytest.approx(20))
-    assert (found["straggler_rank"], found["uneven_cause"]) == (3, "stragglers")
-    assert rate(events)["samples_per_s"] == pytest.approx(80)
+    assert (found.samples_per_s, found.window_s) == (pytest.approx(150), pytest.approx(20))
+    assert (found.straggler_rank, found.uneven_cause) == (3, "stragglers")
+    assert rate(events).samples_per_s == pytest.approx(80)
 
 
 def test_a_straggler_is_named_by_its_own_work_only() -> None:
     """Rank 1 works for 0.2 s of every step, the others wait for it: all steps are equally long."""
     slow = {number: rank([0.2] * 100, waits=[0.0 if number == 1 else 0.1] * 100) for number in range(4)}
     found = rate(slow)
-    assert (found["straggler_rank"], found["rank_skew_p95_ratio"]) == (1, pytest.approx(2))
+    assert (found.straggler_rank, found.rank_skew_p95_ratio) == (1, pytest.approx(2))
     silent = {number: rank([0.2 + 0.001 * number] * 100) for number in range(4)}
-    assert (rate(silent)["straggler_rank"], rate(silent)["rank_skew_p95_ratio"]) == (None, None), "an arbitrary rank would be named"
+    assert (rate(silent).straggler_rank, rate(silent).rank_skew_p95_ratio) == (None, None), "an arbitrary rank would be named"
     slow[3] = rank([0.2] * 100)
-    assert (rate(slow)["straggler_rank"], rate(slow)["rank_skew_p95_ratio"]) == (None, None), "one that does not tell"
+    assert (rate(slow).straggler_rank, rate(slow).rank_skew_p95_ratio) == (None, None), "one that does not tell"
 
 
 def test_ranks_that_are_alike_have_no_straggler() -> None:
     alike = {number: rank([0.2] * 100, waits=[0.1 - 0.001 * number] * 100) for number in range(4)}
     found = rate(alike)
-    assert (found["straggler_rank"], found["rank_skew_p95_ratio"]) == (None, pytest.approx(0.103 / 0.1015))
+    assert (found.straggler_rank, found.rank_skew_p95_ratio) == (None, pytest.approx(0.103 / 0.1015))
 
 
 def test_noise_that_lasts_names_nobody() -> None:
@@ -258,8 +259,8 @@ def test_a_wait_longer_than_its_step_is_none(waited: str, kept: float | None) ->
 @pytest.mark.parametrize("name", CASES)
 def test_a_simulated_window_has_its_true_rate(name: str) -> None:
     truth, found = measure(CASES[name], 8, 120)
-    assert found["samples_per_s"] == pytest.approx(truth, rel=0.01)
-    assert (found["uneven_cause"], found["straggler_rank"]) == (CASES[name].cause, CASES[name].straggler)
+    assert found.samples_per_s == pytest.approx(truth, rel=0.01)
+    assert (found.uneven_cause, found.straggler_rank) == (CASES[name].cause, CASES[name].straggler)
 
 
 CLOCK = """
@@ -327,9 +328,9 @@ def test_an_input_bound_run_has_the_rate_that_the_program_counts_itself(world: W
     own = [json.loads((attempt / f"own-{rank}.json").read_text()) for rank in (0, 1)]
     assert [samples for samples, _ in own] == [120, 120]
     found = record["performance"]
-    assert found["samples_per_s"] == pytest.approx(240 / max(seconds for _, seconds in own), rel=0.01)
-    assert found["samples_per_s"] < 0.7 * 4 / found["step_s"]["p50"], "which was the rate before"
-    assert found["uneven_cause"] == "input"
+    assert found.samples_per_s == pytest.approx(240 / max(seconds for _, seconds in own), rel=0.01)
+    assert found.samples_per_s < 0.7 * 4 / found.step_s.p50, "which was the rate before"
+    assert found.uneven_cause == "input"
 
 
 def test_waiting_for_input_is_a_part_of_the_steps_that_counts_over_all_of_them() -> None:
@@ -341,7 +342,7 @@ def test_waiting_for_input_is_a_part_of_the_steps_that_counts_over_all_of_them()
     assert [step.input_s for step in events.steps.values()] == [0.1, None, None, 0.05]
     found = performance({0: events}, 1, 4, "train")
     assert found is not None
-    assert found["input_wait_s_mean"] == pytest.approx(0.15 / 4)
+    assert found.input_wait_s_mean == pytest.approx(0.15 / 4)
 
 
 # The test of a drift: closed forms, and what it says of steps that depend on each other.
@@ -356,27 +357,24 @@ def ar1(dice: random.Random, count: int, rho: float, spread: float = 0.05) -> li
     return found
 
 
-def beyond(found: dict[str, Any] | None) -> bool:
+def beyond(found: Drift | None) -> bool:
     """At 5 %, two-sided: Student's t with 8 degrees of freedom."""
     assert found is not None
-    return abs(found["change_ratio"]) > 2.306004 * found["stderr_ratio"]
+    return bool(abs(found.change_ratio or 0.0) > 2.306004 * (found.stderr_ratio or 0.0))
 
 
 def test_an_exact_line_is_found_exactly() -> None:
     """From 0.1 at the begin of the window to 0.11 at its end: 0.01 of a mean of 0.105."""
     found = drift([0.1 + 0.01 * (place + 0.5) / 200 for place in range(200)])
-    assert found == {
-        "change_ratio": pytest.approx(0.01 / 0.105),
-        "stderr_ratio": pytest.approx(0, abs=1e-9),
-        "others_ratio": pytest.approx([0] * 8, abs=1e-9),
-        "steps": 200,
-    }
+    assert found is not None
+    assert (found.change_ratio, found.stderr_ratio) == (pytest.approx(0.01 / 0.105), pytest.approx(0, abs=1e-9))
+    assert (found.others_ratio, found.steps) == (pytest.approx([0] * 8, abs=1e-9), 200)
 
 
 def test_steps_that_are_all_alike_do_not_drift() -> None:
     found = drift([0.1] * 100)
     assert found is not None
-    assert found["change_ratio"] == pytest.approx(0, abs=1e-12)
+    assert found.change_ratio == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("steps", [[], [0.1] * 99, [0.0] * 200])
@@ -389,14 +387,14 @@ def test_the_unit_changes_nothing() -> None:
     one, other = drift(steps), drift([1000 * took for took in steps])
     assert one is not None
     assert other is not None
-    assert other["change_ratio"] == pytest.approx(one["change_ratio"])
-    assert other["others_ratio"] == pytest.approx(one["others_ratio"])
+    assert other.change_ratio == pytest.approx(one.change_ratio)
+    assert other.others_ratio == pytest.approx(one.others_ratio)
 
 
 def test_long_windows_are_tested_in_blocks() -> None:
     found = drift([0.1 + 0.01 * place / 5000 for place in range(5000)])
     assert found is not None
-    assert (found["change_ratio"], found["steps"]) == (pytest.approx(0.01 / 0.105, rel=1e-3), 5000)
+    assert (found.change_ratio, found.steps) == (pytest.approx(0.01 / 0.105, rel=1e-3), 5000)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
@@ -419,7 +417,9 @@ def test_a_ramp_of_3_percent_is_found() -> None:
 def ranks(*checksums: str | None) -> dict[int, RankEvents]:
     """One rank for each checksum; None: it tells none."""
     told = ({} if checksum is None else {"checksum": checksum} for checksum in checksums)
-    return {rank: RankEvents(start={}, steps=rank_events([0.1]).steps, stop={"norm": 1.5, **stop}) for rank, stop in enumerate(told)}
+    return {
+        rank: RankEvents(start=RunStart(), steps=rank_events([0.1]).steps, stop=RunStop(norm=1.5, **stop)) for rank, stop in enumerate(told)
+    }
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_ranks_with_another_checksum_than_most_are_apart(checksums: tuple[str, .
 
 def test_where_no_rank_tells_one_nothing_is_known() -> None:
     assert replicas_of(ranks(None, None)) is None
-    assert replicas_of({0: RankEvents(start={}, steps={}, stop=None)}) is None
+    assert replicas_of({0: RankEvents(start=RunStart(), steps={}, stop=None)}) is None
     assert replica_warnings(None) == []
 
 
@@ -475,13 +475,13 @@ def test_what_a_record_tells_is_looked_at(value: Any, message: str) -> None:
 )
 def test_ranks_that_nobody_compared_are_a_warning(checksums: tuple[str | None, ...], mode: str, warned: bool) -> None:
     found = measured(ranks(*checksums), len(checksums), 2 * len(checksums), mode)
-    assert (NOT_COMPARED in found["warnings"]) == warned
+    assert (NOT_COMPARED in found.warnings) == warned
 
 
 def test_ranks_of_a_run_that_was_cut_off_are_not_compared() -> None:
     events = ranks(None, None)
     events[1].stop = None
-    assert NOT_COMPARED not in measured(events, 2, 4)["warnings"]
+    assert NOT_COMPARED not in measured(events, 2, 4).warnings
 
 
 @pytest.mark.parametrize(
@@ -504,14 +504,14 @@ def test_a_rank_that_nobody_reads_and_that_ended_later_than_rank_0_is_late(
     """The window of rank 0 is 50 s: 2 % of it and 1 s are 2 s."""
     events = {
         rank: RankEvents(
-            start={"steps_source": "log" if rank == 0 else "none", "hostname": hosts[rank], "monotonic_ns": int(begin * 1e9)},
-            stop={"monotonic_ns": None if end is None else int(end * 1e9)},
+            start=RunStart(steps_source="log" if rank == 0 else "none", hostname=hosts[rank], monotonic_ns=int(begin * 1e9)),
+            stop=RunStop(monotonic_ns=None if end is None else int(end * 1e9)),
         )
         for rank, (begin, end) in enumerate(zip(began_s, ended_s, strict=True))
     }
     events[0].steps = {number: step._replace(samples=6) for number, step in rank_events([0.5] * 100).steps.items()}
     found = measured(events, 3, 6)
-    assert found["training"]["late_ranks"] == late
-    said = [one for one in found["warnings"] if one != NOT_COMPARED]
+    assert found.training.late_ranks == tuple(late)
+    said = [one for one in found.warnings if one != NOT_COMPARED]
     assert len(said) == bool(late)
     assert all(one.endswith("the ranks did not wait for each other, and the rate is that of rank 0 alone") for one in said)

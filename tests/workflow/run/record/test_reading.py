@@ -21,7 +21,7 @@ def test_what_a_program_tells_of_its_libraries_is_bounded_in_all() -> None:
     text = json.dumps({"event": "run_start", "provenance": said}, separators=(",", ":"))
     line = text.replace("1000000000000000.0", "1e15").encode() + b"\n"
     assert len(line) <= MAX_LINE
-    found = measured({0: parse_events([line])}, 1, 8)["provenance"]
+    found = measured({0: parse_events([line])}, 1, 8).provenance
     assert (found["torch_version"], found["last"]) == ("2", "there")
     assert all("left out" in found[f"key{number}"] for number in range(2))
     assert len(json_text(found)) <= MAX_PROVENANCE

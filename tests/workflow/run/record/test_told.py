@@ -6,15 +6,17 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from base.seal import sealed_text
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.run.record.columns import PROVENANCE
 from workflow.run.record.events import parse_events
+from workflow.run.record.model import Performance
 from workflow.run.record.outcome import Ending
 from workflow.run.record.reading import fitting, read_record, validate_record
-from workflow.run.record.run_record import build_record, measured
+from workflow.run.record.run_record import Measurements, RunFacts, RunTimes, build_record, measured
 
 NUMBERS = (0, -0.0, -1e-9, -5, 1e-300, 1e-15, 1e-9, 0.1, 0.1, 0.1, 0.2, 1, 3, 1e9, 1e16, 1e300, 2**63 - 1, 2**62, True, None, "0.1", 1.5)
 NUMBERS += (1e100, -1e100, 1e101, 1e-100, 2**53, 2**53 + 1, 1e8, 1e8 + 1, 1e15)
@@ -42,13 +44,18 @@ def lines_of(rng: random.Random, rank: int) -> list[bytes]:
     return [json.dumps(event).encode() + b"\n" for event in events]
 
 
-def recorded(cell: dict[str, Any], found: dict[str, Any], earlier: dict[str, Any] | None) -> dict[str, Any]:
-    """The record that is written of a run with these events; all else in it is as in any."""
-    plain = make_record(cell)
+def built(plain: dict[str, Any], found: Measurements, earlier: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The record that is written of a run with these measurements; all else in it is as in `plain`."""
     allocation = {key: plain[key] for key in ("scheduler", "scheduler_version", "job_id", "restart_count", "oversubscribed", "device")}
-    run = {**plain, "allocation": allocation, "earlier": earlier, "result_number": 1}
-    times = {**plain["time"], "run_s": plain["run_s"], "steps_s": plain["steps_s"]}
-    return dict(fitting(build_record(run, Ending(status="ok"), times, found, [])))
+    checkpoint = {"bytes": 1, "blake3": "a" * 64, "listed": False}
+    before = None if earlier is None else {**checkpoint, **earlier}
+    run = msgspec.convert({**plain, "allocation": allocation, "earlier": before, "result_number": 1, "warnings": []}, RunFacts)
+    times = msgspec.convert({**plain["time"], "run_s": plain["run_s"], "steps_s": plain["steps_s"]}, RunTimes)
+    return dict(fitting(build_record(run, Ending(status="ok"), times, found, []).to_json()))
+
+
+def recorded(cell: dict[str, Any], found: Measurements, earlier: dict[str, Any] | None) -> dict[str, Any]:
+    return built(make_record(cell), found, earlier)
 
 
 @pytest.mark.parametrize("seed", [10, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (11, 12))])
@@ -73,7 +80,7 @@ def test_a_window_of_the_attempt_before_that_nobody_confirmed_stands_as_such(win
     before = make_record(make_cell())
     found = measured({0: parse_events([])}, 1, 32, "train")
     record = recorded(make_cell(), found, {**before, "step": 210, "used_s": 1.0, "window_seen": window_seen})
-    assert record["performance"] == before["performance"]
+    assert msgspec.convert(record["performance"], Performance) == msgspec.convert(before["performance"], Performance)
     told_s = before["performance"]["window_s"]
     assert record["window_seen"] == (window_seen or {"rank": 0, "window_s": told_s, "least_s": None, "most_s": None, "together_s": None})
     validate_record(record)
@@ -83,8 +90,5 @@ def test_a_window_of_the_attempt_before_that_nobody_confirmed_stands_as_such(win
 def test_more_threads_than_cores_are_oversubscribed(device: str, cores: int, threads: int, crowded: bool) -> None:
     plain = make_record(make_cell(), device=device, threads_per_rank=threads)
     nodes = [{**node, "cores": list(range(cores))} for node in plain["nodes"]]
-    allocation = {key: plain[key] for key in ("scheduler", "scheduler_version", "job_id", "restart_count", "oversubscribed", "device")}
-    run = {**plain, "nodes": nodes, "allocation": allocation, "earlier": None}
-    times = {**plain["time"], "run_s": plain["run_s"], "steps_s": plain["steps_s"]}
     found = measured({0: parse_events([])}, 1, 32, "train")
-    assert build_record(run, Ending(status="ok"), times, found, [])["oversubscribed"] is crowded
+    assert built({**plain, "nodes": nodes}, found)["oversubscribed"] is crowded

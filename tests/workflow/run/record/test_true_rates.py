@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks import counts
 from benchmarks.counts import AIM, NUMBERED, Program, lines, measure
+from workflow.run.record.run_record import Measurements
 
-CASES: list[tuple[Callable[[Program], tuple[dict[str, Any], float]], bool, set[str]]] = [
+CASES: list[tuple[Callable[[Program], tuple[Measurements, float]], bool, set[str]]] = [
     (counts.full, True, set()),
     (counts.counted, True, {"samples", "warned"}),
     (counts.uncounted, False, {"assumed"}),
@@ -32,7 +32,7 @@ def test_every_program_is_here() -> None:
 
 
 @pytest.mark.parametrize(("program", "true", "marks"), CASES, ids=[program.__name__ for program, _, _ in CASES])
-def test_a_rate_is_true_or_has_a_mark(program: Callable[[Program], tuple[dict[str, Any], float]], true: bool, marks: set[str]) -> None:
+def test_a_rate_is_true_or_has_a_mark(program: Callable[[Program], tuple[Measurements, float]], true: bool, marks: set[str]) -> None:
     for seed in range(5):
         error, found = measure(program, seed)
         assert not true or abs(error) <= AIM
@@ -46,7 +46,7 @@ def test_latencies_that_overlap_do_not_make_the_window_longer(in_flight: int) ->
     program.last = program.batch
     text = "step {step} took {ms} ms"
     found = program.printed(lines(program, text, latency=in_flight), rf"{NUMBERED} took (?P<milliseconds>\S+)")
-    assert found["contradiction"] is None
-    assert found["performance"]["samples_per_s"] == pytest.approx(program.truth(), rel=AIM)
-    assert found["performance"]["step_s"]["p50"] == pytest.approx(in_flight * program.batch * program.sample_s)
-    assert found["performance"]["uneven_cause"] == (None if in_flight == 1 else "gaps")
+    assert found.contradiction is None
+    assert found.performance.samples_per_s == pytest.approx(program.truth(), rel=AIM)
+    assert found.performance.step_s.p50 == pytest.approx(in_flight * program.batch * program.sample_s)
+    assert found.performance.uneven_cause == (None if in_flight == 1 else "gaps")

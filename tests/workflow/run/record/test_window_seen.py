@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from workflow.run.record.model import Evaluation, Performance, Training, WindowSeen
+from workflow.run.record.outcome import ObservedWindow
+from workflow.run.record.rate import summarise
 from workflow.run.record.window_seen import (
-    WindowSeen,
-    WindowTold,
+    ReportedWindow,
     clock_warnings,
     evaluation_warnings,
     in_supervisor_s,
@@ -16,39 +16,38 @@ from workflow.run.record.window_seen import (
     window_seen,
 )
 
-TOLD = [WindowTold(rank, 10, 59, 1.0) for rank in range(3)]
+TOLD = [ReportedWindow(rank, 10, 59, 1.0) for rank in range(3)]
 
 
 def test_the_window_that_leaves_most_open_is_kept() -> None:
-    seen = [WindowSeen(0, 10, 59, 0.99, 1.01), WindowSeen(1, 10, 59, 0.8, 1.01), WindowSeen(2, 10, 59, 0.99, 1.05)]
-    assert window_seen(TOLD, seen) == {"rank": 1, "window_s": 1.0, "least_s": 0.8, "most_s": 1.01, "together_s": None}
-    assert window_seen([list(one) for one in TOLD], [list(one) for one in seen]) == window_seen(TOLD, seen), "as JSON has them"
+    seen = [ObservedWindow(0, 10, 59, 0.99, 1.01), ObservedWindow(1, 10, 59, 0.8, 1.01), ObservedWindow(2, 10, 59, 0.99, 1.05)]
+    assert window_seen(TOLD, seen) == WindowSeen(rank=1, window_s=1.0, least_s=0.8, most_s=1.01)
 
 
 @pytest.mark.parametrize(
     "second",
-    [[], [WindowSeen(1, 10, 58, 0.99, 1.01)], [WindowSeen(1, 9, 59, 0.99, 1.01)]],
+    [[], [ObservedWindow(1, 10, 58, 0.99, 1.01)], [ObservedWindow(1, 9, 59, 0.99, 1.01)]],
     ids=["not seen", "another end", "another begin"],
 )
-def test_a_rank_of_which_this_window_was_not_seen_leaves_all_open(second: list[WindowSeen]) -> None:
-    seen = [WindowSeen(0, 10, 59, 0.99, 1.01), *second, WindowSeen(2, 10, 59, 0.1, 9.0)]
-    assert window_seen(TOLD, seen) == {"rank": 1, "window_s": 1.0, "least_s": None, "most_s": None, "together_s": None}
+def test_a_rank_of_which_this_window_was_not_seen_leaves_all_open(second: list[ObservedWindow]) -> None:
+    seen = [ObservedWindow(0, 10, 59, 0.99, 1.01), *second, ObservedWindow(2, 10, 59, 0.1, 9.0)]
+    assert window_seen(TOLD, seen) == WindowSeen(rank=1, window_s=1.0)
 
 
 def test_windows_lie_between_the_first_begin_and_the_last_end() -> None:
     """Each node tells how long ago they were, whatever its clock says."""
-    told = [in_supervisor_s(WindowSeen(rank, 10, 59, 0.99, 1.01, -3.0 + rank, -2.0 + rank), 100.0 + rank) for rank in range(3)]
+    told = [in_supervisor_s(ObservedWindow(rank, 10, 59, 0.99, 1.01, -3.0 + rank, -2.0 + rank), 100.0 + rank) for rank in range(3)]
     assert [(one.begin_s, one.end_s) for one in told] == [(97.0, 98.0), (99.0, 100.0), (101.0, 102.0)]
     found = window_seen(TOLD, told)
     assert found is not None
-    assert found["together_s"] == 5.0
-    unknown = window_seen(TOLD, [*told[:2], in_supervisor_s(WindowSeen(2, 10, 59, 0.99, 1.01), 100.0)])
+    assert found.together_s == 5.0
+    unknown = window_seen(TOLD, [*told[:2], in_supervisor_s(ObservedWindow(2, 10, 59, 0.99, 1.01), 100.0)])
     assert unknown is not None
-    assert unknown["together_s"] is None
+    assert unknown.together_s is None
 
 
 def test_without_a_window_there_is_nothing_to_see() -> None:
-    assert window_seen([], [WindowSeen(0, 10, 59, 0.99, 1.01)]) is None
+    assert window_seen([], [ObservedWindow(0, 10, 59, 0.99, 1.01)]) is None
     assert seen_warnings(None) == []
 
 
@@ -57,12 +56,12 @@ def test_without_a_window_there_is_nothing_to_see() -> None:
     [(1.0, None), (0.7, None), (1.3, None), (0.5, "at least 0.95 s"), (2.0, "at most 1.05 s"), (0.3, "its rate looks too high")],
 )
 def test_a_window_outside_of_what_was_seen_is_a_warning(told: float, words: str | None) -> None:
-    seen: dict[str, Any] = {"rank": 4, "window_s": told, "least_s": 0.95, "most_s": 1.05}
+    seen = WindowSeen(rank=4, window_s=told, least_s=0.95, most_s=1.05)
     found = seen_warnings(seen)
     assert len(found) == (words is not None)
     assert words is None or words in found[0]
     assert all(one.startswith(f"rank 4 tells of {told:.3g} s for its measured window") for one in found)
-    assert seen_warnings({**seen, "least_s": None, "most_s": None}) == []
+    assert seen_warnings(WindowSeen(rank=4, window_s=told)) == []
 
 
 # What ranks tell, against Slipway's own clock and the dataset.
@@ -71,8 +70,9 @@ def test_a_window_outside_of_what_was_seen_is_a_warning(told: float, words: str 
 SPLITS = {"train": 90, "test": 10}
 
 
-def found(window_s: float | None = 10.0, **training: Any) -> dict[str, Any]:
-    return {"performance": {"window_s": window_s}, "training": {"train_s": 12.0, "eval_s": 1.0, "eval": None, **training}}
+def found(window_s: float | None = 10.0, train_s: float = 12.0, eval_s: float = 1.0) -> tuple[Performance | None, Training | None]:
+    performance = Performance(num_measured_steps=1, step_s=summarise([1.0]), window_s=window_s)
+    return performance, Training(train_s=train_s, eval_s=eval_s)
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,17 @@ def found(window_s: float | None = 10.0, **training: Any) -> dict[str, Any]:
         (found(train_s=0.001), "train", ["rank 0 tells of 0.001 s for all its steps, and the measured ones alone took 10 s"]),
         (found(train_s=5.0), "infer", []),  # the window is that of the slowest rank
         (found(None), "train", []),
-        ({"performance": None, "training": None}, "train", []),
-        ({}, "train", []),
+        ((None, None), "train", []),
     ],
 )
-def test_a_clock_that_cannot_be_right(told: dict[str, Any], mode: str, words: list[str]) -> None:
-    warnings = clock_warnings(told, 20.0, mode)
+def test_a_clock_that_cannot_be_right(told: tuple[Performance | None, Training | None], mode: str, words: list[str]) -> None:
+    warnings = clock_warnings(*told, 20.0, mode)
     assert len(warnings) == len(words)
     assert all(part in warning for part, warning in zip(words, warnings, strict=True))
 
 
 def test_an_unknown_time_warns_of_nothing() -> None:
-    assert clock_warnings(found(1200.0, train_s=1200.0), None, "train") == []
+    assert clock_warnings(*found(1200.0, train_s=1200.0), None, "train") == []
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_an_unknown_time_warns_of_nothing() -> None:
     ],
 )
 def test_an_accuracy_of_something_else_than_a_whole_split(split: str, samples: int | None, words: list[str]) -> None:
-    evaluation = {"split": split, "loss": 0.5, "accuracy": 1.0, "samples": samples}
-    assert evaluation_warnings(found(eval=evaluation), SPLITS) == words
-    assert evaluation_warnings(found(eval=evaluation), None) == []
-    assert evaluation_warnings(found(), SPLITS) == []
+    training = Training(eval=Evaluation(split=split, loss=0.5, accuracy=1.0, samples=samples))
+    assert evaluation_warnings(training, SPLITS) == words
+    assert evaluation_warnings(training, None) == []
+    assert evaluation_warnings(Training(), SPLITS) == []

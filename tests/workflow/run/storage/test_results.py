@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from base.errors import LeaseError, StorageError, SubmitError, SubmitUnsure
@@ -22,6 +23,7 @@ from tests.workflow.report.builder import failed, make_cell, make_record
 from tests.workflow.run.world import World
 from workflow.dag.graph import results_in
 from workflow.dag.submissions import Submissions
+from workflow.run.record.model import RunRecord
 from workflow.run.record.outcome import Ending, RankEnd, of_what_is_missing
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import (
@@ -196,19 +198,25 @@ END = "2027-01-15T08:00:00+00:00"
 """At that moment."""
 
 
-def record(*nodes: Any, kind: str = "prevented", end: str = END) -> dict[str, Any]:
-    return {"kind": kind, "time": {"end": end}, "failed_nodes": list(nodes)}
+def record(*nodes: str, status: str = "killed", end: str = END) -> dict[str, Any]:
+    time = {"start": "2026-01-01T00:00:00+00:00", "end": end}
+    made = make_record(make_cell()) if status == "ok" else failed(make_cell(), attempt=1, status=status)
+    return {**made, "time": time, "failed_nodes": list(nodes)}
+
+
+def avoided_by(*records: dict[str, Any], now: float) -> tuple[str, ...]:
+    return avoided([msgspec.convert(one, RunRecord) for one in records], now)
 
 
 def test_nodes_of_the_attempts_since_the_last_result() -> None:
-    assert avoided([record("n2"), record("n1", "n2"), record("n9", kind="result"), record("n8")], NOW) == ("n2", "n1")
+    assert avoided_by(record("n2"), record("n1", "n2"), record("n9", status="ok"), record("n8"), now=NOW) == ("n2", "n1")
     assert avoided([], NOW) == ()
 
 
 def test_what_is_old_torn_or_no_name_does_not_count() -> None:
-    assert avoided([record("n1")], NOW + FORGOTTEN_S + 1) == ()
-    assert avoided([{"kind": "prevented"}, record("n1", end="yesterday"), record("-x", "a b", 7, "n,m", "", "n2")], NOW) == ("n2",)
-    assert len(avoided([record(*(f"n{i}" for i in range(99)))], NOW)) == MOST_NODES
+    assert avoided_by(record("n1"), now=NOW + FORGOTTEN_S + 1) == ()
+    assert avoided_by(record("n1", end="2026-13-01T00:00:00Z"), record("-x", "a b", "n,m", "", "n2"), now=NOW) == ("n2",)
+    assert len(avoided_by(record(*(f"n{i}" for i in range(99))), now=NOW)) == MOST_NODES
 
 
 RANK_END = RankEnd(ranks=(0,), host="n3", exit_code=-7, time=0.0, last_lines="")
