@@ -171,10 +171,10 @@ class ContainerPlan:
     """Whom the client talks to, for messages."""
     run: tuple[str, ...]
     """Stays in the foreground until the container has ended, and is removed."""
-    find: tuple[str, ...]
+    find: tuple[str, ...] = ()
     """Prints something as long as the container exists in whatever state; empty: only its processes could be left."""
-    remove: tuple[str, ...]
-    files: tuple[tuple[str, str], ...]
+    remove: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
     """Name -> text: what is written into `Paths.control` before."""
     hidden: tuple[str, ...] = ()
     """Beginnings of variables that the client must not see, because it would add to the container what nobody planned."""

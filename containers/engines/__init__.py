@@ -1,15 +1,21 @@
-"""Container engines: one module each, pure planning and a small acting part. A new one is a module here and a line in ENGINES."""
+"""List the container engines, and load the module of each by its name: pure planning and a small acting part.
+
+A new one is a module here, a word in ENGINES, and a line in the dict by which mypy compares it with the Protocol.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from base.errors import UnsupportedRequest
 from base.names import choices
-from containers.engines import apptainer, bare, docker, enroot, podman, pyxis
-from containers.engines.store import Store
+from containers.engines.store import STORES as STORES
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
+
+BARE: Final = "bare"
+"""The engine without containers."""
 
 
 class Process(Protocol):
@@ -43,12 +49,6 @@ class Engine(Protocol):
     """What an engine's module offers."""
 
     NAME: str
-    CONTAINERS: bool
-    """Whether programs run in containers of an image; otherwise they are processes of the node, with the software that is there."""
-
-    @property
-    def STORE(self) -> Store | None:  # noqa: N802 - constants of the modules
-        """Where images and containers lie that outlive a job; None: an image is a file, and a container is processes of the job."""
 
     @property
     def VERSION(self) -> tuple[str, ...]:  # noqa: N802
@@ -69,28 +69,41 @@ class Engine(Protocol):
         that is slow, so call it where nobody waits. Raises ContainerError naming what is left."""
 
 
-ENGINES: Final[dict[str, Engine]] = {
-    "bare": bare,
-    "docker": docker,
-    "podman": podman,
-    "apptainer": apptainer,
-    "enroot": enroot,
-    "pyxis": pyxis,
-}
+ENGINES: Final = ("bare", "docker", "podman", "apptainer", "enroot", "pyxis")
 PLUGGED_INTO: Final = {"pyxis": (("srun", "--help"), "--container-image")}
 """Engines without a command: whose help tells an option of theirs where they are here."""
 ONLY_UNDER: Final = {"pyxis": "slurm"}
 """Engines that are part of a scheduler, by which alone they start."""
-STORES: Final = {name: engine.STORE for name, engine in ENGINES.items() if engine.STORE is not None}
+
+if TYPE_CHECKING:
+    from containers.engines import apptainer, bare, docker, enroot, podman, pyxis
+
+    # mypy compares each module with the Protocol.
+    _engines: dict[str, Engine] = {
+        "bare": bare,
+        "docker": docker,
+        "podman": podman,
+        "apptainer": apptainer,
+        "enroot": enroot,
+        "pyxis": pyxis,
+    }
 
 
 def get_engine(name: str) -> Engine:
-    """The module of that name. Raises UnsupportedRequest."""
-    if name not in ENGINES:
-        raise UnsupportedRequest(f"engine {name!r} is not here yet; {choices(name, ENGINES)}")
-    return ENGINES[name]
+    """Return the module of an engine, which is imported now: a run needs one of them. Raises UnsupportedRequest."""
+    _check_name(name)
+    return cast("Engine", import_module(f"containers.engines.{name}"))
 
 
 def in_container(name: str) -> bool:
-    """Whether programs run in containers under that engine. Raises UnsupportedRequest."""
-    return get_engine(name).CONTAINERS
+    """Return True if programs run in containers of an image under that engine.
+
+    Otherwise they are processes of the node, with the software that is there. Raises UnsupportedRequest.
+    """
+    _check_name(name)
+    return name != BARE
+
+
+def _check_name(name: str) -> None:
+    if name not in ENGINES:
+        raise UnsupportedRequest(f"engine {name!r} is not here yet; {choices(name, ENGINES)}")

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from base.errors import UnsupportedRequest
 from containers.engines import container_client
-from containers.engines.cli import mounts, plan_inside, watchdog_argv, watchdog_plan
+from containers.engines.cli import SCRATCH, mounts, plan_image_file, plan_of_job, watchdog_argv
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "apptainer"
-CONTAINERS = True
-STORE: Final = None
 VERSION = (NAME, "--version")
 
 HIDDEN: Final = ("APPTAINERENV_", "SINGULARITYENV_", "APPTAINER_BIND", "SINGULARITY_BIND", "APPTAINER_MOUNT", "SINGULARITY_MOUNT")
-SCRATCH: Final = "scratch"
 
 start, close, remove = container_client.start, container_client.close, container_client.remove
 
@@ -31,9 +27,7 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     --containall: of the host's files nothing, an own /tmp (in --workdir, for in memory it would have 64 MB), pid and IPC namespaces, an
     empty environment.
     """
-    if spec.image is None:
-        raise UnsupportedRequest(f"{NAME}: {spec.name!r} has no image: only bare can do without")
-    processes = plan_inside(spec, host_env)
+    processes = plan_image_file(NAME, spec, host_env)
     run = (
         *(NAME, "--silent", "exec", "--containall", "--no-home", "--no-privs", "--no-eval"),
         *("--workdir", f"{spec.paths.control}/{SCRATCH}"),
@@ -44,16 +38,7 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
             for source, target, writable in (*mounts(spec), *((device, device, True) for device in spec.devices))
             for word in ("--mount", f"type=bind,source={source},destination={target}{'' if writable else ',ro'}")
         ),
-        *(spec.image_id or spec.image, spec.python),
+        *(spec.image_id or str(spec.image), spec.python),
         *watchdog_argv(),
     )
-    control = ContainerPlan(
-        where=NAME,
-        run=run,
-        find=(),
-        remove=(),
-        files=(("plan.json", watchdog_plan(spec, processes)), (f"{SCRATCH}/.made", "")),
-        hidden=HIDDEN,
-        sees_all_gpus=True,
-    )
-    return EnginePlan(engine=NAME, spec=spec, processes=processes, container=control)
+    return plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, hidden=HIDDEN))

@@ -18,8 +18,6 @@ from containers.engines.cli import inherited, plan_processes
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
 NAME: Final = "bare"
-CONTAINERS: Final = False
-STORE: Final = None
 VERSION: Final = ()
 
 # What a program may see of the user's environment besides: where things are.

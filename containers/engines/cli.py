@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from base.errors import UnsupportedRequest
@@ -229,3 +230,32 @@ def _mounts(spec: ContainerSpec) -> tuple[str, ...]:
         for source, target, writable in (*mounts(spec), *files)
         for word in ("--mount", f"type=bind,source={source},target={target}{'' if writable else ',readonly'}")
     )
+
+
+# Engines whose containers are descendants of the job: their image is a file, and when the client ends nothing is left to remove. Pure.
+
+
+SCRATCH: Final = "scratch"
+"""A directory on the node's disk, for the container's own /tmp."""
+
+
+def plan_image_file(name: str, spec: ContainerSpec, host_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
+    """Return argv and environment of each process, as `plan_inside` does. Raises UnsupportedRequest without an image."""
+    if spec.image is None:
+        raise UnsupportedRequest(f"{name}: {spec.name!r} has no image: only bare can do without")
+    return plan_inside(spec, host_env)
+
+
+def plan_of_job(name: str, spec: ContainerSpec, processes: tuple[ProcessPlan, ...], control: ContainerPlan) -> EnginePlan:
+    """Complete `control`, in which an engine gives what is its own, with the files that all of them read."""
+    files = (("plan.json", watchdog_plan(spec, processes)), (f"{SCRATCH}/.made", ""), *control.files)
+    return EnginePlan(engine=name, spec=spec, processes=processes, container=replace(control, files=files, sees_all_gpus=True))
+
+
+def check_colons(name: str, *paths: str) -> None:
+    """Raise UnsupportedRequest for a path that a mount of enroot cannot carry."""
+    for path in paths:
+        if any(sign in path for sign in ": \t"):
+            raise UnsupportedRequest(
+                f"{name}: {path!r} is to be mounted, and must be a path without colon or space: choose another place, or another engine"
+            )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,11 +13,10 @@ from base.typed import PathText, json_as
 from cluster.machine import Parent, parent_of
 from containers.engines import container_client
 from containers.engines.cli import CDI_KIND, plan_container
-from containers.engines.store import Store
+from containers.engines.store import docker_daemon
 from containers.spec import ContainerSpec, EnginePlan
 
 NAME = "docker"
-CONTAINERS = True
 VERSION = (NAME, "version", "--format", "{{.Server.Version}}")
 
 start, close, remove = container_client.start, container_client.close, container_client.remove
@@ -27,7 +24,7 @@ start, close, remove = container_client.start, container_client.close, container
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     """Pure. Raises UnsupportedRequest."""
-    return plan_container(NAME, spec, host_env, socket_of(host_env), ("--init", *_gpus(spec)))
+    return plan_container(NAME, spec, host_env, docker_daemon(host_env), ("--init", *_gpus(spec)))
 
 
 def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
@@ -37,41 +34,6 @@ def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
     if spec.cdi:
         return tuple(word for uuid in spec.gpus for word in ("--device", f"{CDI_KIND}={uuid}"))
     return ("--gpus", f'"device={",".join(spec.gpus)}"')
-
-
-def socket_of(environ: Mapping[str, str]) -> str:
-    """Pure: where docker's client looks for the daemon, for messages."""
-    if environ.get("DOCKER_HOST"):
-        return f"dockerd at {environ['DOCKER_HOST']}"
-    if environ.get("DOCKER_CONTEXT"):
-        return f"dockerd of the context {environ['DOCKER_CONTEXT']}"
-    return "dockerd at unix:///var/run/docker.sock"
-
-
-def _pull(reference: str, credentials: Path | None) -> tuple[str, ...]:
-    return (*(() if credentials is None else ("--config", str(credentials))), "pull", "--quiet", reference)
-
-
-@contextlib.contextmanager
-def _directory_of(credentials: Path) -> Iterator[Path]:
-    """Docker takes a directory with a config.json in it: one of our own that points to the user's file."""
-    if credentials.name == "config.json":
-        yield credentials.parent
-        return
-    with tempfile.TemporaryDirectory(prefix="slipway-docker-") as directory:
-        Path(directory, "config.json").symlink_to(credentials.resolve())
-        yield Path(directory)
-
-
-STORE = Store(
-    where=socket_of,
-    local_names="",
-    root="{{.DockerRootDir}}",
-    unpacks_in_root=True,
-    pull=_pull,
-    save_format=lambda _form: (),
-    credentials=_directory_of,
-)
 
 
 # Whether dockerd hands out GPUs by CDI, asked in the child that prepares the node. Where it does, `--gpus` may not work: NVIDIA's runtime
@@ -97,7 +59,7 @@ def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
     """For the GPUs that are granted here, by UUID. Raises ContainerError where the daemon does not answer."""
     if engine != NAME or not gpus:
         return Cdi(use=False, reason="no GPUs for docker")
-    answer = container_client.call(DIRECTORIES, socket_of(os.environ))
+    answer = container_client.call(DIRECTORIES, docker_daemon(os.environ))
     directories = _parsed(answer.stdout) if answer.returncode == 0 else []
     if not directories:
         return Cdi(use=False, reason="dockerd does no CDI")
@@ -170,7 +132,7 @@ def find_parent(engine: str, scheduler: str, job_id: str, membership: Path = MEM
         return Parent(None, f"{found.path} cannot be looked at: {error.strerror}")
     if processes:
         return Parent(None, f"{found.path} holds processes, and then no groups may be below it")
-    answer = container_client.call(DRIVER, socket_of(os.environ))
+    answer = container_client.call(DRIVER, docker_daemon(os.environ))
     driver = answer.stdout.strip()
     if answer.returncode or driver != "cgroupfs":
         return Parent(None, f"dockerd makes cgroups by {driver or 'what it does not tell'}, and only cgroupfs takes a path as parent")

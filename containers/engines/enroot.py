@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from base.errors import UnsupportedRequest
 from containers.engines import container_client
-from containers.engines.cli import TEMPORARY, gpu_environment, mounts, plan_inside, watchdog_argv, watchdog_plan
+from containers.engines.cli import SCRATCH, TEMPORARY, check_colons, gpu_environment, mounts, plan_image_file, plan_of_job, watchdog_argv
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "enroot"
-CONTAINERS = True
-STORE: Final = None
 
 _PLACES: Final = ("CONFIG", "CACHE", "DATA", "RUNTIME")
 """Directories that it makes at every call, where it can: of the last three some default to what only root may write."""
@@ -28,9 +25,7 @@ HIDDEN: Final = ("NVIDIA_",)
 """Its hook would take the node's own value before the one that the container is given."""
 RC: Final = ("rc", 'exec "$@"\n')
 """Name and text of the command script, in the place of the image's own, which is its entry point."""
-SCRATCH: Final = "scratch"
 OWN: Final = "enroot"
-NOT_IN_A_MOUNT: Final = ": \t"
 
 
 def client_argv(place: str) -> tuple[str, ...]:
@@ -49,9 +44,7 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     An own /tmp on the node's disk and an own /dev/shm: enroot's are in memory without a limit, and the node's, where what ranks leave
     would stay.
     """
-    if spec.image is None:
-        raise UnsupportedRequest(f"{NAME}: {spec.name!r} has no image: only bare can do without")
-    processes = plan_inside(spec, host_env)
+    processes = plan_image_file(NAME, spec, host_env)
     control = spec.paths.control
     scratch = (f"{control}/{SCRATCH}", TEMPORARY, True)
     run = (
@@ -64,25 +57,13 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
             for word in ("--mount", _mount(source, target, writable))
         ),
         *(word for name, value in gpu_environment(spec).items() for word in ("--env", f"{name}={value}")),
-        *(spec.image_id or spec.image, spec.python),
+        *(spec.image_id or str(spec.image), spec.python),
         *watchdog_argv(),
     )
-    control_plan = ContainerPlan(
-        where=NAME,
-        run=run,
-        find=(),
-        remove=(),
-        files=(("plan.json", watchdog_plan(spec, processes)), RC, (f"{SCRATCH}/.made", ""), (f"{OWN}/.made", "")),
-        hidden=HIDDEN,
-        sees_all_gpus=True,
-    )
-    return EnginePlan(engine=NAME, spec=spec, processes=processes, container=control_plan)
+    files = (RC, (f"{OWN}/.made", ""))
+    return plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, files=files, hidden=HIDDEN))
 
 
 def _mount(source: str, target: str, writable: bool) -> str:
-    for path in (source, target):
-        if any(sign in path for sign in NOT_IN_A_MOUNT):
-            raise UnsupportedRequest(
-                f"{NAME}: {path!r} is to be mounted, and must be a path without colon or space: choose another place, or another engine"
-            )
+    check_colons(NAME, source, target)
     return f"{source}:{target}:none:x-create=auto,rbind,{'rw' if writable else 'ro'},nosuid,nodev"

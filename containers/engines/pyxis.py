@@ -11,33 +11,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from base.errors import UnsupportedRequest
 from cluster.schedulers.slurm.job_end import INPUTS, OURS
 from containers.engines import container_client
-from containers.engines.cli import TEMPORARY, gpu_environment, mounts, plan_inside, watchdog_argv, watchdog_plan
+from containers.engines.cli import SCRATCH, TEMPORARY, check_colons, gpu_environment, mounts, plan_image_file, plan_of_job, watchdog_argv
 from containers.limits import CONTAINER_START_S, PYXIS_UNPACK_S
 from containers.spec import ContainerPlan, ContainerSpec, EnginePlan
 
 NAME = "pyxis"
-CONTAINERS = True
-STORE: Final = None
 VERSION = ("srun", "--version")
 """Pyxis has no command: where it is not in Slurm, srun refuses its options."""
 
 JOB: Final = "SLURM_JOB_ID"
-SCRATCH: Final = "scratch"
 EXPORTED: Final = ("HOME", "USER", "LOGNAME")
 """What enroot wants of the user's environment; all the rest of it stays outside."""
-NOT_IN_A_MOUNT: Final = ": \t"
 
 start, close, remove = container_client.start, container_client.close, container_client.remove
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
     """Pure. Raises UnsupportedRequest without an image, outside of a job of Slurm, and for a path that its command line cannot carry."""
-    if spec.image is None:
-        raise UnsupportedRequest(f"{NAME}: {spec.name!r} has no image: only bare can do without")
-    processes = plan_inside(spec, host_env)
+    processes = plan_image_file(NAME, spec, host_env)
     scratch = (f"{spec.paths.control}/{SCRATCH}", TEMPORARY, True)
     bound = (scratch, *mounts(spec), *((device, device, True) for device in spec.devices))
     unpacked = f"--container-name={spec.image_id}:no_exec"  # another run's container of the same image is not entered
@@ -48,16 +41,8 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
         spec.python,
         *watchdog_argv(),
     )
-    control = ContainerPlan(
-        where=NAME,
-        run=run,
-        find=(),
-        remove=(),
-        files=(("plan.json", watchdog_plan(spec, processes)), (f"{SCRATCH}/.made", "")),
-        sees_all_gpus=True,
-        start_s=PYXIS_UNPACK_S if spec.image_id is None else CONTAINER_START_S,
-    )
-    return EnginePlan(engine=NAME, spec=spec, processes=processes, container=control)
+    start_s = PYXIS_UNPACK_S if spec.image_id is None else CONTAINER_START_S
+    return plan_of_job(NAME, spec, processes, ContainerPlan(where=NAME, run=run, start_s=start_s))
 
 
 def unpack_argv(name: str, file: str, host_env: Mapping[str, str]) -> tuple[str, ...]:
@@ -96,9 +81,5 @@ def _shared_memory(spec: ContainerSpec) -> str:
 
 
 def _mount(source: str, target: str, writable: bool) -> str:
-    for path in (source, target):
-        if any(sign in path for sign in NOT_IN_A_MOUNT):
-            raise UnsupportedRequest(
-                f"{NAME}: {path!r} is to be mounted, and must be a path without colon or space: choose another place, or another engine"
-            )
+    check_colons(NAME, source, target)
     return f"{source}:{target}:{'rw' if writable else 'ro'}+nosuid+nodev"

@@ -18,7 +18,7 @@ from typing import Final
 from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.machine_files import machine_number, machine_text
-from containers.engines import ENGINES, PLUGGED_INTO, in_container
+from containers.engines import ENGINES, PLUGGED_INTO, get_engine, in_container
 from extras.doctor.types import Context, Finding, Level
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Engine:
 
 def check_engines(context: Context) -> Iterator[Finding]:
     """Ask each engine for its version, and look for what that of the site needs besides; no container is started."""
-    engines = {name: _ask(engine.VERSION) for name, engine in ENGINES.items() if engine.VERSION and _is_here(name)}
+    engines = {name: _ask(get_engine(name).VERSION) for name in ENGINES if in_container(name) and _is_here(name)}
     chosen = context.site.engine
     yield from judge_engines(engines, chosen, _by_group())
     if chosen in engines and engines[chosen].version is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from containers.engines import ENGINES, Engine
+from containers.engines import ENGINES, Engine, get_engine
 from containers.images.files import suffix_of
 from tests import images, runtimes
 
@@ -160,7 +160,7 @@ def acting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
         needs("unshare", "mount", "chroot")
         for key, value in {"PATH": path, **own}.items():
             monkeypatch.setenv(key, value)
-    return ENGINES[name]
+    return get_engine(name)
 
 
 @pytest.fixture

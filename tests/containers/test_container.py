@@ -385,7 +385,7 @@ def test_a_hung_daemon_is_named_and_costs_its_limit_only(tmp_path: Path, monkeyp
     from containers.engines import container_client
 
     with pytest.raises(ContainerError, match=r"dockerd at unix:///x does not answer: `sleep 600` had not ended after 0.2 s"):
-        container_client.call(("sleep", "600"), docker.socket_of({"DOCKER_HOST": "unix:///x"}), 0.2)
+        container_client.call(("sleep", "600"), docker.docker_daemon({"DOCKER_HOST": "unix:///x"}), 0.2)
 
 
 def test_what_does_not_go_away_is_named() -> None:

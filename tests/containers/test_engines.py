@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from base.errors import ContainerError, TrainingFailed, UnsupportedRequest
-from containers.engines import ENGINES, Engine, bare, get_engine
+from containers.engines import ENGINES, Engine, bare, get_engine, in_container
 from containers.node_facts import limits_here
 from containers.spec import ContainerSpec
 from tests.containers.specs import HOST_ENV, ended, make_place, output, spec
@@ -25,7 +25,7 @@ def without_data(wanted: ContainerSpec) -> ContainerSpec:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
-    return ENGINES[request.param]
+    return get_engine(request.param)
 
 
 def test_it_is_listed_under_its_own_name(engine: Engine) -> None:
@@ -65,7 +65,7 @@ def test_without_a_dataset_there_is_no_place_of_data(engine: Engine, tmp_path: P
     for plan, told, has_data in zip(plans, words, (True, False), strict=True):
         assert ("SLIPWAY_DATA" in dict(plan.processes[0].env)) is has_data
         assert (plan.processes[0].argv[1] != "{data}") is has_data
-        assert ("/slipway/data" in told) is (has_data and engine.CONTAINERS)
+        assert ("/slipway/data" in told) is (has_data and in_container(engine.NAME))
 
 
 def test_exactly_the_granted_gpus_by_uuid(engine: Engine, tmp_path: Path) -> None:

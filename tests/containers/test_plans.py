@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from base.errors import UnsupportedRequest
-from containers.engines import ENGINES
+from containers.engines import get_engine
 from containers.engines.cli import group_text, passwd_text
 from containers.spec import ContainerPlan, User
 from tests.containers.specs import HOST_ENV, USER, spec
@@ -37,7 +37,7 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 
 def container(engine: str, **changes: Any) -> ContainerPlan:
-    found = ENGINES[engine].plan(spec(PLACE, name=PLACE.name, **changes), HOST_ENV).container
+    found = get_engine(engine).plan(spec(PLACE, name=PLACE.name, **changes), HOST_ENV).container
     assert found is not None
     return found
 
@@ -64,7 +64,7 @@ def test_a_secret_is_nowhere_and_the_ranks_environment_in_no_command(engine: str
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "apptainer", "enroot", "pyxis"])
 def test_inside_no_number_of_a_gpu_of_the_host_is_left(engine: str) -> None:
-    env = dict(ENGINES[engine].plan(spec(PLACE, name=PLACE.name, **CUDA), HOST_ENV).processes[0].env)
+    env = dict(get_engine(engine).plan(spec(PLACE, name=PLACE.name, **CUDA), HOST_ENV).processes[0].env)
     assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "GPU-8f1a,MIG-77c2"
     assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert "PATH" not in env, "the image's own"
@@ -82,19 +82,19 @@ def test_exactly_one_mount_can_be_written() -> None:
 def test_a_place_that_enroot_s_command_line_cannot_carry_is_refused() -> None:
     for place in ("/ssd/a:b", "/ssd/a b"):
         with pytest.raises(UnsupportedRequest, match="must be a path without colon or space"):
-            ENGINES["enroot"].plan(spec(Path(place)), {})
+            get_engine("enroot").plan(spec(Path(place)), {})
 
 
 def test_a_step_of_pyxis_takes_nothing_of_the_node_program_s_own_step() -> None:
     own = {**HOST_ENV, "SLURMD_NODENAME": "n7", "SLURM_CPUS_ON_NODE": "12", "SLURM_MEM_PER_CPU": "100", "SLURM_CONF": "/c"}
-    plan = ENGINES["pyxis"].plan(spec(PLACE, name=PLACE.name, **CUDA), own).container
+    plan = get_engine("pyxis").plan(spec(PLACE, name=PLACE.name, **CUDA), own).container
     assert plan is not None
     before, step = plan.run[: plan.run.index("srun")], plan.run[plan.run.index("srun") :]
     unset = [word for word in before if word.startswith("--unset")]
     assert unset == ["--unset=SLURMD_NODENAME", "--unset=SLURM_CPUS_ON_NODE", "--unset=SLURM_MEM_PER_CPU"]
     assert {"--jobid=3", "--nodelist=n7", "--cpus-per-task=12", "--gres=gpu:2"} <= set(step)
     with pytest.raises(UnsupportedRequest, match="must be a path without colon or space"):
-        ENGINES["pyxis"].plan(spec(Path("/ssd/a b")), {})
+        get_engine("pyxis").plan(spec(Path("/ssd/a b")), {})
 
 
 def test_the_watchdog_is_told_all_it_needs() -> None:
@@ -116,7 +116,7 @@ def test_the_watchdog_is_told_all_it_needs() -> None:
 def test_a_path_that_cannot_be_mounted_is_refused(sign: str) -> None:
     place = Path(f"/ssd/a{sign}b")
     with pytest.raises(UnsupportedRequest, match="absolute path without comma"):
-        ENGINES["docker"].plan(spec(place), {})
+        get_engine("docker").plan(spec(place), {})
 
 
 def test_without_image_or_user_there_is_no_container() -> None:
@@ -135,7 +135,7 @@ def test_without_image_or_user_there_is_no_container() -> None:
     ],
 )
 def test_messages_name_the_socket(environ: dict[str, str], where: str) -> None:
-    plan = ENGINES["docker"].plan(spec(PLACE), environ).container
+    plan = get_engine("docker").plan(spec(PLACE), environ).container
     assert plan is not None
     assert plan.where == where
 

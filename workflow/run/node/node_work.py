@@ -16,7 +16,7 @@ from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
 from base.handshake import derived
 from base.logs import private_umask
 from cluster.holder import holder_of
-from containers.engines import get_engine
+from containers.engines import get_engine, in_container
 from containers.labels import Owner
 from containers.spec import STOP
 from workflow.run.link import commands, reports
@@ -144,7 +144,7 @@ class NodeWork:
         if needs is None or started is None or (needs.staged is None and needs.plan.source is not None):
             raise ContainerError("the order to start the ranks has come before the dataset is here")
         framework, cell, engine = started.framework, started.cell, get_engine(started.engine)
-        program = str(needs.directory.program) if engine.CONTAINERS or framework.own else framework.folder
+        program = str(needs.directory.program) if in_container(started.engine) or framework.own else framework.folder
         data = None if needs.staged is None else os.path.join(needs.staged.root, cell.data_folder)
         paths = needs.directory.paths(data, program)
         allocation, deadline = needs.allocation, time.time() + order.left_s
