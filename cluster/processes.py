@@ -41,7 +41,7 @@ class ProcessState(NamedTuple):
 
 
 def parse_stat(text: str) -> ProcessState:
-    """The fields of a /proc/PID/stat line; the command in it may hold spaces and brackets. Raises ValueError."""
+    """Parse a line of /proc/PID/stat; the command in it may hold spaces and brackets. Raises ValueError."""
     head, _, tail = text.rpartition(")")
     fields = tail.split()
     try:
@@ -53,7 +53,7 @@ def parse_stat(text: str) -> ProcessState:
 
 
 def state_of(pid: int) -> ProcessState | None:
-    """The state of `pid`, or None if there is no such process, or it is another user's and hidden (/proc mounted with hidepid)."""
+    """Return the state of `pid`, or None if there is no such process, or it is another user's and hidden (/proc mounted with hidepid)."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -65,13 +65,13 @@ def state_of(pid: int) -> ProcessState | None:
 
 
 def is_alive(pid: int, start: int | None) -> bool:
-    """Whether the process of that pid and start time (None: of any) still runs; a zombie does not."""
+    """Return True if the process of that pid and start time (None: of any) still runs; a zombie does not."""
     state = state_of(pid)
     return _is_hidden(pid) if state is None else start in (None, state.start) and state.state not in "ZX"
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether another user has a process of that number that /proc does not show us: taken for the one that is meant."""
+    """Return True if another user has a process of that number that /proc does not show us: taken for the one that is meant."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -82,7 +82,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def owner_of(pid: int) -> str | None:
-    """The name of the user whose process that is, or `user 1005`; None once it is gone, or where /proc hides it."""
+    """Name the user whose process that is, or `user 1005`; None once it is gone, or where /proc hides it."""
     try:
         return user_name(Path(f"/proc/{pid}").stat().st_uid)
     except OSError:
@@ -90,34 +90,36 @@ def owner_of(pid: int) -> str | None:
 
 
 def boot_id() -> str:
-    """Changes with every boot of this machine, and is the same in its containers."""
+    """Return what changes with every boot of this machine, and is the same in its containers."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def machine(path: Path = Path("/etc/machine-id")) -> str | None:
-    """A hash of this machine's id, which outlives its boots and is shown to nobody; None where there is none, as in many containers."""
+    """Return a hash of this machine's id, which outlives its boots and is shown to nobody; None where there is none, as in many
+    containers."""
     found = machine_text(path)
     return hashlib.sha256(f"slipway {found}".encode()).hexdigest()[:32] if re.fullmatch(r"[0-9a-f]{32}", found) else None
 
 
 def pid_namespace() -> str:
-    """The pid namespace we see, such as `pid:[4026531836]`."""
+    """Return the pid namespace we see, such as `pid:[4026531836]`."""
     return str(Path("/proc/self/ns/pid").readlink())
 
 
 def age_s(pid: int) -> float:
-    """Seconds since the process `pid` was started, on the clock that counts suspension too (as `start` does)."""
+    """Return the seconds since the process `pid` was started, on the clock that counts suspension too (as `start` does)."""
     state = state_of(pid)
     return 0.0 if state is None else time.clock_gettime(time.CLOCK_BOOTTIME) - state.start / TICKS_PER_S
 
 
 def all_pids() -> list[int]:
-    """Of every process of this machine that we can see."""
+    """List the processes of this machine that we can see."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def session_of(leader: int) -> list[int]:
-    """The processes that are left of the session that a child of ours has begun, `leader`; none where that number is a newer process's."""
+    """List the processes that are left of the session that a child of ours has begun, `leader`; none where that number is a newer
+    process's."""
     found = [pid for pid in all_pids() if _session(pid) == leader]
     return [] if leader in found else found
 
@@ -130,13 +132,13 @@ def _session(pid: int) -> int | None:
 
 
 def all_processes() -> list[ProcessState]:
-    """Every process of this machine that we can see."""
+    """Return the state of every process of this machine that we can see."""
     found = map(state_of, all_pids())
     return [state for state in found if state is not None]
 
 
 def descendants(root: int, processes: Iterable[ProcessState] | None = None) -> list[int]:
-    """Pids below `root`, parents before children, zombies included, `root` not."""
+    """List the pids below `root`, parents before children, zombies included, `root` not."""
     children: dict[int, list[int]] = {}
     for process in all_processes() if processes is None else processes:
         children.setdefault(process.parent, []).append(process.pid)
@@ -167,8 +169,8 @@ def reap(pids: Iterable[int]) -> None:
 
 
 def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
-    """KILL all that descends from this process, but for `spare`, until nothing is left; False if something is after `limit_s`, which means
-    uninterruptible sleep. Those that take a container away now get a little longer, and are then killed too."""
+    """Kill all that descends from this process, but for `spare`, until nothing is left. Return False if something is after `limit_s`, which
+    means uninterruptible sleep. Those that take a container away now get a little longer, and are then killed too."""
     began = time.monotonic()
     while True:
         left = [pid for pid in descendants(os.getpid()) if pid not in spare]
@@ -185,24 +187,24 @@ def kill_descendants(limit_s: float, spare: Collection[int] = ()) -> bool:
 
 
 def _is_tidying(pid: int) -> bool:
-    """conmon, which ends when its container has, and the podman that it starts to remove the remains."""
+    """Return True for conmon, which ends when its container has, and the podman that it starts to remove the remains."""
     name = machine_text(f"/proc/{pid}/comm")
     state = state_of(pid) if name == "podman" else None
     return name == "conmon" or (state is not None and machine_text(f"/proc/{state.parent}/comm") == "conmon")
 
 
 def _wait_for_end(pids: list[int], deadline: float) -> None:
-    """Until the first of `pids` has ended, at most 0.2 s: a killed process may have left children that are ours now."""
+    """Wait for the first of `pids`, at most 0.2 s: a killed process may have left children that are ours now."""
     wait_for_ends(pids[-1:], min(0.2, deadline - time.monotonic()))
 
 
 def become_subreaper() -> None:
-    """From now on orphans among our descendants become our children, so that none gets away."""
+    """Make orphans among our descendants our children from now on, so that none gets away."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the thread that forked us ends; to be called between fork and exec. `parent` is the forking process."""
+    """Let the kernel kill us when the thread that forked us ends; to be called between fork and exec. `parent` is the forking process."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -228,7 +230,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def tagged(variable: str, wanted: Callable[[str], bool]) -> list[int]:
-    """Pids of our own processes, ourselves left out, whose environment holds `variable` with a value that is wanted."""
+    """List the pids of our own processes, without ourselves, whose environment holds `variable` with a value that is wanted."""
     prefix = f"{variable}=".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -245,7 +247,8 @@ def tagged(variable: str, wanted: Callable[[str], bool]) -> list[int]:
 
 
 def of_this_node(pid: int) -> bool:
-    """Whether a process belongs to the node that we are: several nodes of a cluster can be on one machine, each with its own host name."""
+    """Return True if a process belongs to the node that we are: several nodes of a cluster can be on one machine, each with its own host
+    name."""
     try:
         return Path(f"/proc/{pid}/ns/uts").readlink() == Path("/proc/self/ns/uts").readlink()
     except OSError:
@@ -253,7 +256,7 @@ def of_this_node(pid: int) -> bool:
 
 
 def wait_for_ends(pids: Iterable[int], limit_s: float) -> bool:
-    """Until all of these have ended, at most `limit_s`; whether they have."""
+    """Wait until all of these have ended, at most `limit_s`. Return True if they have."""
     deadline = time.monotonic() + limit_s
     for pid in pids:
         try:

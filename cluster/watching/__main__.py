@@ -45,7 +45,7 @@ def watch(out: int, readers: Sequence[tuple[Reader, float]], period_s: float = L
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Watch until TERM, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m cluster.watching", description=__doc__)
     parser.add_argument("--cores", required=True, type=_numbers, metavar="N,N,...", help="those that the run uses")
     parser.add_argument("--mark", default="", metavar="NAME=VALUE", help="in the environment of processes of the run")

@@ -42,8 +42,8 @@ class Kin:
 def kin_of(
     states: Mapping[int, ProcessState], roots: Collection[int], is_marked: Callable[[ProcessState], bool], kernel: int | None = KERNEL
 ) -> Kin:
-    """Pure but for `is_marked`, which is asked of what is neither below the roots nor the kernel's. `kernel`: None where kthreadd cannot be
-    seen, and a process of that number is an ordinary one."""
+    """Sort processes into ours and what ours descend from. `is_marked` is asked of what is neither below the roots nor the kernel's.
+    `kernel`: None where kthreadd cannot be seen, and a process of that number is an ordinary one."""
     above = ancestors(states, roots)
     children: dict[int, list[int]] = {}
     for state in states.values():
@@ -58,7 +58,7 @@ def kin_of(
 
 
 def ancestors(states: Mapping[int, ProcessState], members: Iterable[int]) -> set[int]:
-    """What the members descend from, themselves left out."""
+    """Return what the members descend from, without themselves."""
     above: set[int] = set()
     for member in members:
         pid = states[member].parent if member in states else 0
@@ -80,14 +80,14 @@ def _below(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
 
 
 def own_seconds(states: Mapping[int, ProcessState], kin: Kin, share: Share) -> float:
-    """What ours have used since they began."""
+    """Return what ours have used since they began."""
     below = (share(pid) * (states[pid].cpu + states[pid].waited) for pid in kin.ours if pid in states)
     above = (share(pid) * states[pid].cpu for pid in kin.above)
     return (sum(below) + sum(above)) / TICKS_PER_S
 
 
 def used_since(before: Mapping[int, ProcessState], states: Iterable[ProcessState]) -> dict[int, float]:
-    """Seconds that each has used since `before`. One that came meanwhile used all its ticks now."""
+    """Return the seconds that each has used since `before`. One that came meanwhile used all its ticks now."""
     used = {}
     for state in states:
         earlier = before.get(state.pid)
@@ -98,7 +98,7 @@ def used_since(before: Mapping[int, ProcessState], states: Iterable[ProcessState
 
 
 def share_of(cores: Collection[int]) -> Share:
-    """By the cores that each may run on."""
+    """Return a share by the cores that each may run on."""
     wanted = frozenset(cores)
 
     def share(pid: int) -> float:
@@ -126,7 +126,7 @@ class Cpu(NamedTuple):
 
 
 def parse_cpu(text: str, cores: Collection[int]) -> Cpu | None:
-    """Of /proc/stat. Seconds idle are measured by the kernel where all others are estimated by its tick, so that what is busy is what is
+    """Parse /proc/stat. Seconds idle are measured by the kernel where all others are estimated by its tick, so that what is busy is what is
     not idle. Interrupts stand apart: they serve whoever sends and reads, us included."""
     idle = steal = interrupts = found = 0
     for line in text.splitlines():
@@ -145,7 +145,7 @@ def parse_cpu(text: str, cores: Collection[int]) -> Cpu | None:
 
 
 def parse_pressure(text: str) -> dict[str, float] | None:
-    """Of /proc/pressure/*: seconds since boot in which `some` tasks waited for it, and in which all (`full`) did. Older kernels have no
+    """Parse /proc/pressure/*: seconds since boot in which `some` tasks waited for it, and in which all (`full`) did. Older kernels have no
     `full` for cpu."""
     found = {}
     for line in text.splitlines():
@@ -160,7 +160,7 @@ def parse_pressure(text: str) -> dict[str, float] | None:
 
 
 def parse_counts(text: str, names: Mapping[str, str]) -> dict[str, int]:
-    """`name number ...` lines, as in /proc/meminfo, /proc/vmstat and /proc/PID/status: those in `names`, under the names there."""
+    """Parse `name number ...` lines, as in /proc/meminfo, /proc/vmstat and /proc/PID/status: those in `names`, under the names there."""
     found = {}
     for line in text.splitlines():
         words = line.split(None, 2)
@@ -190,7 +190,7 @@ _SWITCHES: Final = {"voluntary_ctxt_switches": "voluntary", "nonvoluntary_ctxt_s
 
 
 def kernel_seen(proc: Path = Path("/proc")) -> bool:
-    """Whether the kernel's threads are to be seen. In a pid namespace, and where /proc is mounted with hidepid, they are not."""
+    """Return True if the kernel's threads can be seen. In a pid namespace, and where /proc is mounted with hidepid, they cannot."""
     return machine_text(proc / str(KERNEL) / "comm") == "kthreadd"
 
 
@@ -209,7 +209,7 @@ class Processors:
         self.kin = Kin(frozenset(), frozenset())
 
     def read_own(self, now: float) -> Found:  # noqa: ARG002 - as all
-        """What the cores did, and ours on them. Of all other processes only those that are new are looked at."""
+        """Read what the cores did, and ours on them. Of all other processes only those that are new are looked at."""
         pids = frozenset(all_pids())
         look_at = (pids - self._known) | self.kin.ours | self.kin.above
         states = {pid: state for pid in look_at if (state := state_of(pid)) is not None}
@@ -222,7 +222,7 @@ class Processors:
         return {**cpu._asdict(), "own": round(own_seconds(states, self.kin, self._share), 3), "faults": faults}
 
     def read_all(self, now: float) -> Found:
-        """The kernel's threads, and the busiest of others: of every process there is."""
+        """Read the time of the kernel's threads, and the busiest of others: of every process there is."""
         states = {state.pid: state for state in all_processes()}
         self.kin = kin_of(states, self._roots, self._is_marked, self._kthreadd)
         used = used_since(self._before, states.values()) if self._before else {}
@@ -237,7 +237,6 @@ class Processors:
         return {"busiest": named} if self._kthreadd is None else {"kernel": round(self._kernel, 3), "busiest": named}
 
     def _is_marked(self, state: ProcessState) -> bool:
-        """Asked once of each process."""
         key = (state.pid, state.start)
         if key not in self._looked:
             environment = machine_text(self._proc / str(state.pid) / "environ")
@@ -246,7 +245,7 @@ class Processors:
 
 
 def name_of(pid: int) -> str:
-    """`python3 of alice`."""
+    """Name a process for people: `python3 of alice`."""
     command, owner = machine_text(f"/proc/{pid}/comm"), owner_of(pid)
     return "a process that has ended" if not command or owner is None else printable(f"{command} of {owner}")
 
@@ -279,7 +278,7 @@ class Switches:
 
 
 def read_memory(now: float, proc: Path = Path("/proc")) -> Found:  # noqa: ARG001 - as all
-    """What could be had of the memory, and what went out to the swap space and came back, since boot."""
+    """Read the available memory, and what went out to the swap space and came back, since boot."""
     available = parse_counts(machine_text(proc / "meminfo"), _MEMORY)
     paged = parse_counts(machine_text(proc / "vmstat"), _PAGING)
     found: Found = {name: 1024 * kib for name, kib in available.items()}
@@ -287,7 +286,7 @@ def read_memory(now: float, proc: Path = Path("/proc")) -> Found:  # noqa: ARG00
 
 
 def read_pressure(now: float, proc: Path = Path("/proc")) -> Found:  # noqa: ARG001 - as all
-    """Seconds since boot in which tasks waited for processors, memory, disks; nothing where the kernel does not count them."""
+    """Read the seconds since boot in which tasks waited for processors, memory, disks; nothing where the kernel does not count them."""
     told = {kind: parse_pressure(machine_text(proc / "pressure" / kind)) for kind in ("cpu", "memory", "io")}
     return {f"{kind}_{who}": seconds for kind, found in told.items() if found is not None for who, seconds in found.items()}
 
@@ -309,7 +308,7 @@ class Clocks:
 
 
 def machine_readers(cores: Collection[int], roots: Collection[int], mark: str) -> tuple[tuple[Reader, float], ...]:
-    """Those of every node, and how much of one core each may cost."""
+    """Return the readers of every node, and how much of one core each may cost."""
     processors = Processors(cores, roots, mark)
     cheap = (Switches(processors), read_memory, read_pressure, Clocks(cores))
     return (processors.read_own, OWN_SHARE), (processors.read_all, ALL_SHARE), *((reader, CHEAP_SHARE) for reader in cheap)
@@ -329,7 +328,7 @@ _NUMBERS: Final = ("mhz", "max_mhz", "reasons", "celsius", "watts", "busy_ratio"
 
 
 def query(reasons: str) -> tuple[str, ...]:
-    """Pure: the question, with the name that the driver has for what holds a clock down."""
+    """Return the question, with the name that the driver has for what holds a clock down."""
     fields = (
         f"uuid,clocks.sm,clocks.max.sm,{reasons}.active,temperature.gpu,power.draw,utilization.gpu,ecc.errors.uncorrected.volatile.total"
     )
@@ -337,7 +336,7 @@ def query(reasons: str) -> tuple[str, ...]:
 
 
 def parse_looks(answer: str) -> list[dict[str, Any]]:
-    """Pure: a GPU per line; what stands in brackets, such as `[N/A]`, is not known. A line that is none of it is passed over."""
+    """Parse a GPU per line; what stands in brackets, such as `[N/A]`, is not known. A line that is none of it is passed over."""
     found = []
     for line in answer.splitlines():
         uuid, *words = (word.strip() for word in line.split(","))
@@ -370,7 +369,7 @@ def _bits(word: str) -> int | None:
 def with_others(
     looks: Sequence[dict[str, Any]], wanted: Collection[str], apps: Sequence[App] | None, ours: Collection[int]
 ) -> list[dict[str, Any]]:
-    """Pure: those of the run's own GPUs, with the number of processes that are not ours; None where nobody lists them."""
+    """Select the run's own GPUs, with the number of processes that are not ours, None where nobody lists them."""
     return [
         {**look, "others": None if apps is None else sum(app.gpu == look["uuid"] and app.pid not in ours for app in apps)}
         for look in looks

@@ -52,7 +52,7 @@ from workflow.dag.requirements import (
 )
 from workflow.dag.submission import Width, plan_submission
 from workflow.dag.watched_jobs import run_job, run_size
-from workflow.run.node.preparation import PeerGroup, check_argv, for_this_node, group_argv, peer_group_argv, stage_argv
+from workflow.run.node.preparation import PeerGroup, for_this_node, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import (
     Framework,
@@ -708,8 +708,16 @@ def _node(study: Study, allocation: Allocation, index: int, workload: Workload, 
     stage: tuple[str, ...] = ()
     if name is not None:
         rate = storage_limit(site).bytes_per_s
-        stage = stage_argv(sys.executable, str(study.datasets_dir / name), str(cache), None, site.cache.max_bytes, rate)
-        stage += group_argv(site.shared == "group") + check_argv(site.cache.check_s) + peer_group_argv(peer_group)
+        stage = stage_argv(
+            sys.executable,
+            str(study.datasets_dir / name),
+            str(cache),
+            max_bytes=site.cache.max_bytes,
+            bytes_per_s=rate,
+            group=site.shared == "group",
+            check_s=site.cache.check_s,
+            peer_group=peer_group,
+        )
     directory = WorkDirectory(cache, workload.owner.tag)
     framework = workload.framework
     ports = [[UNKNOWN_PORT for _ in port_names(framework, workload.cell, host)] for host in range(len(allocation.nodes))]

@@ -1,5 +1,7 @@
-"""Plan what a run will start, as values: framework, ports, container, cell.json, argv of supervisor and node programs. Pure: `slipway plan
---cell` prints it."""
+"""Plan what a run will start, as values: framework, ports, container, cell.json, argv of supervisor and node programs.
+
+`slipway plan --cell` prints it.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,7 @@ def supervisor_argv(python: str, results_dir: str, asked: str, images: str | Non
 def node_argv(
     python: str, address: tuple[str, int], setup: Sequence[str] = (), device: str | None = None, interface: str | None = None
 ) -> tuple[str, ...]:
-    """The command of a node program; a scheduler adds how it knows which node it is. `setup`: the site's shell lines; `device` and
+    """Return the command of a node program; a scheduler adds how it knows which node it is. `setup`: the site's shell lines; `device` and
     `interface`: where the node has to find out what it was granted."""
     argv: tuple[str, ...] = (python, "-P", "-m", "workflow.run.node", "--supervisor", f"{address[0]}:{address[1]}")
     argv += ("--device", device) if device is not None else ()
@@ -130,15 +132,15 @@ def node_argv(
 
 
 def attempt_tag(run_id: str, attempt: int, token: str) -> str:
-    """Names one attempt on this cluster: work directory, containers, processes. `token`: of prepare.where_and_who."""
+    """Name one attempt on this cluster: work directory, containers, processes. `token`: of prepare.where_and_who."""
     return f"{run_id}-a{attempt}-{token}"
 
 
 def allocation_request(
     cell: Cell, cells: Iterable[Cell], site: Site, node_set: tuple[int, int] | None = None, avoid: tuple[str, ...] = ()
 ) -> AllocationRequest:
-    """What `cell` needs, among the `cells` of its study.
-    `node_set`: which of how many sets of the job's nodes, where repeats have nodes of their own. `avoid`: nodes that failed before."""
+    """Return what `cell` needs, among the `cells` of its study. `node_set`: which of how many sets of the job's nodes, where repeats have
+    nodes of their own. `avoid`: nodes that failed before."""
     return AllocationRequest(
         nodes=cell.nodes,
         gpus_per_node=cell.gpus_per_node,
@@ -154,7 +156,8 @@ def allocation_request(
 
 
 def _memory_share(cell: Cell, site: Site) -> int | None:
-    """On a shared node as much as the job of the run asks for; None: all of it, or what the scheduler gives."""
+    """Return the memory per node: on a shared node as much as the job of the run asks for, None for all of it, or what the scheduler
+    gives."""
     memory, gpus = site.memory_per_node_bytes, site.gpus_per_node
     if not site.share_nodes or not memory or not gpus:
         return None
@@ -162,13 +165,13 @@ def _memory_share(cell: Cell, site: Site) -> int | None:
 
 
 def threads_per_rank(cell: Cell, node: Node) -> int:
-    """The cell's own number, or the node's cores / its processes."""
+    """Return the cell's own number, or the node's cores / its processes."""
     return max(1, len(node.cores) // cell.gpus_per_node) if cell.threads == "auto" else cell.threads
 
 
 def at_site(framework: Framework, site: Site) -> Framework:
-    """The framework with what the site says: its own image, where it names one, and mounts and variables where the program has none of the
-    same target or name. An outer mount stands before what is mounted in it."""
+    """Return the framework with the site's image, if it names one, and the site's mounts and variables, if the program has none of the same
+    target or name. An outer mount stands before what is mounted in it."""
     mounts = {mount[1]: mount for mount in (*site.mounts, *framework.mounts)}
     return replace(
         framework,
@@ -179,7 +182,7 @@ def at_site(framework: Framework, site: Site) -> Framework:
 
 
 def cell_document(run: Run, attempt: int, allocation: Allocation, model: Model | None) -> CellDocument:
-    """Of an attempt. `model`: None while the classes or the size of the images are not known."""
+    """Return the cell document of an attempt. `model`: None while the classes or the size of the images are not known."""
     decided = {"device": allocation.device, "threads": threads_per_rank(run.cell, allocation.head)}
     return CellDocument(
         **{**run.cell.to_json(), **decided},
@@ -214,12 +217,12 @@ def check_framework(framework: Framework, nodes: int) -> None:
 
 
 def processes_of(framework: Framework, cell: Cell) -> int:
-    """How many processes are ranks, and write events: one for each of the cell, or one that works for all of them."""
+    """Return how many processes are ranks, and write events: one for each of the cell, or one that works for all of them."""
     return 1 if framework.launcher == "single" else cell.world_size
 
 
 def node_ranks(cell: Cell, index: int) -> tuple[int, ...]:
-    """The ranks of node `index`: as many as its processes, in order of the nodes."""
+    """Return the ranks of node `index`: as many as its processes, in order of the nodes."""
     each = cell.gpus_per_node
     return tuple(range(index * each, (index + 1) * each))
 
@@ -231,8 +234,8 @@ ADAPTER: Final = ("{python}", "{lib}/slipway_log.py")
 
 
 def below_adapter(framework: Framework, mode: str) -> Framework:
-    """With the command of the adapter before its own; as it is where it writes events itself. Python shall not keep back what it prints. In
-    `infer` ranks do not wait for each other, and one tells nothing of the others."""
+    """Put the command of the adapter before a program that writes no events. Python must not keep back what it prints. In `infer` ranks do
+    not wait for each other, and one tells nothing of the others."""
     if framework.events == "program":
         return framework
     lines = framework.lines
@@ -259,7 +262,7 @@ HOLD: Final = (*_SCRIPT, "hold")
 
 
 def mpi_sidecars(nodes: int, each: int) -> tuple[Sidecar, ...]:
-    """In the words of framework.yaml; both end with the ranks."""
+    """Return the sidecars of mpirun as framework.yaml would have them; both end with the ranks."""
     hosts = ",".join(f"slipway-node-{index}:{each}" for index in range(nodes))
     started = (LAUNCHER, "--bind-to", "none", "--map-by", "slot", "-H", hosts, *_RANK)
     return (
@@ -271,8 +274,8 @@ def mpi_sidecars(nodes: int, each: int) -> tuple[Sidecar, ...]:
 def mpi_variables(
     framework: Framework, places: Sequence[tuple[str, int]], interface: str | None, secret: str, *, crowded: bool
 ) -> dict[str, str]:
-    """Of these sidecars. What Open MPI reads may be set by the program (`env`) in another way. `places`: address and port of each node;
-    `crowded`: whether a node has fewer cores than ranks, which must not wait by spinning then."""
+    """Return the variables of these sidecars. The program may set what Open MPI reads in another way (`env`). `places`: address and port of
+    each node; `crowded`: whether a node has fewer cores than ranks, which must not wait by spinning then."""
     wanted = {
         "OMPI_MCA_plm": "rsh",
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
@@ -288,7 +291,7 @@ def mpi_variables(
 
 
 def _network(head: str, interface: str | None) -> dict[str, str]:
-    """Where orteds and ranks talk. By itself Open MPI leaves the loopback out, which is all that nodes of one machine may have."""
+    """Name the network of orteds and ranks. By itself Open MPI leaves the loopback out, which is all that nodes of one machine may have."""
     name = "lo" if interface is None and ipaddress.ip_address(head).is_loopback else interface
     return {} if name is None else {"OMPI_MCA_oob_tcp_if_include": name, "OMPI_MCA_btl_tcp_if_include": name}
 
@@ -304,7 +307,7 @@ Reserved = Sequence[Sequence[int]]
 
 
 def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:
-    """Of node `index`; the master's is the first of the head."""
+    """Name the ports of node `index`; the master's is the first of the head."""
     master = (MASTER,) if index == 0 else ()
     mpi = (MPI_PORT,) if framework.launcher == LAUNCHER else ()
     of_ranks = tuple(map(rank_port, node_ranks(cell, index))) if set(framework.env) & set(PORT_PER_RANK) else ()
@@ -312,19 +315,14 @@ def port_names(framework: Framework, cell: Cell, index: int) -> tuple[str, ...]:
 
 
 def _of_head(framework: Framework) -> tuple[str, ...]:
-    """Those that words of commands ask for."""
+    """Name the ports that commands ask for."""
     commands = (framework.command, *(sidecar.command for sidecar in framework.sidecars))
     return tuple(f"{PORT}{name}" for name in ports_in(word for command in commands for word in command))
 
 
 def rank_port(rank: int) -> str:
-    """The name of the port that a rank listens on."""
+    """Name the port that a rank listens on."""
     return f"rank-{rank}"
-
-
-def ports_by_name(framework: Framework, cell: Cell, reserved: Reserved) -> list[dict[str, int]]:
-    """Of each node."""
-    return [dict(zip(port_names(framework, cell, index), ports, strict=True)) for index, ports in enumerate(reserved)]
 
 
 # Processes of one node by the launcher of the framework, their environment, and the container around them.
@@ -345,16 +343,17 @@ class Start:
 
     @property
     def master(self) -> tuple[str, int]:
-        """MASTER_ADDR and MASTER_PORT."""
+        """Return MASTER_ADDR and MASTER_PORT."""
         return self.allocation.head.address, self.ports[0][MASTER]
 
 
 def container_spec(asked: Workload, allocation: Allocation, index: int, paths: Paths, reserved: Reserved) -> ContainerSpec:
-    """All that runs on node `index`. `reserved`: the ports of all nodes."""
+    """Return all that runs on node `index`. `reserved`: the ports of all nodes."""
     node = allocation.nodes[index]
     asked = replace(asked, framework=below_adapter(asked.framework, asked.cell.mode))
     cell, framework = asked.cell, asked.framework
-    start = Start(asked=asked, allocation=allocation, index=index, ports=ports_by_name(framework, cell, reserved))
+    ports = [dict(zip(port_names(framework, cell, number), of_node, strict=True)) for number, of_node in enumerate(reserved)]
+    start = Start(asked=asked, allocation=allocation, index=index, ports=ports)
     master = start.master
     processes = _sidecars(start) + _PROCESSES[framework.launcher](start)
     env = {
@@ -393,27 +392,27 @@ def container_spec(asked: Workload, allocation: Allocation, index: int, paths: P
 
 
 def _words_of(cell: Cell) -> tuple[tuple[str, str], ...]:
-    """What placeholders in the command of a program stand for, as the cell says it."""
+    """Return the values of the placeholders in a program's command that the cell knows."""
     args = {f"args.{name}": plain_text(value) for name, value in (cell.args or {}).items()}
     steps = {} if cell.steps is None else {STEPS_PLACE: str(cell.steps.get("total") or cell.steps["warmup"] + cell.steps["measured"])}
     return tuple({**{key: str(getattr(cell, key)) for key in CELL_PLACES}, **steps, **args}.items())
 
 
 def _network_words(start: Start) -> tuple[tuple[str, str], ...]:
-    """What {head}, {address} and {port.NAME} stand for."""
+    """Return the values of {head}, {address} and {port.NAME}."""
     head, node = start.allocation.head.address, start.allocation.nodes[start.index].address
     ports = ((name, str(port)) for name, port in start.ports[0].items() if name.startswith(PORT))
     return (("head", head), ("address", node), *ports)
 
 
 def _own_variables(asked: Workload) -> dict[str, str]:
-    """What a program of the study gets: its own variables, and SLIPWAY_ARG_<NAME> for each argument."""
+    """Return a program's own variables, and SLIPWAY_ARG_<NAME> for each argument."""
     args = {f"SLIPWAY_ARG_{name.upper()}": plain_text(value) for name, value in (asked.cell.args or {}).items()}
     return {**dict(asked.framework.variables), **args}
 
 
 def _interface(node: Node) -> dict[str, str]:
-    """Without `=`, NCCL would take eth0 for the beginning of a name: eth01 too."""
+    """Name the interface. Without `=`, NCCL would take eth0 for the beginning of a name: eth01 too."""
     if node.interface is None:
         return {}
     return {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": f"={node.interface}"}
@@ -434,7 +433,6 @@ def _rank_env(start: Start, rank: int) -> tuple[tuple[str, str], ...]:
 
 
 def _place(start: Start, rank: int) -> RankPlace:
-    """Of a rank of this node, for its variables."""
     asked, allocation, index, ports = start.asked, start.allocation, start.index, start.ports
     each, node = asked.cell.gpus_per_node, allocation.nodes[index]
     has_ports = bool(set(asked.framework.env) & set(PORT_PER_RANK))
@@ -455,7 +453,7 @@ def _place(start: Start, rank: int) -> RankPlace:
 
 
 def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
-    """Those of this node; they stand before the ranks, and are started before them."""
+    """Return the sidecars of this node; they stand before the ranks, and are started before them."""
     framework, place = start.asked.framework, _place(start, start.index * start.asked.cell.gpus_per_node)
     of_mpi = mpi_sidecars(place.nodes, place.local_size) if framework.launcher == LAUNCHER else ()
     mpi = _mpi_variables(start) if of_mpi else {}
@@ -482,13 +480,13 @@ def _mpi_variables(start: Start) -> dict[str, str]:
 
 
 def _servers(framework: Framework, nodes: int) -> int:
-    """Parameter servers among the sidecars, on all nodes."""
+    """Count the parameter servers among the sidecars, on all nodes."""
     serving = [one for one in framework.sidecars if ("DMLC_ROLE", "server") in one.env]
     return sum(nodes if one.where == "each" else 1 for one in serving)
 
 
 def _single(start: Start) -> tuple[ProcessSpec, ...]:
-    """One process on the head; where the cell asks for more, it works for all of them, by the sidecars of the nodes or by itself."""
+    """Return one process on the head; where the cell asks for more, it works for all of them, by the sidecars of the nodes or by itself."""
     if start.index > 0:
         return ()
     drives = (("SLIPWAY_DRIVES_ALL", "1"),) if start.asked.cell.world_size > 1 else ()
@@ -503,13 +501,13 @@ def _ranks(start: Start) -> tuple[ProcessSpec, ...]:
 
 
 def _mpirun(start: Start) -> tuple[ProcessSpec, ...]:
-    """As `ranks`; each waits for its place in MPI before it becomes the program."""
+    """Return the ranks; each waits for its place in MPI before it becomes the program."""
     return tuple(replace(process, command=(*HOLD, *process.command)) for process in _ranks(start))
 
 
 def _torchrun(start: Start) -> tuple[ProcessSpec, ...]:
-    """One torchrun per node, found by number, without a vote: the address is known. The id keeps workers of an earlier start out; the local
-    address is given because torchrun asks the resolver otherwise, which may not know it."""
+    """Return one torchrun per node, found by number, without a vote. The id keeps workers of an earlier start out; the local address is
+    given because torchrun asks the resolver otherwise, which may not know it."""
     asked, allocation, index = start.asked, start.allocation, start.index
     command, master = asked.framework.command, start.master
     is_script = command[0] == "{python}" and len(command) > 1 and not command[1].startswith("-")
@@ -536,7 +534,7 @@ _PROCESSES: Final = {"single": _single, "ranks": _ranks, TORCHRUN: _torchrun, LA
 
 
 def describe_framework(cell: Cell, device: str) -> Framework:
-    """What of framework.yaml a start needs, or of the study's own program. A name with a slash is the folder itself."""
+    """Return what a start needs of framework.yaml, or of the study's own program. A name with a slash is the folder itself."""
     from containers.frameworks import check_supports, load_framework
     from containers.frameworks.environment import own_python
     from containers.frameworks.spec import read_framework
@@ -569,7 +567,7 @@ def describe_framework(cell: Cell, device: str) -> Framework:
 
 
 def of_program(program: Mapping[str, Any]) -> Framework:
-    """What a start needs of a program of a study. Its folder has no digest yet: see `taken_along`."""
+    """Return what a start needs of a program of a study. Its folder has no digest yet: see `taken_along`."""
     said = program.get("events", "program")
     events, lines = events_of(said if isinstance(said, str) else LogEvents(log=StepLines(**said["log"])))
     return Framework(
@@ -594,13 +592,12 @@ def of_program(program: Mapping[str, Any]) -> Framework:
 
 
 def _sidecar(words: Mapping[str, Any]) -> Sidecar:
-    """`words`: its keys, as framework.yaml and the study have them."""
     env = tuple((name, str(value)) for name, value in sorted(words["env"].items()))
     return Sidecar(name=words["name"], where=words["where"], command=tuple(words["command"]), env=env, ends=words["ends"])
 
 
 def taken_along(framework: Framework) -> Framework:
-    """With the digest of the folder as it is now. Reads all of it. Raises ConfigError, StorageError."""
+    """Add the digest of the folder as it is now. Reads all of it. Raises ConfigError, StorageError."""
     from containers.program_folder import look_at
 
     return replace(framework, digest=look_at(Path(framework.folder)).digest) if framework.own and framework.folder else framework

@@ -20,7 +20,7 @@ from containers.spec import Paths
 from data_prep.spec import parse_spec, spec12
 from tests.workflow.run.cells import document, made_site
 from workflow.run import plan
-from workflow.run.node.preparation import check_argv, stage_argv
+from workflow.run.node.preparation import stage_argv
 from workflow.run.plan import container_spec, describe_framework, port_names
 from workflow.run.storage.description import build_name, describe_model
 from workflow.study.cell import Cell, Run
@@ -207,7 +207,7 @@ def test_setup_lines_come_before_the_node_program_and_its_words_stay_words(tmp_p
 
 def test_the_supervisor_s_and_the_stager_s_argv() -> None:
     assert plan.supervisor_argv("py", "/r", "x-r1.after-2")[-2:] == ("--run", "x-r1.after-2")
-    argv = stage_argv("py", "/s", "/c", {"pid": 1}, 10, 2.5e6)
+    argv = stage_argv("py", "/s", "/c", holder={"pid": 1}, max_bytes=10, bytes_per_s=2.5e6)
     assert argv == (
         *["py", "-P", "-m", "data_prep.staging", "--source", "/s", "--cache", "/c", "--holder"],
         '{"pid": 1}',
@@ -216,9 +216,8 @@ def test_the_supervisor_s_and_the_stager_s_argv() -> None:
         "--bytes-per-s",
         "2.5e+06",
     )
-    assert stage_argv("py", "/s", "/c", None, None, None)[-1] == "/c"
-    assert check_argv(20.0) == ("--check-s", "20")
-    assert check_argv(None) == ()
+    assert stage_argv("py", "/s", "/c")[-1] == "/c"
+    assert stage_argv("py", "/s", "/c", "--single", group=True, check_s=20.0)[-4:] == ("--check-s", "20", "--group", "--single")
 
 
 def test_cell_json_holds_what_the_allocation_decided() -> None:

@@ -29,7 +29,6 @@ class PinnedImages:
     """By framework."""
 
     def to_json(self) -> dict[str, Any]:
-        """As the file has it."""
         return {"engine": self.engine, "images": {name: image.to_json() for name, image in self.images.items()}}
 
 
@@ -42,14 +41,14 @@ class Pinned:
 
 
 def read_pinned(path: Path) -> PinnedImages:
-    """Raises RecordError."""
+    """Read a file of pinned images. Raises RecordError."""
     return read_as(
         PinnedImages, read_json(path), f"{path} does not say what images were pinned to", RecordError, "it was edited; undo that"
     )
 
 
 def image_of(file: str, engine: str, framework: str) -> StudyImage:
-    """What FILE says of a framework's image. Raises ContainerError, RecordError."""
+    """Return what FILE says of a framework's image. Raises ContainerError, RecordError."""
     value = read_pinned(Path(file))
     image = value.images.get(framework) if value.engine == engine else None
     if image is None:
@@ -58,7 +57,7 @@ def image_of(file: str, engine: str, framework: str) -> StudyImage:
 
 
 def pinned_before(results: Path, engine: str) -> dict[str, Pinned]:
-    """Reference -> what earlier files of the study say of it. Raises RecordError."""
+    """Return what earlier files of the study say of each reference. Raises RecordError."""
     found: dict[str, Pinned] = {}
     for path in sorted(results.glob("images-*.json")):
         value = read_pinned(path)
@@ -68,7 +67,7 @@ def pinned_before(results: Path, engine: str) -> dict[str, Pinned]:
 
 
 def keep_archives(file: str, storage: str, credentials: str | None = None) -> None:
-    """Archive again what FILE names and storage has not any more; nothing where there is no FILE yet. Raises SlipwayError."""
+    """Store again what FILE names and storage no longer has, if there is a FILE yet. Raises SlipwayError."""
     path = Path(file)
     if not path.exists():
         return
@@ -79,7 +78,7 @@ def keep_archives(file: str, storage: str, credentials: str | None = None) -> No
 
 
 def kept_image(pinned: Pinned, storage: Path, credentials: Path | None) -> StudyImage:
-    """The image, its archive on storage. Raises ContainerError where the same image cannot be had, and what `archive` raises."""
+    """Return the image, with its archive on storage. Raises ContainerError if the same image cannot be had, and what `archive` raises."""
     image, archive = pinned.image.image, pinned.image.archive
     for path in (Path(archive), storage / archiving.DIRECTORY / image.file_name):
         if archiving.is_there(image, path):
@@ -97,7 +96,7 @@ def kept_image(pinned: Pinned, storage: Path, credentials: Path | None) -> Study
 
 
 def archived_image(image: PinnedImage, path: Path) -> StudyImage:
-    """With what the study calls the image: whoever archived it first may call it otherwise. Raises RecordError."""
+    """Return the image by the study's name of it: whoever archived it first may call it otherwise. Raises RecordError."""
     found = read_manifest(path)
     return StudyImage(archive=str(path), image=image, file=found.file, sha256=found.sha256, bytes=found.bytes)
 
@@ -110,7 +109,7 @@ def _list_chunks(archive: Path) -> None:
 
 
 def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:
-    """Why it is not on this machine; "" where it is, or has come from its registry by digest."""
+    """Return why the image is not on this machine, "" if it is, or has been pulled from its registry by digest."""
     if image.engine not in STORES:
         return _problem_of_file(image)
     if commands.find(image.engine, image.image_id) is not None:

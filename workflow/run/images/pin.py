@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def references(site: Site, cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
-    """Framework -> (reference, interpreter) of these cells: the site's own image, or the one in framework.yaml."""
+    """Return (reference, interpreter) by framework of these cells: the site's own image, or the one in framework.yaml."""
     from workflow.run.plan import describe_framework
 
     found = {}
@@ -43,13 +43,12 @@ def references(site: Site, cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
 
 
 def file_name(engine: str, wanted: Mapping[str, tuple[str, str]]) -> str:
-    """Pure: of FILE, from `references`. Another engine, framework or reference is another file, which runs that are done never see."""
+    """Name FILE by engine and `references`. Another engine, framework or reference is another file, which finished runs never see."""
     return f"images-{hashlib.sha256(canonical_json([engine, wanted])).hexdigest()[:12]}.json"
 
 
 def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, before: Mapping[str, Pinned] | None = None) -> PinnedImages:
-    """Pin, look into and archive what the cells need and `before` (`pinned_before`) does not say; nothing without containers. Raises
-    SlipwayError."""
+    """Fetch, check and archive what the cells need and `before` (`pinned_before`) does not have. Raises SlipwayError."""
     images: dict[str, StudyImage] = {}
     if in_container(site.engine):
         for framework, (reference, python) in references(site, cells).items():
@@ -66,8 +65,8 @@ def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, 
 def load_argv(
     python: str, archive: str, engine: str, cache: str, *, may_pull: bool = False, credentials: str | None = None
 ) -> tuple[str, ...]:
-    """Pure: what a node runs before its container starts; it asks for the archive where the image is not there, and prints
-    {"image_id", "start"} or {"error": [class, message]} in the end."""
+    """Return the command that loads an image on a node. It asks for the archive if the image is not there, and prints {"image_id", "start"}
+    or {"error": [class, message]} in the end."""
     argv = (python, "-P", "-m", "containers.images", "load", "--brought", "--engine", engine, "--archive", archive, "--cache", cache)
     if not may_pull:
         return argv
@@ -88,7 +87,7 @@ def pin_study(results: Path, output: Path, credentials: Path | None = None) -> N
 
 
 def main() -> int:
-    """The command of the rule; the exit code of the error's class."""
+    """Run the command of the rule, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.images.pin", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)

@@ -20,8 +20,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def ignore_signals(more: tuple[signal.Signals, ...] = ()) -> None:
-    """For the last moments of a process whose exit code is known: Python takes its handlers away before it ends, and then one of these
-    signals would be the exit code."""
+    """Ignore signals in the last moments of a process: Python takes its handlers away before it ends, and a signal would be the exit
+    code."""
     for number in (*SIGNALS, *more):
         signal.signal(number, signal.SIG_IGN)
 
@@ -30,7 +30,7 @@ class HasFileno(Protocol):
     """A socket, a pipe, a LimitedCall."""
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Return the descriptor."""
 
 
 class Timer:
@@ -40,11 +40,10 @@ class Timer:
         self._callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Do not call; nothing if it has been."""
+        """Cancel the call, unless it has been made."""
         self._callback = None
 
     def fire(self) -> None:
-        """Call, unless cancelled."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
@@ -75,7 +74,6 @@ class Loop:
             self._selector.unregister(source)
 
     def watches(self, source: int | HasFileno) -> bool:
-        """Whether `source` is watched."""
         return source in self._selector.get_map()
 
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
@@ -110,7 +108,7 @@ class Loop:
         self.watch(reader, arrived)
 
     def descriptors(self) -> list[int]:
-        """All that is watched here, and the loop's own: a forked child that may hang must not keep them open."""
+        """Return all descriptors watched here, and the loop's own: a forked child that may hang must not keep them open."""
         own = [self._selector.fileno()] if isinstance(self._selector, selectors.EpollSelector) else []
         return [*own, *(key.fd for key in self._selector.get_map().values()), *(self._wakeup[1:] if self._wakeup else ()), *self.private]
 
@@ -216,7 +214,7 @@ class Call:
             self.finished = True
 
     def result(self) -> Any:
-        """What the function returned. Raises what it raised, of our tree; StorageError when its time was over."""
+        """Return what the function returned. Raises what it raised, of our tree; StorageError when its time was over."""
         if self._late:
             raise self._call.late()
         return self._call.result()

@@ -108,7 +108,6 @@ class Link(Generic[T]):
         return self._decoder.feed(data)
 
     def close(self) -> None:
-        """Hang up."""
         self._socket.close()
 
 
@@ -211,7 +210,7 @@ class Channel(Generic[T]):
             self._on_closed(why)
 
     def close(self) -> None:
-        """Hang up; `on_closed` is not called."""
+        """Close the connection without a call of `on_closed`."""
         if self._open:
             self._open = False
             self._loop.unwatch(self._link)
@@ -315,13 +314,11 @@ class Listener:
             self.close()
 
     def _look_later(self) -> None:
-        """Look again as long as connections are pending."""
         if self._pending and not self._looks:
             self._looks = True
             self._loop.after(self._handshake_s / 4, self._look)
 
     def _look(self) -> None:
-        """Dismiss who takes too long."""
         self._looks = False
         for pending in self._pending.overdue(self._handshake_s):
             self._dismiss(pending, "it took too long")
@@ -338,7 +335,7 @@ class Listener:
         self._loop.unwatch(pending.connection)
 
     def close(self) -> None:
-        """Nobody comes in any more."""
+        """Let nobody in any more."""
         if not self._open:
             return
         self._open = False

@@ -43,7 +43,7 @@ GpuName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 def tag_of(name: str) -> str:
-    """Pure: `MeetPeers` -> `meet_peers`, as the message is called on the wire and in sentences."""
+    """Return the name of a message on the wire and in sentences: `meet_peers` for `MeetPeers`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 

@@ -14,7 +14,7 @@ from workflow.study.site import Site
 
 
 def cache_here(site: Site) -> Path:
-    """`cache.path` of the site as it is called on this machine. Raises StagingError where a variable in it is not set here."""
+    """Return `cache.path` of the site as it is called on this machine. Raises StagingError if a variable in it is not set here."""
     if site.cache.place is None:
         return site.cache.path
     try:
@@ -24,7 +24,7 @@ def cache_here(site: Site) -> Path:
 
 
 def cache_or_none(site: Site) -> Path | None:
-    """The same; None where a variable in it is not set here: this machine is no node."""
+    """Return the same, or None if a variable in it is not set here: this machine is no node."""
     try:
         return cache_here(site)
     except StagingError:
@@ -32,14 +32,14 @@ def cache_or_none(site: Site) -> Path | None:
 
 
 def cache_words(site: Site, chosen: str | None) -> str:
-    """Where that is: `/local/slipway (site here)`, with the site as it was chosen."""
+    """Describe the place of the cache: `/local/slipway (site here)`, with the site as it was chosen."""
     cache = cache_or_none(site)
     there = f"{site.cache.path}, which is no path on this machine" if cache is None else str(cache)
     return f"{there} (site {chosen or site.name})"
 
 
 def nothing_words(site: Site) -> str:
-    """Why there is nothing to show."""
+    """Explain why there is nothing to show."""
     try:
         return f"nothing is cached: {cache_here(site)} is empty or not there"
     except StagingError as error:
@@ -47,8 +47,7 @@ def nothing_words(site: Site) -> str:
 
 
 def caches_here(site: Site) -> list[Path]:
-    """Those that are there. What somebody else has put beside them is none. Raises StagingError where somebody else could change what is
-    in them."""
+    """List the caches of this machine that are ours. Raises StagingError if somebody else could change what is in them."""
     cache, group = cache_or_none(site), site.shared == "group"
     if cache is None or not cache.is_dir():
         return []

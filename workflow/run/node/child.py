@@ -53,7 +53,7 @@ class Child(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether anything may still be heard of it."""
+        """Return True if more lines may come."""
         return not self._output.closed
 
     def tell(self, **words: Any) -> None:
@@ -78,7 +78,7 @@ class Child(Generic[T]):
         self.loop.unwatch(self._input)
 
     def hang_up(self) -> None:
-        """No more lines: it ends by itself."""
+        """Close its input: it ends by itself."""
         if not self._input.closed:
             self.loop.unwatch(self._input)
             self._input.close()
@@ -143,7 +143,7 @@ class Answer(Protocol[R_co]):
     failure: ClassVar[Problem]
 
     def answer(self) -> tuple[R_co | None, Problem | None]:
-        """The result, or the problem, where this line tells one."""
+        """Return the result, or the problem, if this line has one."""
 
 
 class Worker(Child[Answer[R]]):
@@ -202,18 +202,18 @@ MAX_BYTES: Final = 16 << 20
 
 
 def who_i_am() -> str:
-    """This process, as another of the same machine can find it."""
+    """Describe this process so that another one of the same machine can find it."""
     return f"{os.getpid()} {boot_id()} {pid_namespace()}"
 
 
 def pid_here(who: str) -> int | None:
-    """The process that `who_i_am` told of; None where that was on another machine."""
+    """Return the pid of the process that `who_i_am` described, None if that was on another machine."""
     pid, _, where = who.partition(" ")
     return int(pid) if where == f"{boot_id()} {pid_namespace()}" and pid.isdecimal() else None
 
 
 def watching_argv(python: str, cores: Collection[int], mark: str, ours: Sequence[int], gpus: Sequence[str] = ()) -> tuple[str, ...]:
-    """Pure: the command of a watcher of the machine, or of these GPUs."""
+    """Return the command of a watcher of the machine, or of these GPUs."""
     argv: tuple[str, ...] = (python, "-P", "-m", "cluster.watching", "--cores", ",".join(map(str, sorted(cores))), "--mark", mark)
     argv += ("--ours", ",".join(map(str, ours))) if ours else ()
     return (*argv, "--gpus", ",".join(gpus)) if gpus else argv
@@ -236,7 +236,7 @@ class Watcher:
                 logger.warning("this machine is not watched: %s", error)
 
     def finish(self) -> None:
-        """Have each take a last look."""
+        """Ask each for its last line."""
         for child in self._children:
             child.send_signal(signal.SIGTERM)
 
@@ -249,5 +249,5 @@ class Watcher:
                 child.kill()
 
     def lines(self) -> bytes:
-        """What they have seen."""
+        """Return what they have written."""
         return os.pread(self._lines, MAX_BYTES, 0)

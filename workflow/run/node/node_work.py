@@ -76,7 +76,7 @@ class NodeWork:
     # -- before the ranks
 
     def do_preflight(self, order: commands.Listen | commands.Reach | commands.Measure | None) -> None:
-        """Have a child carry out an order of the preflight; None: it is over."""
+        """Let a child carry out an order of the preflight. None ends the preflight."""
         if order is None:
             self._end_preflight()
             return
@@ -117,7 +117,7 @@ class NodeWork:
             self.preparation.look()
 
     def _watch(self, tag: str, gpus: Sequence[str]) -> None:
-        """From here on it is written down what others take of this machine."""
+        """Start to record what others take of this machine."""
         cores, mark = os.sched_getaffinity(0), f"{TAG}={tag}"
         supervisor = pid_here(os.environ.get(SUPERVISOR, ""))
         ours = [os.getpid(), *([] if supervisor is None else [supervisor])]
@@ -179,7 +179,7 @@ class NodeWork:
             self.shutdown.rank_ended()
 
     def _container_failed(self, error: SlipwayError) -> None:
-        """Said once: all processes of the node are in it."""
+        """Report once that the container failed: all processes of the node are in it."""
         self._say_gpus()
         if not self._said_failed:
             self._said_failed = True
@@ -188,14 +188,13 @@ class NodeWork:
             self.shutdown.rank_ended()
 
     def _say_gpus(self) -> None:
-        """Once: what the container itself says that it holds."""
+        """Report once the GPUs that the container itself lists."""
         seen = self.ranks.gpus_seen() if self.ranks is not None and not self._said_gpus else None
         if seen is not None:
             self._said_gpus = True
             self.say(reports.GpusSeen(seen=seen))
 
     def _tick(self) -> None:
-        """Watch the ranks' events, and show that we live."""
         if self.ranks is None or self.preparation is None:
             return
         now = time.monotonic()
@@ -213,13 +212,13 @@ class NodeWork:
             self.say(reports.Overdue(ranks=self._rank_states()))
 
     def _look(self) -> None:
-        """Look at the events alone, often while that tells how long the measured window is."""
+        """Read the events alone, often while that tells how long the measured window is."""
         soon_s = self.ranks.look(time.monotonic()) if self.ranks is not None else None
         if soon_s is not None:
             self.loop.after(soon_s, self._look)
 
     def _beat(self, directory: WorkDirectory) -> None:
-        """Said once where it cannot be any more: a container's watchdog then ends it, and what ranks write is lost."""
+        """Update the heartbeat. Failure is reported once: a container's watchdog then ends it, and what ranks write is lost."""
         try:
             directory.say_alive()
         except OSError as error:
@@ -245,17 +244,17 @@ class NodeWork:
         self.say(reports.RankReport(ranks=self._rank_states()))
 
     def least_step(self) -> int | None:
-        """The step that all ranks here have reached."""
+        """Return the last step that all ranks of this node have reached."""
         return self.ranks.least_step() if self.ranks else None
 
     def tokens(self) -> int | None:
-        """Of the last step, all ranks here together."""
+        """Return the tokens of the last step of all ranks of this node together."""
         return self.ranks.tokens() if self.ranks else None
 
     # -- the end
 
     def told_to_end(self) -> None:
-        """By a signal. All ends at once, but for a push: nothing else runs any more, and what it saves is the run's result."""
+        """End all at once after a signal, but for a push: nothing else runs any more, and what it saves is the run's result."""
         if self.pushing is None:
             self.stop(lambda _clean: None)
         else:
@@ -294,7 +293,7 @@ class NodeWork:
         self.shutdown = Shutdown(self.loop, ranks, lambda clean: self._stopped(then, clean))
 
     def when_stopped(self, then: Callable[[], None]) -> None:
-        """Now, or when what is being ended has ended: the engine may still be removing a container."""
+        """Call `then` when nothing is being ended any more: the engine may still be removing a container."""
         if self.shutdown is not None and not self.shutdown.finished:
             self.shutdown.also(lambda _clean: then())
         else:
@@ -342,7 +341,6 @@ class NodeWork:
         self.say(reports.Released())
 
     def release(self) -> None:
-        """See Preparation.release."""
         if self.preparation is not None:
             self.preparation.release()
 

@@ -73,7 +73,6 @@ class LoadLine(WorkLine, frozen=True, kw_only=True):
     error: Problem | None = None
 
     def answer(self) -> tuple[Loaded | None, Problem | None]:
-        """See child.Answer."""
         if self.image_id is None or self.start is None or self.seconds is None:
             return None, self.error
         return Loaded(image_id=self.image_id, start=self.start, seconds=self.seconds), None
@@ -114,7 +113,7 @@ class ImageChild(Worker[Loaded]):
             self._say(Loading(seconds=now - self._since))
 
     def bring(self, archive: str) -> None:
-        """A checked copy of the archive is here."""
+        """Tell it where a checked copy of the archive is."""
         self._asks, self._limited_from = False, time.monotonic()
         self.tell(archive=archive)
 
@@ -134,7 +133,7 @@ _TAG: Final = re.compile(r"(?P<run>.+)-a(?P<attempt>\d+)-(?P<where>[0-9a-f]{16})
 
 
 def is_older(tag: str, other: str) -> bool:
-    """Pure: whether `other` is the tag of an earlier attempt of the run that `tag` is of."""
+    """Return True if `other` is the tag of an earlier attempt of the run that `tag` is of."""
     ours, theirs = _TAG.fullmatch(tag), _TAG.fullmatch(other)
     if ours is None or theirs is None or (ours["run"], ours["where"]) != (theirs["run"], theirs["where"]):
         return False
@@ -185,14 +184,14 @@ print(", ".join(lacks))
 
 
 def refuse_what_is_missing(framework: Framework, contained: bool) -> None:
-    """In a child, before anything is staged: mounts may lie on a storage that hangs. Raises TrainingFailed."""
+    """Raise TrainingFailed for what the program lacks here. Runs in a child: mounts may lie on a storage that hangs."""
     problem = what_is_missing(framework, os.environ, contained=contained)
     if problem is not None:
         raise TrainingFailed(problem)
 
 
 def what_is_missing(framework: Framework, environ: Mapping[str, str], *, contained: bool) -> str | None:
-    """What this node lacks, and what to do, as far as it is known before the program's files are copied; None: nothing."""
+    """Return what this node lacks, and what to do, as far as it is known before the program's files are copied."""
     problem = why_not_startable(framework, None, None, environ, contained=contained)
     if problem is not None or contained:
         return problem
@@ -200,7 +199,7 @@ def what_is_missing(framework: Framework, environ: Mapping[str, str], *, contain
 
 
 def why_no_mpirun(name: str, launcher: str, environ: Mapping[str, str]) -> str | None:
-    """Why ranks cannot be started by Open MPI; None: they can, or are started in another way."""
+    """Return why ranks cannot be started by Open MPI, None if they can, or are started in another way."""
     path = environ.get("PATH", os.defpath)
     if launcher != "mpirun" or shutil.which("mpirun", path=path) is not None:
         return None
@@ -208,16 +207,16 @@ def why_no_mpirun(name: str, launcher: str, environ: Mapping[str, str]) -> str |
 
 
 def is_looked_at(framework: Framework) -> bool:
-    """Pure: whether anything is asked of the node before staging."""
+    """Return True if the node is checked for the program's needs before staging."""
     return framework.own or bool(framework.mounts)
 
 
 def why_not_startable(
     framework: Framework, folder: Path | None, out: Path | None, environ: Mapping[str, str], *, contained: bool
 ) -> str | None:
-    """What is missing, and what to do; None: nothing that can be seen from here. `folder`, `out`: the copy of its folder, and where it
-    works; None: they are not made yet, and what lies there is not looked at. `environ`: of this process. Of an image (`contained`) only a
-    container can tell what it holds; the program's own files are known here."""
+    """Return what is missing, and what to do, None if nothing is. `folder`, `out`: the copy of its folder, and where it works, None before
+    they are made. `environ`: of this process. Only a container can tell what an image holds (`contained`); the program's own files are
+    known here."""
     for source, target, _ in framework.mounts:
         if not Path(source).exists():
             what = (
@@ -244,7 +243,7 @@ def why_not_startable(
 
 
 def why_packages_differ(framework: Framework) -> str | None:
-    """What the interpreter of a program of the study lacks of its packages, and of torch where torchrun starts it. The interpreter is asked
+    """Return which packages the interpreter of a study's program lacks, torch included where torchrun starts it. The interpreter is asked
     in a process of its own, and imports none of them."""
     python = framework.bare_python or sys.executable
     packages = (*framework.packages, *(("torch",) if framework.own and framework.launcher == "torchrun" else ()))
@@ -280,18 +279,18 @@ LOCAL: Final = "local"
 
 
 def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
-    """Pure: on this machine as a cluster those of the node; elsewhere the node program has looked at them when it read its grant."""
+    """Return the GPUs to check for other users: those of the node where this machine is the cluster. Elsewhere the grant has told of
+    them."""
     return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
 
 
 def prepare_node(
     engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
 ) -> dict[str, Any]:
-    """In a child: the program and what a container needs here, then who else uses the GPUs. `directory`: cache and tag; `job`: scheduler
-    and id; `granted`: the node's GPUs; `gpus`: those to look at for others. {"program_files": of bring_program, "removed": lines,
-    "parent": (cgroup or None, why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError where the
-    engine does not answer, before the ranks are waited for, TrainingFailed where the program of the study lacks something here, and what
-    `bring_program` does."""
+    """Copy the program and what a container needs, then list who else uses the GPUs. Runs in a child. `directory`: cache and tag; `job`:
+    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Returns {"program_files": of bring_program, "removed":
+    lines, "parent": (cgroup or None, why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError if
+    the engine does not answer, TrainingFailed if the program lacks something here, and what `bring_program` raises."""
     removed: list[str] = []
     parent: tuple[str | None, str] = (None, "no container")
     cdi: tuple[bool, str] = (False, "no container")
@@ -336,7 +335,7 @@ def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
 
 
 def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
-    """Pure: what brings the pinned image here; None where there is none, so that what the engine has under its name is started."""
+    """Return the command that loads the pinned image here, None if there is none: then what the engine has under its name is started."""
     if plan.ranks is None or plan.ranks.image is None:
         return None
     image = plan.ranks.image
@@ -371,34 +370,31 @@ class PeerGroup:
     token: bytes
 
 
-def stage_argv(
-    python: str, source: str, cache: str, holder: dict[str, Any] | None, max_bytes: int | None, bytes_per_s: float | None
+def stage_argv(  # noqa: PLR0913 - the options of a program
+    python: str,
+    source: str,
+    cache: str,
+    *words: str,
+    holder: dict[str, Any] | None = None,
+    max_bytes: int | None = None,
+    bytes_per_s: float | None = None,
+    group: bool = False,
+    check_s: float | None = None,
+    peer_group: PeerGroup | None = None,
 ) -> tuple[str, ...]:
-    """Pure: the command that brings the dataset `source`, or with --single a file, into `cache`. `bytes_per_s`: for all readers of storage
-    together."""
-    argv = [python, "-P", "-m", "data_prep.staging", "--source", source, "--cache", cache]
-    if holder is not None:
-        argv += ["--holder", json.dumps(holder, sort_keys=True)]
-    if max_bytes is not None:
-        argv += ["--max-bytes", str(max_bytes)]
-    if bytes_per_s is not None:
-        argv += ["--bytes-per-s", f"{bytes_per_s:g}"]
-    return tuple(argv)
-
-
-def check_argv(check_s: float | None) -> tuple[str, ...]:
-    """Pure: what to add where the site says how long a dataset that is in the cache may be hashed."""
-    return () if check_s is None else ("--check-s", f"{check_s:g}")
-
-
-def group_argv(group: bool) -> tuple[str, ...]:
-    """Pure: what to add where the site says `shared: group`."""
-    return ("--group",) if group else ()
-
-
-def peer_group_argv(peer_group: PeerGroup | None) -> tuple[str, ...]:
-    """Pure: what to add for a node that is not alone."""
-    return () if peer_group is None else ("--peer-group", f"{peer_group.index}/{peer_group.nodes}", "--address", peer_group.address)
+    """Return the command that copies the dataset `source`, or with --single a file, into `cache`. `bytes_per_s`: for all readers of storage
+    together; `check_s`: how long a dataset that is in the cache may be hashed."""
+    options = {
+        "--holder": None if holder is None else json.dumps(holder, sort_keys=True),
+        "--max-bytes": max_bytes,
+        "--bytes-per-s": None if bytes_per_s is None else f"{bytes_per_s:g}",
+        "--check-s": None if check_s is None else f"{check_s:g}",
+        "--peer-group": None if peer_group is None else f"{peer_group.index}/{peer_group.nodes}",
+        "--address": None if peer_group is None else peer_group.address,
+    }
+    given = (word for name, value in options.items() if value is not None for word in (name, str(value)))
+    argv = (python, "-P", "-m", "data_prep.staging", "--source", source, "--cache", cache)
+    return (*argv, *given, *(("--group",) if group else ()), *words)
 
 
 class Failure(Value, frozen=True, kw_only=True, rename={"name": "class"}):
@@ -425,7 +421,6 @@ class StageLine(WorkLine, frozen=True, kw_only=True):
     error: Failure | None = None
 
     def answer(self) -> tuple[StagedCopy | None, Problem | None]:
-        """See child.Answer."""
         return self.result, None if self.error is None else (self.error.name, self.error.message)
 
 
@@ -437,15 +432,15 @@ def stage_child(
     then: Callable[[StagedCopy | None, Problem | None], None],
     peer_group: PeerGroup | None = None,
 ) -> Worker[StagedCopy]:
-    """A running staging process of `what`, with the other nodes of its `peer_group` or alone (None). In a group it goes on passing chunks
-    to others after its result. A copy that is killed is resumed by the next stager."""
+    """Start a staging process of `what`, with the other nodes of its `peer_group` or alone (None). In a group it goes on passing chunks to
+    others after its result. A copy that is killed is resumed by the next stager."""
 
     def told(line: StageLine) -> None:
         say_how_far(say, what, line)
         if line.listening is not None:
             say(Listening(what=what, **asdict(line.listening)))
 
-    child = Worker(loop, (*argv, *peer_group_argv(peer_group)), StageLine, told, then, at_once=peer_group is not None)
+    child = Worker(loop, argv, StageLine, told, then, at_once=peer_group is not None)
     if peer_group is not None:
         child.feed(peer_group.token.hex().encode())
     return child
@@ -496,7 +491,7 @@ class Preparation:
         self._calls: list[Call] = []
 
     def look(self) -> None:
-        """Before anything is staged: deliver the files of earlier attempts that wait here, then look whether the program can be started."""
+        """Deliver the files of earlier attempts that wait here, then check whether the program can be started."""
         cache, run_dir = Path(self.plan.cache), Path(self.plan.run_dir)
         if any((place / PENDING).exists() for place in of_run(cache, run_dir)):
             arguments = (cache, run_dir, self.plan.group)
@@ -544,19 +539,29 @@ class Preparation:
             self._begin("dataset", plan.source, self.stage_ended)
 
     def _begin(self, what: What, source: str, then: StageEnd, *words: str) -> None:
-        """Have it brought into the cache, together with the other nodes where there are some."""
+        """Stage a source into the cache, together with the other nodes if there are some."""
         plan, nodes = self.plan, len(self.allocation.nodes)
         max_bytes = plan.cache_max_bytes if what == "dataset" else None  # all else is given back when all nodes have it
-        argv = stage_argv(sys.executable, source, plan.cache, self._holder, max_bytes, plan.bytes_per_s)
-        argv += group_argv(plan.group) + check_argv(plan.cache_check_s) + words
         peer_group = None
         if nodes > 1:
             address = self.allocation.nodes[self.index].address
             peer_group = PeerGroup(index=self.index, nodes=nodes, address=address, token=derived(self.token, "chunks"))
+        argv = stage_argv(
+            sys.executable,
+            source,
+            plan.cache,
+            *words,
+            holder=self._holder,
+            max_bytes=max_bytes,
+            bytes_per_s=plan.bytes_per_s,
+            group=plan.group,
+            check_s=plan.cache_check_s,
+            peer_group=peer_group,
+        )
         self._staging[what] = stage_child(self.loop, what, argv, self.say, then, peer_group)
 
     def obey(self, order: commands.OfPreparation) -> None:
-        """One of the supervisor's orders. Raises SlipwayError or OSError when it cannot be done."""
+        """Execute one of the supervisor's orders. Raises SlipwayError or OSError when it cannot be done."""
         match order:
             case commands.Stage():
                 self.stage()
@@ -572,12 +577,12 @@ class Preparation:
                 assert_never(order)
 
     def meet(self, order: commands.MeetPeers) -> None:
-        """Who else stages the same files, and who reads them from storage."""
+        """Pass on who else stages the same files, and who reads them from storage."""
         if order.what in self._staging:
             self._staging[order.what].tell(peers=msgspec.to_builtins(order.others))
 
     def staged_all(self) -> None:
-        """Nobody needs our chunks any more, and copies of which the ranks use nothing go, before the ranks are measured."""
+        """Stop passing chunks on, and remove copies of which the ranks use nothing, before the ranks are measured."""
         for child in self._staging.values():
             child.tell(staged_all=True)
         if not self._passing or self._holder is None:
@@ -596,7 +601,6 @@ class Preparation:
         self.say(reports.StagingEnded())
 
     def stage_ended(self, result: reports.StagedCopy | None, error: Problem | None) -> None:
-        """The dataset is here, or will not be."""
         if result is None:
             assert error is not None
             self.fail("stage", *error)
@@ -606,7 +610,6 @@ class Preparation:
         self._make_directory()
 
     def _make_directory(self) -> None:
-        """The attempt's own; then what else is needed here."""
         try:
             ranks = self.plan.ranks
             cell, library = (None, ()) if ranks is None else (ranks.cell, ranks.framework.library)
@@ -624,7 +627,7 @@ class Preparation:
         self._prepare_node()
 
     def _prepare_node(self) -> None:
-        """What a container needs here, and a look at the GPUs; then all is here."""
+        """Prepare what a container needs here, and list others on the GPUs."""
         gpus = gpus_to_look_at(self.allocation, self.index)
         ranks = self.plan.ranks
         granted = self.allocation.nodes[self.index].gpus
@@ -661,7 +664,6 @@ class Preparation:
             self.fail("load the image", "ContainerError", f"{argv[0]} cannot be started: {problem.strerror}")
 
     def _bring_archive(self) -> None:
-        """The engine does not have the image."""
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
         try:
@@ -670,7 +672,6 @@ class Preparation:
             self._archive_ended(None, ("StagingError", f"{sys.executable} cannot be started: {problem.strerror}"))
 
     def _archive_ended(self, result: reports.StagedCopy | None, error: Problem | None) -> None:
-        """The archive is here, or will not be."""
         assert self.plan.ranks is not None
         assert self.plan.ranks.image is not None
         self._archive = result
@@ -708,7 +709,7 @@ class Preparation:
             self._copy_checkpoint(order, None)
 
     def _checkpoint_ended(self, order: commands.Fetch, result: reports.StagedCopy | None, error: Problem | None) -> None:
-        """It is in the cache; where it cannot be, this node reads it from storage, which tells what is wrong with it."""
+        """Copy the checkpoint from the cache, or from storage, which tells what is wrong with it."""
         if result is None:
             assert error is not None
             logger.warning("this node reads the checkpoint for itself: %s", error[1])
@@ -740,7 +741,7 @@ class Preparation:
         self.say(reports.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
 
     def _copy_alone(self, order: commands.Fetch, name: str, error: SlipwayError) -> None:
-        """Without the copy in the cache, which may have taken the room: then this node reads storage. Others find our chunks elsewhere."""
+        """Remove the copy in the cache, which may have taken the room, and read storage. Others find our chunks elsewhere."""
         from data_prep.cache.entries import remove_unused
 
         logger.warning("this node reads the checkpoint for itself: %s", error)
@@ -758,7 +759,7 @@ class Preparation:
         self._copy_checkpoint(order, None)
 
     def forget(self) -> None:
-        """The checkpoint is not whole on another node: none is used."""
+        """Remove the checkpoint, which is not whole on another node."""
         self.resumed = False
         child = self._staging.pop("checkpoint", None)
         if child is not None:
@@ -766,7 +767,7 @@ class Preparation:
         (self.directory.resume / CHECKPOINT).unlink(missing_ok=True)
 
     def release(self) -> None:
-        """What was staged may go from here on, as far as we are concerned, also what a stager did not tell of before it was killed."""
+        """Release our leases in the cache, also those of a stager that was killed."""
         if self._holder is not None:
             from data_prep.cache.lease import release_all
 
@@ -793,5 +794,5 @@ class Preparation:
         then: Callable[[Call], None],
         renewed: bool = False,
     ) -> None:
-        """In a child, which goes on until `stop`."""
+        """Call in a child, which goes on until `stop`."""
         self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s, renewed=renewed).then(then))

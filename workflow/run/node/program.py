@@ -42,8 +42,8 @@ from workflow.run.plan import TAG
 def read_token(
     descriptor: int, limit_s: float, is_awaited: Callable[[], bool] = lambda: True, look_every_s: float = TOKEN_LOOK_EVERY_S
 ) -> bytes:
-    """The first line of `descriptor`, which somebody may hold open who never writes: a launcher that has ended, or of a job that was
-    cancelled. `is_awaited()`: whether the supervisor still takes node programs. Raises NodeLost."""
+    """Read the first line of `descriptor`, which a launcher or a job that has ended may hold open for ever. `is_awaited()`: whether the
+    supervisor still takes node programs. Raises NodeLost."""
     give_up = time.monotonic() + limit_s
     while not select.select([descriptor], [], [], max(0.0, min(look_every_s, give_up - time.monotonic())))[0]:
         if time.monotonic() < give_up and not is_awaited():
@@ -69,7 +69,7 @@ def read_token(
 
 
 def listens(address: tuple[str, int]) -> bool:
-    """Whether somebody does there: a supervisor that has all its node programs takes no more. True where that cannot be told."""
+    """Return False if nobody listens there: a supervisor that has all its node programs takes no more."""
     try:
         socket.create_connection(address, timeout=TOKEN_LOOK_S).close()
     except ConnectionRefusedError:
@@ -214,7 +214,7 @@ class _LogLines(logging.Handler):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the node program, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.node", description="The node program of one run.")
     parser.add_argument("--supervisor", required=True, metavar="HOST:PORT")
     position = parser.add_mutually_exclusive_group(required=True)
@@ -248,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _configure_log() -> _LogLines:
-    """Warnings and worse go to the run's log, everything to that of this node."""
+    """Log warnings and worse to the run's log, everything to that of this node."""
     configure("node")
     root, log = logging.getLogger(), _LogLines()
     root.handlers[0].setLevel(logging.INFO)

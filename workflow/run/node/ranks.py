@@ -111,8 +111,8 @@ class Beats:
                 self._take(event)
 
     def _read(self) -> bytes | None:
-        """What has been added; nothing while there is no file. None where it cannot be read, or something is there that is none: that is
-        said once, counts as silence, and nobody knows what was written by then."""
+        """Return what has been added, empty while there is no file, None if it cannot be read: that is reported once and counts as
+        silence."""
         try:
             descriptor = open_file(self._path)
             try:
@@ -149,8 +149,8 @@ class Beats:
                 self.stopped = True
 
     def limit_s(self, beat_s: float, init_s: float) -> float:
-        """How long this rank may be silent now: in train max(beat_s, 20 median steps), else `init_s`. A program that writes no events
-        does not say when it evaluates or saves: in the phase output max(init_s, 20 median lines)."""
+        """Return how long this rank may be silent now: in train max(beat_s, 20 median steps), else `init_s`. A program that writes no
+        events does not say when it evaluates or saves: in the phase output max(init_s, 20 median lines)."""
         if self.phase not in ("train", OUTPUT) or self.stopped:
             return init_s
         if not self._seconds:
@@ -502,8 +502,8 @@ def ephemeral_end() -> int | None:
 
 
 def first_port(last_ephemeral: int | None) -> int:
-    """Pure: the first port of the range. A machine whose outgoing connections use it all leaves no room above them: then the usual range
-    serves, since a port that is taken is passed over, and one that is bound is not given to a connection."""
+    """Return the first port of the range. If outgoing connections use all ports above it, the usual range serves: a port that is taken is
+    passed over, and one that is bound is not given to a connection."""
     above = (last_ephemeral or 0) + 1
     return above if FIRST_PORT < above <= LAST_PORT else FIRST_PORT
 

@@ -121,7 +121,7 @@ def sweep(runs: Path, remove: Callable[[Path], str | None] = remove_leftover, *,
 
 
 def _is_ours(descriptor: int) -> bool:
-    """Root may open the locks of everybody: they are none of its own."""
+    """Return True if the lock is a file of ours. Root may open the locks of everybody."""
     status = os.fstat(descriptor)
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
@@ -159,7 +159,7 @@ def room_bytes(nodes: int) -> dict[str, int]:
 
 
 def of_run(cache: Path, run_dir: Path, attempt: int | None = None) -> list[Path]:
-    """The work directories in `cache` of the run whose directory on storage is `run_dir`: of one attempt, or of all."""
+    """List the work directories in `cache` of the run whose directory on storage is `run_dir`: of one attempt, or of all."""
     found = []
     for path in sorted((cache / "runs").glob(f"*/{OWNER}")):
         with contextlib.suppress(RecordError, KeyError, TypeError):
@@ -175,7 +175,7 @@ def library_of(more: Sequence[str]) -> dict[str, Path]:
 
 
 def copy_library(directory: Path, more: Sequence[str] = ()) -> None:
-    """Copy what programs find on their path into `directory`."""
+    """Copy what programs import of ours into `directory`."""
     for name, source in library_of(more).items():
         if source.is_dir():
             shutil.copytree(source, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -184,8 +184,8 @@ def copy_library(directory: Path, more: Sequence[str] = ()) -> None:
 
 
 def with_own_cache(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """The plan of an attempt with the cache as it is called on this node: `cache.path` of the site file may hold variables of the job.
-    Raises StagingError where one is not set here."""
+    """Return the plan with the path of the cache on this node: `cache.path` of the site file may hold variables of the job. Raises
+    StagingError if one is not set here."""
     if plan.cache_place is None:
         return plan
     try:
@@ -202,7 +202,7 @@ def with_own_cache(plan: Plan, environ: Mapping[str, str]) -> Plan:
 
 
 def cache_failed(error: OSError, path: Path) -> str:
-    """What happened to the node's cache, and what to do."""
+    """Explain what happened to the node's cache, and what to do."""
     if isinstance(error, FileNotFoundError):
         why = "somebody removed it while the run was at work, such as a cleaner of old files: keep it off the cache"
     else:
@@ -252,7 +252,7 @@ class WorkDirectory:
             (self.path / "cell.json").write_text(json.dumps(cell.to_json(), indent=1, sort_keys=True) + "\n")
 
     def paths(self, data: str | None, program: str) -> Paths:
-        """As the container's specification wants them."""
+        """Return the paths for the container's specification."""
         return Paths(
             cell=str(self.path / "cell.json"),
             data=data,
@@ -265,8 +265,8 @@ class WorkDirectory:
         )
 
     def bring_library(self, more: Sequence[str]) -> None:
-        """For a container: copies of what it runs of ours, here. The checkout may lie where root, which mounts, may not look. Reads from
-        wherever the checkout is, so it is to be called in a child with a time limit."""
+        """Copy what a container runs of ours: the checkout may lie where root, which mounts, may not look. Reads storage perhaps, so it
+        runs in a child with a time limit."""
         library = self.path / "lib"
         for name in library_of(more):
             (library / name).unlink()
@@ -274,9 +274,9 @@ class WorkDirectory:
         shutil.copyfile(WATCHDOG, library / WATCHDOG.name)
 
     def bring_program(self, folder: str, digest: str | None, *, own: bool) -> dict[str, str]:
-        """A copy of the framework's folder; of a program of the study (`own`) the one that has this digest, and an empty directory where it
-        has no folder. Into such a one nothing may be written; its files are told, for `changed_program`. To be called in a child with a
-        time limit, like `bring_library`. Raises ConfigError, StagingError, StorageError."""
+        """Copy the framework's folder; of a program of the study (`own`) the one that has this digest, or make an empty directory if it has
+        no folder. That copy may not be written to; its files are returned for `changed_program`. Runs in a child with a time limit, like
+        `bring_library`. Raises ConfigError, StagingError, StorageError."""
         if not own:
             shutil.copytree(folder, self.program, ignore=shutil.ignore_patterns("__pycache__"))
             return {}
@@ -286,11 +286,11 @@ class WorkDirectory:
         return files
 
     def changed_program(self) -> list[str]:
-        """Files of the program's copy here that the program has changed all the same: as root, or after it gave itself the right to."""
+        """List the files of its copy that the program has changed all the same: as root, or after it gave itself the right to."""
         return changes(self.program, self.program_files) if self.program_files else []
 
     def say_alive(self) -> None:
-        """The beat file: whoever watches it ends the container when it gets old."""
+        """Update the heartbeat file: whoever watches it ends the container when it gets old."""
         os.utime(self.beat)
 
     def collect(self, index: int, log: str, load: bytes) -> None:
@@ -305,8 +305,8 @@ class WorkDirectory:
             logger.error("%s", cache_failed(error, self.own))
 
     def strangers(self) -> list[str]:
-        """What in `out` is not ours, as `path of uid N`: something in a container ran as another. It is not pushed. Of very many files the
-        nearest are looked at."""
+        """List what in `out` is not ours, as `path of uid N`: something in a container ran as another user. It is not pushed. Of very many
+        files the nearest are checked."""
         try:
             with directory(self.out) as out:
                 owners = [(entry.path, entry.status.st_uid) for entry in entries(out, MOST_LOOKED_AT)]
@@ -316,7 +316,7 @@ class WorkDirectory:
         return sorted(f"{self.out.name}/{path} of uid {owner}" for path, owner in owners if owner != os.geteuid())
 
     def exists(self) -> bool:
-        """Whether `create` was called. What has become of `out` is up to the program."""
+        """Return True if `create` was called. What has become of `out` is up to the program."""
         return self.path.is_dir()
 
     def keep(self, pending: Pending, naming: Naming) -> None:
@@ -338,7 +338,7 @@ class WorkDirectory:
             self._lock = None
 
     def _make_out(self) -> None:
-        """A program has removed `out`, or exchanged it: only a directory is delivered, be it an empty one, with what is ours beside it."""
+        """Make `out` anew if the program has removed or exchanged it: only a directory is delivered."""
         with contextlib.suppress(OSError):
             self.out.unlink(missing_ok=True)
             self.out.mkdir()
@@ -358,7 +358,7 @@ _ATTEMPT: Final = re.compile(r"[1-9]\d{0,8}(\.node-[1-9]\d{0,8})?")
 
 
 def deliver(cache: Path, storage: Path) -> list[Delivery]:
-    """Everything of ours that waits in `cache` goes to `storage`; the results that are whole then are published."""
+    """Deliver everything of ours that waits in `cache` to `storage`, and publish the results that are whole then."""
     results, published = storage / "results", dict[Path, str]()
 
     def record(target: Path) -> None:
@@ -384,7 +384,7 @@ def deliver_run(cache: Path, run_dir: Path, group: bool) -> list[tuple[bool, str
 
 
 def check_target(storage: Path, target: Path) -> None:
-    """Raises PushError, RecordError unless `target` is `results/<study>/runs/<run>/attempts/<n>` of `storage`, of a run of a study that is
+    """Raise PushError, RecordError unless `target` is `results/<study>/runs/<run>/attempts/<n>` of `storage`, of a run of a study that is
     there, or `sessions/<session>/files`, of a session that is there, and no link leads elsewhere. A note names it, and where a note lies
     others may write."""
     if target.is_relative_to(storage / "sessions"):
@@ -415,8 +415,8 @@ def _check_session(sessions: Path, target: Path) -> None:
 
 
 def publish_delivered(run_dir: Path, pid: int) -> str:
-    """Under the run's lease, held by process `pid`: make results of what was delivered, and record.json that of the newest; what the run's
-    newest result is, or why it has none. Raises LeaseError where somebody runs it."""
+    """Make results of what was delivered, and record.json that of the newest, under the run's lease, held by process `pid`. Return what the
+    run's newest result is, or why it has none. Raises LeaseError if somebody runs it."""
     holder = holder_of(pid, local.NAME, "", 0)
     numbers = attempt_numbers(run_dir)
     mine, dead = leases.acquire(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def make_part(run_dir: str, attempt: int) -> str:
-    """A fresh directory beside the attempt's own name, into which the nodes push. Raises OSError."""
+    """Make a hidden directory beside the attempt's own name, into which the nodes push. Raises OSError."""
     directory = Path(run_dir, "attempts")
     directory.mkdir(parents=True, exist_ok=True)
     part = part_path(directory / str(attempt))
@@ -69,11 +69,9 @@ def plain_measured(*arguments: Any) -> dict[str, Any]:
 
 
 def publish_attempt(run: PreparedRun, part: str, files: Sequence[File], make_record: Callable[[], NewRecord]) -> None:
-    """The pushed attempt under its name, then, for a result, the run's record.json, last. Raises PushError, StorageError, LeaseError.
-
-    The record is made here, as late as can be, so that its times are those of its publishing. Without the lease,
-    nothing is published: the attempt is moved aside, for people. May be called again after a failure.
-    """
+    """Publish the pushed attempt under its name, then, for a result, the run's record.json, last. Raises PushError, StorageError,
+    LeaseError. The record is made here, as late as can be, so that its times are those of its publishing. Without the lease nothing is
+    published: the attempt is moved aside. May be called again after a failure."""
     from data_prep.push import publish_attempt as publish_files
 
     run_dir, number = Path(run.run_dir), run.attempt
@@ -141,7 +139,7 @@ def fetch_file(source: str, target: str, num_bytes: int, digest: str) -> None:
 
 
 def _copy(source: str, target: str, most: int) -> tuple[int, Any]:
-    """Bytes and hash of what was copied: all, or a little more than `most`."""
+    """Copy the file, and return bytes and hash of what was copied: all, or a little more than `most`."""
     from blake3 import blake3
 
     hasher, count = blake3(), 0
@@ -196,7 +194,8 @@ def complete_delivered(run_dir: Path) -> dict[int, str]:
 
 
 def _completed(run_dir: Path, directory: Path) -> str:
-    """A note that is not one of ours makes no result: the attempt stays what its record says. Why it is no result."""
+    """Write the record of a delivered attempt. Return why it is no result: with a note that is not one of ours it stays what its record
+    says."""
     try:
         note = msgspec.convert(read_json(directory / ENDED, max_bytes=MAX_BYTES), EndedNote)
         facts = _facts_of(run_dir, note)
@@ -218,8 +217,8 @@ def _completed(run_dir: Path, directory: Path) -> str:
 
 
 def _gather(directory: Path, nodes: Sequence[int]) -> tuple[set[int], list[File]]:
-    """The files of the nodes that have delivered, together in `directory`, and which nodes these are. Raises RecordError for a node that
-    has no such position, PushError where a file is not what its node delivered."""
+    """Put the files of the nodes that have delivered together in `directory`. Return these nodes and the files. Raises RecordError for a
+    node that has no such position, PushError if a file is not what its node delivered."""
     from data_prep.push import push_files
     from data_prep.push.copy import compare_files, list_name, read_list
 
@@ -257,7 +256,7 @@ def _facts_of(run_dir: Path, note: EndedNote) -> RunFacts:
 
 
 def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, files: Sequence[File]) -> Mapping[str, Any]:
-    """Return the record of the attempt as it is now. Raises RecordError where readers would not believe it."""
+    """Return the record that the attempt has now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
     facts = replace(facts, attempt=int(directory.name))
     found = read_measured(str(directory), facts.cell, note.parameters, note.steps, facts.allocation.device, note.ending.status)
     ending = noted_ending(note.ending)
@@ -272,7 +271,6 @@ def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, file
 
 
 def _parts(directory: Path) -> list[Path]:
-    """Those of other nodes, as they were delivered."""
     return [path for path in directory.parent.glob(f"{directory.name}.node-*") if path.name.rpartition("-")[2].isdecimal()]
 
 
@@ -281,7 +279,7 @@ def _is_result(directory: Path) -> bool:
 
 
 def _is_settled(directory: Path) -> bool:
-    """Whether its record needs no other look: a result; prevented, with its files listed, and nothing was delivered since."""
+    """Return True if the record is final: a result, or prevented, with its files listed, and nothing was delivered since."""
     record = _said(directory)
     return record.get("kind") == RESULT or (bool(record.get("files")) and not _parts(directory))
 
@@ -303,7 +301,8 @@ LEAST_FILES: Final = 100
 
 
 def names_on_storage(ranks: Sequence[int], index: int) -> Naming:
-    """Pure: `ranks`: of node `index`, whose events we read. Rank 0 writes what else we know."""
+    """Return how the files of node `index` are named on storage. `ranks`: those of the node, whose events we read. Rank 0 writes what else
+    we know."""
     from data_prep.push import Naming
 
     events = tuple(f"events-{rank}.jsonl" for rank in ranks)
@@ -311,8 +310,8 @@ def names_on_storage(ranks: Sequence[int], index: int) -> Naming:
 
 
 def push_node_files(places: tuple[str, str, str], names: Naming, nodes: int) -> list[dict[str, Any]]:
-    """In a child: copy what the program wrote, and what we wrote, to storage; path, bytes, hash of every file. `places`: both, and the
-    target; `nodes`: how many share the number of files that a record takes."""
+    """Copy what the program wrote, and what we wrote, to storage, and return path, bytes, hash of every file. Runs in a child. `places`:
+    both, and the target; `nodes`: how many share the number of files that a record takes."""
     from data_prep.push import MOST_FILES, push_files
 
     out, own, part = map(Path, places)

@@ -57,7 +57,7 @@ class Work(Struct, frozen=True, kw_only=True):
 
 
 def describe_work(site: Site, cell: Cell, device: str, images: str | None, results: str, build: str) -> dict[str, Any]:  # noqa: PLR0913
-    """The Work of a cell, as JSON can carry it; the files of its own program are kept in `results` then. `images`: the file of
+    """Return the Work of a cell, as JSON can carry it, and keep the files of its own program in `results`. `images`: the file of
     workflow.run.images.pin; `build`: the name of the directory in which the dataset is built. Raises ConfigError, UnsupportedRequest,
     DatasetError, ContainerError, StagingError, StorageError."""
     from workflow.run.images.kept import image_of
@@ -78,8 +78,8 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None, resul
 
 
 def build_name(cell: Cell) -> str:
-    """`<name>-<spec12>`: where the dataset of a cell with absolute paths is built. The digest of data_prep.spec, without its models: they
-    cost start-up time."""
+    """Name where the dataset of a cell with absolute paths is built: `<name>-<spec12>`. The digest is that of data_prep.spec, without its
+    models, which cost start-up time."""
     from blake3 import blake3
 
     return f"{cell.dataset}-{blake3(canonical_json(cell.dataset_spec)).hexdigest()[:12]}"
@@ -91,7 +91,7 @@ def build_of(study: ResolvedStudy, cell: Cell) -> str:
 
 
 def trained_samples(manifest: Manifest | SequenceManifest | None, global_batch: int) -> int:
-    """Samples of the training split; of sequences in buckets those that an epoch uses, since each batch is of one bucket."""
+    """Count the samples of the training split; of sequences in buckets those that an epoch uses, since each batch is of one bucket."""
     from data_prep.sequences.manifest import SequenceManifest
 
     if manifest is None or "train" not in manifest.splits:
@@ -102,7 +102,7 @@ def trained_samples(manifest: Manifest | SequenceManifest | None, global_batch: 
 
 
 def describe_dataset(storage: Path, cell: Cell, build: str) -> tuple[PublishedDataset, Manifest | SequenceManifest | None]:
-    """The published dataset and its manifest, if it is one of images or token sequences. Raises DatasetError."""
+    """Return the published dataset, and its manifest if it is one of images or token sequences. Raises DatasetError."""
     from data_prep.build.dataset_file import read_dataset_file
     from data_prep.manifest import read_manifest
     from data_prep.sequences.manifest import read_sequence_manifest
@@ -118,7 +118,7 @@ def describe_dataset(storage: Path, cell: Cell, build: str) -> tuple[PublishedDa
 
 
 def model_for(name: str, manifest: Manifest | SequenceManifest) -> Model:
-    """The model for this dataset."""
+    """Return the model for a dataset of images or tokens."""
     from data_prep.sequences.manifest import SequenceManifest
 
     if isinstance(manifest, SequenceManifest):
@@ -127,7 +127,7 @@ def model_for(name: str, manifest: Manifest | SequenceManifest) -> Model:
 
 
 def macs_by_length(name: str, manifest: Manifest | SequenceManifest | None) -> tuple[tuple[int, int], ...]:
-    """Work.macs_by_length."""
+    """Return Work.macs_by_length."""
     from data_prep.sequences.manifest import SequenceManifest
 
     if not isinstance(manifest, SequenceManifest) or len(manifest.lengths) == 1:
@@ -136,7 +136,7 @@ def macs_by_length(name: str, manifest: Manifest | SequenceManifest | None) -> t
 
 
 def describe_model(name: str, dataset: str, size: tuple[int, int] | None, channels: int, num_classes: int) -> Model:
-    """The model for this dataset and its images (height, width)."""
+    """Return the model for this dataset and its images (height, width)."""
     if size is None:
         raise UnsupportedRequest(f"the images of dataset {dataset!r} have different sizes; give it a `size` to train on it")
     return build(name, channels, size, num_classes)
@@ -181,7 +181,6 @@ def keep_program(results: Path, framework: Framework) -> None:
 
 
 def _is_whole(target: Path, digest: str) -> bool:
-    """Whether the copy is there and holds what its name says. Folders of programs are small, so all is read."""
     if target.is_symlink() or not target.is_dir():
         return False
     try:
@@ -191,7 +190,7 @@ def _is_whole(target: Path, digest: str) -> bool:
 
 
 def _remove_dead_parts(directory: Path) -> None:
-    """Of supervisors that were killed, by the storage's own clock."""
+    """Remove what supervisors that were killed have left, by the storage's own clock."""
     now = now_at(directory)
     for part in directory.glob(".*.part-*"):
         with contextlib.suppress(OSError):

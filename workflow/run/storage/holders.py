@@ -17,7 +17,7 @@ HOLDERS_S: Final = 8.0
 
 
 def lease_of(directory: Path) -> Lease | None:
-    """That of a run which somebody has. None of one whose writer is just writing it, or died in that moment."""
+    """Return the lease of a run that somebody holds, None of one whose writer is just writing it, or died in that moment."""
     try:
         lease = read_lease(directory)
     except SlipwayError:
@@ -26,12 +26,12 @@ def lease_of(directory: Path) -> Lease | None:
 
 
 def holder_words(lease: Lease, alive: bool | None) -> str:
-    """Pure: who it is, and how to end that. Of whom we cannot know whether he lives, he counts as alive, as for a supervisor."""
+    """Describe the holder, and how to end it. One of which it is not known whether it lives counts as alive, as for a supervisor."""
     return f"attempt {lease.attempt}: {describe_holder(lease.holder)}" + ("" if alive else "; whether it lives cannot be seen from here")
 
 
 def held_runs(results: str, runs: Iterable[str]) -> dict[str, str]:
-    """Those of `runs` that somebody has now, and who, in words. One question to each scheduler for all of its holders."""
+    """Describe the holders of those `runs` that somebody holds now, with one question to each scheduler."""
     leases = {name: lease for name in runs if (lease := lease_of(run_dir(Path(results), name))) is not None}
     by_scheduler: defaultdict[str, list[str]] = defaultdict(list)
     for name, lease in leases.items():

@@ -50,27 +50,27 @@ class Lease:
 
     @property
     def is_torn(self) -> bool:
-        """Whether it stands for a file that its writer left without its content: nobody holds the run by it."""
+        """Return True if it stands for a file that its writer left without its content: nobody holds the run by it."""
         return self.token.startswith(TORN)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the file."""
         return {"schema": "slipway.lease/1", "token": self.token, "attempt": self.attempt, "since": self.since, **self.holder.to_json()}
 
 
 def new_lease(holder: Holder, attempt: int) -> Lease:
-    """A lease that nobody has yet."""
+    """Make a lease with a new token."""
     return Lease(token=secrets.token_hex(8), attempt=attempt, since=time.time(), holder=holder)
 
 
 def read_lease(run_dir: Path) -> Lease | None:
-    """The lease that counts now, at the end of the chain; None if the run is free. Raises StorageError, LeaseError for a torn file."""
+    """Return the lease that counts now, at the end of the chain, None if the run is free. Raises StorageError, LeaseError for a torn
+    file."""
     chain = _chain(run_dir)
     return chain[-1] if chain else None
 
 
 def _chain(run_dir: Path) -> list[Lease]:
-    """All holders from the one in lease.json to the one that counts."""
+    """Return all holders from the one in lease.json to the one that counts."""
     found: list[Lease] = []
     lease = _read(run_dir / NAME)
     while lease is not None:
@@ -116,7 +116,7 @@ def _acquire(run_dir: Path, wanted: Callable[[Lease | None], Lease], alive: Aliv
 
 
 def _written(run_dir: Path) -> Lease | None:
-    """read_lease(), a moment later where somebody is just writing one."""
+    """Read the lease, a moment later if somebody is just writing one."""
     give_up = time.monotonic() + WRITTEN_S
     while True:
         try:
@@ -128,7 +128,7 @@ def _written(run_dir: Path) -> Lease | None:
 
 
 def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:
-    """Whether we became the holder after `dead`."""
+    """Try to become the holder after `dead`."""
     mark = run_dir / _successor(dead.token)
     if not create_exclusive(mark, _content(lease)):
         return False
@@ -143,7 +143,7 @@ def _succeed(run_dir: Path, dead: Lease, lease: Lease) -> bool:
 
 
 def is_held(run_dir: Path, alive: Alive) -> bool:
-    """Whether somebody has the run who may live. A file that is just being written, or was left torn, is of nobody known."""
+    """Return True if the run has a holder that may live. A file that is just being written, or was left torn, is of nobody known."""
     try:
         found = read_lease(run_dir)
     except LeaseError:
@@ -152,7 +152,7 @@ def is_held(run_dir: Path, alive: Alive) -> bool:
 
 
 def holds(run_dir: Path, token: str) -> bool:
-    """The fence: whether the lease is still the one with `token`. To be asked right before anything is published."""
+    """Return True if the lease is still the one with `token`. To be called right before anything is published."""
     lease = read_lease(run_dir)
     return lease is not None and lease.token == token
 
@@ -196,7 +196,7 @@ def _read(path: Path) -> Lease | None:
 
 
 def _torn(path: Path) -> Lease | None:
-    """A torn file that is old by the storage's own clock has a dead writer: a lease of nobody, to be followed by the next."""
+    """Return a lease of nobody for a torn file that is old by the storage's own clock: its writer is dead."""
     stat = path.stat()
     if now_at(path.parent) - stat.st_mtime < TORN_AFTER_S:
         return None

@@ -91,7 +91,7 @@ def with_results(run: PreparedRun) -> PreparedRun:
 
 
 def _node_set(study: ResolvedStudy, run_id: str, environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """Where the job's nodes are divided into sets, so that repeats are on different ones: this run's, and how many there are."""
+    """Return which of how many sets of the job's nodes this run has, if repeats are on different ones."""
     sets = environ.get(SETS, "")
     if not sets.isdecimal() or int(sets) < 2:
         return None
@@ -104,7 +104,7 @@ def _next_lease(run_dir: Path, holder: Holder, dead: leases.Lease | None) -> lea
 
 
 def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
-    """What the dead holder left: half-pushed attempts on storage, processes of its attempt on this machine."""
+    """Remove what the dead holder left: half-pushed attempts on storage, processes of its attempt on this machine."""
     for part in (run_dir / "attempts").glob(".*.part-*"):
         remove_leftover(part)
     if dead.holder.boot_id == processes.boot_id():
@@ -114,6 +114,6 @@ def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
 
 
 def where_and_who(run_dir: Path, token: str) -> str:
-    """Pure: for a tag: 16 letters that are the same in all attempts of this run directory and of no other, and the holding's token. The
-    same cell can run for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
+    """Return the last part of a tag: 16 letters that are the same in all attempts of this run directory and of no other, and the lease's
+    token. The same cell can run for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
     return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"

@@ -51,16 +51,16 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     """Then nothing is to be trained, and the lease is not held any more."""
 
     def names(self) -> dict[str, Any]:
-        """Which attempt of what it is."""
+        """Return the record's keys that name the attempt."""
         return {"run_id": self.run_id, "repeat": self.repeat, "attempt": self.attempt}
 
 
 def plain(value: Struct) -> dict[str, Any]:
-    """As JSON can carry it, out of the child that found it."""
+    """Convert to what JSON can carry, to leave the child that found it."""
     found: dict[str, Any] = msgspec.to_builtins(value, enc_hook=os.fspath)
     return found
 
 
 def from_plain(found: dict[str, Any], kind: type[S]) -> S:
-    """The inverse of `plain`."""
+    """Convert back what `plain` has made."""
     return msgspec.convert(found, kind, dec_hook=lambda _, path: Path(path))

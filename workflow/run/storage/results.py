@@ -34,7 +34,7 @@ class Result(NamedTuple):
 
 
 def attempt_numbers(run_dir: Path) -> list[int]:
-    """Numbers of the attempts on storage, newest first, those that lost their lease and nodes' late parts included."""
+    """List the numbers of the attempts on storage, newest first, those that lost their lease and nodes' late parts included."""
     directory = run_dir / "attempts"
     if not directory.is_dir():
         return []
@@ -49,7 +49,7 @@ def refuse_failing_storage(error: RecordError) -> None:
 
 
 def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[RunRecord]:
-    """Yield the records of these attempts; one that is missing or not believed is passed over. Raises StorageError."""
+    """Yield the records of these attempts, without those that are missing, torn or changed. Raises StorageError."""
     for number in numbers:
         path = run_dir / "attempts" / str(number) / RECORD
         try:
@@ -62,7 +62,7 @@ def records(run_dir: Path, numbers: Sequence[int]) -> Iterator[RunRecord]:
 
 
 def results_of(run_dir: Path, study: str | None = None) -> list[Result]:
-    """All results, newest attempt first; the published one too, whose attempt's directory somebody may have removed. A record that its
+    """List all results, newest attempt first; the published one too, whose attempt's directory somebody may have removed. A record that its
     reader does not believe is none, nor is one of another study than `study`. Raises StorageError."""
     own = (_believed(run_dir, attempt, study)[1] for attempt in attempt_numbers(run_dir))
     found = {result.attempt: result for result in own if result is not None}
@@ -73,7 +73,7 @@ def results_of(run_dir: Path, study: str | None = None) -> list[Result]:
 
 
 def published_result(run_dir: Path, study: str | None = None) -> Result | None:
-    """What the run's record.json says; None where it is missing or not believed. Raises StorageError."""
+    """Return the result in the run's record.json, None if it is missing or not believed. Raises StorageError."""
     return _believed(run_dir, study=study)[1]
 
 
@@ -88,7 +88,7 @@ def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
 
 
 def _believed(run_dir: Path, attempt: int | None = None, study: str | None = None) -> tuple[bytes, Result | None]:
-    """The bytes of an attempt's record, None: of the published one, and the result that it is; None where it is missing, prevented, or
+    """Return the bytes of an attempt's record (None: of the published one) and the result that it is, None if it is missing, prevented, or
     not believed by the reader of the tables. Raises StorageError."""
     path = run_dir / RECORD if attempt is None else run_dir / "attempts" / str(attempt) / RECORD
     try:
@@ -116,12 +116,13 @@ _ASKED: Final = re.compile(r"(?P<run>.*-r\d+?)(\.after-(?P<after>[1-9]\d*))?")
 
 
 def asked_of(run_id: str, after: int = 0) -> str:
-    """The text for a result of `run_id` later than number `after`; 0: any."""
+    """Return the text for a result of `run_id` later than number `after`, 0 for any."""
     return f"{run_id}.after-{after}" if after else run_id
 
 
 def parse_asked(text: str) -> tuple[str, int]:
-    """(run id, number that the result must be later than). Text that is none of ours is a run id, which nobody will find."""
+    """Return the run id, and the number that the result must be later than. Text that is none of ours is a run id, which nobody will
+    find."""
     found = _ASKED.fullmatch(text)
     return (found["run"], int(found["after"] or 0)) if found else (text, 0)
 
@@ -138,12 +139,14 @@ FORGOTTEN_S: Final = 86_400.0
 
 
 def nodes_to_avoid(run_dir: Path, now: float) -> tuple[str, ...]:
-    """By the scheduler's names, those of the newest attempt first. `now`: unix seconds. Reads storage. Raises StorageError."""
+    """Name the nodes that prevented attempts, those of the newest attempt first. `now`: unix seconds. Reads storage. Raises
+    StorageError."""
     return avoided(records(run_dir, attempt_numbers(run_dir)[:MOST_ATTEMPTS]), now)
 
 
 def avoided(found: Iterable[RunRecord], now: float) -> tuple[str, ...]:
-    """Return the nodes to avoid. `found`: records of the run's attempts, the newest first; those before its last result do not count."""
+    """Name the nodes that failed by `found`, the records of the run's attempts, the newest first; those before its last result do not
+    count."""
     return tuple(dict.fromkeys(_nodes(found, now)))[:MOST_NODES]
 
 
@@ -163,7 +166,7 @@ def _nodes(found: Iterable[RunRecord], now: float) -> Iterator[str]:
 
 
 def waiting_runs(results: Path | str, runs: Iterable[str]) -> dict[str, str]:
-    """Those of `runs`, which have no record, whose result waits: the reason of each. Reads the ends of their logs."""
+    """Return the reasons of those `runs` without a record whose result waits. Reads the ends of their logs."""
     logs = {parse_asked(name.removesuffix(".log"))[0] for name in names(f"{results}/logs")}
     found = {}
     for run_id in runs:

@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_full(error: SlipwayError) -> bool:
-    """Whether it is for want of room on storage, or of quota."""
+    """Return True if storage or its quota is full."""
     return isinstance(error, StorageFull) or any(words in str(error) for words in FULL_WORDS)
 
 
@@ -69,11 +69,11 @@ class Again:
 
     @property
     def told(self) -> bool:
-        """Whether somebody has told us to end since we began."""
+        """Return True if somebody has told us to end since we began."""
         return self._scope.cancels > self._cancels
 
     def repeat(self, what: str, step: Callable[[float], None]) -> None:
-        """`step(seconds left)` until it succeeds or time is over. A lost lease is final, and so is a defect of ours. Raises the last
+        """Call `step(seconds left)` until it succeeds or time is over. A lost lease is final, and so is a defect of ours. Raises the last
         error."""
         pause = STORAGE_FIRST_PAUSE_S
         while True:
@@ -96,8 +96,8 @@ class Again:
             pause = min(2 * pause, STORAGE_LONGEST_PAUSE_S)
 
     def call(self, what: str, function: Any, *arguments: Any, left_s: float) -> Any:
-        """`function` in a child that may touch storage. Raises what it raises, StorageError when it takes too long, PushError when we are
-        told to end before it has."""
+        """Call `function` in a child that may touch storage. Raises what it raises, StorageError when it takes too long, PushError when we
+        are told to end before it has."""
         call = Call(self._scope.loop, what, function, *arguments, timeout_s=left_s)
         self.wait(lambda: call.finished)
         if not call.finished:
@@ -106,13 +106,13 @@ class Again:
         return call.result()
 
     def wait(self, done: Callable[[], bool], limit_s: float | None = None) -> None:
-        """Until `done()`, for a while only when we are told to end."""
+        """Wait until `done()`, for a while only when we are told to end."""
         self._scope.loop.until(lambda: done() or self.told, limit_s)
         if not done() and self.told:
             self._scope.loop.until(done, CANCELLED_PUSH_S)
 
     def _how_long(self, error: SlipwayError) -> str:
-        """Shorten the time where there is no room; what that means, in words."""
+        """Shorten the time if storage is full, and explain that."""
         if not is_full(error):
             return ""
         self._until = min(self._until, time.monotonic() + self._full_s)
@@ -126,7 +126,7 @@ NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
 
 
 def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: PreparedRun | None) -> int:
-    """Nothing had begun: end the node programs, if they were started, and give the run back, if it was taken. The exit code."""
+    """End the node programs, if they were started, and give the run back, if it was taken, when nothing had begun. Return the exit code."""
     if ending.reason:
         logger.info("%s: %s", ending.status, ending.reason)
     if attempt is not None:
@@ -137,7 +137,7 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
 
 
 def late_lease(loop: Loop, preparing: Call) -> PreparedRun | None:
-    """Cancelled while the lease was being taken: wait for it, to give it back."""
+    """Wait for a lease that was being taken when the run was cancelled, to give it back."""
     loop.until(lambda: preparing.finished, STORAGE_CLEAN_UP_S)
     with contextlib.suppress(SlipwayError):
         return from_plain(preparing.result(), PreparedRun) if preparing.finished else None
@@ -145,7 +145,7 @@ def late_lease(loop: Loop, preparing: Call) -> PreparedRun | None:
 
 
 def finish(attempt: RunningAttempt, work: Work, ending: Ending) -> int:
-    """The attempt is pushed and its record published. The exit code."""
+    """Push the attempt and publish its record. Return the exit code."""
     return _Finish(attempt, work, ending).main()
 
 
@@ -199,12 +199,12 @@ class _Finish:
             logger.error("%s: %s", self.ending.status, self.ending.reason)
 
     def _look_for_checkpoint(self) -> None:
-        """Ranks that have written it may be slow to end, such as those of torchrun. Now they have ended, and their last words are known."""
+        """Take a checkpoint of ranks that were slow to end, such as those of torchrun: now their last words are known."""
         if self.attempt.checkpoint is not None:
             self.ending = self.limit.saved_at(self.attempt.checkpoint)
 
     def _look_at_leftovers(self) -> None:
-        """What could not be ended is told: whoever measures there next is disturbed by it."""
+        """Warn of what could not be ended: whoever measures there next is disturbed by it."""
         left = not_clean(self.nodes.present())
         if left:
             warning = f"not all that this run started could be ended on {', '.join(left)}: see the node's log"
@@ -212,7 +212,7 @@ class _Finish:
             logger.warning("%s", warning)
 
     def _look_at_owners(self) -> None:
-        """A file that is not the user's: the run was not what it should have been, however it ended."""
+        """Report files that are not the user's: the run was not what it should have been, however it ended."""
         strangers = [f"{path} on {name}" for name, answer in self._collected() for path in answer.strangers]
         if not strangers:
             return
@@ -224,7 +224,8 @@ class _Finish:
         logger.error("%s", reason)
 
     def _look_at_program(self) -> None:
-        """Ranks that started later, or read a file later, had another program than the one that the record names."""
+        """Warn if the program changed its own files: ranks that started later, or read a file later, had another program than the record
+        names."""
         changed = [f"{path} on {name}" for name, answer in self._collected() for path in answer.changed_program]
         if changed:
             warning = (
@@ -238,7 +239,7 @@ class _Finish:
         return [(node.node.name, answer) for node in self.nodes.all if (answer := node.last(reports.Collected)) is not None]
 
     def _requeue(self) -> None:
-        """Last of all, since the scheduler then ends this job: put it back into the queue, to resume from the checkpoint."""
+        """Put the job back into the queue, to resume from the checkpoint. Last of all, since the scheduler then ends this job."""
         try:
             job = self.attempt.job
             Call(self.loop, "requeue", job.scheduler.requeue, job.allocation, timeout_s=REQUEUE_S).wait()
@@ -274,7 +275,7 @@ class _Finish:
             self.nodes.end(NODES_LEAVE_S)
 
     def _in_a_hurry(self) -> bool:
-        """The scheduler kills what is left some 30 s after it has told us to end."""
+        """Return True if the scheduler kills what is left, some 30 s after it has told us to end."""
         return self.ending.status in ("cancelled", "preempted") and not self.ending.planned
 
     def _stop_limit_s(self) -> float:
@@ -289,15 +290,15 @@ class _Finish:
         return max(LEAST_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
 
     def _let_others(self) -> None:
-        """Give this machine's turn back, where nothing that we started is left. Not the nodes of a job: what runs there next would have
-        them to itself by its record."""
+        """Give this machine's turn back if nothing that we started is left. Not the nodes of a job: what runs there next would have them to
+        itself by its record."""
         locks, job = self.attempt.locks, self.attempt.job
         if locks.taken and job.allocation.own_job and not not_clean(self.nodes.present()):
             locks.give()
             logger.info("nothing is measured any more: others may use this machine while the result waits for storage")
 
     def _push(self, again: Again, left_s: float) -> None:
-        """Every node copies its files into the attempt's part directory; what the events say is read from there."""
+        """Let every node copy its files into the attempt's part directory, and read the events from there."""
         self._judge_lost()
         if self.part_directory is None:
             self.part_directory = again.call("push", attempts.make_part, self.run.run_dir, self.run.attempt, left_s=left_s)
@@ -327,7 +328,7 @@ class _Finish:
             logger.error("%s", wrong)
 
     def _judge_lost(self) -> None:
-        """A node that went after its ranks had ended well, and before its files were on storage, took them along: no result is whole."""
+        """End the run as lost if a node that had ended well went before its files were on storage: no result is whole."""
         gone = [node.node.name for node in self.nodes.all if node.lost and node.index not in self.files]
         if gone and self.ending.status in NEED_ALL_FILES:
             reason = f"the run ended {self.ending.status}, and {', '.join(gone)} was lost before its files were on network storage"
@@ -335,13 +336,12 @@ class _Finish:
             logger.error("%s", reason)
 
     def _begin_again(self) -> None:
-        """Half of a lost node's files are in the part directory: the others push into a new one."""
+        """Push into a new directory: half of a lost node's files are in the old one."""
         assert self.part_directory is not None
         _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.part_directory, self.files = None, {}
 
     def _publication(self) -> tuple[Any, ...]:
-        """The arguments of attempt.publish_attempt."""
         files = [file for node_files in self.files.values() for file in node_files]
         return self.run, self.part_directory, files, lambda: self._record(self.ending, files)
 
@@ -351,7 +351,7 @@ class _Finish:
     # -- what storage did not take
 
     def _keep(self, error: SlipwayError) -> None:
-        """The result stays on its nodes under pending.json, and the attempt is a prevented one. The lease stays too: it holds the attempt's
+        """Keep the result on its nodes under pending.json; the attempt is a prevented one. The lease stays too: it holds the attempt's
         number until the files have that name on storage, whoever starts the run meanwhile."""
         was = self.ending
         failed = "no record could be made of it" if isinstance(error, Defect) else "its result could not be pushed"
@@ -383,7 +383,7 @@ class _Finish:
         self.nodes.end(NODES_LEAVE_S, pending)
 
     def _notes(self, was: Ending) -> tuple[OwnKeys | None, OwnKeys | None]:
-        """Of the attempt as it is, and as it will be when it is delivered. Whatever fails here, the files of the nodes are kept."""
+        """Return the notes of the attempt as it is, and as it will be when it is delivered. Whatever fails here, the files are kept."""
         try:
             return self._record(self.ending, []).to_json(), plain(self._ended(was))
         except Exception:
@@ -391,7 +391,7 @@ class _Finish:
             return None, None
 
     def _ended(self, was: Ending) -> EndedNote:
-        """What it will be when it is delivered from all nodes that have files of it: `was`; prevented, where those are not enough."""
+        """Return how it ends when it is delivered from all nodes that have files of it: `was`, or prevented if those are not enough."""
         present = [node.index for node in self.nodes.present()]
         enough = was.kind == RESULT and (was.status not in NEED_ALL_FILES or len(present) == len(self.nodes.all))
         ending = was if enough else self.ending
@@ -406,7 +406,7 @@ class _Finish:
 
 
 def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
-    """Pure: the names of those that did not say that they have ended all."""
+    """Name the nodes that did not report that they have ended all."""
     return [node.node.name for node in nodes if (answer := node.last(reports.Stopped)) is None or not answer.clean]
 
 
@@ -423,5 +423,4 @@ def _push_error(node: NodeHandle) -> SlipwayError:
 
 
 def _parameters(work: Work) -> int | None:
-    """Of the network, where it is one of ours."""
     return None if work.model is None else work.model.parameters

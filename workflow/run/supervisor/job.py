@@ -62,12 +62,12 @@ class NodeLocks:
 
     @property
     def taken(self) -> tuple[int, ...]:
-        """Positions in `paths` of the locks that we hold."""
+        """Return the positions in `paths` of the locks that we hold."""
         return tuple(index for index, lock in enumerate(self._locks) if lock.held)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Of the locks that we hold: who inherits them holds the locks too."""
+        """Return those of the locks that we hold: who inherits them holds the locks too."""
         return tuple(lock.descriptor for lock in self._locks if lock.held)
 
     def try_take(self) -> bool:
@@ -104,7 +104,7 @@ class NodeLocks:
             timers[0].cancel()
 
     def _collect(self) -> bool:
-        """Keep what is free, as far as we need it; whether that is all. Then the next in the queue may."""
+        """Keep what is free, as far as we need it. When that is all, the next in the queue may."""
         for lock in self._locks:
             if len(self.taken) < self.count and not lock.held:
                 _try_take(lock)
@@ -125,7 +125,7 @@ class NodeLocks:
         return self._locks if self._queue is None else [*self._locks, self._queue]
 
     def _wait(self, locks: Sequence[LockFile], count: int) -> None:
-        """Until `count` of `locks` have become ours: a lock belongs to the open file, so a child can wait for it in our name."""
+        """Wait until `count` of `locks` have become ours: a lock belongs to the open file, so a child can wait for it in our name."""
         descriptors = tuple(lock.descriptor for lock in locks)
         self._scope.call("turn", lock_some, descriptors, count, timeout_s=NODE_LOCKS_WAIT_S, keep=descriptors)
 
@@ -136,12 +136,12 @@ class NodeLocks:
                 lock.say(text)
 
     def signature(self) -> str:
-        """Who has them, as far as is known."""
+        """Return who has them, as far as is known."""
         found = [lock.said() for lock in self._locks if not lock.held]
         return ", ".join(dict.fromkeys(text for text in found if text))
 
     def give(self, inherited: bool = False) -> None:
-        """The next may have them: now, or when a program that has `inherited` them has ended too. Nothing if it was done before."""
+        """Release them now, or when a program that has `inherited` them has ended too. May be called twice."""
         if not inherited:
             self._let_go()
         for lock in self._all():
@@ -194,7 +194,8 @@ class Job:
     # -- what the nodes say
 
     def complete(self, nodes: Nodes, run: PreparedRun) -> Sequence[str]:
-        """All node programs have come up: fill in what they were granted; warnings. Ends the run where that is not what was asked."""
+        """Fill in what the node programs were granted, now that all have come up, and return warnings. Ends the run if that is not what was
+        asked."""
         told = [node.answer(Ready).grant for node in nodes.all]
         try:
             self.allocation, warnings = grants.complete(self.allocation, told, run.cell.gpus_per_node, run.site.foreign_gpu)
@@ -206,8 +207,7 @@ class Job:
         return warnings
 
     def gpu_warnings(self, nodes: Nodes, run: PreparedRun) -> Sequence[str]:
-        """Just before the ranks start, what nodes say of their GPUs: others on them, where `complete` has not heard it, and what is wrong
-        with them; warnings."""
+        """Return warnings of other users of the GPUs, if `complete` has not heard of them, and of faults, just before the ranks start."""
         staged = [(node.node.name, node.answer(Staged)) for node in nodes.present()]
         foreign, faults = (
             [(name, use) for name, one in staged for use in one.foreign],
@@ -227,12 +227,12 @@ class Job:
     # -- what the scheduler says
 
     def wait_if_ending(self) -> None:
-        """Go no further then: the scheduler's word, or its silence, ends the run."""
+        """Wait for the end if the job is being ended: the scheduler's word, or its silence, ends the run."""
         if self.is_ending:
             self._scope.wait(lambda: False)
 
     def ask(self) -> None:
-        """For its end, and how long it waited; not where that is known and the job is not ours alone."""
+        """Ask for the job's end, and how long it waited, unless that is known and the job is not ours alone."""
         if self.allocation.own_job or self.allocation.deadline is None:
             call = Call(self._scope.loop, "the scheduler", self.scheduler.job_facts, self.allocation, timeout_s=JOB_FACTS_S)
             call.then(self._answered)
@@ -251,8 +251,8 @@ class Job:
             self._clock.note("assign", max(0.0, facts["started"] - facts["submitted"]))
 
     def ended(self, told: str, *, number: int | None = None, otherwise: Ending | None = None) -> None:
-        """Somebody was told to end, `told` says who: ask the scheduler why, then end the run by that; `number`: of the signal to us;
-        `otherwise`: how, where it says nothing."""
+        """Ask the scheduler why somebody was told to end (`told` says who), then end the run by that; `number`: of the signal to us;
+        `otherwise`: how, if it says nothing."""
         if not self.is_ending and self._scope.ending is None:
             self.is_ending = True
             call = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=JOB_END_CAUSE_S)

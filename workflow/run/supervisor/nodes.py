@@ -59,44 +59,41 @@ class NodeHandle:
         self._said[type(message)] = message
 
     def last(self, kind: type[S]) -> S | None:
-        """The last message of this kind, None where none has come since it was last forgotten."""
+        """Return the last message of this kind, None if none has come since it was last forgotten."""
         return cast("S | None", self._said.get(kind))
 
     def answer(self, kind: type[S]) -> S:
-        """The same, where it has been waited for."""
+        """Return the last message of this kind, which has been waited for."""
         found = self.last(kind)
         assert found is not None, f"{self.node.name} has not said {kind.__name__}"
         return found
 
     def has_said(self, *kinds: type[reports.Message]) -> bool:
-        """Whether a message of one of these kinds has come since it was last forgotten."""
+        """Return True if a message of one of these kinds has come since it was last forgotten."""
         return any(kind in self._said for kind in kinds)
 
     def forget(self, *kinds: type[reports.Message]) -> None:
-        """What was said of these kinds."""
         for kind in kinds:
             self._said.pop(kind, None)
 
     def hang_up(self) -> None:
-        """Nothing more is said to it, or heard of it."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
 
     @property
     def is_heard(self) -> bool:
-        """Whether it has said anything."""
         return bool(self._said)
 
 
 def how_it_ended(code: int, words: str) -> str:
-    """Pure: a launcher may say an error and exit with 0; the code is said only where it tells something."""
+    """Describe the end of a launcher. One may print an error and exit with 0; the code is given only if it tells something."""
     said = f"its program ended with {code}" if code else "its program ended"
     return f"{said}: {words}" if words else f"{said}, and said nothing"
 
 
 def what_hindered(launch: Launch, words: str) -> str:
-    """Pure: why a launch that said `words` ended before anything came of it, where that passes by itself; else ""."""
+    """Return why a launch that printed `words` ended before anything came of it, if that passes by itself, else ""."""
     known = (
         ("the scheduler does not answer", launch.silence),
         ("the scheduler takes for living what has ended on these nodes", launch.outdated),
@@ -158,7 +155,7 @@ class Nodes:
             self._loop.unwatch(launched.stderr_fd)
 
     def know(self, nodes: Sequence[Node]) -> None:
-        """What the nodes were granted has become known."""
+        """Note what the nodes were granted."""
         for handle, node in zip(self.all, nodes, strict=True):
             handle.node = node
 
@@ -200,7 +197,7 @@ class Nodes:
             node.forget(*kinds)
 
     def present(self) -> list[NodeHandle]:
-        """Those that can be talked to."""
+        """List the nodes that can be talked to."""
         return [node for node in self.all if node.channel is not None]
 
     def _hear(self, node: NodeHandle, messages: list[reports.Said]) -> None:
@@ -232,7 +229,7 @@ class Nodes:
                 self._lose(node, f"nothing heard from it for {now - node.heard:.0f} s")
 
     def _hung_up(self, node: NodeHandle, why: str) -> None:
-        """The connection ends a moment before the process does, whose exit code says more."""
+        """Drop the node a moment later: its process then has ended, and its exit code says more than the end of the connection."""
         node.channel = None
         self._loop.after(HUNG_UP_S, partial(self._lose, node, why))
 
@@ -256,7 +253,7 @@ class Nodes:
             self._lose(self.all[index], how_it_ended(code, words))
 
     def _pause(self, launched: Launched, code: int, words: str, give_up: float) -> float | None:
-        """Seconds until it is started again; None where it is not, since something has come of it, or it has told why it has ended."""
+        """Return the seconds until it is started again, None if something has come of it, or it has told why it has ended."""
         launch = launched.launch
         if self._leaving or self._has_begun(launch):
             return None
@@ -271,15 +268,13 @@ class Nodes:
         return None
 
     def _is_mute(self, launched: Launched, code: int, words: str) -> bool:
-        """Whether its end says nothing of its programs."""
         return launched.launch.may_be_mute and not code and not words
 
     def _times(self, launch: Launch) -> int:
-        """How often it was started."""
         return sum(other.launch is launch for other in self._launched)
 
     def _has_begun(self, launch: Launch) -> bool:
-        """Whether one of its node programs has come in."""
+        """Return True if one of its node programs has come in."""
         return any(self.all[index].is_heard or self.all[index].channel is not None for index in launch.nodes)
 
     def _lose(self, node: NodeHandle, why: str) -> None:
@@ -292,14 +287,14 @@ class Nodes:
             self._on_lost(node, why)
 
     def _end_silent_launches(self) -> None:
-        """Launches none of whose nodes can be talked to, and none of whose nodes was told to end."""
+        """End launches none of whose nodes can be talked to, and none of whose nodes was told to end."""
         for launched in self._launched:
             nodes = [self.all[index] for index in launched.launch.nodes]
             if all(node.channel is None and not node.dismissed for node in nodes):
                 self._end_launch(launched)
 
     def _end_launch(self, launched: Launched) -> None:
-        """TERM, which makes a node program end all it started; CONT, if it was stopped."""
+        """Send TERM, which makes a node program end all it started, and CONT, in case it was stopped."""
         if launched.poll() is None:
             launched.signal(signal.SIGTERM)
             launched.signal(signal.SIGCONT)
@@ -307,7 +302,7 @@ class Nodes:
     # -- ending
 
     def end(self, limit_s: float, pending: Callable[[NodeHandle], commands.Pending] | None = None) -> None:
-        """All node programs leave, within `limit_s`, and nobody comes in any more; `pending(node)` is what a node is to keep."""
+        """End all node programs within `limit_s`, and let nobody in any more; `pending(node)` is what a node is to keep."""
         self.leave()
         for node in self.all:
             self.dismiss(node, None if pending is None else pending(node))
@@ -316,12 +311,13 @@ class Nodes:
         self.close()
 
     def leave(self) -> None:
-        """From now on node programs may go: that is no loss. Those that have not come up yet have started nothing, and are ended."""
+        """Let node programs go: from now on that is no loss. Those that have not come up yet have started nothing, and are ended."""
         self._leaving = True
         self._end_silent_launches()
 
     def wait_for_end(self, limit_s: float) -> bool:
-        """Until every launch has ended; those that have not are told to shortly before the limit, and killed at it. False if one was."""
+        """Wait until every launch has ended; those that have not are told to shortly before the limit, and killed at it. Return False if
+        one was."""
         ended = self._have_ended(limit_s - LAUNCH_TERM_S)
         if not ended:
             for launched in self._launched:
@@ -341,7 +337,6 @@ class Nodes:
         return self._loop.until(lambda: all(launched.poll() is not None for launched in self._launched), limit_s)
 
     def close(self) -> None:
-        """No more connections."""
         self._listener.close()
         for node in self.all:
             node.hang_up()

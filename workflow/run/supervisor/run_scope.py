@@ -206,7 +206,7 @@ class RunScope:
     # -- for the steps, not for callbacks
 
     def fail(self, ending: Ending) -> NoReturn:
-        """The step itself has found why the run ends. Raises RunEnded."""
+        """End the run by a cause that the step itself has found. Raises RunEnded."""
         self.end(ending)
         raise RunEnded(self.ending or ending)
 
@@ -226,8 +226,8 @@ class RunScope:
         keep: tuple[int, ...] = (),
         renewed: bool = False,
     ) -> Any:
-        """Do something on network storage, in a child that keeps the descriptors `keep`. `renewed`: see LimitedCall. Raises what it raises,
-        StorageError when it takes too long, and RunEnded as soon as the run has ended; the child is killed then."""
+        """Call a function on network storage, in a child that keeps the descriptors `keep`. `renewed`: see LimitedCall. Raises what it
+        raises, StorageError when it takes too long, and RunEnded as soon as the run has ended; the child is killed then."""
         call = Call(self.loop, what, function, *arguments, timeout_s=timeout_s, keep=keep, renewed=renewed)
         try:
             self.wait(lambda: call.finished)
@@ -266,23 +266,23 @@ class TimeLimit:
 
     @property
     def deadline(self) -> float:
-        """The end of the budget or of the job, whichever comes first. The budget begins when the attempt has its nodes."""
+        """Return the end of the budget or of the job, whichever comes first. The budget begins when the attempt has its nodes."""
         assert self._begun is not None
         end = self._begun + self._budget.left_s
         return end if self._job_end is None else min(end, self._job_end)
 
     @property
     def margin_s(self) -> float:
-        """So long before the deadline the attempt is ended, for its push."""
+        """Return how long before the deadline the attempt is ended, for its push."""
         return self._budget.margin_s
 
     def job_ends(self, moment: float | None) -> None:
-        """The scheduler says when it ends the job (unix time); None: never, as far as is known. May come late, and again."""
+        """Note when the scheduler ends the job (unix time), None if it is not known. May come late, and again."""
         self._job_end = None if moment is None else time.monotonic() + moment - time.time()
         self._arm()
 
     def begin(self) -> None:
-        """The attempt may begin: it has its nodes. Ends the run where the job has too little time left."""
+        """Begin the budget: the attempt has its nodes. Ends the run if the job has too little time left."""
         self._begun = time.monotonic()
         left = None if self._job_end is None else self._job_end - self._begun
         if left is not None and left < min(self._budget.least_s, self._budget.left_s):
@@ -290,13 +290,13 @@ class TimeLimit:
         self._arm()
 
     def goes_on(self, earlier: EarlierAttempt | None) -> None:
-        """From this checkpoint: what was used before it counts. None: from the start, and nothing counts."""
+        """Count what was used before this checkpoint, nothing for None."""
         self._resumed_step = None if earlier is None else earlier.step
         self._budget = replace(self._budget, used_s=0.0 if earlier is None else earlier.used_s)
         self._arm()
 
     def may_save(self, save: Save) -> None:
-        """The ranks are started: a checkpoint can be asked for at the end."""
+        """Note how a checkpoint can be requested, now that the ranks are started."""
         self._save = save
 
     def _arm(self) -> None:
@@ -310,14 +310,13 @@ class TimeLimit:
             self._timer = self._scope.loop.after(max(0.0, left - self._budget.least_s), self._too_late)
 
     def _too_late(self) -> None:
-        """Still waiting for its nodes, while the job comes to its end."""
         if self._job_end is not None:
             self._scope.end(too_late(self._budget, self._job_end - time.monotonic()))
 
     # -- the end
 
     def _near(self) -> None:
-        """Nothing more than the margin is left."""
+        """Request a checkpoint: nothing more than the margin is left."""
         if self._saving or self._scope.ending is not None:
             return
         why = self._save(self._saved)
@@ -334,7 +333,7 @@ class TimeLimit:
         self._saved(None, why)
 
     def heard_saving(self, step: int | None) -> None:
-        """The head node says at which step its ranks are."""
+        """Handle the step at which the ranks of the head node are."""
         if step is None and self._saving:
             self._saved(None, "no step was done")
 
@@ -342,15 +341,15 @@ class TimeLimit:
         self._scope.end(self._ending(step, why))
 
     def _ending(self, step: int | None = None, why: str | None = None) -> Ending:
-        """How the run ends now that its time is over, with a checkpoint at `step`, or without one."""
+        """Return how the run ends now that its time is over, with a checkpoint at `step`, or without one."""
         saved = Saved(step=step, why=why, resumed_step=self._resumed_step)
         job_s = None if self._job_end is None or self._begun is None else self._job_end - self._begun
         return at_deadline(self._budget, job_s, saved)
 
     def saved_at(self, step: int) -> Ending:
-        """How the run has ended of which nothing was heard in time, when its ranks, stopped by now, have told of a checkpoint."""
+        """Return how a run has ended whose checkpoint was reported only when its ranks were stopped."""
         return self._ending(step)
 
     def ended_by(self, word: str | None, told: str) -> Ending:
-        """How the run ends that the scheduler has ended, by `word` of Scheduler.ended_by; `told`: what was seen of it."""
+        """Return how the run ends that the scheduler has ended, by `word` of Scheduler.ended_by; `told`: what was seen of it."""
         return by_scheduler(word, told, self._ending())

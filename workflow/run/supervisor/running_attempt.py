@@ -124,7 +124,6 @@ def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, sou
 
 
 def _image(image: StudyImage, site: Site) -> Image:
-    """Describe where nodes find the pinned image."""
     credentials = None if site.registry_credentials is None else str(site.registry_credentials)
     return Image(archive=image.archive, cache=str(site.cache.path), may_pull=site.nodes_may_pull, credentials=credentials)
 
@@ -213,7 +212,6 @@ class Preflight:
     # -- orders and answers
 
     def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure | None]) -> None:
-        """Send each node its own order. None ends the preflight."""
         self._nodes.forget(PreflightAnswered)
         for node, order in zip(self._nodes.all, own, strict=True):
             self._nodes.send(node, commands.Preflight(order=order))
@@ -265,7 +263,6 @@ class Preflight:
 
 
 def _nodes_in(answer: ProbesListen | Reached | Measured) -> int | None:
-    """Return how many nodes the answer is about, or None if it is only about its sender."""
     match answer:
         case ProbesListen():
             return None
@@ -585,7 +582,6 @@ class RunningAttempt:
         self.limit.goes_on(self.resumed)
 
     def _test_network(self) -> None:
-        """Test the network before anything is staged. An unreachable node ends the run; a slow one is reported."""
         if is_needed(self.job.allocation):
             self.preflight = Preflight(self.scope, self.nodes, self.job.allocation)
             self.preflight.run()
@@ -597,7 +593,6 @@ class RunningAttempt:
             self.scope.fail(of_what_is_missing(told, len(self.nodes.all)))
 
     def _check_images(self, work: description.Work) -> None:
-        """Check before any rank starts that every node has the pinned image of the study."""
         if work.image is None:
             return
         try:
@@ -740,13 +735,11 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
 
 
 def _driver(nodes: Sequence[NodeHandle]) -> str | None:
-    """Return the driver version of the nodes, joined by plus signs if they differ."""
     found = {ready.facts.driver_version for node in nodes if (ready := node.last(Ready)) is not None}
     return " + ".join(sorted(version for version in found if version)) or None
 
 
 def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
-    """Return the image that the containers were started from, with its digest and id if it was pinned."""
     if not in_container(site.engine):
         return {}
     if work.image is None:
@@ -756,7 +749,6 @@ def _image_provenance(site: Site, work: Work) -> dict[str, Any]:
 
 
 def _site_provenance(site: Site) -> dict[str, Any]:
-    """Return the mounts and environment that the site adds to all containers and processes, if any."""
     mounts = [{"source": source, "target": target, "writable": writable} for source, target, writable in site.mounts]
     return {**({"site_mounts": mounts} if mounts else {}), **({"site_env": dict(site.env)} if site.env else {})}
 

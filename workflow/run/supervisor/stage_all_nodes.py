@@ -62,7 +62,7 @@ class PreparedStaging(Struct, frozen=True, kw_only=True):
 
 
 def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
-    """In a child: a PreparedStaging as JSON has it. Raises SlipwayError."""
+    """Return a PreparedStaging as JSON has it. Runs in a child. Raises SlipwayError."""
     study = read_resolved(Path(results))
     site, cells = study.site, study.cells
     private_umask(site.shared == "group")
@@ -93,7 +93,7 @@ class StageAllNodes:
         """What is given back when everything that we started has ended."""
 
     def run(self, output: str) -> dict[str, Any]:
-        """What the file `output` holds then. Raises SlipwayError."""
+        """Run the staging, write the file `output`, and return its content. Raises SlipwayError."""
         with self.held, supervising(self.loop, self._signalled, self._orphaned):
             try:
                 found = self._work()
@@ -165,7 +165,7 @@ class StageAllNodes:
             node.note(reports.Failed(during="stage", error="NodeLost", message=why))
 
     def _found(self, work: PreparedStaging) -> dict[str, Any]:
-        """Per node what was done. Raises what stopped the first node, if no node has the dataset."""
+        """Return per node what was done. Raises what stopped the first node, if no node has the dataset."""
         assert self.nodes is not None
         rows: list[dict[str, Any]] = []
         for node in self.nodes.all:
@@ -181,13 +181,13 @@ class StageAllNodes:
 
 
 def write(path: str, content: dict[str, Any]) -> None:
-    """In a child: the file that says that it was done."""
+    """Write the file that says that it was done. Runs in a child."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     publish(Path(path), canonical_json(content) + b"\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Stage the dataset, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m workflow.run.supervisor.stage_all_nodes", description="Stage a dataset on all nodes of this allocation."
     )

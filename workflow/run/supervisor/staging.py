@@ -58,12 +58,12 @@ class Transfer:
         self._progress: dict[int, Progress] = {}
 
     def begin(self, now: float) -> None:
-        """From now on nodes wait for each other."""
+        """Note the start: nodes wait for each other from now on."""
         if self._begun is None:
             self._begun = now
 
     def answers(self, node: NodeHandle, where: Listening | None, now: float) -> None:
-        """Where its stager listens, None: it waits. One that comes when the others were told already is told of them, and goes to them."""
+        """Note where a node's stager listens, None if it waits. One that comes late is told of the others, and goes to them."""
         self.begin(now)
         self._said[node.index] = where
         if self._met is not None and self._met[node.index] is None and where is not None:
@@ -91,7 +91,7 @@ class Transfer:
         self._nodes.send(node, commands.MeetPeers(what=self.what, others=others))
 
     def progress(self, node: NodeHandle, message: Progress, now: float) -> bool:
-        """How far it is, which it tells also while it does not get on; whether it got on."""
+        """Note the bytes that are done, which a node also reports while nothing moves. Return True if some moved."""
         self.begin(now)
         before = self._progress.get(node.index)
         self._progress[node.index] = message
@@ -99,12 +99,12 @@ class Transfer:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a node that is there lacks bytes."""
+        """Return True if a node that is there lacks bytes."""
         told = ((self._nodes.all[index], message) for index, message in self._progress.items())
         return any(not node.lost and message.done < message.total for node, message in told)
 
     def described(self, now: float) -> str:
-        """For people: bytes, rate and time left."""
+        """Describe bytes, rate and time left."""
         assert self._begun is not None
         done, total = (sum(getattr(message, key) for message in self._progress.values()) for key in ("done", "total"))
         rate = done / (now - self._begun) if now > self._begun else 0.0
@@ -113,7 +113,7 @@ class Transfer:
 
 
 def pick_readers(complete: Sequence[bool | None], most: int | None) -> tuple[int, ...]:
-    """Pure: the nodes that read from storage. `complete[i]`: whether node i has all chunks, None where it is not there. Those that have all
+    """Choose the nodes that read from storage. `complete[i]`: whether node i has all chunks, None if it is not there. Those that have all
     read nothing; of the others at most `most`, the first."""
     lacking = tuple(index for index, whole in enumerate(complete) if whole is False)
     return lacking if most is None else lacking[: max(1, most)]
@@ -137,7 +137,7 @@ class Staging:
         self._is_limited = False
 
     def wait_for_nodes(self) -> None:
-        """Until every node program has come up."""
+        """Wait until every node program has come up."""
         while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - self._clock())):
             if self._clock() < self._nodes.launched + NODE_CONNECT_S:
                 continue
@@ -156,7 +156,7 @@ class Staging:
             self._scope.wait(lambda: self._everybody(LookedAt, Failed))
 
     def run(self, plan: commands.Plan, readers: int | None) -> None:
-        """Until every node, which has the plan, has dataset and image, and the ports of its processes. At most `readers` nodes read
+        """Wait until every node, which has the plan, has dataset and image, and the ports of its processes. At most `readers` nodes read
         storage; None: all may."""
         self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
         self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(What)}
@@ -171,7 +171,7 @@ class Staging:
         show_origin("image", [said.image for node in self._nodes.all if (said := node.last(Staged)) is not None and said.image is not None])
 
     def bring_file(self, order: commands.Fetch) -> bool:
-        """Until every node has answered; False where no node has got on for as long as one may take to copy it."""
+        """Wait until every node has answered. Return False if no node has got on for as long as one may take to copy it."""
         transfer = self._transfers["checkpoint"] = Transfer("checkpoint", self._nodes, self._readers)
         self._heard = self._clock()
         self._nodes.forget(Fetched)
@@ -188,13 +188,13 @@ class Staging:
         return True
 
     def end(self) -> None:
-        """Until nothing of it goes on on any node: what is measured comes next."""
+        """Wait until nothing of it goes on on any node: what is measured comes next."""
         self._nodes.tell(commands.AllStaged())
         self._scope.wait(lambda: self._everybody(StagingEnded, Failed))
 
     def _is_over(self) -> bool:
-        """Whether every node has all; those that stage the same are introduced before. Where the site limits how storage is read, the image
-        is read when no node lacks the dataset."""
+        """Return True if every node has all; those that stage the same are introduced before. If the site limits how storage is read, the
+        image is read when no node lacks the dataset."""
         now = self._clock()
         self._transfers["dataset"].introduce(now, _has_dataset)
         if not self._is_limited or all(node.lost or _has_dataset(node) for node in self._nodes.all):
@@ -202,7 +202,7 @@ class Staging:
         return self._everybody(Staged, Failed)
 
     def heard(self, node: NodeHandle, message: OfStaging) -> None:
-        """What a node says while it is prepared."""
+        """Handle a node's report while it is prepared."""
         if not self._transfers:
             return  # nothing was ordered yet
         now = self._clock()
@@ -226,11 +226,10 @@ class Staging:
                 assert_never(message)
 
     def _everybody(self, *kinds: type[Message]) -> bool:
-        """Whether each of the nodes that are there has said one of these."""
         return all(node.lost or node.has_said(*kinds) for node in self._nodes.all)
 
     def _loads(self, now: float) -> None:
-        """A node waits for its engine, which is no progress while another lacks bytes: it may wait for that one's load."""
+        """Handle a wait for the engine, which is no progress while another node lacks bytes: it may wait for that one's load."""
         if not self._transfers["image"].is_under_way:
             self._heard = now
         if not self._is_time_to_show(now):
@@ -244,7 +243,6 @@ class Staging:
         logger.info("image: comes to %s, for %s so far", names, format_duration(seconds))
 
     def _is_time_to_show(self, now: float) -> bool:
-        """A line for people now and then."""
         if now - self._shown < SHOW_EVERY_S:
             return False
         self._shown = now
@@ -252,7 +250,7 @@ class Staging:
 
 
 def show_origin(what: str, brought: Sequence[LoadedImage | Fetched]) -> None:
-    """For people: what the nodes have read from storage, and what they have sent each other."""
+    """Log what the nodes have read from storage, and what they have sent each other."""
     read, sent = sum(one.storage_bytes for one in brought), sum(one.peer_bytes for one in brought)
     if read or sent:
         logger.info("%s: %s were read from storage, %s sent by other nodes", what, format_size(read), format_size(sent))
@@ -271,7 +269,8 @@ def _has_image(node: NodeHandle) -> bool:
 
 
 def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
-    """Pure: how long no node may get on. `bytes_per_s` is shared by the nodes that read storage, at most `most_readers` (None: all)."""
+    """Return how long staging may go on without progress. `bytes_per_s` is shared by the nodes that read storage, at most `most_readers`
+    (None: all)."""
     readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
     return STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
 
@@ -288,8 +287,8 @@ LEAST_RATE: Final = 5 << 20
 def bring_checkpoint(
     scope: RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
 ) -> EarlierAttempt | None:
-    """The earlier attempt whose checkpoint every node now has, None: the run begins at the start. A damaged one is passed over, with a
-    warning."""
+    """Return the earlier attempt whose checkpoint every node now has, None if the run begins at the start. A damaged one is passed over,
+    with a warning."""
     for offer in run.resumable:
         source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
         problem = _bring(scope, nodes, staging, _order("checkpoint", source, offer.bytes, offer.blake3, listed=offer.listed))
@@ -316,7 +315,7 @@ def _order(what: Literal["checkpoint", "parameters"], source: str, num_bytes: in
 
 
 def _bring(scope: RunScope, nodes: Nodes, staging: Staging, order: Fetch) -> str | None:
-    """Return what is wrong with the file, once all nodes have answered; None: nothing. Ends the run where storage does not give it."""
+    """Return what is wrong with the file, once all nodes have answered. Ends the run if storage does not give it."""
     if not staging.bring_file(order):
         silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
         reason = f"the {order.what} {order.source} did not reach {silent} within {order.limit_s:.0f} s"

@@ -203,7 +203,7 @@ class Supervisor:
         """From then on an attempt is recorded."""
 
     def main(self) -> int:
-        """The whole run; the exit code."""
+        """Run from start to end, and return the exit code."""
         with self._held, supervising(self._scope.loop, self._signalled, self._orphaned, ANNOUNCES, spare=[self._relay.pid]):
             return self._run()
 
@@ -231,8 +231,8 @@ class Supervisor:
         return finish(attempt, work, ending)
 
     def _prepared(self) -> PreparedRun:
-        """The run, once we hold it. Outside of a job nothing lies idle while another one, alive, has it: its end is waited for, and then
-        its result is what was asked for, or there is none and we train."""
+        """Return the run, once we hold it. Outside of a job nothing lies idle while another one, alive, has it: its end is waited for, and
+        then its result is what was asked for, or there is none and we train."""
         while True:
             try:
                 return self._try_to_prepare()
@@ -263,8 +263,8 @@ class Supervisor:
         return 0
 
     def _take_nodes(self, run: PreparedRun) -> RunningAttempt:
-        """On a machine that runs would share, wait until no other run measures; in a job that runs share, until enough nodes are free;
-        before anything is started that would disturb them. The walltime begins then."""
+        """Wait until no other run measures on a machine that runs would share, or until enough nodes of a shared job are free, before
+        anything is started that would disturb them. The walltime begins then."""
         limit = TimeLimit(self._scope, run)
         scheduler = get_scheduler(run.allocation.scheduler)
         self._clock.enter("assign")
@@ -278,7 +278,7 @@ class Supervisor:
         return RunningAttempt(self._scope, self._clock, limit, job, locks, run)
 
     def _refused(self, error: SlipwayError) -> Ending:
-        """What was asked cannot be done, and nothing has begun."""
+        """End a run of which nothing has begun, since what was asked cannot be done."""
         if isinstance(error, LeaseError):
             self._relay.go(BESIDE)
         else:
@@ -294,7 +294,8 @@ class Supervisor:
         self._told_to_end(f"the supervisor got {signal.Signals(number).name}", at_once=again, number=number)
 
     def _orphaned(self) -> None:
-        """Where a scheduler ends a job, the signal to us comes just before or just after: no second wish to end."""
+        """Handle the end of our parent. If a scheduler ends a job, the signal to us comes just before or just after: no second wish to
+        end."""
         self._told_to_end("the process that started the supervisor has ended", at_once=False)
 
     def _told_to_end(self, told: str, *, at_once: bool, number: int | None = None) -> None:
@@ -306,7 +307,7 @@ class Supervisor:
 
 
 def main(argv: Sequence[str] | None = None, limits: AttemptLimits = USUAL) -> int:
-    """The exit code."""
+    """Run the supervisor, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m workflow.run.supervisor", description="One run inside its allocation.")
     parser.add_argument("--results", required=True, metavar="DIR", help="<storage>/results/<study>, where study.json lies")
     parser.add_argument(
