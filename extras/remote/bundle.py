@@ -17,7 +17,7 @@ from base.errors import ConfigError
 from containers import program_folder
 from workflow.study.loader import Document, Place, dotted, read_document
 from workflow.study.programs import with_program_files
-from workflow.study.publishing import DIGITS
+from workflow.study.publishing import HASH_LENGTH
 from workflow.study.site_file import BESIDE
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
@@ -61,7 +61,7 @@ def make_bundle(study: Path, tree: Path) -> Bundle:
 
 def digest_of(tree: Path) -> str:
     """Return the digest of paths, contents and which files may be executed. Raises as program_folder.look_at does."""
-    return program_folder.look_at(tree, executed=False).digest[:DIGITS]
+    return program_folder.look_at(tree, executed=False).digest[:HASH_LENGTH]
 
 
 def _relative(document: Document) -> Iterator[tuple[Place, str]]:

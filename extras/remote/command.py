@@ -95,9 +95,9 @@ def _set_up(line: Transport, asked: Settings) -> Settings:
     hello = find_slipway(line, asked.slipway or None)
     settings = replace(asked, slipway=hello.program)
     file = write_settings(line.host, settings)
-    output.aside(f"{line.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
+    output.notice(f"{line.host} ({hello.host}) has Slipway {hello.version}: {hello.program}; kept in {file}")
     if hello.version != VERSION:
-        output.aside(f"here is Slipway {VERSION}: {update(line.host)}")
+        output.notice(f"here is Slipway {VERSION}: {update(line.host)}")
     return settings
 
 
@@ -127,7 +127,7 @@ def _run_typed(far: Far, typed: Typed) -> int:
         code = again(lambda: _once(far, argv, relay))
     if typed.makes_results and code == 0 and there is not None:
         found = far.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
-        for text in fetch(far.line, found, typed.out, typed.max_bytes, output.aside):
+        for text in fetch(far.line, found, typed.out, typed.max_bytes, output.notice):
             output.line(text)
     return code
 
@@ -218,7 +218,7 @@ def _patient(far: Far, argv_of: Callable[[int], Sequence[str]], relay: Relay) ->
             relay.end()
             tried = 0 if time.monotonic() - began > PAUSES[-1] else tried  # the line had been there for a while
             pause = PAUSES[min(tried, len(PAUSES) - 1)]
-            output.aside(f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {far.line.host} goes on meanwhile")
+            output.notice(f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {far.line.host} goes on meanwhile")
             number, tried = number + 1, tried + 1
             sys.stdout.flush()
             time.sleep(pause)

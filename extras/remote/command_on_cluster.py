@@ -23,7 +23,7 @@ from base.storage_clock import now_at
 from extras.remote import fetching
 from extras.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, Results, is_result
 from extras.remote.bundle import digest_of
-from workflow.commands.chosen_study import told_study
+from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import SiteOption
 from workflow.commands.watching import output
 from workflow.study.publishing import place_of
@@ -79,7 +79,7 @@ def place(source: str, digest: str, incoming: Path, site: str | None) -> None:
 
 def results(path: Path, site: str | None) -> None:
     """Print the files of a study's results that come down: path below the results, size, digest."""
-    study = told_study(path, site)
+    study = load_chosen_study(path, site)
     root = study.results_dir
     files = [fetching.described(root, name) for name in sorted(set(_names(root)))]
     _answer(Results(results=str(root), files=tuple(file for file in files if file)))

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 from msgspec.structs import replace
@@ -30,12 +30,11 @@ from extras.session.limits import STOP_WAIT_S
 from extras.session.listing import Seen, clean, look, queued_ids, sessions, told
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
 from extras.session.request import LOG, OUTPUT, STOP, Asked, Kind, all_sessions, session_dir
-from workflow.commands.chosen_study import told_study
+from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.dataset import check_name
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
-from workflow.commands.watching.polling import looks
 from workflow.dag.refusals import refuse_unreachable
 from workflow.dag.requirements import dataset_needs
 from workflow.dag.watched_jobs import run_size
@@ -43,6 +42,23 @@ from workflow.study.cell import NO_DATASET, RunLimits
 from workflow.study.site import Site
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
+
+# Look again and again at what tells nobody that it has changed: files on storage, the scheduler's queue.
+
+
+T = TypeVar("T")
+
+LOOK_S: Final = 1.0
+"""The time between two looks."""
+
+
+def looks(look: Callable[[], T], limit_s: float | None) -> Iterator[T]:
+    """Yield what is seen, every LOOK_S seconds, for `limit_s`; None: for ever."""
+    end = None if limit_s is None else time.monotonic() + limit_s
+    while end is None or time.monotonic() < end:
+        yield look()
+        time.sleep(LOOK_S)
+
 
 KINDS: Final[dict[str, Kind]] = {"shell": "shell", "notebook": "notebook", "tensorboard": "tensorboard", "serve": "program", "run": "run"}
 """Command -> kind of session."""
@@ -133,7 +149,7 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
     kind = KINDS[name]
     _refuse_typed(name, kind, words, wanted)
     needs_study = wanted.dataset is not None or (kind == "tensorboard" and wanted.logdir is None and not words)
-    study = told_study(study_path, site_name) if needs_study or study_path.is_file() else None
+    study = load_chosen_study(study_path, site_name) if needs_study or study_path.is_file() else None
     site = load_site(site_name) if study is None else study.site
     private_umask()
     asked = _asked(kind, study, site, words, wanted)
@@ -145,7 +161,7 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
         refuse_unreachable(site, os.environ)
         _refuse_what_never_starts(jobs, size)
     if (only := by_ssh_alone(asked)) is not None:
-        output.aside(only)
+        output.notice(only)
     directory = starting.create(asked)
     try:
         if kind == "tensorboard" and study is not None and asked.mounts and wanted.logdir is None:
@@ -158,7 +174,7 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
         with contextlib.suppress(OSError):
             remove_tree(directory)
         raise
-    say = output.aside if kind == "run" and not wanted.detach else output.line  # what a command prints is its own
+    say = output.notice if kind == "run" and not wanted.detach else output.line  # what a command prints is its own
     say(f"session {asked.session}: job {job_id}" if jobs is not None else f"session {asked.session}: process {job_id} of this machine")
     if wanted.detach:
         output.line(f"`slipway session ls` shows how it stands, `slipway session stop {asked.session}` ends it")
@@ -301,7 +317,7 @@ def _follow(directory: Path) -> Seen:
             if seen.is_over:
                 break
     except KeyboardInterrupt:
-        output.aside(f"the session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
+        output.notice(f"the session goes on: `slipway session ls`, `slipway session stop {directory.name}`")
         raise
     return seen
 
@@ -358,10 +374,10 @@ def _say_end(seen: Seen) -> None:
         words += f"\nwhat it wrote: {state.pushed}"
     is_command = seen.asked.kind == "run"
     if is_command and state.program_code and not state.waits_on_nodes:
-        output.aside(words)
+        output.notice(words)
         raise SystemExit(state.program_code)
     if not state.exit_code and state.exit_code is not None:
-        (output.aside if is_command else output.line)(words)
+        (output.notice if is_command else output.line)(words)
         return
     log = seen.directory / LOG
     lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log.is_file() else []

@@ -22,7 +22,7 @@ from base.jsonfile import canonical_json, read_content
 from base.publish import publish
 from base.units import and_more, counted
 from workflow.commands import run
-from workflow.commands.chosen_study import told_study
+from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.watching import output
 from workflow.report.same_network import (
@@ -171,7 +171,7 @@ def main(
     as_json: JsonOption = False,
 ) -> None:
     """Compare the losses of the first five steps of cells that differ only in their framework; exit 19 unless all are equal to 1e-5."""
-    _compare(told_study(study, site), as_json, runs=runs)
+    _compare(load_chosen_study(study, site), as_json, runs=runs)
 
 
 def _compare(study: Study, as_json: bool, *, runs: bool) -> None:

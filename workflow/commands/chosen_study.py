@@ -15,10 +15,10 @@ from workflow.study.site_file import chosen_site, site_beside
 from workflow.study.study import Study, load_study
 
 
-def told_study(path: Path, site: str | None) -> Study:
+def load_chosen_study(path: Path, site: str | None) -> Study:
     """Load the study; say first of all which site it is where that is the file beside the study."""
     study = load_study(path, site, os.environ)
-    tell_site(study)
+    print_site(study)
     return study
 
 
@@ -39,7 +39,7 @@ def whole_commands(message: str, options: Mapping[str, Any], environ: Mapping[st
     return completed(message, site, study)
 
 
-def tell_site(study: Study) -> None:
+def print_site(study: Study) -> None:
     """Name the site on standard error, since standard output may be a document."""
     if study.site_beside is not None:
         sys.stderr.write(f"site: {printable(str(study.site_beside))}, beside the study\n")

@@ -25,7 +25,7 @@ from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
 from data_prep.tree.manifest import FOLDER, is_tree, read_place, read_tree_manifest
 from data_prep.tree.plan import read_left_out, verify_tree
-from workflow.commands.chosen_study import told_study
+from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.commands.watching.output import progress
@@ -114,7 +114,7 @@ def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Pat
         if not (directory / FILE_NAME).is_file():
             raise DatasetError(f"{directory} is not a built dataset: it has no {FILE_NAME}")
         return directory.absolute(), load_site(site)
-    study = told_study(study_path, site)
+    study = load_chosen_study(study_path, site)
     needs = dataset_needs(study, check_name(study, name))
     if needs.root is None:
         raise DatasetError(
@@ -256,7 +256,7 @@ def build(  # noqa: PLR0913 - its options
 ) -> None:
     """Build datasets on network storage; what is built already is left alone, what was interrupted is resumed."""
     limit_own_memory()
-    loaded = told_study(study, site)
+    loaded = load_chosen_study(study, site)
     private_umask(group=loaded.site.shared == "group")
     chosen = [check_name(loaded, name) for name in names or ()] or datasets_of(loaded.cells)
     if not chosen:
@@ -278,10 +278,10 @@ def _build(study: Study, name: str, jobs: int, *, strict: bool, fresh: bool) -> 
     samples = "" if built.samples is None else f"{built.samples} samples, "
     output.line(f"{name}: {samples}{format_size(built.bytes)} in {study.datasets_dir / built.path}{BUILT * is_built}")
     if spec.is_tree:
-        _say_left_out(read_left_out(study.build_dir(name)))
+        _print_left_out(read_left_out(study.build_dir(name)))
 
 
-def _say_left_out(left_out: Sequence[tuple[str, str]]) -> None:
+def _print_left_out(left_out: Sequence[tuple[str, str]]) -> None:
     """Print the entries of a tree that are no data."""
     for entry, reason in left_out[:MOST_LEFT_OUT]:
         output.line(f"  left out: {entry}: {reason}")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from base.errors import ConfigError, SlipwayError
-from workflow.commands.chosen_study import told_study
+from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, SiteOption, StudyArgument
 from workflow.commands.watching import output
 from workflow.dag.notify import News, tell
@@ -22,7 +22,7 @@ def main(
     test: Annotated[bool, typer.Option("--test", help="Tell them something now.")] = False,
 ) -> None:
     """Say who is told of the end of a study, by `notify` of its file or the site's, or try it."""
-    _notify(told_study(study, site), test)
+    _notify(load_chosen_study(study, site), test)
 
 
 def _notify(study: Study, test: bool) -> None:

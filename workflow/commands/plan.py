@@ -30,10 +30,10 @@ from containers.labels import Owner
 from containers.models import MODELS
 from containers.program_folder import look_at
 from containers.spec import EnginePlan
-from workflow.commands.chosen_study import told_study
+from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.watching import output
-from workflow.commands.watching.watch import STATES, RunState, counts, standing
+from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag.execution import jobs_at
 from workflow.dag.image_file import images_file
 from workflow.dag.refusals import refuse_runs, refuse_site
@@ -72,12 +72,12 @@ from workflow.run.storage.results import attempt_numbers, nodes_to_avoid
 from workflow.study import paths
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
 from workflow.study.cell_maker import without_sum
-from workflow.study.cell_words import beside_ids
+from workflow.study.cell_words import keys_not_in_ids
 from workflow.study.next_command import command
 from workflow.study.paths import run_dir
-from workflow.study.publishing import refuse_foreign_results
-from workflow.study.series import NOT_SERIES, Series, flat, series_of, tells_nothing
-from workflow.study.site import Site, device_of, refuse_foreign_scheduler, storage_limit
+from workflow.study.publishing import refuse_results_of_others
+from workflow.study.series import NOT_SERIES, Series, flat, redundant_keys, series_of
+from workflow.study.site import Site, device_of, refuse_other_scheduler, storage_limit
 from workflow.study.study import Study
 
 # The jobs that the site's scheduler would be asked for.
@@ -204,7 +204,7 @@ class StudyPlan:
 
 def plan_study(study: Study) -> StudyPlan:
     """Look at storage and this machine, and put the plan together."""
-    found = standing(study)
+    found = study_states(study)
     states = found.states
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in study.cells}
     for state in states:
@@ -282,7 +282,7 @@ def _engine_notes(states: Sequence[RunState], site: Site) -> Iterator[str]:
 
 def _owner_notes(study: Study) -> list[str]:
     try:
-        return refuse_foreign_results(study)
+        return refuse_results_of_others(study)
     except ConfigError:  # the command raises it when the plan is printed
         return []
 
@@ -402,7 +402,7 @@ def _series_notes(series: Sequence[Series]) -> list[str]:
 
 MAX_ROWS: Final = 60
 INDENT: Final = "  "
-LEAST_SAID_S: Final = 1.0  # reading from storage that takes less is not worth a word
+LEAST_SHOWN_S: Final = 1.0  # reading from storage that takes less is not worth a word
 
 
 def main(
@@ -412,11 +412,11 @@ def main(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a study will run, need and cost. Nothing is written."""
-    loaded = told_study(study, site)
+    loaded = load_chosen_study(study, site)
     if cell is not None:
-        refuse_foreign_scheduler(loaded.site, os.environ)
+        refuse_other_scheduler(loaded.site, os.environ)
         print_cell_plan(loaded, loaded.cell(cell), as_json)
-        refuse_foreign_results(loaded)
+        refuse_results_of_others(loaded)
         return
     plan = plan_study(loaded)
     if as_json:
@@ -424,7 +424,7 @@ def main(
     else:
         _print(plan)
     refuse_site(loaded, os.environ)
-    refuse_foreign_results(loaded)
+    refuse_results_of_others(loaded)
     refuse_runs(loaded, plan.to_run, os.environ, ask_scheduler=True)
 
 
@@ -457,19 +457,19 @@ def to_json(plan: StudyPlan) -> dict[str, Any]:
             for cell in plan.cells
         ],
         "notes": list(plan.notes),
-        **_asked_of_schedulers(plan),
+        **_requests_by_scheduler(plan),
     }
 
 
-def _asked_of_schedulers(plan: StudyPlan) -> dict[str, Any]:
+def _requests_by_scheduler(plan: StudyPlan) -> dict[str, Any]:
     """Return what each scheduler with jobs would be asked, both for a job per run and for one job.
 
     It is None but for the site's own scheduler where a run is left.
     """
-    return {name: _asked(plan) if plan.study.site.scheduler == name and plan.to_run else None for name in with_jobs()}
+    return {name: _requests(plan) if plan.study.site.scheduler == name and plan.to_run else None for name in with_jobs()}
 
 
-def _asked(plan: StudyPlan) -> dict[str, Any]:
+def _requests(plan: StudyPlan) -> dict[str, Any]:
 
     return {"jobs": jobs_of_study(plan.study, plan.to_run), "submit": submission_of(plan.study, plan.to_run)}
 
@@ -515,7 +515,7 @@ def _print(plan: StudyPlan) -> None:
     output.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
     _more(len(rows), "series")
     output.line()
-    told = beside_ids(study.cells)
+    told = keys_not_in_ids(study.cells)
     output.table(
         ("cell", *(["differs by"] if told else []), "batch", "global", "nodes", "per node", "memory", "of", "a run", "runs"),
         [_cell_row(cell, told) for cell in plan.cells[:MAX_ROWS]],
@@ -524,12 +524,12 @@ def _print(plan: StudyPlan) -> None:
     for note in plan.notes:
         output.prose(f"note: {note}", INDENT)
     if jobs_of(study.site.scheduler) is not None and plan.to_run:
-        _print_asked(plan)
+        _print_requests(plan)
     output.line(f"\none cell in full:\n  {study.command('plan', str(study.path), '--cell', study.cells[0].cell_id)}")
 
 
-def _print_asked(plan: StudyPlan) -> None:
-    asked, command = _asked(plan), jobs_at(plan.study.site).SUBMIT
+def _print_requests(plan: StudyPlan) -> None:
+    asked, command = _requests(plan), jobs_at(plan.study.site).SUBMIT
     path = str(plan.study.path)
     output.line(f"\n{plan.study.command('run', path)} submits")
     for kind in asked["jobs"][:MAX_ROWS]:
@@ -579,7 +579,7 @@ def _dataset_row(plan: StudyPlan, needs: DatasetRequirements) -> Sequence[object
     there = nodes_staged(plan, needs)
     if staged and there:
         staged += f" ({there} {'has' if there == 1 else 'have'} it)"
-    if staged and seconds is not None and seconds >= LEAST_SAID_S:
+    if staged and seconds is not None and seconds >= LEAST_SHOWN_S:
         staged += f", about {format_duration(seconds)} from storage"
     size = needs.bytes_are if needs.bytes is None else f"{format_size(needs.bytes)}, {needs.bytes_are}"
     return needs.name, needs.samples, size, staged
@@ -599,7 +599,7 @@ def _labels(series: Sequence[Series]) -> list[str]:
         for one in keys:
             one.pop(key)
     flat = [_flat(one) for one in keys]
-    names = sorted({name for one in flat for name in one} - {"model", "dataset"} - tells_nothing(flat))
+    names = sorted({name for one in flat for name in one} - {"model", "dataset"} - redundant_keys(flat))
     varying = [name for name in names if len({json.dumps(one.get(name)) for one in flat}) > 1]
     trained = [f"{one['model']} on {one['dataset']}" if one["dataset"] != NO_DATASET else str(one["model"]) for one in flat]
     return [" ".join([what, *(f"{name}={one.get(name)}" for name in varying)]) for what, one in zip(trained, flat, strict=True)]

@@ -14,12 +14,12 @@ from typing import Final
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_json
 from base.logs import printable, private_umask
-from workflow.commands.chosen_study import told_study
+from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.watching.watch import run_states
 from workflow.dag.refusals import refuse_missing_report, refuse_unreadable_storage
 from workflow.study.next_command import command
 from workflow.study.paths import STUDY_FILE
-from workflow.study.publishing import origin_of, publish_resolved, refuse_foreign_results, resolved_study
+from workflow.study.publishing import origin_of, publish_resolved, refuse_results_of_others, resolved_study
 from workflow.study.site_file import load_site
 from workflow.study.study import Study
 
@@ -45,8 +45,8 @@ def results_as_they_are(study_path: Path, site: str | None, places: Sequence[Pat
     study_path, directories = _study_or_directories(study_path, places)
     if directories:
         return directories
-    study = _with_results(told_study(study_path, site))
-    _tell_edited(study)
+    study = _with_results(load_chosen_study(study_path, site))
+    _warn_of_edits(study)
     return [study.results_dir]
 
 
@@ -59,11 +59,11 @@ def results_dirs(study_path: Path, site: str | None, places: Sequence[Path], out
     if directories:
         private_umask(group=load_site(site).shared == "group")
         return list(directories)
-    study = _with_results(told_study(study_path, site))
+    study = _with_results(load_chosen_study(study_path, site))
     private_umask(group=study.site.shared == "group")
     try:
         if not refresh(study):
-            _tell_edited(study)
+            _warn_of_edits(study)
     except OSError as error:
         if out is None or error.errno not in NOT_OURS:
             raise
@@ -85,11 +85,11 @@ def _with_results(study: Study) -> Study:
     refuse_unreadable_storage(study)
     if not study.results_dir.exists():
         raise RecordError(f"{no_results(study)}; `{command(study)}` runs it; another site: --site NAME_OR_PATH")
-    refuse_foreign_results(study)
+    refuse_results_of_others(study)
     return study
 
 
-def _tell_edited(study: Study) -> None:
+def _warn_of_edits(study: Study) -> None:
     """Warn where the file asks for something else than what study.json has, of which tables are made.
 
     It is not on standard output, which may be for a program.

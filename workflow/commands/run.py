@@ -38,12 +38,12 @@ from cluster.processes import age_s, die_with_parent, prepare_prctl
 from cluster.schedulers import jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
-from workflow.commands.chosen_study import tell_site
+from workflow.commands.chosen_study import print_site
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config
 from workflow.commands.plan import refuse_jobs
 from workflow.commands.snakemake_hooks import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.watching import output
-from workflow.commands.watching.live_table import DRAW_S, Refresher, Shown, shown
+from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.watch import Watch
 from workflow.dag.closing import after_failure, held_by_others, held_words
 from workflow.dag.execution import NODES, Way, refuse_wrong_way
@@ -166,7 +166,7 @@ class Child:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hindrance:
+class Blocker:
     """A dataset or the images, without which all runs, or those of one dataset, cannot begin."""
 
     what: str
@@ -174,19 +174,19 @@ class Hindrance:
     log: str
 
 
-def hindrances(study: Study) -> tuple[Hindrance, ...]:
+def blockers(study: Study) -> tuple[Blocker, ...]:
     """Return the pinned images and datasets that are not there and whose last attempt failed.
 
     Only logs are read. A reason that several shards of a dataset have in common is there once, with the log of the first.
     """
-    found: dict[tuple[str, str], Hindrance] = {}
-    for what, log in _waited_for(study):
+    found: dict[tuple[str, str], Blocker] = {}
+    for what, log in _missing_inputs(study):
         if reason := last_error(log):
-            found.setdefault((what, reason), Hindrance(what=what, reason=reason, log=str(log)))
+            found.setdefault((what, reason), Blocker(what=what, reason=reason, log=str(log)))
     return tuple(found.values())
 
 
-def _waited_for(study: Study) -> Iterator[tuple[str, Path]]:
+def _missing_inputs(study: Study) -> Iterator[tuple[str, Path]]:
     """Yield what is not there, with each log that may give the reason."""
     images = images_file(study)
     if images is not None and not Path(images).exists():
@@ -220,7 +220,7 @@ _NO_VALUE: Final = frozenset((*(f"-{letter}" for letter in _FLAGS), *DRY, "--kee
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class CommandLine:
     """The words of a command line, sorted into ours and Snakemake's.
 
     `study`: the file, where one was named. `config`: all of Snakemake's --config, our options that mean the same included; `rest`: for
@@ -246,7 +246,7 @@ class Words:
         return any(word.partition("=")[0] in names for word in self.rest)
 
 
-def sort_words(words: Sequence[str], ours: Mapping[str, str]) -> Words:
+def parse_words(words: Sequence[str], ours: Mapping[str, str]) -> CommandLine:
     """Sort the words that were typed, without our own options. Raises ConfigError.
 
     `ours` has our options by the keys of --config that they mean.
@@ -271,7 +271,7 @@ def sort_words(words: Sequence[str], ours: Mapping[str, str]) -> Words:
     for key, given in ours.items():
         _add(config, f"{key}={given}")
     _refuse_studies(studies, rest)
-    return Words(study=studies[0] if studies else None, config=config, rest=tuple(rest))
+    return CommandLine(study=studies[0] if studies else None, config=config, rest=tuple(rest))
 
 
 def _names(word: str) -> list[str]:
@@ -361,7 +361,7 @@ def profile_way(path: str) -> Way | None:
     return "jobs" if name in with_jobs() else "allocation" if name in map(shared_profile, with_jobs()) else "local"
 
 
-def child_argv(profile: str, study: Path, directory: Path, words: Words, environ: Mapping[str, str]) -> tuple[str, ...]:
+def child_argv(profile: str, study: Path, directory: Path, words: CommandLine, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Build the whole command of the child, which works in `directory`, whatever ours is."""
     many = [] if words.has("--directory", "-d") else ["--directory", str(directory)]
     shared = next((name for name in with_jobs() if Path(profile).name == shared_profile(name)), "")
@@ -395,7 +395,7 @@ def _files_of_the_user(rest: Sequence[str], directory: Path) -> list[str]:
     return words
 
 
-def what_it_said(log: str) -> str:
+def snakemake_error(log: str) -> str:
     """Return the error in Snakemake's words, as far as it can be told from all else that it prints; "" if there is none."""
     lines = log.splitlines()
     for index in reversed(range(len(lines))):
@@ -445,7 +445,7 @@ def end(graph: Graph, asked: Sequence[str], code: int, told: Sequence[int], log:
     """
     text = log_text(log)
     failed = failed_rules(text)
-    if code and not told and not failed and (said := what_it_said(text)):
+    if code and not told and not failed and (said := snakemake_error(text)):
         refuse(text, code, said, f"; snakemake's log: {log}")
     unmet = graph.unmet(asked) if code and not told else []
     others_made_it = code > 0 and not told and not unmet and failed == [RUN]
@@ -456,7 +456,7 @@ def end(graph: Graph, asked: Sequence[str], code: int, told: Sequence[int], log:
     if code and told:
         raise Cancelled(f"ended by {signal.Signals(told[0]).name}; snakemake's log: {log}")
     if code and unmet:
-        _tell_unmet(graph, unmet, log)
+        _raise_unmet(graph, unmet, log)
     if code < 0:
         raise Killed(f"snakemake was ended by {signal.Signals(-code).name}; its log: {log}")
     if problem:
@@ -466,13 +466,13 @@ def end(graph: Graph, asked: Sequence[str], code: int, told: Sequence[int], log:
         raise RecordError(f"all runs have a result, but the report is not complete: {rules} failed; snakemake's log: {log}")
 
 
-def _tell_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
+def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
     """Raise LeaseError where others have all of these runs, else RecordError."""
     study = graph.study
     held = held_by_others(graph, unmet)
     if len(held) == len(unmet):
         raise LeaseError(f"{held_words(held)}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}")
-    for one in hindrances(study):
+    for one in blockers(study):
         output.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", "    ")
     again = bool(set(unmet) - set(graph.without_result()))
     without = f"{counted(len(unmet), 'run has', 'runs have')} no {'new ' * again}result"
@@ -561,17 +561,17 @@ def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None
     `ours`: our options by the keys of --config that they mean; `table`: whether it ends with the speed-up table.
     """
     refuse_without_home(os.environ)
-    sorted_words = sort_words(words, ours)
+    sorted_words = parse_words(words, ours)
     study = Path(sorted_words.study) if sorted_words.study is not None else DEFAULT_STUDY
     starts = not (sorted_words.dry or sorted_words.looks or profile)
-    graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=tell_site, ask_scheduler=starts)
+    graph = load_graph(sorted_words.config, [study], FILES, os.environ, tell=print_site, ask_scheduler=starts)
     site = graph.study.site
     private_umask(group=graph.shared_by_group)
     path = profile_path(profile or profile_name(site, os.environ))
     if (way := profile_way(path)) is not None:
         refuse_wrong_way(site, way, os.environ)
     if graph.study.chosen_site is not None:
-        sorted_words = Words(study=None, config={**sorted_words.config, "site": graph.study.chosen_site}, rest=sorted_words.rest)
+        sorted_words = CommandLine(study=None, config={**sorted_words.config, "site": graph.study.chosen_site}, rest=sorted_words.rest)
     if sorted_words.dry and not sorted_words.looks:
         with tempfile.TemporaryDirectory(prefix="slipway-") as place:
             _dry(graph, child_argv(path, study, Path(place), sorted_words, os.environ), Path(place, "snakemake.log"))
@@ -600,7 +600,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     queue = None if own_jobs is None else asked_queue(name, own_jobs)
     watch = Watch(study=study, asked=graph.requested, queue=queue)
     sys.stdout.flush()
-    with shown() as view:
+    with open_view() as view:
         view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
         if told_nodes := local_nodes(study, len(usable_cores())):
             view.say(told_nodes)
@@ -649,7 +649,7 @@ def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
         return None
 
 
-def _follow(child: Child, refresher: Refresher, view: Shown, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
+def _follow(child: Child, refresher: Refresher, view: View, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
     """Show it until it ends; its exit code, and the jobs that it had in the queue when it was told to end. Raises StorageError where it
     was told to end, and waits for storage."""
     said = 0
@@ -664,14 +664,14 @@ def _follow(child: Child, refresher: Refresher, view: Shown, watch: Watch) -> tu
             child.abandon()
         for number in child.told[said:]:
             jobs = jobs or watch.jobs()
-            view.say(_passed_on(number, again=number in child.told[:said]))
+            view.say(_signal_text(number, again=number in child.told[:said]))
             said += 1
         refresher.draw(view, ending=bool(child.told))
     refresher.stop(view)
     return code, jobs
 
 
-def _passed_on(number: int, *, again: bool) -> str:
+def _signal_text(number: int, *, again: bool) -> str:
     if number == signal.SIGTERM and not again:
         return "told to end: runs at work are finished, no more are started; a second SIGTERM, or Ctrl-C, ends the runs too"
     return f"{signal.Signals(number).name}: the runs are ended, which may take half a minute"
@@ -684,7 +684,7 @@ def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
         code = child.wait(DRY_S)
     if code != 0:
         text = log_text(log)
-        refuse(text, code or 0, what_it_said(text) or f"it did not end within {DRY_S:.0f} s, or failed: exit code {code}", "")
+        refuse(text, code or 0, snakemake_error(text) or f"it did not end within {DRY_S:.0f} s, or failed: exit code {code}", "")
     study, names = graph.study, set(chosen.read_text().splitlines())
     runs = [run for run in study.runs if run.run_id in names]
     words = words_of(study.cells, study.site, study.repeats)

@@ -20,7 +20,7 @@ from base.logs import private_umask
 from base.packages import rooms_environ
 from base.sanitize import printable
 from cluster.processes import age_s
-from workflow.commands.chosen_study import tell_site
+from workflow.commands.chosen_study import print_site
 from workflow.commands.watching import output
 from workflow.dag.closing import REPORT_TIMEOUT_S, advice_lines, after_failure, closing_lines
 from workflow.dag.execution import mode_of
@@ -115,7 +115,7 @@ def _load(workflow: Any) -> Graph:
     limits = workflow.resource_settings
     mode = mode_of(limits.overwrite_resource_scopes, workflow.global_resources, os.environ)
     try:
-        return load_graph(workflow.config_settings.config, workflow.configfiles, workflow.basedir, os.environ, mode, tell_site)
+        return load_graph(workflow.config_settings.config, workflow.configfiles, workflow.basedir, os.environ, mode, print_site)
     except SlipwayError as error:
         sys.stderr.write(f"snakemake: {error}\n")
         sys.exit(error.exit_code)

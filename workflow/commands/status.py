@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from base.limited import call_limited
 from base.units import counted
-from workflow.commands.chosen_study import told_study
+from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.results import no_results
-from workflow.commands.run import hindrances
+from workflow.commands.run import blockers
 from workflow.commands.watching import output
-from workflow.commands.watching.watch import STATES, RunState, counts, standing
+from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag.refusals import refuse_unreadable_storage
 from workflow.study.next_command import completed
 from workflow.study.publishing import STORAGE_S
@@ -26,7 +26,7 @@ INDENT: Final = "    "
 
 def main(study: StudyArgument = DEFAULT_STUDY, site: SiteOption = None, as_json: JsonOption = False) -> None:
     """Show which runs are done, failed, prevented, running or missing, with reason and log."""
-    print_status(told_study(study, site), as_json)
+    print_status(load_chosen_study(study, site), as_json)
 
 
 def print_status(study: Study, as_json: bool, storage_s: float = STORAGE_S) -> None:
@@ -52,8 +52,8 @@ def print_status(study: Study, as_json: bool, storage_s: float = STORAGE_S) -> N
 
 def _look(study: Study) -> tuple[bool, dict[str, Any]]:
     """Return whether there are results, and what --json prints. It is called in a child with a time limit."""
-    found = standing(study)
-    waiting = hindrances(study) if any(state.state in ("missing", "queued") for state in found.states) else ()
+    found = study_states(study)
+    waiting = blockers(study) if any(state.state in ("missing", "queued") for state in found.states) else ()
     return study.results_dir.exists(), {
         "study": study.name,
         "site": study.site.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,17 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from base.errors import ConfigError, RecordError, SchedulerSilent, SubmitError, SubmitUnsure, UnsupportedRequest
+from base.errors import (
+    Cancelled,
+    ConfigError,
+    Preempted,
+    RecordError,
+    SchedulerOutputError,
+    SchedulerSilent,
+    SubmitError,
+    SubmitUnsure,
+    UnsupportedRequest,
+)
 from base.jsonfile import json_line, publish_json, read_json
 from base.logs import private_umask
 from base.publish import publish_new
@@ -27,19 +38,24 @@ from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, Jobs, QueuedJo
 from cluster.schedulers.local import NAME as LOCAL
 from cluster.types import Holder
 from containers.images.commands import why_silent
-from workflow.commands.chosen_study import tell_site
+from workflow.commands.chosen_study import print_site
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, RetryOption, SiteOption, StudyArgument, snakemake_config
 from workflow.commands.snakemake_hooks import print_ending
 from workflow.commands.watching import output
+from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.output import waiting
+from workflow.commands.watching.watch import Watch
 from workflow.dag.closing import closing_lines, held_by_others, held_words
 from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
+from workflow.dag.queue_view import AskedQueue, asked_queue
 from workflow.dag.refusals import load_graph
 from workflow.dag.requirements import is_prepared
 from workflow.dag.submission import Width, plan_submission
+from workflow.dag.watched_jobs import LostJobs
 from workflow.run.record.continuation import with_login
 from workflow.study.next_command import command
+from workflow.study.paths import record_path
 from workflow.study.publishing import publish_resolved
 from workflow.study.study import Study
 
@@ -102,7 +118,7 @@ def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
     number, told = 1, False
     while not publish_new(_claim(study, token, number), json_line(holder_of(os.getpid(), LOCAL, "submit", 0).to_json())):
         if not told:
-            output.aside("the same submission is at work in another process; it is waited for")
+            output.notice("the same submission is at work in another process; it is waited for")
             told = True
         noted = _await_end(study, token, number)
         if noted is not None:
@@ -165,7 +181,7 @@ def _claim(study: Study, token: str, number: int) -> Path:
     return study.results_dir / "logs" / f".submission-{token}.{number}"
 
 
-SAID_AFTER_S: Final = 10.0
+NOTICE_AFTER_S: Final = 10.0
 PATIENCE_S: Final = 600.0
 ANSWER_S: Final = 20.0
 
@@ -193,7 +209,7 @@ def main(  # noqa: PLR0913 - its options
 ) -> None:
     """Submit one job for the whole study: its runs go side by side on the job's nodes."""
     config = snakemake_config(site, retry, adopt)
-    graph = load_graph(config, [study], FILES, os.environ, tell=tell_site, ask_scheduler=not only_print)
+    graph = load_graph(config, [study], FILES, os.environ, tell=print_site, ask_scheduler=not only_print)
     _submit(graph, config, Width(nodes=nodes, spread=spread), token, only_print=only_print, wait=wait)
 
 
@@ -216,7 +232,7 @@ def _submit(graph: Graph, config: Mapping[str, str], width: Width, token: str | 
     else:
         job = _submit_now(graph, jobs, plan, token) if graph.runs_to_make else None
     if wait and job is not None:
-        _wait(graph, jobs, job)
+        follow(graph, jobs, job)
     elif job is None and wait:
         print_ending(graph)
     elif job is None:
@@ -252,7 +268,7 @@ def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: 
         if not isinstance(error, SubmitUnsure):  # a job that was taken needs the directory of its log
             _remove(made)
         raise
-    output.line(_said(jobs, graph, job, job_id))
+    output.line(_submitted_text(jobs, graph, job, job_id))
     return QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted")
 
 
@@ -275,12 +291,6 @@ def _remove(made: Sequence[Path]) -> None:
     for directory in made:
         with suppress(OSError):  # somebody has put something into it
             directory.rmdir()
-
-
-def _wait(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
-    from workflow.commands.watching.follow import follow
-
-    follow(graph.study, jobs, job, graph.requested, partial(print_ending, graph))
 
 
 def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:
@@ -315,19 +325,19 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
     if held and len(held) == len(graph.runs_to_make):
         raise SubmitError(f"{held_words(held)}; no other run is left to do, so nothing is submitted")
     if held:
-        output.aside(f"{held_words(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
+        output.notice(f"{held_words(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
     """Ask for the queue with patience, which is said. Raises SchedulerSilent in the end."""
     try:
-        return jobs.our_jobs(SAID_AFTER_S, ANSWER_S)
+        return jobs.our_jobs(NOTICE_AFTER_S, ANSWER_S)
     except SchedulerSilent:
-        output.aside(f"{jobs.SERVER} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
+        output.notice(f"{jobs.SERVER} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
         return jobs.our_jobs(PATIENCE_S, ANSWER_S)
 
 
-def _said(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str:
+def _submitted_text(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str:
     runs = graph.runs_to_make
     size = f"{counted(job.size.nodes, 'node')}, at most {format_duration(job.size.minutes * 60)}"
     words = f"job {job_id} ({job.name}): {counted(len(runs), 'run')} on {size}"
@@ -336,3 +346,85 @@ def _said(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str:
         words += f"; what does not fit is continued by the next `{command(graph.study, 'submit')}`"
     ends, log = f"{jobs.CANCEL} {job_id}", job.output.replace(JOB_ID_PLACEHOLDER, job_id)
     return f"{words}\nlog: {log}\nend it: {ends}; follow it: {command(graph.study, 'status')}"
+
+
+# Follow a job to its end on the same screen as `slipway run`, for `slipway submit --wait`. A silent controller ends nothing.
+
+
+FOLLOW_PATIENCE_S = 10.0
+
+
+def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
+    """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that."""
+    sys.stdout.flush()
+    study = graph.study
+    queue = asked_queue(study.site.scheduler, jobs)
+    watch = Watch(study=study, asked=graph.requested, queue=queue, submission=job.name)
+    try:
+        with open_view() as view:
+            last = _watch(watch, jobs, job, queue, view)
+    except KeyboardInterrupt:
+        output.line(f"job {job.job_id} goes on; `{jobs.CANCEL} {job.job_id}` ends it")
+        raise
+    finally:
+        queue.stop()
+    runs = counted(len(study.runs), "run")
+    output.line(
+        f"job {job.job_id} has ended ({_state(last)}); {num_results(study)} of {runs} {'has' if len(study.runs) == 1 else 'have'} a result"
+    )
+    print_ending(graph)
+    _raise_end(study, job, last)
+
+
+def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: View) -> QueuedJob | None:
+    """Return what the scheduler said of the job last, when it is over; None if it has forgotten it."""
+    refresher, lost = Refresher(watch.look), LostJobs(jobs, output.line)
+    seen: float | None = None
+    info: QueuedJob | None = None
+    while True:
+        time.sleep(DRAW_S)
+        refresher.draw(view)
+        answer = queue.view()
+        if lost.take_out(answer, {job.job_id}):
+            queue.ask_soon()
+        if answer.began is None or answer.began == seen or any(one.job_id == job.job_id for one in answer.jobs):
+            continue
+        seen = answer.began
+        known, info = _ask(jobs, job)
+        if known and (info is None or info.stage == "over"):
+            break
+    refresher.stop(view)
+    return info
+
+
+def _ask(jobs: Jobs, job: QueuedJob) -> tuple[bool, QueuedJob | None]:
+    """Return whether the scheduler answers, and what it knows of a job that is not in the queue any more."""
+    try:
+        found = jobs.jobs_named(job.name, FOLLOW_PATIENCE_S)
+    except SchedulerOutputError:
+        return False, None
+    return True, (found[-1] if found else None)
+
+
+def _raise_end(study: Study, job: QueuedJob, last: QueuedJob | None) -> None:
+    left = len(study.runs) - num_results(study)
+    if not left:
+        return
+    words = f"{counted(left, 'run has', 'runs have')} no result; `{command(study, 'submit')}` continues with them"
+    ended_by = None if last is None else last.ended_by
+    if ended_by == "cancelled":
+        raise Cancelled(f"job {job.job_id} was cancelled: {words}")
+    if ended_by is not None:
+        raise Preempted(f"job {job.job_id} ended with {_state(last)}: {words}")
+    raise RecordError(f"job {job.job_id} ended: {words}; `{command(study, 'status')}` says why")
+
+
+def _state(last: QueuedJob | None) -> str:
+    return last.state if last is not None else "gone"
+
+
+def num_results(study: Study) -> int:
+    """Count the runs that have a record. Storage alone is read."""
+    runs: Path = study.results_dir / "runs"
+    there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
+    return sum(run.run_id in there and record_path(study.results_dir, run.run_id).exists() for run in study.runs)

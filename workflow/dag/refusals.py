@@ -51,7 +51,7 @@ from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import first_names
 from workflow.study.loader import parse_document
 from workflow.study.publishing import STORAGE_S
-from workflow.study.site import Site, device_of, refuse_foreign_scheduler
+from workflow.study.site import Site, device_of, refuse_other_scheduler
 from workflow.study.study import Study, load_study
 
 # The sources of datasets, and trees of files that are not what was hashed.
@@ -204,7 +204,7 @@ def refuse_site(study: Study, environ: Mapping[str, str]) -> None:
     get_scheduler(study.site.scheduler)
     get_engine(study.site.engine)
     _refuse_engine_of_another_scheduler(study.site)
-    refuse_foreign_scheduler(study.site, environ)
+    refuse_other_scheduler(study.site, environ)
     refuse_owned_directives(study.site)
 
 

@@ -17,7 +17,7 @@ from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, TIMES_O
 from workflow.run.record.rate import MIN_STEPS, NOT_COMPARED, OTHERS, UNEVEN, first_of
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 from workflow.study.cell import ARGS, SIZES, WORDS, plain_text, unit_of
-from workflow.study.series import NOT_SERIES, PARAMETERS_FILE, TOLD_BY_FRAMEWORK, file_digest, tells_nothing
+from workflow.study.series import IMPLIED_BY_FRAMEWORK, NOT_SERIES, PARAMETERS_FILE, file_digest, redundant_keys
 
 # Estimates with confidence intervals. The unit of replication is the run, not the step.
 #
@@ -569,7 +569,7 @@ DETAILS: Final = ("dataset_spec", "optimizer", "steps", "args")
 def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
     flat = {}
-    for key in (*WORDS, *sorted(cell.keys() - set(WORDS) - set(NOT_SERIES) - set(TOLD_BY_FRAMEWORK))):
+    for key in (*WORDS, *sorted(cell.keys() - set(WORDS) - set(NOT_SERIES) - set(IMPLIED_BY_FRAMEWORK))):
         value = cell.get(key)
         if key in DETAILS and isinstance(value, Mapping):
             flat.update({f"{key}.{name}": inner for name, inner in sorted(value.items())})
@@ -582,7 +582,7 @@ def varying(cells: Sequence[CellResult]) -> list[str]:
     """Return the keys with more than one value among the cells. Two names of a data set hide what differs in its specification."""
     flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
     names = dict.fromkeys(name for flat in flats for name in flat)
-    found = [name for name in names if name not in tells_nothing(flats) and len({repr(flat.get(name)) for flat in flats}) > 1]
+    found = [name for name in names if name not in redundant_keys(flats) and len({repr(flat.get(name)) for flat in flats}) > 1]
     return [name for name in found if not (name.startswith("dataset_spec.") and "dataset" in found)]
 
 

@@ -31,7 +31,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from workflow.report.cells import RISING, SUPERLINEAR, CellResult, Estimate, mixed, ratio, shared_keys
-from workflow.study.series import baselines, comparable, in_words, is_named, joined_series, obstacle
+from workflow.study.series import baseline_mismatch, baselines, comparable, in_words, is_named, joined_series
 
 BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
 Line = tuple[str, str, str, int]
@@ -90,7 +90,7 @@ def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[C
         preferred = "strong" if vote["strong"] > vote["weak"] else "weak"
         if not partners:
             if name not in whys:
-                whys[name] = obstacle(cell.keys, named[cell.source].values(), baseline)
+                whys[name] = baseline_mismatch(cell.keys, named[cell.source].values(), baseline)
             comparisons.append(
                 Comparison(
                     cell=cell,

@@ -18,7 +18,7 @@ from workflow.report.keys import key_columns, sentence, several_shapes, shape_ke
 from workflow.report.links import cell_links
 from workflow.report.number_format import significant
 from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, words
-from workflow.study.series import TOLD_BY_FRAMEWORK
+from workflow.study.series import IMPLIED_BY_FRAMEWORK
 
 # Table `framework-facts`: what is claimed of each framework, and what a test of ours ran. It is made from framework.yaml and
 # other-frameworks.yaml, not from records.
@@ -142,7 +142,7 @@ def _note(spec: FrameworkSpec) -> str:
 # Table `frameworks`: frameworks x networks x processes, as in dlbench's paper: seconds per batch, and the rate.
 
 
-OF_FRAMEWORK: Final = ("framework", "backend", "reader", "layout", *TOLD_BY_FRAMEWORK)
+OF_FRAMEWORK: Final = ("framework", "backend", "reader", "layout", *IMPLIED_BY_FRAMEWORK)
 """Keys in which frameworks differ that do the same: each has its name, and some lay out memory in one way only."""
 NOT_IN_STUDY: Final = "not in the study"
 

@@ -18,7 +18,7 @@ from base.typed import Check, Count, Digest, FromOne, Like, Name, PathText, Seco
 from containers.renderings import Launcher, Rendering, SidecarEnds
 from containers.step_lines import LogEvents
 
-ID_DIGITS: Final = 10
+ID_HASH_LENGTH: Final = 10
 SEED: Final = "seed"
 """The value of the key `parameters` where a run starts from numbers that its seed decides."""
 NO_DATASET: Final = "none"
@@ -213,7 +213,7 @@ def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
     `keys`: the cell's keys that differ from the study schema's defaults, batch as `batch_size` per process, dataset left out; `dataset`:
     the keys of its specification that differ from theirs. Neither the study's name nor its name of the dataset is in it.
     """
-    digest = hashlib.sha256(canonical_json({**keys, "dataset": dataset})).hexdigest()[:ID_DIGITS]
+    digest = hashlib.sha256(canonical_json({**keys, "dataset": dataset})).hexdigest()[:ID_HASH_LENGTH]
     place = str(dataset.get("path") or dataset["source"])
     words = [
         keys["model"],

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from base.units import counted
 from workflow.study.cell import WORDS, Cell, Run
-from workflow.study.series import flat, tells_nothing
+from workflow.study.series import flat, redundant_keys
 from workflow.study.site import Site, device_of
 
-_SAID: Final = ("cell_id", "model", "batch_size", "global_batch_size", "nodes", "gpus_per_node", "dataset_spec")
+_DESCRIBED_ELSEWHERE: Final = ("cell_id", "model", "batch_size", "global_batch_size", "nodes", "gpus_per_node", "dataset_spec")
 """Keys that have words of their own, or another key that tells them."""
 _NAMED: Final = ("comm_hook", "augmentation")
 """Words that do not speak for themselves."""
@@ -31,7 +31,7 @@ def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run],
     return words
 
 
-def beside_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
+def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
     """Return by cell id the keys that the id has as digits only: `strategy fsdp2, seed 1`.
 
     It is empty where ids tell all: they are names of results, and stay what they are when a key is added.
@@ -43,7 +43,7 @@ def beside_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
 
 def _differing(flats: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the keys with more than one value, but for those that have words of their own."""
-    said = {*_SAID, *tells_nothing(list(flats.values()))}
+    said = {*_DESCRIBED_ELSEWHERE, *redundant_keys(list(flats.values()))}
     names = dict.fromkeys(name for keys in flats.values() for name in keys)
     return [name for name in names if name not in said and len({repr(keys.get(name)) for keys in flats.values()}) > 1]
 

@@ -63,7 +63,7 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _CLOCK = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
 _ODD_INTEGER = re.compile(r"[-+]?0[0-9_]+|[-+]?0[xX][0-9a-fA-F_]+|[-+]?0[oO][0-7_]+|[-+]?0[bB][01_]+|[-+]?[0-9]+(?:_[0-9]+)+")
-_MAX_DIGITS = 18
+_MAX_INTEGER_LENGTH = 18
 
 
 class AmbiguousScalar(ValueError):
@@ -90,8 +90,8 @@ def plain_scalar(text: str) -> Scalar:
 
 def _number(text: str) -> Scalar:
     if _INTEGER.fullmatch(text):
-        if len(text) > _MAX_DIGITS:
-            raise AmbiguousScalar(f"{text[:24]}... has more than {_MAX_DIGITS} digits; quote it if it is a word")
+        if len(text) > _MAX_INTEGER_LENGTH:
+            raise AmbiguousScalar(f"{text[:24]}... has more than {_MAX_INTEGER_LENGTH} digits; quote it if it is a word")
         return int(text)
     if _CLOCK.fullmatch(text):
         raise AmbiguousScalar(

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 PLACE: Final = "studies"
-DIGITS: Final = 32
-VERSION: Final = re.compile(rf"(?P<of>.*/{PLACE}/[^/]+-[0-9a-f]{{12}})/[0-9a-f]{{{DIGITS}}}/(?P<file>[^/]+)", re.DOTALL)
+HASH_LENGTH: Final = 32
+VERSION: Final = re.compile(rf"(?P<of>.*/{PLACE}/[^/]+-[0-9a-f]{{12}})/[0-9a-f]{{{HASH_LENGTH}}}/(?P<file>[^/]+)", re.DOTALL)
 
 
 def place_of(storage: Path, source: str, digest: str) -> Path:
@@ -175,7 +175,7 @@ def _is_gone(path: object) -> bool:
         return False
 
 
-def refuse_foreign_results(study: Study) -> list[str]:
+def refuse_results_of_others(study: Study) -> list[str]:
     """Raise ConfigError when the results are those of another study file of the same name, StorageError where storage hangs. Return the
     notes of refuse_unless_owner()."""
     mine = origin_of(study, adopt=False)

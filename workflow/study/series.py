@@ -29,7 +29,7 @@ the series."""
 SHAPE: Final = ("nodes", "gpus_per_node", "batch_size")
 PROGRAM_STARTED: Final = "program_started"
 """The command, the environment and whatever else makes another cell of the same program."""
-TOLD_BY_FRAMEWORK: Final = ("program", PROGRAM_STARTED)
+IMPLIED_BY_FRAMEWORK: Final = ("program", PROGRAM_STARTED)
 """A program is called as its framework."""
 PARAMETERS_FILE: Final = "parameters_file"
 MOST_LOOKED_AT: Final = 200
@@ -59,7 +59,7 @@ def file_digest(file: Any) -> Any:
     return file["blake3"] if isinstance(file, Mapping) and "blake3" in file else file
 
 
-def tells_nothing(flats: Sequence[Keys]) -> set[str]:
+def redundant_keys(flats: Sequence[Keys]) -> set[str]:
     """Return the flat keys that need not be shown beside the others.
 
     They are what the framework's name tells of a program, that name where it is the model's, as a program's is by default, and the file
@@ -68,7 +68,7 @@ def tells_nothing(flats: Sequence[Keys]) -> set[str]:
     alike = all(keys.get("framework") == keys.get("model") for keys in flats)
     files = {(keys.get("parameters"), keys.get(PARAMETERS_FILE)) for keys in flats}
     by_name = len(files) == len({name for name, _ in files})
-    return {*TOLD_BY_FRAMEWORK, *(["framework"] if alike else []), *([PARAMETERS_FILE] if by_name else [])}
+    return {*IMPLIED_BY_FRAMEWORK, *(["framework"] if alike else []), *([PARAMETERS_FILE] if by_name else [])}
 
 
 def in_words(baseline: Keys) -> str:
@@ -135,7 +135,7 @@ def joined_series(cells: Sequence[Keys], baseline: Keys) -> list[str | None]:
     return [text if text in unique else None for text in texts]
 
 
-def obstacle(keys: Keys, all_cells: Iterable[Keys], baseline: Keys) -> str:
+def baseline_mismatch(keys: Keys, all_cells: Iterable[Keys], baseline: Keys) -> str:
     """Name the keys that keep the nearest baseline cell from being compared with the cell; empty where there is no baseline cell."""
     own = comparable(keys, baseline)
     others = [comparable(other, baseline) for other in islice((keys for keys in all_cells if is_named(keys, baseline)), MOST_LOOKED_AT)]
@@ -183,7 +183,9 @@ def series_of(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> tuple[Serie
     bases = {key: baselines(family, baseline, Cell.to_json) for key, family in families.items()}
     found = [_series(tuple(group), bases[_key(group[0].to_json(), baseline, specs)], baseline) for group in groups.values()]
     named = list({_key(keys, {}, specs): keys for keys in values if is_named(keys, baseline)}.values())
-    return tuple(one if one.has_baseline else replace(one, obstacle=obstacle(one.cells[0].to_json(), named, baseline)) for one in found)
+    return tuple(
+        one if one.has_baseline else replace(one, obstacle=baseline_mismatch(one.cells[0].to_json(), named, baseline)) for one in found
+    )
 
 
 def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str, Any]) -> Series:

@@ -140,7 +140,7 @@ def device_of(device: str, site: Site) -> str:
     return site.device if device == "site" else device
 
 
-def refuse_foreign_scheduler(site: Site, environ: Mapping[str, str]) -> None:
+def refuse_other_scheduler(site: Site, environ: Mapping[str, str]) -> None:
     """Raise ConfigError when the job we are in was started by another scheduler than the site's, `local` included."""
     found = scheduler_of(environ)
     if found is not None and found != site.scheduler:

@@ -11,7 +11,7 @@ from cluster.schedulers import SCHEDULERS
 from cluster.schedulers.jobs import RUN, QueuedJob, mark_of
 from tests.cluster.fake_pbs import jobs as fake_pbs_jobs
 from tests.workflow.commands.conftest import House
-from workflow.commands.run import Words, child_argv, profile_name
+from workflow.commands.run import CommandLine, child_argv, profile_name
 from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
 from workflow.dag.queue_view import cancelled_words
@@ -87,7 +87,7 @@ def test_each_run_is_a_job_of_it(house: House) -> None:
     found = graph(house, Mode(way="jobs"))
     assert profile_name(found.study.site, {}) == "pbs"
     assert profile_name(found.study.site, {"PBS_JOBID": "7"}) == "pbs-allocation"
-    words = Words(study=None, config={}, rest=[])
+    words = CommandLine(study=None, config={}, rest=[])
     argv = child_argv("/profiles/pbs-allocation", house.path, house.root, words, {"PBS_NUM_NODES": "3"})
     assert argv[argv.index("--resources") + 1] == "nodes=3"
     assert set(found.run_resources) == {"nodes", "runtime", "memory_mb", "whole_nodes", "queue"}

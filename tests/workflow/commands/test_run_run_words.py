@@ -12,25 +12,25 @@ from cluster.installation import PROFILES, SNAKEFILE
 from tests.workflow.commands.conftest import House
 from workflow.commands import main
 from workflow.commands.run import (
-    Words,
+    CommandLine,
     WrongUsage,
     child_argv,
     failed_rules,
     is_usage,
     local_nodes,
+    parse_words,
     profile_name,
     profile_path,
-    sort_words,
+    snakemake_error,
     usage_words,
-    what_it_said,
 )
 from workflow.study.site import local_site
 
 NONE: dict[str, str | None] = {}
 
 
-def sort(text: str, **ours: str | None) -> Words:
-    return sort_words(text.split(), ours)
+def sort(text: str, **ours: str | None) -> CommandLine:
+    return parse_words(text.split(), ours)
 
 
 @pytest.mark.parametrize(
@@ -124,26 +124,26 @@ def test_a_profile_is_one_of_ours_or_a_directory(tmp_path: Path) -> None:
 
 def test_every_path_is_absolute_and_config_comes_once(tmp_path: Path) -> None:
     assert SNAKEFILE.is_file()
-    words = Words(config={"site": "/s.yaml", "retry": "failed"}, rest=("-k", "target"))
+    words = CommandLine(config={"site": "/s.yaml", "retry": "failed"}, rest=("-k", "target"))
     argv = child_argv(profile_path("local"), Path("a.yaml"), tmp_path, words, {})
     assert argv[1:4] == ("-P", "-m", "snakemake")
     assert argv[argv.index("--configfile") + 1] == str(Path("a.yaml").absolute())
     assert argv[argv.index("--directory") + 1] == str(tmp_path)
     assert argv[-5:] == ("-k", "target", "--config", "site=/s.yaml", "retry=failed")
-    own = child_argv("p", Path("a.yaml"), tmp_path, Words(rest=("-d", "x")), {})
+    own = child_argv("p", Path("a.yaml"), tmp_path, CommandLine(rest=("-d", "x")), {})
     assert "--directory" not in own
 
 
 def test_inside_of_a_job_its_nodes_are_shared_out(tmp_path: Path) -> None:
     path = profile_path("slurm-allocation")
-    argv = child_argv(path, Path("a.yaml"), tmp_path, Words(), {"SLURM_JOB_NUM_NODES": "4"})
+    argv = child_argv(path, Path("a.yaml"), tmp_path, CommandLine(), {"SLURM_JOB_NUM_NODES": "4"})
     assert argv[argv.index("--resources") + 1] == "nodes=4"
     assert argv[argv.index("--resources") + 2].startswith("--"), "a target would be one more of its values"
 
 
 def test_files_that_snakemake_writes_are_the_users(tmp_path: Path) -> None:
     def rest(*words: str) -> list[str]:
-        return list(child_argv("p", Path("a.yaml"), tmp_path, Words(rest=words), {})[-len(words) :])
+        return list(child_argv("p", Path("a.yaml"), tmp_path, CommandLine(rest=words), {})[-len(words) :])
 
     assert rest("--report", "x.html", "-k") == ["--report", str(Path("x.html").absolute()), "-k"]
     assert rest("--archive=a.tar") == [f"--archive={Path('a.tar').absolute()}"]
@@ -189,7 +189,7 @@ OURS = 'WorkflowError in file "/a/common.smk", line 31:\n--config a=...: unknown
     ids=["traceback", "usage", "cli", "rule", "ours", "refused", "job", "none"],
 )
 def test_its_errors_are_found_among_its_words(log: str, said: str) -> None:
-    assert what_it_said(log) == said
+    assert snakemake_error(log) == said
     assert is_usage(log) == ("unrecognized" in log)
 
 

@@ -19,7 +19,7 @@ from tests.workflow.report.builder import cell_result
 from tests.workflow.study.studies import changed, load, write
 from workflow.report.cells import series_words, varying
 from workflow.study.cell import Cell
-from workflow.study.cell_words import beside_ids
+from workflow.study.cell_words import keys_not_in_ids
 
 ROOT = Path(__file__).parents[3]
 SITE = "storage: storage\ncache: {path: cache}\nscheduler: local\nengine: bare\ndevice: cpu\ndeadline_margin: 2s\n"
@@ -61,7 +61,7 @@ def test_cells_are_told_apart_by_the_name_of_their_parameters_and_by_the_digest_
         found += cells(tmp_path, f"{name}.safetensors")
     digest = blake3(b"one").hexdigest()
     for group, expected in ((found[:2], "parameters start.safetensors"), (found[::2], f"parameters file {digest}")):
-        assert beside_ids(group)[group[0].cell_id] == expected
+        assert keys_not_in_ids(group)[group[0].cell_id] == expected
         results = [cell_result(cell.to_json(), [0.1], series=cell.cell_id) for cell in group]
         assert series_words(results[0], varying(results)) == [expected]
 

@@ -15,7 +15,7 @@ from base.errors import ConfigError, RecordError
 from base.packages import ROOMS
 from cluster.detection import scheduler_of
 from workflow.study import site_file
-from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_foreign_scheduler
+from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_other_scheduler
 from workflow.study.site_file import load_site, read_site, site_beside
 
 FULL = """
@@ -256,10 +256,10 @@ def test_the_scheduler_that_runs_us(environ: dict[str, str], scheduler: str | No
     for name in ("local", "slurm", "lsf", "pbs", "sge"):
         site = Site(name="s", storage=Path("/s"), cache=Cache(path=Path("/c")), scheduler=name)
         if scheduler in (None, name):
-            refuse_foreign_scheduler(site, environ)
+            refuse_other_scheduler(site, environ)
         else:
             with pytest.raises(ConfigError, match=f"scheduler: {name}, but this process runs inside an allocation of {scheduler}"):
-                refuse_foreign_scheduler(site, environ)
+                refuse_other_scheduler(site, environ)
 
 
 def test_a_cell_may_choose_its_device() -> None:

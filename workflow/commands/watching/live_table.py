@@ -179,7 +179,7 @@ GAP: Final = "  "
 Clock = Callable[[], float]
 
 
-class Shown(Protocol):
+class View(Protocol):
     """A view that shows the state of a study again and again; `say` prints a sentence between two states."""
 
     def show(self, study: StudyState, age_s: float) -> None:
@@ -200,7 +200,7 @@ class Shown(Protocol):
 
 
 @contextmanager
-def shown(stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterator[Shown]:
+def open_view(stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterator[View]:
     """Return the view that fits to `stream`."""
     stream = stream or sys.stderr
     if stream.isatty():
@@ -210,7 +210,7 @@ def shown(stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterat
         yield Lines(stream, clock)
 
 
-class Lines(Shown):
+class Lines(View):
     """Plain lines, each with the time of day.
 
     Nobody may be listening any more (`| head`, a full disk): the study goes on.
@@ -250,7 +250,7 @@ class Lines(Shown):
 
 
 @contextmanager
-def _table(stream: TextIO) -> Iterator[Shown]:
+def _table(stream: TextIO) -> Iterator[View]:
     """Show a table below the lines that stay, drawn anew each time, as wide as the terminal is then."""
     from rich.console import Console
     from rich.live import Live
@@ -259,7 +259,7 @@ def _table(stream: TextIO) -> Iterator[Shown]:
     console = Console(file=stream, highlight=False)
     with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False) as live:
 
-        class Table(Shown):
+        class Table(View):
             def show(self, study: StudyState, age_s: float) -> None:
                 with suppress(OSError):  # the terminal is gone: the study goes on, or ends by SIGHUP
                     live.update(drawn(study, age_s, console.width, console.height), refresh=True)
@@ -321,19 +321,19 @@ class Refresher:
         self._thread = threading.Thread(target=self._go_on, name="refresher", daemon=True)
         self._thread.start()
 
-    def draw(self, view: Shown, *, ending: bool = False) -> None:
+    def draw(self, view: View, *, ending: bool = False) -> None:
         """Show the newest state, and what has ended since the last call. `ending`: we were told to end."""
         self._tell(view)
         if self._last is not None:
             view.show(replace(self._last, ending=ending), self._clock() - self._at)
 
-    def stop(self, view: Shown) -> None:
+    def stop(self, view: View) -> None:
         """Stop reading, and tell what has ended by now, if storage answers."""
         self._stop.set()
         self._thread.join(LAST_S)
         self._tell(view)
 
-    def _tell(self, view: Shown) -> None:
+    def _tell(self, view: View) -> None:
         with self._lock:
             found, self._new = self._new, []
         for study in found:

@@ -22,7 +22,7 @@ def line(text: str = "") -> None:
     sys.stdout.write(f"{printable(text)}\n")
 
 
-def aside(text: str) -> None:
+def notice(text: str) -> None:
     """Print a line on standard error: what keeps the command busy, which is no result."""
     sys.stderr.write(f"slipway: {printable(text)}\n")
     sys.stderr.flush()
@@ -125,7 +125,7 @@ def waiting(title: str, stream: TextIO | None = None, every_s: float | None = EV
     Elsewhere than on a terminal a line every `every_s` seconds; None: none. Short work leaves nothing behind.
     """
     stream = stream or sys.stderr
-    with _clock(printable(title), stream) if stream.isatty() else _told(printable(title), stream, every_s) as callback:
+    with _waiting_spinner(printable(title), stream) if stream.isatty() else _waiting_lines(printable(title), stream, every_s) as callback:
         yield callback
 
 
@@ -215,7 +215,7 @@ def _every(seconds: float, call: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def _told(title: str, stream: TextIO, every_s: float | None) -> Iterator[Callable[[str], None]]:
+def _waiting_lines(title: str, stream: TextIO, every_s: float | None) -> Iterator[Callable[[str], None]]:
     started, words = time.monotonic(), title
 
     def callback(text: str) -> None:
@@ -231,7 +231,7 @@ def _told(title: str, stream: TextIO, every_s: float | None) -> Iterator[Callabl
 
 
 @contextmanager
-def _clock(title: str, stream: TextIO) -> Iterator[Callable[[str], None]]:
+def _waiting_spinner(title: str, stream: TextIO) -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.text import Text

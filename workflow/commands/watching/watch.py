@@ -101,7 +101,7 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
         return RunState(run=run, state="running", reason=holder, log=_supervisor_log(results, run.run_id))
     published = (run_dir / "record.json").exists()
     found = find_record(str(run_dir.parent), run.run_id)
-    record, problem = _believed(found, run, results.name)
+    record, problem = _read_record(found, run, results.name)
     if published and record is None:
         where = run_dir.parent / str(found.path)
         return RunState(run=run, state="failed", status="unreadable", reason=_short(f"{where}: {problem}"), log=str(run_dir))
@@ -115,7 +115,7 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
     return _from_record(run, record, run_dir, published)
 
 
-def _believed(found: Found, run: Run, study: str) -> tuple[RunRecord | None, str]:
+def _read_record(found: Found, run: Run, study: str) -> tuple[RunRecord | None, str]:
     """Return the record, or why it is not believed."""
     try:
         return (None if found.content is None else record_of(found.content, run.run_id, study=study)), "it is gone"
@@ -125,7 +125,7 @@ def _believed(found: Found, run: Run, study: str) -> tuple[RunRecord | None, str
 
 def _from_record(run: Run, record: RunRecord, run_dir: Path, published: bool) -> RunState:
     status, attempt = record.status, record.attempt
-    reason = record.status_reason or "; ".join(filter(None, [*_warnings(record), _went_on(record), *together(record.busy or ())]))
+    reason = record.status_reason or "; ".join(filter(None, [*_warnings(record), _continuation_text(record), *together(record.busy or ())]))
     state = "prevented" if record.kind != "result" else "done" if status == "ok" else "failed"
     if state != "prevented" and not published:
         state, reason = "missing", f"attempt {attempt} ended with {status} and is not published: the next start does that"
@@ -147,7 +147,7 @@ def _warnings(record: RunRecord) -> list[str]:
     return [one for one in record.warnings or () if one != NOT_COMPARED and one not in (record.busy or ())]
 
 
-def _went_on(record: RunRecord) -> str | None:
+def _continuation_text(record: RunRecord) -> str | None:
     """Describe the continuation of a run that was cut off and went on from a checkpoint."""
     earlier = record.resumed_from
     return None if earlier is None else f"went on from attempt {earlier.attempt} at step {earlier.step}"
@@ -165,14 +165,14 @@ def _holder(run_dir: Path, says: Alive) -> str | None:
 
 def _why_missing(log: str | None) -> str:
     """Return why a run that was started could not begin, else the last that is known of it."""
-    said = [] if log is None else messages(_last_told(Path(log)))
+    said = [] if log is None else messages(_newest_log(Path(log)))
     errors = [message for level, message in said if level == "ERROR"]
     if errors:
         return errors[-1]
     return "started, and left no record" + (f"; its log ends with: {said[-1][1]}" if said else "")
 
 
-def _last_told(log: Path) -> Path:
+def _newest_log(log: Path) -> Path:
     """Return `log`, or the newer file beside it where a supervisor was refused the run: nobody has it now, so that is why."""
     refused = log.with_suffix(paths.REFUSED)
     return refused if refused.is_file() and refused.stat().st_mtime >= log.stat().st_mtime else log
@@ -425,7 +425,7 @@ class Watch:
                 there = set()
             if "dataset.json" not in there:
                 jobs = [job for key, job in shards.items() if _is_shard_to_build(key, build.name, there)]
-                yield f"dataset {name}: {_how_far(there, self.study.datasets[name].shards)}{_of_jobs(jobs)}"
+                yield f"dataset {name}: {_build_progress(there, self.study.datasets[name].shards)}{_jobs_text(jobs)}"
 
 
 def step_of(said: Sequence[str], run_id: str) -> str:
@@ -438,7 +438,7 @@ def step_of(said: Sequence[str], run_id: str) -> str:
     return "starts"
 
 
-def _how_far(there: set[str], shards: int) -> str:
+def _build_progress(there: set[str], shards: int) -> str:
     if "plan.json" not in there:
         return "its source is listed"
     return f"{sum(name.startswith('shard-') and name.endswith('.json') for name in there)} of {shards} shards built"
@@ -450,7 +450,7 @@ def _is_shard_to_build(key: str, build: str, there: set[str]) -> bool:
     return dataset == build and f"shard-{shard}.json" not in there
 
 
-def _of_jobs(jobs: Sequence[QueuedJob]) -> str:
+def _jobs_text(jobs: Sequence[QueuedJob]) -> str:
     """Describe the jobs of shards; one of those that wait stands for all."""
     waiting = [job for job in jobs if job.waits]
     said = f", {counted(len(jobs) - len(waiting), 'job')} at work" if len(waiting) < len(jobs) else ""
@@ -476,13 +476,13 @@ def _reason(state: RunState) -> str | None:
 # The runs in the scheduler's queue, for commands that look at a study from outside.
 
 
-ASKED_S: Final = 4.0
+QUEUE_ANSWER_S: Final = 4.0
 """The seconds that the queue may take to answer, and as long for all holders: people wait for the command."""
 UNKNOWN: Final = "whether runs wait in its queue, and whether those that run still live, is not known"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class StudyStates:
     """The states of a study's runs.
 
     `silence`: why the states are incomplete, "" where they are complete; `silent`: the scheduler is here, and does not answer.
@@ -493,21 +493,21 @@ class Standing:
     silent: bool = False
 
 
-def standing(study: Study) -> Standing:
+def study_states(study: Study) -> StudyStates:
     """Return the states of a study's runs, by storage and by the scheduler, within seconds also where that is silent."""
     name = study.site.scheduler
     offered = jobs_of(name)
     if offered is None:
-        return Standing(states=run_states(study))
+        return StudyStates(states=run_states(study))
     try:
-        jobs = offered.our_jobs(0.0, ASKED_S)
+        jobs = offered.our_jobs(0.0, QUEUE_ANSWER_S)
     except SchedulerSilent:
         silence = f"{offered.SERVER} does not answer: {UNKNOWN} now"
-        return Standing(states=run_states(study, _elsewhere(name)), silence=silence, silent=True)
+        return StudyStates(states=run_states(study, _elsewhere(name)), silence=silence, silent=True)
     except SchedulerOutputError:
-        return Standing(states=run_states(study, _elsewhere(name)), silence=f"{offered.TITLE} cannot be asked from here: {UNKNOWN}")
+        return StudyStates(states=run_states(study, _elsewhere(name)), silence=f"{offered.TITLE} cannot be asked from here: {UNKNOWN}")
     answers = _Answers(get_scheduler(name), jobs)
-    return Standing(states=with_queue(run_states(study, answers.alive), study, jobs, time.time()))
+    return StudyStates(states=with_queue(run_states(study, answers.alive), study, jobs, time.time()))
 
 
 def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJob], now: float) -> tuple[RunState, ...]:
@@ -520,12 +520,12 @@ def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJo
         if state.state not in ("missing", "prevented") or (job is None and whole is None):
             found.append(state)
             continue
-        words = job_words(job, now) if job is not None else _of_whole(whole, now) if whole is not None else ""
+        words = job_words(job, now) if job is not None else _submission_text(whole, now) if whole is not None else ""
         found.append(replace(state, state="queued", status=None, reason=words))
     return tuple(found)
 
 
-def _of_whole(job: QueuedJob, now: float) -> str:
+def _submission_text(job: QueuedJob, now: float) -> str:
     words = job_words(job, now)
     return words if job.waits else f"{words}; the run has not begun in it"
 
@@ -541,7 +541,7 @@ class _Answers:
     def __init__(self, scheduler: Scheduler, jobs: Sequence[QueuedJob]) -> None:
         self._scheduler = scheduler
         self._living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
-        self._give_up = time.monotonic() + ASKED_S
+        self._give_up = time.monotonic() + QUEUE_ANSWER_S
 
     def alive(self, holder: Holder) -> bool | None:
         if holder.scheduler != self._scheduler.NAME:

@@ -26,7 +26,7 @@ from workflow.run.storage.prepared import Done, PreparedRun, plain
 from workflow.run.storage.results import attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
 from workflow.study.cell import SETS, node_sets
 from workflow.study.publishing import ResolvedStudy, find_run, read_resolved
-from workflow.study.site import refuse_foreign_scheduler
+from workflow.study.site import refuse_other_scheduler
 
 
 def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     private_umask(site.shared == "group")
     scheduler = get_scheduler(site.scheduler)
     if not is_job_of(site.scheduler, environ):
-        refuse_foreign_scheduler(site, environ)
+        refuse_other_scheduler(site, environ)
     run_dir = Path(results, "runs", run_id)
     avoid = nodes_to_avoid(run_dir, time.time())
     request = allocation_request(run.cell, study.cells, site, _node_set(study, run_id, environ), avoid)

@@ -33,8 +33,8 @@ from workflow.commands.watching.live_table import (
     ended_line,
     folded,
     headline,
+    open_view,
     plain_line,
-    shown,
 )
 from workflow.commands.watching.watch import Watch, step_of
 from workflow.dag.queue_view import AskedQueue, QueueView, cancelled_words
@@ -119,7 +119,7 @@ def test_what_stays_is_left_to_the_terminal_to_wrap_and_the_last_look_goes(monke
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
     path = "/a/long/path" * 20
-    with shown(stream) as view:
+    with open_view(stream) as view:
         view.say(f"what snakemake says: {path}")
         view.show(LOOK, 0.0)
         view.clear()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.workflow.commands.conftest import House
-from workflow.commands.watching import follow_logs
+from workflow.commands import logs
 
-follow = partial(follow_logs.follow, every_s=0.0, look_s=0.0)
+follow = partial(logs.follow_logs, every_s=0.0, look_s=0.0)
 
 
 def story(*chapters: Callable[[], None]) -> Callable[[], bool]:
@@ -63,9 +63,9 @@ def test_only_the_last_lines_of_what_is_there(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_line_without_end_is_shown_in_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "rank-0.log"
-    log.write_text("x" * (follow_logs.MAX_LINE + 5))
+    log.write_text("x" * (logs.MAX_LINE + 5))
     follow(lambda: [log], story())
-    assert [len(line) for line in capsys.readouterr().out.splitlines()[1:]] == [follow_logs.MAX_LINE, 5]
+    assert [len(line) for line in capsys.readouterr().out.splitlines()[1:]] == [logs.MAX_LINE, 5]
 
 
 def test_of_a_run_that_has_ended_all_is_shown_once(house: House) -> None:
