@@ -10,6 +10,7 @@ import getpass
 import os
 import pwd
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
@@ -59,3 +60,19 @@ def _has_account() -> bool:
     except KeyError:
         return False
     return True
+
+
+# Which directory keeps us from a path: its own name says nothing of one above it that is another user's.
+
+
+def inaccessible_parent(path: str) -> str | None:
+    """Return the uppermost directory above `path` that we may not enter, with its owner and mode; None where there is none or it cannot be
+    determined."""
+    for place in reversed(Path(os.path.abspath(path)).parents):
+        try:
+            status = place.stat()
+        except OSError:
+            return None
+        if not os.access(place, os.X_OK):
+            return f"{place} belongs to {user_name(status.st_uid)} and has mode {status.st_mode & 0o7777:04o}"
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import selectors
 import shlex
 import signal
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
-from typing import IO
+from typing import IO, Final
 
 from base.errors import SlipwayError
 
@@ -130,3 +131,25 @@ def describe(result: CommandResult) -> str:
 def last_lines(text: str, count: int = LAST_LINES) -> str:
     """Return the last `count` lines that are not blank."""
     return "\n".join([line for line in text.splitlines() if line.strip()][-count:])
+
+
+# The first line of a descriptor, which somebody may hold open who never writes, or never ends his line.
+
+
+MOST_BYTES: Final = 4096
+
+
+def first_line(descriptor: int, limit_s: float) -> bytes:
+    """Read the first line with its end, or what there is of it where the descriptor ends or the line is longer than MOST_BYTES. Raises
+    TimeoutError."""
+    said, give_up, waiting = b"", time.monotonic() + limit_s, select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    while b"\n" not in said and len(said) < MOST_BYTES:
+        if not waiting.poll(max(0.0, give_up - time.monotonic()) * 1000):
+            raise TimeoutError(f"no line came within {limit_s:g} s")
+        piece = os.read(descriptor, MOST_BYTES)
+        if not piece:
+            break
+        said += piece
+    line, end, _ = said.partition(b"\n")
+    return line + end

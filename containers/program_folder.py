@@ -17,7 +17,7 @@ from blake3 import blake3
 from base.errors import ConfigError, SlipwayError, StagingError, StorageError
 from base.jsonfile import canonical_json
 from base.logs import printable
-from base.refusals import STORAGE_FAILS
+from base.storage import STORAGE_FAILS
 from base.units import format_size
 
 MAX_BYTES: Final = 64 << 20

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from base.first_line import first_line
+from base.command import first_line
 from base.removing import remove_tree
 from cluster.pbs_tasks import remote
 

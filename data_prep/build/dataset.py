@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from base.publish import remove_tree
-from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset
 from data_prep.build.finish import finish_dataset
 from data_prep.build.locks import remove_all_dead_parts
 from data_prep.build.plan import plan_dataset
+from data_prep.build.publishing import DATASET_FILE, BuiltDataset
 from data_prep.build.shard import finished
 from data_prep.build.workers import build_shards
 from data_prep.manifest import Progress

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError
-from data_prep.build.dataset_file import BuiltDataset
+from data_prep.build.images import mean_and_std, mean_image
 from data_prep.build.locks import held
 from data_prep.build.plan_file import Plan, read_plan
-from data_prep.build.publishing import clear, finished, publish_built
+from data_prep.build.publishing import BuiltDataset, clear, finished, publish_built
 from data_prep.build.receipt import Receipt, shard_path
-from data_prep.build.rejections import Rejections
+from data_prep.build.selection import Rejections
 from data_prep.build.shard import build_shard, differing_sizes
-from data_prep.build.statistics import mean_and_std, mean_image
 from data_prep.manifest import Manifest, Progress, Shard, Split, to_bytes
 from data_prep.spec import TRAIN
 

@@ -20,7 +20,7 @@ from base.jsonfile import publish_json
 from base.lock import LockFile, try_lock
 from base.machine_files import machine_text
 from base.publish import publish_file, remove_tree
-from base.storage_clock import now_at
+from base.storage import now_at
 from data_prep.limits import BUILDER_DEAD_S, BUILDER_WAIT_S
 
 logger = logging.getLogger(__name__)

@@ -14,13 +14,23 @@ from base.errors import DatasetError
 from base.publish import publish_directory, remove_tree
 from base.units import format_size
 from data_prep.build.images import Conversion
-from data_prep.build.listing import Listing, Mask, Numbers, in_order, listing_digest, shards_per_split, slices
 from data_prep.build.locks import held, own_part, remove_dead_parts
 from data_prep.build.plan_file import PLAN_FILE, Plan, PlannedShard, read_plan, samples_dir, samples_path, write_plan
-from data_prep.build.rejections import Rejections
 from data_prep.build.roots import check_unchanged, forbid_split_twice, main_options, planned, roots_of
-from data_prep.build.samples import line_of, with_label
-from data_prep.build.selection import Selection, share_out
+from data_prep.build.selection import (
+    Listing,
+    Mask,
+    Numbers,
+    Rejections,
+    Selection,
+    in_order,
+    line_of,
+    listing_digest,
+    shards_per_split,
+    share_out,
+    slices,
+    with_label,
+)
 from data_prep.hashing import hash_file
 from data_prep.manifest import Progress
 from data_prep.sources import SOURCES

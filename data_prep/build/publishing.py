@@ -1,22 +1,52 @@
-"""Publish the shards of a build: the directory with its manifest, and last `dataset.json`, which runs depend on."""
+"""Publish the shards of a build: the directory with its manifest, and last `dataset.json`, which is what runs depend on."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Final, Protocol
 
 from base.errors import DatasetError, SlipwayError
+from base.jsonfile import read_json
 from base.publish import publish_directory, remove_tree
-from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file
-from data_prep.build.locks import own_part, remove_all_dead_parts, remove_dead_parts
+from base.typed import Check, Count, Digest, Name, read_as
+from data_prep.build.locks import own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
 from data_prep.build.receipt import not_older, shard_path
 from data_prep.hashing import hash_file
 from data_prep.manifest import DATA_NAME, FILE_NAME, Shard, digest_of, manifest_digest
 from data_prep.space import is_full, not_enough_space
+
+DATASET_FILE: Final = "dataset.json"
+_DIRECTORY: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}-[0-9a-f]{12}")
+DirectoryName = Annotated[str, Check("<name>-<12 hex digits>", lambda value: _DIRECTORY.fullmatch(value) is not None and ".." not in value)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltDataset:
+    """The content of `dataset.json`. `path` is the name of the dataset's directory below the datasets directory."""
+
+    name: Name
+    digest: Digest
+    path: DirectoryName
+    samples: Count | None
+    bytes: Count
+    spec12: str = ""
+
+
+def read_dataset_file(build_dir: Path) -> BuiltDataset:
+    """Read the finished dataset of `build_dir`. Raises DatasetError when it is not finished."""
+    path = build_dir / DATASET_FILE
+    return read_as(BuiltDataset, read_json(path, DatasetError), path, DatasetError, "remove it and run again")
+
+
+def write_dataset_file(build_dir: Path, built: BuiltDataset) -> None:
+    """Publish it, last of all."""
+    publish_json_of(build_dir / DATASET_FILE, vars(built))
 
 
 class Counted(Protocol):

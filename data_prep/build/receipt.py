@@ -14,9 +14,9 @@ from typing import TypeVar
 from base.errors import DatasetError
 from base.jsonfile import read_json
 from base.typed import Count, FromOne, read_as
+from data_prep.build.images import PixelSums
 from data_prep.build.locks import held, publish_json_of
 from data_prep.build.plan_file import PLAN_FILE
-from data_prep.build.statistics import PixelSums
 from data_prep.hashing import FileHashes
 
 SCHEMA = "slipway.shard/1"

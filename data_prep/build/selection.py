@@ -1,22 +1,230 @@
-"""Select the samples of a listing, and assign them to splits."""
+"""Keep the samples of a listing in little memory, select those that are used, and assign them to splits and shards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from blake3 import blake3
+from numpy.typing import NDArray
 
 from base.errors import DatasetError
-from data_prep.build.listing import Hashes, Listing, Mask, Numbers, by_content, repeated, too_many
-from data_prep.build.rejections import Rejections
-from data_prep.build.samples import found_of
+from base.units import and_more
+from data_prep.hashing import hash_file
 from data_prep.manifest import Progress
-from data_prep.sources.naming import sorted_classes
+from data_prep.sources.naming import printable, sorted_classes, to_raw
 from data_prep.sources.types import BadSample, Found, Reader
 from data_prep.spec import TRAIN, DatasetSpec
+
+# Keep all samples of a source in little memory, and decide their order, duplicates, bounds per class, splits and shards.
+#
+# The decisions are pure functions. A sample takes some 200 bytes: one line of JSON, the numbers in arrays.
+
+
+Mask = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+_ORDER = b"slipway.order/1"
+
+
+class Listing:
+    """The samples in the order in which they were listed. `freeze` turns the arrays into numpy's."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.labels: dict[str, int] = {}
+        self.origins: dict[str | None, int] = {}
+        self._numbers = array("q")  # label, origin, size
+        self._keys = bytearray()  # 16 bytes each: where in the order
+
+    def add(self, found: Found, line: bytes) -> None:
+        """Add a sample and the line that will stand for it."""
+        label = self.labels.setdefault(found.label, len(self.labels))
+        origin = self.origins.setdefault(found.split, len(self.origins))
+        self._numbers.extend((label, origin, found.size))
+        self._keys += blake3(b"\0".join((_ORDER, (found.split or "").encode(), to_raw(found.name)))).digest(length=16)
+        self.lines.append(line)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def numbers(self) -> Numbers:
+        """Return an array (n, 3) of label, origin and size."""
+        return np.frombuffer(self._numbers, np.int64).reshape(-1, 3)
+
+    @property
+    def keys(self) -> Hashes:
+        """Return an array (n, 2) of places in the order.
+
+        They are hashes of the names, so that classes are mixed and the order of listing has no influence.
+        """
+        return np.frombuffer(bytes(self._keys), ">u8").reshape(-1, 2).astype(np.uint64)
+
+
+def in_order(keys: Hashes, *groups: Numbers) -> Numbers:
+    """Sort positions by `groups`, the first one most significant, then by key. Equal ones keep their order."""
+    return np.lexsort((keys[:, 1], keys[:, 0], *reversed(groups)))
+
+
+def repeated(keys: Hashes) -> Mask:
+    """Mark samples that have the name of an earlier one."""
+    order = in_order(keys)
+    mask = np.zeros(len(keys), bool)
+    same = (keys[order[1:]] == keys[order[:-1]]).all(axis=1)
+    mask[order[1:][same]] = True
+    return mask
+
+
+def too_many(keys: Hashes, labels: Numbers, origins: Numbers, kept: Mask, maximum: int) -> Mask:
+    """Mark samples beyond the first `maximum` of their class and origin, in the order of the keys."""
+    positions = np.flatnonzero(kept)
+    order = positions[in_order(keys[positions], origins[positions], labels[positions])]
+    mask = np.zeros(len(keys), bool)
+    if len(order) == 0:
+        return mask
+    group = np.stack([origins[order], labels[order]])
+    starts = np.flatnonzero(np.r_[True, (group[:, 1:] != group[:, :-1]).any(axis=0)])
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
+    mask[order[rank >= maximum]] = True
+    return mask
+
+
+def by_content(hashes: Hashes, fractions: Mapping[str, float]) -> dict[str, Mask]:
+    """Assign samples to splits by where the hash of their content lies in 0 to 2^64, so that equal images stay together.
+
+    A split that got nothing gets the sample with the smallest hash that is left for train. Raises ValueError when there are too few.
+    """
+    taken: dict[str, Mask] = {}
+    free = np.ones(len(hashes), bool)
+    start = 0.0
+    for name in sorted(fractions):
+        end = start + fractions[name]
+        taken[name] = (hashes >= _threshold(start)) & (hashes < _threshold(end))
+        free &= ~taken[name]
+        start = end
+    for name in sorted(fractions):
+        if not taken[name].any() and free.any():
+            taken[name] = free & (hashes == hashes[free].min())
+            free &= ~taken[name]
+    if not free.any() or not all(mask.any() for mask in taken.values()):
+        raise ValueError(f"{len(np.unique(hashes))} different images are too few to share out over train, {', '.join(sorted(fractions))}")
+    return taken
+
+
+def _threshold(fraction: float) -> np.uint64:
+    return np.uint64(min(int(fraction * 2**64), 2**64 - 1))
+
+
+def shards_per_split(samples: Mapping[str, int], shards: int) -> dict[str, int]:
+    """Divide `shards` among the splits in proportion to their samples, at least one each. Raises ValueError for too few."""
+    if shards < len(samples):
+        raise ValueError(f"{shards} shards for {len(samples)} splits ({', '.join(samples)}): each needs one of its own")
+    counts = dict.fromkeys(samples, 1)
+    for _ in range(shards - len(samples)):
+        counts[max(counts, key=lambda name: (samples[name] / counts[name], name))] += 1
+    return counts
+
+
+def slices(count: int, parts: int) -> list[tuple[int, int]]:
+    """Divide `count` items into `parts` runs whose lengths differ by one at most."""
+    bounds = [count * part // parts for part in range(parts + 1)]
+    return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def listing_digest(keys: Hashes, labels: Numbers, sizes: Numbers, order: Numbers, classes: Sequence[str]) -> str:
+    """Compute the identity of the source's listing.
+
+    It is the blake3 over names (by their hash), classes and sizes of the selected samples, in order.
+    """
+    digest = blake3(json.dumps(list(classes)).encode())
+    digest.update(keys[order].astype(">u8").tobytes())
+    digest.update(np.stack([labels[order], sizes[order]], axis=1).astype(">i8").tobytes())
+    return digest.hexdigest()
+
+
+# Count rejected samples and keep the first names and reasons, so that a million of them do not fill the memory.
+
+
+KEPT = 1000
+_SHOWN = 5
+
+
+class Rejections:
+    """A collector of (name, reason). The entries that it keeps do not depend on their order of arrival."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._entries: list[tuple[str, str]] = []
+
+    def add(self, name: str, reason: str) -> None:
+        """Add an entry. Names may hold any bytes."""
+        self.count += 1
+        self._entries.append((printable(name), reason))
+        if len(self._entries) > 4 * KEPT:
+            self._entries = sorted(self._entries)[:KEPT]
+
+    def merge(self, entries: Iterable[Mapping[str, str]], count: int) -> None:
+        """Add the entries of another collector, as `to_json` returned them."""
+        self._entries += [(entry["name"], entry["reason"]) for entry in entries]
+        self.count += count
+
+    def to_json(self) -> list[dict[str, str]]:
+        """Return the first entries by name."""
+        return [{"name": name, "reason": reason} for name, reason in sorted(self._entries)[:KEPT]]
+
+    def refuse(self, what: str) -> DatasetError:
+        """Make the error for a build that accepts no rejected samples."""
+        lines = [f"{entry['name']}: {entry['reason']}" for entry in self.to_json()[:_SHOWN]]
+        listed = "".join(f"\n  {line}" for line in filter(None, [*lines, and_more(self.count, _SHOWN)]))
+        return DatasetError(f"{what}: {self.count} entries of the source cannot be used:{listed}")
+
+
+# Read and write the lists of samples between plan and shards: one JSON array per line, [label, name, size, mtime_ns, root, *at].
+
+
+class Listed(NamedTuple):
+    """A sample of a shard. `label` is the position of its class, `root` the number of the place it lies in."""
+
+    label: int
+    root: int
+    found: Found
+
+
+def line_of(found: Found, root: int) -> bytes:
+    """Format a sample without its label, which is known only when all classes are."""
+    return json.dumps([found.name, found.size, found.mtime_ns, root, *found.at], separators=(",", ":")).encode()
+
+
+def with_label(line: bytes, label: int) -> bytes:
+    """Add the label to the line of a sample."""
+    return b"[%d,%b\n" % (label, line[1:])
+
+
+def found_of(line: bytes, label: str = "") -> Found:
+    """Parse a line without a label."""
+    name, size, mtime_ns, _, *at = json.loads(line)
+    return Found(name, label, size, mtime_ns, tuple(at))
+
+
+def read_samples(path: Path, classes: Sequence[str], digest: str) -> Iterator[Listed]:
+    """Read the samples of a shard's list. Raises DatasetError when it is missing, or its blake3 is not the planned `digest`."""
+    try:
+        if hash_file(path).blake3 != digest:
+            raise DatasetError(f"{path} is damaged: it is not the list that was planned; remove {path.parent.parent} and build again")
+        with path.open("rb") as lines:
+            for line in lines:
+                label, name, size, mtime_ns, root, *at = json.loads(line)
+                yield Listed(label, root, Found(name, classes[label], size, mtime_ns, tuple(at)))
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read: {error.strerror}; remove {path.parent.parent} and build again") from error
+
 
 HEAD_BYTES = 64 << 10
 _THREADS = 8  # reading the heads of files waits for storage, not for the processor

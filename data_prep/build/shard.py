@@ -9,16 +9,13 @@ import contextlib
 from pathlib import Path
 
 from base.errors import DatasetError
-from data_prep.build.dataset_file import DATASET_FILE
-from data_prep.build.images import Converted, convert
+from data_prep.build.images import Converted, PixelCounter, convert
 from data_prep.build.plan_file import Plan, read_plan, samples_path
+from data_prep.build.publishing import DATASET_FILE
 from data_prep.build.receipt import Receipt, made_once, read_receipt, shard_path, write_receipt
-from data_prep.build.rejections import Rejections
 from data_prep.build.roots import check_unchanged, open_reader
-from data_prep.build.samples import Listed, read_samples
-from data_prep.build.shard_file import make_shard, writing
-from data_prep.build.statistics import PixelCounter
-from data_prep.build.writer import ShardWriter, map_bytes
+from data_prep.build.selection import Listed, Rejections, read_samples
+from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
 from data_prep.hashing import FileHashes
 from data_prep.manifest import DATA_NAME, Progress
 from data_prep.reader.datum import encode

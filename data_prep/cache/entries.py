@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import LeaseError, SlipwayError, StagingError
-from data_prep.cache.holder import describe
 from data_prep.cache.layout import HIDDEN, Cache, dataset_name, open_cache, part_of, usable
 from data_prep.cache.lease import Lease, live_leases, release_all
-from data_prep.cache.lock import Lock
+from data_prep.cache.lock import Lock, describe
 from data_prep.cache.stored import (
     allocated_bytes,
     changed_at,

@@ -1,16 +1,90 @@
-"""Make room for a copy before its first byte is written, by eviction where needed."""
+"""Make room for a copy before its first byte is written, by eviction of datasets that nobody uses where that is needed."""
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from base.errors import NotEnoughSpace
+from base.errors import NotEnoughSpace, StagingError
 from base.units import format_size
-from data_prep.cache.eviction import evict, evictable
-from data_prep.cache.layout import Cache
+from data_prep.cache.layout import HIDDEN, Cache, part_of
 from data_prep.cache.lease import live_leases
-from data_prep.cache.stored import allocated_bytes, entry_bytes, names
+from data_prep.cache.lock import Lock, is_alive
+from data_prep.cache.stored import allocated_bytes, changed_at, dataset_of, entry_bytes, last_used, names, remove_entry
 from data_prep.space import free_bytes, free_inodes
+
+# Free room in a cache: unfinished copies that nobody needs go first, then the datasets that were used least recently.
+
+
+logger = logging.getLogger(__name__)
+
+
+def evict(cache: Cache, need_bytes: int, keep: str | None = None) -> list[str]:
+    """Remove what nobody uses, left-over copies first, then least recently used, until `need_bytes` are freed. Returns the names removed.
+
+    What is leased, locked, not ours, or named `keep` stays, and what cannot be removed. Frees less where there is no more.
+    """
+    removed = []
+    for path, num_bytes in evictable(cache, keep):
+        if need_bytes <= 0:
+            break
+        name = dataset_of(path)
+        with Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
+            if path.exists() and lock.try_acquire() and not live_leases(cache, name) and _is_removed(cache, path):
+                removed.append(path.name)
+                need_bytes -= num_bytes
+    return removed
+
+
+def evictable(cache: Cache, keep: str | None = None) -> Iterator[tuple[Path, int]]:
+    """List candidates and their bytes in the order of eviction, as far as can be seen without their locks."""
+    for path in sorted(cache.datasets.glob(".*"), key=lambda path: (".gone-" not in path.name, changed_at(path))):
+        if dataset_of(path) != keep and is_left_over(cache, path):
+            yield path, allocated_bytes(path)
+    for name in sorted(names(cache), key=lambda name: last_used(cache, name)):
+        path = cache.datasets / name
+        if name != keep and os.access(path, os.W_OK) and not live_leases(cache, name) and not _is_locked(cache, name):
+            yield path, entry_bytes(cache, name)
+
+
+def is_left_over(cache: Cache, path: Path) -> bool:
+    """Return True if a hidden directory is a copy or a removal that no process works on any more."""
+    match = HIDDEN.fullmatch(path.name)
+    if match is None or not os.access(path, os.W_OK):
+        return False
+    name, kind, pid, started = match.groups()
+    if pid is not None:
+        return not is_alive({"pid": int(pid), "start_time": int(started)})
+    return kind == "gone" or not _is_locked(cache, name)
+
+
+def sweep(cache: Cache, name: str) -> None:
+    """Remove what is left over of one dataset beside it. The caller holds its lock, so that nobody works on the common copy; with the
+    dataset published that one is of no use either."""
+    for path in cache.datasets.glob(f".{name}.*"):
+        match = HIDDEN.fullmatch(path.name)
+        if match is None or match[1] != name or (match[3] is not None and not is_left_over(cache, path)):
+            continue
+        if path != part_of(cache, name) or (cache.datasets / name).exists():
+            _is_removed(cache, path)
+
+
+def _is_removed(cache: Cache, path: Path) -> bool:
+    """Remove an entry that nobody needs; where that cannot be done, log why and return False."""
+    try:
+        remove_entry(cache, path)
+    except StagingError as error:
+        logger.warning("%s", error)
+        return False
+    return True
+
+
+def _is_locked(cache: Cache, name: str) -> bool:
+    with Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:
+        return not lock.try_acquire()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ from base.errors import DatasetError, PushError, StorageError, StorageFull
 from base.jsonfile import canonical_json, json_text, read_json
 from base.limited import moved
 from base.publish import publish, publish_directory, remove_tree, sync_directory
-from base.refusals import DISK_FULL
 from base.removing import remove_leftover
+from base.storage import DISK_FULL
 from base.typed import Count, Digest, read_as
 from base.units import and_more, format_size, some
 from base.untrusted import MOST_DEPTH, Entry, directory, entries, kind_of, make_directories, open_regular

@@ -23,16 +23,14 @@ from base.jsonfile import canonical_json, publish_json, read_json
 from base.publish import publish_directory, remove_tree
 from base.typed import Count, Digest, FromOne, Like, Name, PathText, read_as
 from base.units import some
-from data_prep.build.listing import shards_per_split, slices
 from data_prep.build.locks import held, own_part
 from data_prep.build.plan_file import MAX_BYTES, PLAN_FILE, samples_dir
-from data_prep.build.rejections import Rejections
+from data_prep.build.selection import Rejections, shards_per_split, slices
 from data_prep.hashing import hash_file, require
 from data_prep.manifest import Progress
 from data_prep.sequences.manifest import END_OF_BYTES, END_OF_WORDS, UNKNOWN, type_of, width_of
-from data_prep.sources.files import retried
+from data_prep.sources.files import OpenFiles, retried
 from data_prep.sources.naming import SPLIT_NAMES, printable
-from data_prep.sources.pread import OpenFiles
 from data_prep.sources.types import BadSample
 from data_prep.space import require_space
 from data_prep.spec import TRAIN, DatasetSpec, spec12

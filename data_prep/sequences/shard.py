@@ -14,13 +14,11 @@ from blake3 import blake3
 from base.errors import DatasetError
 from base.jsonfile import canonical_json, read_json
 from base.typed import Count, read_as
-from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset
 from data_prep.build.locks import held, publish_json_of
-from data_prep.build.publishing import clear, finished, publish_built
+from data_prep.build.publishing import DATASET_FILE, BuiltDataset, clear, finished, publish_built
 from data_prep.build.receipt import made_once, receipt_path, shard_path
-from data_prep.build.shard_file import make_shard, writing
+from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
 from data_prep.build.workers import build_shards
-from data_prep.build.writer import ShardWriter, map_bytes
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress
 from data_prep.sequences.manifest import SequenceManifest, SequenceShard, SequenceSplit, pad_of, to_bytes, type_of
@@ -36,8 +34,8 @@ from data_prep.sequences.plan import (
     rows_path,
     streams_again,
 )
+from data_prep.sources.files import OpenFiles
 from data_prep.sources.naming import printable
-from data_prep.sources.pread import OpenFiles
 from data_prep.spec import DatasetSpec
 
 SCHEMA: Final = "slipway.sequences-shard/1"

@@ -22,8 +22,8 @@ from base.errors import DatasetError
 from base.jsonfile import parse_json
 from base.packages import rooms_environ
 from data_prep.limits import UNPICKLE_S
+from data_prep.sources.files import OffsetReader, OpenFiles
 from data_prep.sources.naming import printable, to_text
-from data_prep.sources.pread import FileReader, OpenFiles
 from data_prep.sources.spool import plain_file
 from data_prep.sources.tar_members import BLOCK, TarError, is_tar_header, members
 from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Pixels, Prepared, Refused, Root
@@ -105,7 +105,7 @@ def estimate(root: Root) -> int | None:
         return None
 
 
-class CifarReader(FileReader):
+class CifarReader(OffsetReader):
     """A reader of records; `at` is (file, offset of the pixels)."""
 
     def read(self, found: Found) -> Pixels:

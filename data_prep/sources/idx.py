@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from base.errors import DatasetError
-from data_prep.sources.pread import FileReader, OpenFiles
+from data_prep.sources.files import OffsetReader, OpenFiles
 from data_prep.sources.spool import plain_file
 from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, Found, Pixels, Prepared, Root
 
@@ -67,7 +67,7 @@ def estimate(root: Root) -> int | None:
         return None
 
 
-class IdxReader(FileReader):
+class IdxReader(OffsetReader):
     """A reader of images; `at` is (file, offset, height, width)."""
 
     def read(self, found: Found) -> Pixels:

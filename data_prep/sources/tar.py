@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from base.errors import DatasetError
 from data_prep.image_header import SNIFF_BYTES
-from data_prep.sources.files import sample_reason
+from data_prep.sources.files import OffsetReader, OpenFiles, sample_reason
 from data_prep.sources.naming import has_image_suffix, own_splits, printable, to_text
-from data_prep.sources.pread import FileReader, OpenFiles
 from data_prep.sources.spool import plain_file
 from data_prep.sources.tar_members import BLOCK, Member, TarError, is_tar_header, members
 from data_prep.sources.types import MAX_MEMBERS, Found, Prepared, Refused, Root
@@ -74,7 +73,7 @@ def estimate(_root: Root) -> int | None:
     return None
 
 
-class TarReader(FileReader):
+class TarReader(OffsetReader):
     """A reader of members; `at` is the offset of the content."""
 
     def head(self, found: Found, limit: int) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import xxhash
 
 from base.errors import SlipwayError
-from base.parallel import each
+from base.publish import each
 from data_prep.limits import EXCHANGE_TURN_S, SLOW_SCAN_EVERY_S
 from data_prep.staging.copy import (
     CopyOptions,

@@ -20,8 +20,7 @@ from cluster.processes import boot_id
 from data_prep.cache.layout import Cache, mark_of
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock
-from data_prep.cache.stored import check_entry, remove_entry
-from data_prep.cache.unlisted import remove_unlisted
+from data_prep.cache.stored import check_entry, remove_entry, remove_unlisted
 from data_prep.file_set import FileSet
 from data_prep.staging.copy import (
     DIRECT_FROM_BYTES,

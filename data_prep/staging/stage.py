@@ -16,13 +16,11 @@ from typing import Any, TypeVar
 
 from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError, StagingError
 from base.publish import publish_directory, remove_tree
-from base.refusals import DISK_FULL
-from data_prep.cache.eviction import sweep
-from data_prep.cache.holder import describe, this_process
+from base.storage import DISK_FULL
 from data_prep.cache.layout import Cache, dataset_name, open_cache, part_of, usable
 from data_prep.cache.lease import refuse_if_removing, write_lease
-from data_prep.cache.lock import Lock
-from data_prep.cache.space import Need, make_room, not_enough
+from data_prep.cache.lock import Lock, describe, this_process
+from data_prep.cache.space import Need, make_room, not_enough, sweep
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet
 from data_prep.hashing import ChunkedFile

@@ -20,9 +20,9 @@ from base.jsonfile import canonical_json, read_json
 from base.publish import publish_directory
 from base.typed import FromOne, Name, PathText, read_as
 from base.units import counted, some
-from data_prep.build.dataset_file import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file
 from data_prep.build.locks import held, own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
 from data_prep.build.plan_file import PLAN_FILE
+from data_prep.build.publishing import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file
 from data_prep.build.receipt import made_once, not_older, receipt_path
 from data_prep.build.workers import build_shards
 from data_prep.hashing import CHUNK, require

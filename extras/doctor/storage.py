@@ -18,7 +18,7 @@ from typing import Final
 
 from base.lock import try_lock
 from base.publish import create_exclusive, publish, remove_tree
-from base.storage_clock import now_at
+from base.storage import now_at
 from base.trusted import why_distrusted
 from base.units import counted, format_size
 from base.userpath import expanded_path, has_variables

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from base.inaccessible import obstacle
+from base.account import inaccessible_parent
 from base.limited import call_limited
 from tests.base.test_account import NUMBER, needs_root
 
 
 def _asked_by_another(path: str) -> str | None:
     os.setuid(NUMBER)
-    return obstacle(path)
+    return inaccessible_parent(path)
 
 
 @pytest.mark.processes
@@ -33,4 +33,4 @@ def test_the_directory_that_is_not_ours_is_named_with_its_owner() -> None:
 
 
 def test_nothing_is_in_our_own_way(tmp_path: Path) -> None:
-    assert obstacle(str(tmp_path / "file")) is None
+    assert inaccessible_parent(str(tmp_path / "file")) is None

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from base.parallel import FEW, each
+from base.publish import FEW, each
 
 
 @pytest.mark.parametrize("count", [0, 1, FEW, FEW + 1, 1000])

@@ -35,11 +35,11 @@ from containers.frameworks.spec import read_framework
 from containers.images import commands, marks, model
 from containers.node_facts import memory_limit
 from containers.placeholders import fill
-from data_prep.build.dataset_file import read_dataset_file
 from data_prep.build.plan_file import read_plan, root_of
+from data_prep.build.publishing import read_dataset_file
 from data_prep.build.receipt import read_receipt
-from data_prep.build.samples import read_samples
-from data_prep.cache import holder
+from data_prep.build.selection import read_samples
+from data_prep.cache import lock
 from data_prep.cache.entries import ls
 from data_prep.cache.layout import open_cache
 from data_prep.cache.lease import live_leases
@@ -547,10 +547,10 @@ def _read_cache_lease(content: bytes, directory: Path) -> None:
 
 def _read_lock(content: bytes, directory: Path) -> None:
     path = _written(content, directory / "a.lock")
-    with Lock(path, "stage", 0o600) as lock:
-        holder.describe(lock.holder()).encode()
-        assert lock.try_acquire()
-        lock.beat(1, 2)
+    with Lock(path, "stage", 0o600) as lock_:
+        lock.describe(lock_.holder()).encode()
+        assert lock_.try_acquire()
+        lock_.beat(1, 2)
 
 
 def _read_stamp(content: bytes, directory: Path) -> None:

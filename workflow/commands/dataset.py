@@ -15,7 +15,7 @@ from base.names import choices
 from base.units import and_more, counted, format_duration, format_size
 from cluster.schedulers import local
 from data_prep.build.dataset import build_dataset
-from data_prep.build.dataset_file import DATASET_FILE
+from data_prep.build.publishing import DATASET_FILE
 from data_prep.cache.layout import DATASET
 from data_prep.limits import RECHECK_S
 from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, verify_dataset

@@ -16,9 +16,8 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from base import VERSION
-from base.account import account_environ
+from base.account import account_environ, inaccessible_parent
 from base.errors import SlipwayError, StorageError
-from base.inaccessible import obstacle
 from base.logs import configure, masked, printable, private_umask
 from cluster.guard import guarded
 from workflow.commands import completion
@@ -173,7 +172,7 @@ def run(arguments: Sequence[str]) -> int:
 def _os_error_text(error: OSError) -> str:
     if not error.filename:
         return str(error)
-    above = obstacle(os.fsdecode(error.filename)) if isinstance(error, PermissionError) else None
+    above = inaccessible_parent(os.fsdecode(error.filename)) if isinstance(error, PermissionError) else None
     return f"{error.filename}: {error.strerror}{f': {above}' if above else ''}"
 
 

@@ -20,7 +20,7 @@ from base.typed import Count, read_as
 from base.units import counted, format_duration
 from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
 from containers.models.memory import MemoryEstimate, estimate_memory
-from data_prep.build.dataset_file import read_dataset_file
+from data_prep.build.publishing import read_dataset_file
 from data_prep.hashing import ChunkedFile
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
@@ -125,7 +125,7 @@ def dataset_needs(study: Study, name: str) -> DatasetRequirements:
             manifest=manifest,
             files=manifest.shards,
         )
-    from data_prep.build.estimate import estimate, estimate_of
+    from data_prep.build.roots import estimate, estimate_of
 
     plan = _plan(study.build_dir(name))
     guess = estimate_of(spec, plan["samples"]) if plan else estimate(spec)

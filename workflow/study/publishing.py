@@ -23,7 +23,7 @@ from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, json_line, read_content, read_json
 from base.publish import publish, publish_new
 from base.sanitize import text
-from base.storage_clock import now_at
+from base.storage import now_at
 from base.typed import FromOne, Like, Name, read_as
 from base.worker import call_apart
 from workflow.study.cell import Cell, Run, RunLimits, datasets_of

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.build.images import MAX_PIXELS, MAX_SCANNED_PIXELS, MAX_SCANS, Conversion, convert
-from data_prep.build.statistics import PixelCounter
+from data_prep.build.images import MAX_PIXELS, MAX_SCANNED_PIXELS, MAX_SCANS, Conversion, PixelCounter, convert
 from data_prep.image_header import jpeg_header, jpeg_scans, sniff
 from data_prep.sources.types import BadSample
 from tests.data_prep.build.corpus import encoded, pixels

@@ -8,10 +8,21 @@ import random
 import numpy as np
 import pytest
 
-from data_prep.build.listing import Listing, by_content, in_order, repeated, shards_per_split, slices, too_many
-from data_prep.build.rejections import KEPT, Rejections
-from data_prep.build.samples import found_of, line_of, with_label
-from data_prep.build.statistics import PixelCounter, mean_and_std
+from data_prep.build.images import PixelCounter, mean_and_std
+from data_prep.build.selection import (
+    KEPT,
+    Listing,
+    Rejections,
+    by_content,
+    found_of,
+    in_order,
+    line_of,
+    repeated,
+    shards_per_split,
+    slices,
+    too_many,
+    with_label,
+)
 from data_prep.sources.types import Found
 
 HASHES = np.random.default_rng(1).integers(0, 2**64, 10_000, dtype=np.uint64)

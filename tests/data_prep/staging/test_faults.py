@@ -21,7 +21,7 @@ import xxhash
 
 from base.errors import DigestMismatch, NotEnoughSpace
 from data_prep.cache.entries import ls
-from data_prep.cache.holder import this_process
+from data_prep.cache.lock import this_process
 from data_prep.file_set import JOURNAL_NAME as NAME
 from data_prep.manifest import read_manifest, verify_dataset
 from data_prep.staging import StageOptions, stage

@@ -18,7 +18,7 @@ import pytest
 from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError, DigestMismatch
 from data_prep.build.dataset import build_dataset, build_dir_of
-from data_prep.build.dataset_file import read_dataset_file
+from data_prep.build.publishing import read_dataset_file
 from data_prep.spec import spec12
 from data_prep.tree.manifest import read_place, read_tree_manifest
 from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_left_out, read_tree_plan, verify_tree

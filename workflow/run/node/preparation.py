@@ -23,7 +23,7 @@ from msgspec.structs import asdict
 from base.command import run
 from base.errors import DigestMismatch, SlipwayError, StagingError, TrainingFailed
 from base.handshake import derived
-from base.refusals import DISK_FULL
+from base.storage import DISK_FULL
 from base.units import format_duration
 from cluster import processes
 from cluster.holder import holder_of
@@ -526,8 +526,8 @@ class Preparation:
 
     def stage(self) -> None:
         """Bring the dataset here, where there is one, under a lease that names this process. Raises StagingError."""
-        from data_prep.cache.holder import as_user
         from data_prep.cache.layout import open_cache
+        from data_prep.cache.lock import as_user
 
         plan, allocation = self.plan, self.allocation
         holder = holder_of(os.getpid(), allocation.scheduler, allocation.job_id, allocation.restart_count)

@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
+from base.command import first_line
 from base.errors import NodeLost, SlipwayError
-from base.first_line import first_line
 from base.logs import configure, private_umask
 from cluster import machine, processes
 from cluster.detection import scheduler_of

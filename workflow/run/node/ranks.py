@@ -19,7 +19,7 @@ from pathlib import Path
 from base.command import last_lines
 from base.errors import NodeLost, SlipwayError
 from base.logs import masked, printable
-from base.refusals import FULL_WORDS
+from base.storage import FULL_WORDS
 from base.untrusted import open_file
 from cluster import processes
 from cluster.machine import oom_kills

@@ -13,7 +13,7 @@ from msgspec import Struct
 from base.errors import ConfigError, StorageError, UnsupportedRequest
 from base.jsonfile import canonical_json
 from base.publish import part_path, publish_directory, remove_tree
-from base.storage_clock import now_at
+from base.storage import now_at
 from containers.images.model import StudyImage
 from containers.models import MODELS, Model, build, build_for_tokens
 from containers.program_folder import copy, look_at
@@ -103,7 +103,7 @@ def trained_samples(manifest: Manifest | SequenceManifest | None, global_batch: 
 
 def describe_dataset(storage: Path, cell: Cell, build: str) -> tuple[PublishedDataset, Manifest | SequenceManifest | None]:
     """Return the published dataset, and its manifest if it is one of images or token sequences. Raises DatasetError."""
-    from data_prep.build.dataset_file import read_dataset_file
+    from data_prep.build.publishing import read_dataset_file
     from data_prep.manifest import read_manifest
     from data_prep.sequences.manifest import read_sequence_manifest
 

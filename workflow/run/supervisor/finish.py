@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, StorageFull, error_named
-from base.refusals import FULL_WORDS
+from base.storage import FULL_WORDS
 from base.units import format_duration, some
 from containers.engines import in_container
 from workflow.run.link import commands, reports

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from base.first_line import MOST_BYTES, first_line
+from base.command import MOST_BYTES, first_line
 
 
 @pytest.fixture
