@@ -58,8 +58,6 @@ ENGINES_BY_NAME = {
     "cluster/processes.py": "knows the client of a container by its name",
     "extras/doctor/engines.py": "says what each engine needs of a machine, and what membership in a daemon's group means",
     "containers/images/trees.py": "is of one engine, which starts another",
-    "containers/images/apptainer.py": "is of one engine",
-    "containers/images/enroot.py": "is of one engine",
     "containers/images/files.py": "says whose images are files",
     "workflow/run/node/preparation.py": "asks what docker offers on this node",
     "workflow/study/site.py": "the default",

@@ -16,10 +16,9 @@ from typing import Any
 from base.errors import ConfigError, ContainerError, SlipwayError
 from base.logs import configure
 from containers.images.archiving import archive
-from containers.images.checking import check_contract
 from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
 from containers.images.model import PinnedImage, read_manifest
-from containers.images.pinning import pin
+from containers.images.pinning import check_contract, pin
 from containers.limits import LOAD_SAID_EVERY_S
 
 logger = logging.getLogger(__name__)

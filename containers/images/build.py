@@ -16,12 +16,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from base.errors import ConfigError, ContainerError, SlipwayError
 from containers.engines import STORES
 from containers.frameworks import framework_folders, load_framework
-from containers.images.labels import FRAMEWORK, SLIPWAY
+
+SLIPWAY: Final = "slipway"
+FRAMEWORK: Final = "slipway.framework"
+"""Labels of the images that we build."""
 
 
 def build_argv(engine: str, framework: str, tag: str, base: str | None, wheels_url: str | None) -> list[str]:

@@ -26,14 +26,13 @@ from base.command import CommandResult
 from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSpace, RecordError, StorageError, UnsupportedRequest
 from cluster import processes
 from containers.frameworks import load_framework
-from containers.images import apptainer, commands, enroot
+from containers.images import commands, files
 from containers.images.archiving import archive
 from containers.images.build import build, build_argv
-from containers.images.checking import contract_argv, judge_contract, labels_here
 from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
 from containers.images.marks import last_used, locked, mark_used
 from containers.images.model import MACHINES, PinnedImage, check_platform, check_same, manifest_path, read_manifest
-from containers.images.pinning import by_digest, pin
+from containers.images.pinning import by_digest, contract_argv, judge_contract, labels_here, pin
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
 from containers.images.streams import feed_decompressed, free_bytes, require, save_compressed
 from containers.images.streams import hash_file as hash_archive
@@ -349,10 +348,17 @@ def test_a_squashfs_file_goes_the_way_of_a_sif(tmp_path: Path, sif: Path) -> Non
         ("docker://user@host#image:1", "docker://user@host#image:1"),
     ],
 )
-def test_enroot_is_told_a_registry_in_its_own_way(reference: str, uri: str) -> None:
-    assert enroot.uri_of(reference) == uri
-    argv = enroot.import_argv(Path("/s/image.sqsh"), reference, Path("/s"), Path("mine"))
-    assert argv == ["env", "ENROOT_RUNTIME_PATH=/s", "ENROOT_CONFIG_PATH=/s", "enroot", "import", "--output", "/s/image.sqsh", uri]
+def test_enroot_is_told_a_registry_in_its_own_way(tmp_path: Path, reference: str, uri: str) -> None:
+    assert files.enroot_uri(reference) == uri
+    argv = files.enroot_import_argv(tmp_path / "image.sqsh", reference, Path("mine"))
+    settings = [f"ENROOT_{name}_PATH={tmp_path}" for name in ("RUNTIME", "CONFIG")]
+    assert argv == ["env", *settings, "enroot", "import", "--output", f"{tmp_path}/image.sqsh", uri]
+    assert (tmp_path / ".credentials").readlink() == Path("mine").absolute()
+
+
+def test_what_docker_save_has_written_is_not_for_enroot(tmp_path: Path) -> None:
+    with pytest.raises(ContainerError, match=r"enroot reads no archive of `docker save`; load it \(`podman load --input /a/b.tar`"):
+        pin("docker-archive:/a/b.tar", "enroot", scratch=tmp_path)
 
 
 def test_an_archive_without_its_manifest_is_not_there(tmp_path: Path, sif: Path) -> None:
@@ -398,7 +404,7 @@ def test_a_sif_is_built_once_from_a_reference(tmp_path: Path, monkeypatch: pytes
         pin("site/none:1", "apptainer", scratch=tmp_path / "scratch")
     with pytest.raises(ContainerError, match="nothing may be pulled"):
         pin("site/none:1", "apptainer", pull="never", scratch=tmp_path / "scratch")
-    argv = apptainer.build_argv(Path("o.sif"), "oras://a/b", Path("auth.json"))
+    argv = files.apptainer_build_argv(Path("o.sif"), "oras://a/b", Path("auth.json"))
     assert argv == ["apptainer", "build", "--authfile", "auth.json", "o.sif", "oras://a/b"]
 
 

@@ -20,7 +20,7 @@ from base.jsonfile import canonical_json, publish_json
 from base.logs import configure, private_umask
 from base.units import format_size
 from containers.engines import in_container
-from containers.images import archiving, checking, pinning
+from containers.images import archiving, pinning
 from containers.images.model import StudyImage
 from workflow.run.images.kept import Pinned, PinnedImages, archived_image, kept_image, pinned_before
 from workflow.run.plan import at_site
@@ -56,7 +56,7 @@ def prepare(site: Site, cells: Iterable[Cell], credentials: Path | None = None, 
                 images[framework] = kept_image(before[reference], site.storage, credentials)
                 continue
             image = pinning.pin(reference, site.engine, credentials=credentials)
-            checking.check_contract(image, python)
+            pinning.check_contract(image, python)
             found = images[framework] = archived_image(image, archiving.archive(image, site.storage))
             logger.info("%s: %s is %s, %s on storage", framework, reference, image.image_id, format_size(found.bytes))
     return PinnedImages(engine=site.engine, images=images)
