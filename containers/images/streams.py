@@ -1,4 +1,8 @@
-"""Pipe bytes out of an engine's command or into it, with an end when nothing moves: a hung daemon is silent, a slow one is not."""
+"""Pipe bytes out of an engine's command or into it, with an end when nothing moves: a hung daemon is silent, a slow one is not.
+
+skopeo was tried in its place: an image of 148 MB out of podman's store took it 2.0 and 2.3 s, `podman save` with zstd 2.3 and 2.9 s on a
+busy machine; but it writes the archive to a disk uncompressed (148 MB, not 47), and has to be installed (2026-11-27).
+"""
 
 from __future__ import annotations
 
