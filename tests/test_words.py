@@ -20,8 +20,8 @@ VERBS = frozenset(
     Accept Add Adopt Advise Allocate Allow Answer Append Apply Ask Assign Attach Authenticate Begin Bind Block Bound Bring Build
     Call Cancel Check Choose Clear Close Collect Combine Compare Compile Complete Compute Connect Continue Convert Copy Count Create
     Cut Decide Decode Decompress Delete Deliver Derive Describe Detect Divide Download Draw Drop Emit Empty Encode End Ensure
-    Estimate Evaluate Evict Exchange Exclude Execute Expand Explain Export Extract Fail Fetch Fill Find Finish Fit Flush Follow
-    Forget Format Forward Free Freeze Gather Give Group Guard Handle Hash Hold Ignore Import Initialise Insert Install Interrupt
+    Enter Estimate Evaluate Evict Exchange Exclude Execute Expand Explain Export Extract Fail Fetch Fill Find Finish Fit Flush Follow
+    Forget Format Forward Free Freeze Gather Give Group Guard Handle Hang Hash Hold Ignore Import Initialise Insert Install Interrupt
     Iterate Join Judge Keep Kill Launch Lead Leave Let Limit Link List Listen Load Lock Log Look Make Map Mark Match Mean Measure
     Merge Mount Move Name Normalise Note Notify Number Open Order Pack Parse Pass Pin Ping Plan Poll Predict Prepare Print Probe
     Process Propose Prove Publish Pull Push Put Query Queue Raise Read Rebuild Receive Recompute Record Refuse Register Release
@@ -31,7 +31,7 @@ VERBS = frozenset(
     """.split()  # noqa: SIM905 - a list of 200 quoted words is harder to read and to extend
 )
 """Verbs that a function's docstring begins with. Whoever needs another one adds it."""
-NOT_YET: dict[str, int] = {"cluster": 342, "containers": 512, "workflow": 119, "extras": 59, "install": 20}
+NOT_YET: dict[str, int] = {"cluster": 339, "containers": 407, "workflow": 119, "install": 20}
 OLD_WORDS = frozenset(
     """
     strangers foreign obstacle rooms said told fate carried hindrance accepted lags kin outlook far dice hearer bury alike standing

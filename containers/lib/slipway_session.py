@@ -1,4 +1,4 @@
-"""Runs the program of a session where its GPUs and its data are: a notebook, a shell, a server with ports, a script.
+"""Run the program of a session where its GPUs and its data are: a notebook, a shell, a server with ports, a script.
 
     python3 slipway_session.py KIND [WORD]...
 
@@ -37,7 +37,7 @@ NOT_THERE, NO_NETWORK = 61, 62
 
 
 def main(words: List[str]) -> int:
-    """The exit code: that of the program; 0 where it was told to end."""
+    """Run the program, and return its exit code; 0 where it was told to end."""
     kind, command = words[0], words[1:]
     if kind == "beside" and os.environ.get("SLIPWAY_NODE_RANK") == "0":
         return 0  # the first node has the program itself
@@ -66,7 +66,7 @@ def main(words: List[str]) -> int:
 
 
 def run_program(kind: str, command: List[str], settings: Dict[str, Any], stopping: threading.Event) -> int:
-    """Until it ends, or is told to."""
+    """Run a program until it ends, or is told to. Return its exit code."""
     environ = dict(os.environ)
     if kind == "notebook":
         found = notebook_command(settings["directory"], environ)
@@ -100,8 +100,10 @@ def run_program(kind: str, command: List[str], settings: Dict[str, Any], stoppin
 
 
 def notebook_command(directory: str, environ: Dict[str, str]) -> Optional[List[str]]:
-    """JupyterLab, or a Jupyter server without it, on a socket; its kernels talk by sockets too, since what they print is not encrypted on a
-    port."""
+    """Return the command of JupyterLab, or of a Jupyter server without it, on a socket.
+
+    Its kernels talk by sockets too, since what they print is not encrypted on a port.
+    """
     for module, program in (("jupyterlab", "jupyter-lab"), ("jupyter_server", "jupyter-server")):
         there = shutil.which(program)
         start = [sys.executable, "-m", module] if find_spec(module) is not None else [there] if there is not None else None
@@ -118,14 +120,14 @@ def notebook_command(directory: str, environ: Dict[str, str]) -> Optional[List[s
 
 
 def tensorboard_command(port: int) -> Optional[List[str]]:
-    """Behind a proxy of ours, since it knows neither tokens nor sockets."""
+    """Return the command of TensorBoard behind a proxy of ours, since it knows neither tokens nor sockets."""
     there = shutil.which("tensorboard")
     start = [sys.executable, "-m", "tensorboard.main"] if has_module("tensorboard") else [there] if there is not None else None
     return None if start is None else start + ["--host=127.0.0.1", "--port=%d" % port]
 
 
 def has_module(name: str) -> bool:
-    """Whether it can be imported as a package of its own: a directory of that name is none."""
+    """Return True if it can be imported as a package of its own: a directory of that name is none."""
     spec = find_spec(name)
     return spec is not None and spec.origin is not None
 
@@ -140,7 +142,7 @@ def is_isolated() -> bool:
 
 
 def take_own_network() -> Optional[str]:
-    """Why not; None: from here on this process and its children are in it."""
+    """Put this process and its children into a network of their own, and return None; or return why that is not possible."""
     libc = ctypes.CDLL(None, use_errno=True)
     parent, uid, gid = os.getppid(), os.geteuid(), os.getegid()
     if libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0:
@@ -164,7 +166,7 @@ def take_own_network() -> Optional[str]:
 
 
 def write(path: str, text: str) -> None:
-    """A file of the kernel's."""
+    """Write a file of the kernel's."""
     with open(path, "w") as file:
         file.write(text)
 
@@ -173,14 +175,14 @@ def write(path: str, text: str) -> None:
 
 
 def write_beats() -> None:
-    """A line now and then: a session of which nothing is heard is ended."""
+    """Write a line now and then: a session that writes nothing is ended."""
     never = threading.Event()
     while not never.wait(BEAT_S if os.path.exists(events_path()) else 0):
         write_event(event="session")
 
 
 def write_event(**event: Any) -> None:
-    """One line, whole."""
+    """Write one line, whole."""
     descriptor = os.open(events_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(descriptor, (json.dumps(event) + "\n").encode())
@@ -189,12 +191,12 @@ def write_event(**event: Any) -> None:
 
 
 def events_path() -> str:
-    """Of the only rank."""
+    """Return the path of the events of the only rank."""
     return os.path.join(os.environ["SLIPWAY_OUT"], "events-0.jsonl")
 
 
 def say(text: str) -> None:
-    """To the log of the session."""
+    """Write to the log of the session."""
     sys.stderr.write("slipway session: " + text + "\n")
     sys.stderr.flush()
 

@@ -21,9 +21,10 @@ import threading
 import time
 from typing import Any, Dict, Optional, Tuple
 
+from slipway_proxy import Listener
+
 MAX_FIRST = 4096
 FIRST_LIMIT_S = 10.0
-ACCEPT_PAUSE_S = 0.2
 PIECE = 1 << 16
 MAX_SAID = 1 << 20
 """Bytes that are printed, and that the client has not taken: then the program waits. What is typed waits here, however much."""
@@ -32,7 +33,7 @@ NOTICE = "notice"
 
 
 class Shells:
-    """Those that are open, and when something was last said in one of them."""
+    """The shells that are open, and when something was last typed or printed in one of them."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -42,35 +43,17 @@ class Shells:
 
 
 def serve(directory: str, stopping: threading.Event) -> int:
-    """Until the last shell is left, or `stopping`; the exit code."""
-    path = os.path.join(directory, "s.sock")
-    if os.path.exists(path):
-        os.unlink(path)
-    with open(os.path.join(directory, "token")) as file:
-        token = file.read().strip()
-    server = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
-    try:
-        server.bind(path)
-    finally:
-        os.umask(before)
-    server.listen(16)
-    server.settimeout(0.5)
+    """Give a shell to each connection until the last shell is left, or `stopping`. Return the exit code."""
     shells = Shells()
-    while not stopping.is_set() and not shells.ended.is_set():
-        try:
-            client, _ = server.accept()
-        except socket.timeout:
-            continue
-        except OSError:  # too many connections: they wait
-            time.sleep(ACCEPT_PAUSE_S)
-            continue
-        threading.Thread(target=answer, args=(client, token, directory, shells), daemon=True).start()
+    listener = Listener(directory, "s.sock", lambda client, token: answer(client, token, directory, shells))
+    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    while not stopping.is_set() and not shells.ended.wait(0.5):
+        pass
     return 0
 
 
 def answer(client: socket.socket, token: str, directory: str, shells: Shells) -> None:
-    """One client: a shell, or what the supervisor asks."""
+    """Give one client a shell, or answer the question of the supervisor."""
     with client:
         client.settimeout(FIRST_LIMIT_S)
         try:
@@ -103,7 +86,7 @@ def answer(client: socket.socket, token: str, directory: str, shells: Shells) ->
 
 
 def read_first(client: socket.socket) -> Optional[Dict[str, Any]]:
-    """A byte at a time: frames follow."""
+    """Read the first line, a byte at a time: frames follow."""
     data = b""
     while not data.endswith(b"\n"):
         piece = client.recv(1)
@@ -115,7 +98,7 @@ def read_first(client: socket.socket) -> Optional[Dict[str, Any]]:
 
 
 def start_shell(first: Dict[str, Any]) -> Tuple[int, int]:
-    """Its number, and the descriptor of its terminal. OSError: there is no terminal for it."""
+    """Start a shell, and return its number and the descriptor of its terminal. Raises OSError where there is no terminal for it."""
     shell = os.environ.get("SHELL") or "/bin/bash"
     shell = shell if os.access(shell, os.X_OK) else "/bin/sh"
     pid, terminal = pty.fork()
@@ -127,21 +110,24 @@ def start_shell(first: Dict[str, Any]) -> Tuple[int, int]:
 
 
 def converse(client: socket.socket, shell: Tuple[int, int], directory: str, shells: Shells) -> bool:
-    """Until the shell ends (True), or the client is gone. Neither side waits for the other: a program that reads only when what it prints
-    is taken, and a client that reads only when what it sends is taken, would wait for ever."""
+    """Pass on what is typed and printed until the shell ends (True), or the client is gone.
+
+    Neither side waits for the other: a program that reads only when what it prints is taken, and a client that reads only when what it
+    sends is taken, would wait for ever.
+    """
     pid, terminal = shell
     os.set_blocking(terminal, False)
-    told = notice(directory)
+    shown = notice(directory)
     unread, typed, said, left = b"", b"", b"", False
     try:
         while not left or said:
             readers = [client.fileno()] + ([terminal] if len(said) < MAX_SAID and not left else [])
             writers = ([client.fileno()] if said else []) + ([terminal] if typed and not left else [])
             ready, free, _ = select.select(readers, writers, [], 1.0)
-            news = notice(directory)
-            if news is not None and news != told:
-                told = news
-                said += frame(b"m", news[1].encode() + b"\n")
+            message = notice(directory)
+            if message is not None and message != shown:
+                shown = message
+                said += frame(b"m", message[1].encode() + b"\n")
             if client.fileno() in free:
                 said = said[client.send(said, socket.MSG_DONTWAIT) :]
             if terminal in free:
@@ -168,7 +154,7 @@ def converse(client: socket.socket, shell: Tuple[int, int], directory: str, shel
 
 
 def leave(pid: int, ended: bool) -> None:
-    """A shell that has not `ended`, whose client is gone, is hung up, and waited for by a thread: it may take its time."""
+    """Hang up a shell that has not `ended`, and whose client is gone. A thread waits for it: it may take its time."""
     if ended:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -177,7 +163,7 @@ def leave(pid: int, ended: bool) -> None:
 
 
 def take(data: bytes, terminal: int) -> Tuple[bytes, bytes]:
-    """What was typed in the frames that are whole, whose sizes are obeyed; the rest."""
+    """Return what was typed in the frames that are whole, whose sizes are set, and the rest of the data."""
     typed = b""
     while len(data) >= 5:
         (length,) = struct.unpack(">I", data[1:5])
@@ -192,14 +178,14 @@ def take(data: bytes, terminal: int) -> Tuple[bytes, bytes]:
 
 
 def resize(terminal: int, asked: Dict[str, Any]) -> None:
-    """Rows and columns, where they are told."""
+    """Set rows and columns of a terminal, where the client has sent them."""
     rows, columns = asked.get("rows"), asked.get("columns")
     if isinstance(rows, int) and isinstance(columns, int):
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows % 65536, columns % 65536, 0, 0))
 
 
 def notice(directory: str) -> Optional[Tuple[float, str]]:
-    """What is to be told to all, and since when."""
+    """Return the line for all who are at the session, and since when it is there."""
     path = os.path.join(directory, NOTICE)
     try:
         with open(path) as file:
@@ -209,11 +195,11 @@ def notice(directory: str) -> Optional[Tuple[float, str]]:
 
 
 def exit_code(pid: int) -> int:
-    """Of a shell that has ended."""
+    """Wait for a shell, and return its exit code."""
     status = os.waitpid(pid, 0)[1]
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 def frame(kind: bytes, content: bytes) -> bytes:
-    """As it is sent."""
+    """Return a frame as it is sent."""
     return kind + struct.pack(">I", len(content)) + content

@@ -1,4 +1,4 @@
-"""A terminal of ours at a shell of a session: `python -m extras.session.attach DIR`, on the node where its socket is.
+"""Connect our terminal to a shell of a session: `python -m extras.session.attach DIR`, on the node where its socket is.
 
 The protocol is that of containers/lib/slipway_terminal.py.
 """
@@ -22,7 +22,7 @@ NO_SESSION: Final = 24
 
 
 def attach(directory: Path) -> int:
-    """Until the shell ends, or the connection; the exit code of the shell."""
+    """Enter a shell until it ends, or the connection. Return the exit code of the shell."""
     try:
         token = (directory / "token").read_text().strip()
         link = socket.socket(socket.AF_UNIX)
@@ -51,12 +51,12 @@ def attach(directory: Path) -> int:
 
 
 def frame(kind: bytes, content: bytes) -> bytes:
-    """As it is sent."""
+    """Return a frame as it is sent."""
     return kind + struct.pack(">I", len(content)) + content
 
 
 def frames(data: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Pure: those that are whole, and the rest."""
+    """Return the frames that are whole, and the rest of the data."""
     found = []
     while len(data) >= 5:
         (length,) = struct.unpack(">I", data[1:5])
@@ -68,8 +68,10 @@ def frames(data: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
 
 
 def converse(link: socket.socket, resized: int | None = None) -> int:
-    """Until the shell ends, whose exit code it is, or the session, also while something is typed. `resized`: can be read when the terminal
-    has another size."""
+    """Pass on what is typed and printed until the shell ends, whose exit code is returned, or the session.
+
+    `resized` can be read when the terminal has another size.
+    """
     try:
         return _converse(link, resized)
     except ConnectionError:
@@ -82,7 +84,7 @@ def _ended() -> int:
 
 
 def size_frame() -> bytes:
-    """The terminal's size, as it is sent."""
+    """Return the terminal's size, as it is sent."""
     now = os.get_terminal_size(0)
     return frame(b"r", json.dumps({"rows": now.lines, "columns": now.columns}).encode())
 

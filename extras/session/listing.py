@@ -1,4 +1,4 @@
-"""How sessions stand: what their supervisors said last, compared with what their scheduler knows."""
+"""Tell the state of sessions: the last one that their supervisors wrote, compared with what their scheduler knows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from extras.session.request import TOKEN, Asked, State, all_sessions, read_asked
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A session as it stands."""
+    """A session and its state."""
 
     directory: Path
     asked: Asked
@@ -24,12 +24,12 @@ class Seen:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs or waits."""
+        """Return True if nothing of it runs or waits."""
         return self.state.stage == "ended"
 
     @property
     def token(self) -> str | None:
-        """None where there is none any more."""
+        """Return the token, or None where it is removed already."""
         try:
             return (self.directory / TOKEN).read_text().strip()
         except OSError:
@@ -37,12 +37,12 @@ class Seen:
 
 
 def told(directory: Path) -> Seen:
-    """One session as its supervisor said last; nobody else is asked. Raises RecordError."""
+    """Return a session as its supervisor wrote last; nobody else is asked. Raises RecordError."""
     return Seen(directory=directory, asked=read_asked(directory), state=read_state(directory))
 
 
 def look(directory: Path, queued: Collection[str] | None, now: float) -> Seen:
-    """One session. `queued`: the ids of our jobs that are not over; None: nobody could say. Raises RecordError."""
+    """Return a session. `queued`: the ids of our jobs that are not over; None: nobody could tell. Raises RecordError."""
     seen = told(directory)
     state = seen.state
     if state.stage != "ended" and is_gone(state, queued, now):
@@ -57,26 +57,28 @@ def look(directory: Path, queued: Collection[str] | None, now: float) -> Seen:
 
 
 def is_gone(state: State, queued: Collection[str] | None, now: float) -> bool:
-    """Whether a session that has not said its end has ended all the same."""
+    """Return True if a session has ended whose supervisor has not written its end."""
     if state.holder is not None and state.holder.scheduler in SCHEDULERS and (alive := holder_alive(state.holder)) is not None:
         return not alive
     return queued is not None and state.job_id is not None and state.job_id not in queued and now - state.told > GONE_S
 
 
 def queued_ids(jobs: Jobs | None, patience_s: float, timeout_s: float) -> frozenset[str] | None:
-    """Of the jobs of ours that are not over. Raises SchedulerSilent."""
+    """Return the ids of our jobs that are not over. Raises SchedulerSilent."""
     return None if jobs is None else frozenset(job.job_id for job in jobs.our_jobs(patience_s, timeout_s))
 
 
 def sessions(storage: Path, queued: Collection[str] | None) -> list[Seen]:
-    """All of them, the oldest first."""
+    """Return all sessions, the oldest first."""
     now = time.time()
     return [look(directory, queued, now) for directory in all_sessions(storage)]
 
 
 def clean(seen: Seen) -> None:
-    """Take away what a session that has ended has left on storage. What was pushed stays, with its log, and the place for what is still to
-    be pushed: its nodes may hold it."""
+    """Remove what a session that has ended has left on storage.
+
+    What was pushed stays, with its log, and the place for what is still to be pushed: its nodes may hold it.
+    """
     (seen.directory / TOKEN).unlink(missing_ok=True)
     if not seen.asked.push:
         remove_tree(seen.directory)

@@ -1,4 +1,4 @@
-"""What the command of a session prints, on storage as it comes: copied from its log on the first node. In a child with a time limit."""
+"""Copy what the command of a session prints from its log on the first node to storage, as it comes, in a child with a time limit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ PIECE: Final = 1 << 20
 
 
 def bring_output(cache: str, directory: str, start: int) -> dict[str, Any]:
-    """What came behind the first `start` bytes of the log goes to the same place in the file on storage, so that it may be done twice; how
-    much is there then. Raises OSError."""
+    """Copy what came behind the first `start` bytes of the log to the same place in the file on storage, so that it may be done twice.
+
+    Return how much is there then. Raises OSError.
+    """
     log = next((path for work in of_run(Path(cache), Path(directory)) if (path := work / RANK_LOG).is_file()), None)
     if log is None:
         return {"size": start}

@@ -25,14 +25,14 @@ class SocketConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """To the socket, whatever the host."""
+        """Connect to the socket, whatever the host."""
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(LIMIT_S)
         self.sock.connect(self._path)
 
 
 def get(path: str, target: str, token: str) -> tuple[int, bytes]:
-    """Status and body. Raises OSError."""
+    """Return status and body of the answer to GET. Raises OSError."""
     connection = SocketConnection(path)
     try:
         connection.request("GET", target, headers={"Authorization": f"token {token}", "Connection": "close"})
@@ -45,7 +45,7 @@ def get(path: str, target: str, token: str) -> tuple[int, bytes]:
 
 
 def ask(kind: str, sockets: Sequence[str], token_file: str) -> dict[str, Any]:
-    """{"answers": whether all of it does, "idle_s": how long nobody has used any of it, None where it does not tell}."""
+    """Return {"answers": whether all of it does, "idle_s": how long nobody has used any of it, None where that is not known}."""
     token = Path(token_file).read_text().strip()
     told = []
     for path in sockets:
@@ -80,7 +80,7 @@ def _ask_terminals(path: str, token: str) -> dict[str, Any]:
 
 
 def _ask_jupyter(path: str, token: str) -> dict[str, Any]:
-    """A kernel that works is used, though nobody types."""
+    """Ask Jupyter. A kernel that computes is used, though nobody types."""
     status, body = get(path, "/api/status", token)
     if status != 200:
         return {"answers": False, "idle_s": None}

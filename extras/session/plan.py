@@ -1,4 +1,4 @@
-"""What a session starts, in the words of a run: its cell, its program, its job. Pure."""
+"""Describe what a session starts as a run describes it: its cell, its program, its job. Pure."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from workflow.study.cell import Cell
 from workflow.study.site import Site
 
 NAME: Final = "session"
-"""Of its program."""
+"""The name of its program."""
 INSIDE: Final = "/run/slipway-session"
-"""Where a container finds the directory of the sockets."""
+"""The path of the directory of the sockets in a container."""
 WRAPPER: Final = ("{python}", "{lib}/slipway_session.py")
 OTHER_NODES: Final = "beside"
-"""What the wrapper is told to do on the other nodes: the same command, and it leaves what is said of the session to the first one."""
+"""The kind of the program on the other nodes: the same command, without the events of the session."""
 
 
 def supervisor_argv(python: str, directory: str) -> tuple[str, ...]:
-    """What the job of a session executes."""
+    """Return the command that the job of a session executes."""
     return (python, "-P", "-m", "extras.session.supervisor", "--session", directory)
 
 
 def site_of(asked: Asked) -> Site:
-    """Without GPUs where none are wanted: then the scheduler is asked for none."""
+    """Return the site, without GPUs where the session asks for none: then the scheduler is asked for none."""
     return asked.site if asked.gpus else replace(asked.site, gpus_per_node=None, device="cpu")
 
 
 def session_cell(asked: Asked, directory: str) -> Cell:
-    """As a run has one. `directory`: on the node of the program, where its sockets are."""
+    """Return the cell of a session, as a run has one. `directory`: on the node of the program, where its sockets are."""
     contained = in_container(asked.site.engine)
     settings = {"directory": INSIDE if contained else directory, "ports": asked.ports, "network": asked.network}
     mounts = ((directory, INSIDE, True), *asked.mounts)
@@ -76,20 +76,20 @@ def session_cell(asked: Asked, directory: str) -> Cell:
 
 
 def sockets(asked: Asked, directory: str) -> list[str]:
-    """Paths of the sockets of a session on its node."""
+    """Return the paths of the sockets of a session on its node."""
     if asked.kind in ("shell", "notebook"):
         return [f"{directory}/s.sock"]
     return [f"{directory}/p{port}.sock" for port in asked.ports]
 
 
 def tunnel_argv(places: Sequence[tuple[int, str]], node: str, login: str | None) -> tuple[str, ...]:
-    """The command on a laptop: each local port leads to a socket on `node`, through `login` where that is another machine."""
+    """Return the command for a laptop: each local port leads to a socket on `node`, through `login` where that is another machine."""
     forwards = [word for port, path in places for word in ("-L", f"127.0.0.1:{port}:{path}")]
     jump = () if login is None else ("-J", login)
     return ("ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15", *forwards, *jump, node)
 
 
 def addresses(asked: Asked, ports: Sequence[int], token: str) -> list[str]:
-    """What to open in a browser on the laptop; `ports`: the local ones."""
+    """Return what to open in a browser on the laptop; `ports`: the local ones."""
     place = "lab" if asked.kind == "notebook" else ""
     return [f"http://127.0.0.1:{port}/{place}?token={token}" for port in ports]

@@ -1,4 +1,4 @@
-"""What was asked for when a session was started, and how it stands: two files on storage that the command and the supervisor share.
+"""Define the request and the state of a session: two files on storage that the command and the supervisor share.
 
 <storage>/sessions/<id>/   session.json (Asked)   state.json (State)   token (0600)   stop (somebody wants its end)
                            images.json (what its image was pinned to)   log   output (of `run`)   files/ (what was pushed)
@@ -38,7 +38,7 @@ Stage = Literal["waits", "staging", "starting", "ready", "ending", "ended"]
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A session, before it has any node."""
+    """The request of a session, before it has any node."""
 
     session: str
     """Its id, which is the name of its directory."""
@@ -69,7 +69,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """How a session stands, as its supervisor said last."""
+    """The state of a session, as its supervisor wrote last."""
 
     stage: Stage = "waits"
     job_id: str | None = None
@@ -96,29 +96,29 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 def sessions_dir(storage: Path) -> Path:
-    """Where the sessions of a storage are."""
+    """Return the directory of the sessions of a storage."""
     return storage / FOLDER
 
 
 def session_dir(storage: Path, session: str) -> Path:
-    """The directory of one. Raises ConfigError for what is no name."""
+    """Return the directory of a session. Raises ConfigError for what is no name."""
     if not is_name(session):
         raise ConfigError(f"{session!r} is no session; `slipway session ls` shows those that there are")
     return sessions_dir(storage) / session
 
 
 def write_state(directory: Path, state: State) -> None:
-    """Raises OSError."""
+    """Write the state. Raises OSError."""
     publish_json(directory / STATE, plain(state), 0o600)
 
 
 def read_state(directory: Path) -> State:
-    """That of a new one where there is none. Raises RecordError."""
+    """Read the state; that of a new session where there is none. Raises RecordError."""
     return _read(directory / STATE, State) if (directory / STATE).exists() else State()
 
 
 def read_asked(directory: Path) -> Asked:
-    """Raises RecordError."""
+    """Read the request. Raises RecordError."""
     found: Asked = _read(directory / ASKED, Asked)
     return found
 
@@ -131,14 +131,16 @@ def _read(path: Path, kind: type[Any]) -> Any:
 
 
 def all_sessions(storage: Path) -> Iterator[Path]:
-    """Directories of our own sessions, the oldest first. What others have made beside them, and links to ours, are none: where a session
-    is reached stands in its files."""
+    """Yield the directories of our own sessions, the oldest first.
+
+    What others have made beside them, and links to ours, are none: where a session is reached stands in its files.
+    """
     found = [(asked_at, path.parent) for path in sessions_dir(storage).glob(f"*/{ASKED}") if (asked_at := _asked_by_us(path)) is not None]
     yield from (directory for _, directory in sorted(found))
 
 
 def _asked_by_us(path: Path) -> float | None:
-    """When; None for another user's, and for one that is being removed."""
+    """Return when it was requested; None for another user's, and for one that is being removed."""
     try:
         statuses = [one.lstat() for one in (path.parent, path)]
     except FileNotFoundError:

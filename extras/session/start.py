@@ -29,7 +29,7 @@ MOST_PORTS: Final = 16
 
 
 def refuse(asked: Asked) -> None:
-    """Raises ConfigError for what cannot be done."""
+    """Raise ConfigError for what cannot be done."""
     why = _why_not_here(asked, asked.site) or _why_not_program(asked)
     if why is not None:
         raise ConfigError(why)
@@ -66,7 +66,7 @@ def _why_not_program(asked: Asked) -> str | None:
 
 
 def create(asked: Asked) -> Path:
-    """Its directory on storage, which only the user can enter. Raises StorageError."""
+    """Make the session's directory on storage, which only the user can enter. Raises StorageError."""
     directory = session_dir(asked.site.storage, asked.session)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def create(asked: Asked) -> Path:
 
 
 def pin_image(asked: Asked, directory: Path) -> None:
-    """What its image's name means now, archived on storage. Raises SlipwayError."""
+    """Pin the image to what its name means now, and archive it on storage. Raises SlipwayError."""
     from workflow.run.images.pin import prepare
 
     pinned = prepare(asked.site, [session_cell(asked, "/nowhere")], asked.site.registry_credentials)
@@ -88,7 +88,7 @@ def pin_image(asked: Asked, directory: Path) -> None:
 
 
 def submit(asked: Asked, directory: Path, size: JobSize | None) -> str:
-    """The job's id; on this machine the number of its process. Raises SlipwayError."""
+    """Submit the session, and return the job's id; on this machine the number of its process. Raises SlipwayError."""
     argv = supervisor_argv(sys.executable, str(directory))
     jobs = jobs_of(asked.site.scheduler)
     if jobs is not None and size is not None:
@@ -108,12 +108,12 @@ def submit(asked: Asked, directory: Path, size: JobSize | None) -> str:
 
 
 def job_name(asked: Asked) -> str:
-    """Pure. Not as the job of a study is called."""
+    """Return the name of the job, which no job of a study has."""
     return f"slipway-session-{asked.session}"
 
 
 def _note(directory: Path, state: State, what: str, end: str) -> None:
-    """Unless its supervisor was quicker, also by a moment. Raises StorageError, which names what was started: nobody else knows it."""
+    """Write the first state, unless the supervisor was quicker. Raises StorageError, which names what was started: nobody else knows it."""
     try:
         publish_new(directory / STATE, json_text(plain(state)))
     except OSError as error:
