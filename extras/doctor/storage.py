@@ -20,7 +20,7 @@ from base.lock import try_lock
 from base.publish import create_exclusive, publish, remove_tree
 from base.storage import now_at
 from base.trusted import why_distrusted
-from base.units import counted, format_size
+from base.units import format_size
 from base.userpath import expanded_path, has_variables
 from cluster.detection import SIGNS
 from data_prep.mounts import Mount, mount_of, place_of, read_mounts
@@ -234,7 +234,6 @@ def check_seen(context: Context, limit_s: float = SEEN_S) -> Iterator[Finding]:
 
 
 TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - names to compare with
-OWN: Final = ("datasets", "leases", "locks", "used", "verified", "runs")
 
 
 def check_cache_path(context: Context) -> Iterator[Finding]:
@@ -271,10 +270,7 @@ def check_cache(context: Context) -> Iterator[Finding]:
     if problem := why_distrusted(path, group=site.shared == "group"):
         text = f"{path} cannot be the cache, since somebody else could change the data in it: {problem}"
         yield Finding("cache", "error", text, "another cache.path, or have its owner mend that")
-    yield from judge_owner(_owners(path), os.geteuid())
-    if path.exists():
-        yield from _content(path)
-    else:
+    if not path.exists():
         yield Finding("cache", "ok", f"{path} is not there yet; it is made by the first run, in {place}")
     yield from check_room("cache", place, "cache.path")
     try:
@@ -331,39 +327,6 @@ def _reasons(path: Path, mount: Mount | None, environ: Mapping[str, str]) -> Ite
         yield f"it lies in a private /tmp (PrivateTmp; really {root})"
     if jobs & {part.lstrip(".") for part in Path(root).parts}:
         yield f"this job sees a directory of its own there (really {root})"
-
-
-def judge_owner(owners: Mapping[str, tuple[int, int]], uid: int) -> Iterator[Finding]:
-    """Judge the owners and modes of the cache's own directories, through which another user could change the data."""
-    for name, (owner, mode) in owners.items():
-        group = mode & stat.S_ISGID and mode & stat.S_IWGRP and not mode & stat.S_IWOTH
-        if not group and (owner != uid or mode & (stat.S_IWGRP | stat.S_IWOTH)):
-            text = f"{name} in the cache belongs to uid {owner}, mode {stat.S_IMODE(mode):o}: it is not ours alone, runs refuse it"
-            yield Finding("cache", "error", text, "another cache.path, such as one with your name in it, or remove that directory")
-            return
-
-
-def _content(path: Path) -> Iterator[Finding]:
-    """Report what lies in the cache. With the local scheduler there is one cache per node below `path`."""
-    roots = [path, *path.glob("local-*")]
-    datasets = [entry.name for root in roots for entry in (root / "datasets").glob("*")]
-    waiting = sum(1 for root in roots for _ in (root / "runs").glob("*/pending.json"))
-    if datasets:
-        whole = sum(1 for name in datasets if not name.startswith("."))
-        said = f"{counted(whole, 'dataset')}, {counted(len(datasets) - whole, 'unfinished copy', 'unfinished copies')}"
-        yield Finding("cache", "ok", f"it holds {said}; `slipway cache ls` lists them")
-    if waiting:
-        text = f"{counted(waiting, 'result waits', 'results wait')} in the cache, because storage did not take them"
-        yield Finding("cache", "warning", text, "`slipway reap --push` delivers them")
-
-
-def _owners(path: Path) -> dict[str, tuple[int, int]]:
-    found = {}
-    for name in OWN:
-        with contextlib.suppress(OSError):
-            status = (path / name).lstat()
-            found[name] = (status.st_uid, status.st_mode)
-    return found
 
 
 def _below(path: Path, places: Sequence[str]) -> str | None:

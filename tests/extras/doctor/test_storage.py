@@ -77,12 +77,13 @@ def test_a_cache_in_storage_is_no_cache() -> None:
         assert worst(found) == level
 
 
-def test_whose_cache_it_is() -> None:
-    ours = {"datasets": (7, stat.S_IFDIR | 0o700)}
-    assert worst(storage.judge_owner(ours, 7)) == "ok"
-    assert worst(storage.judge_owner(ours, 8)) == "error"
-    assert worst(storage.judge_owner({"datasets": (7, stat.S_IFDIR | 0o777)}, 7)) == "error"
-    assert worst(storage.judge_owner({"datasets": (7, stat.S_IFDIR | 0o2770)}, 8)) == "ok"
+def test_a_cache_that_somebody_else_could_change(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    words = "somebody else could change the data"
+    assert any(words in finding.text for finding in storage.check_cache(context(tmp_path)))
+    (tmp_path / "cache").chmod(0o700)
+    assert not any(words in finding.text for finding in storage.check_cache(context(tmp_path)))
 
 
 @pytest.mark.parametrize(
