@@ -69,8 +69,8 @@ WITH_LIMITS = (
     "cluster/pbs_tasks/launcher.py",
     "cluster/schedulers/queries.py",
     "cluster/schedulers/slurm/answers.py",
-    "cluster/schedulers/lsf/job_end.py",
-    "cluster/schedulers/sge/job_end.py",
+    "cluster/schedulers/lsf/answers.py",
+    "cluster/schedulers/sge/answers.py",
     "workflow/run/link/protocol.py",
     "workflow/run/supervisor/run_scope.py",
 )

@@ -13,16 +13,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from base.errors import UnsupportedRequest
+from base.errors import ConfigError, SchedulerOutputError, UnsupportedRequest
 from base.names import choices
 from cluster.detection import scheduler_of
 from cluster.runtime import runtime_directory
-from cluster.schedulers.job_nodes import planned_allocation
+from cluster.schedulers.inside_job import planned_allocation
 from cluster.schedulers.queries import PATIENCE_S
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 if TYPE_CHECKING:
-    from cluster.schedulers.jobs import Jobs
+    from cluster.schedulers.jobs import Jobs, JobSize
 
 LOCAL: Final = "local"
 SCHEDULERS: Final[dict[str, str]] = {
@@ -135,6 +135,24 @@ def owned_by_us(name: str, directive: str) -> str | None:
     jobs = jobs_of(name)
     owned = {} if jobs is None else jobs.OWNED
     return next((what for what, pattern in owned.items() if re.search(rf"(^|\s)({pattern})", directive)), None)
+
+
+def why_never_starts(name: str, size: JobSize) -> str | None:
+    """Explain why a job of that size can never start on this cluster, and what to change.
+
+    Returns None if it may start, or if that is unknown.
+    """
+    try:
+        jobs = jobs_of(name)
+        return None if jobs is None else jobs.never_starts(size)
+    except SchedulerOutputError:  # the submission is tried for a while, and says so
+        return None
+
+
+def refuse_what_never_starts(name: str, size: JobSize) -> None:
+    """Raise ConfigError for a job that can never start on this cluster."""
+    if problem := why_never_starts(name, size):
+        raise ConfigError(problem)
 
 
 # What is the same for all schedulers but for `local`, whose nodes are parts of this machine.

@@ -179,10 +179,7 @@ class Jobs(Protocol):
         """Remove jobs from the queue whose `lost` node has long been silent, without waiting for that node."""
 
     def never_starts(self, size: JobSize) -> str | None:
-        """Explain why such a job can never start on this cluster, and what to change.
-
-        Returns None if it may start, or if that is unknown. Raises SchedulerSilent.
-        """
+        """Explain why such a job can never start on this cluster, and what to change, or return None."""
 
     def script(self, job: BatchJob) -> str:
         """Return the batch script as it would be submitted: the directives, then `script_lines`.

@@ -17,18 +17,17 @@ from cluster.detection import SIGNS, scheduler_of
 from cluster.pbs_tasks.launcher import command
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import JobSize
+from cluster.schedulers.lsf import hosts_of_job as hosts_of_lsf_job
 from cluster.schedulers.lsf.answers import LSF
 from cluster.schedulers.lsf.answers import parse_hosts as lsf_hosts
 from cluster.schedulers.lsf.answers import parse_queues as lsf_queues
-from cluster.schedulers.lsf.job_end import hosts_of_job as hosts_of_lsf_job
+from cluster.schedulers.pbs import node_names as nodes_of_pbs_job
 from cluster.schedulers.pbs.answers import PBS, parse_clock, parse_size, whole
-from cluster.schedulers.pbs.job_end import node_names as nodes_of_pbs_job
 from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries, parse_entries
 from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
-from cluster.schedulers.sge.answers import SGE, parse_settings
+from cluster.schedulers.sge import hosts_of_job as hosts_of_sge_job
+from cluster.schedulers.sge.answers import SGE, SHORT_NOTICE_S, parse_settings
 from cluster.schedulers.sge.answers import parse_hosts as sge_hosts
-from cluster.schedulers.sge.job_end import SHORT_NOTICE_S
-from cluster.schedulers.sge.job_end import hosts_of_job as hosts_of_sge_job
 from cluster.schedulers.slurm.answers import NODE_LIST, SLURM, expand, job_environ
 from extras.doctor import slurm
 from extras.doctor.machine import check_names

@@ -23,7 +23,7 @@ from base.errors import ConfigError, DatasetError, PushError, RemoteError, Sched
 from base.logs import private_umask
 from base.publish import remove_tree
 from base.units import format_duration, parse_duration, whole_duration
-from cluster.schedulers import holder_alive, jobs_of
+from cluster.schedulers import holder_alive, jobs_of, refuse_what_never_starts
 from containers.engines import in_container
 from extras.session import start as starting
 from extras.session.limits import STOP_WAIT_S
@@ -159,7 +159,7 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
     size = None if jobs is None else run_size(session_cell(asked, "/"), site_of(asked), asked.limits.walltime_s)
     if jobs is not None and size is not None:
         refuse_unreachable(site, os.environ)
-        _refuse_what_never_starts(jobs, size)
+        refuse_what_never_starts(site.scheduler, size)
     if (only := by_ssh_alone(asked)) is not None:
         output.notice(only)
     directory = starting.create(asked)
@@ -267,15 +267,6 @@ def _refuse_unbuilt(study: Study | None, dataset: str | None) -> None:
     if study is not None and dataset is not None and dataset_needs(study, dataset).root is None:
         words = study.command("dataset", "build", dataset, "--study", str(study.path))
         raise DatasetError(f"dataset {dataset!r} of study {study.name!r} is not built; `{words}` builds it")
-
-
-def _refuse_what_never_starts(jobs: Any, size: Any) -> None:
-    try:
-        problem = jobs.never_starts(size)
-    except SchedulerSilent:
-        return
-    if problem:
-        raise ConfigError(problem)
 
 
 def _export(study: Study, to: Path) -> None:

@@ -21,9 +21,8 @@ from base.typed import json_as
 from cluster.gpus import listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
 from cluster.schedulers.jobs import job_words
-from cluster.schedulers.slurm import answers
+from cluster.schedulers.slurm import answers, is_running, reason_of
 from cluster.schedulers.slurm.answers import job_environ, parse_partitions
-from cluster.schedulers.slurm.job_end import is_running, reason_of
 from cluster.schedulers.slurm.jobs import parse_queue, partition_problem
 from cluster.types import Allocation, Grant
 from cluster.watching.readers import parse_looks

@@ -37,7 +37,7 @@ def do(cluster: Cluster, text: str, *options: str) -> Path:
 
 
 def test_a_users_job_starts_programs_on_its_nodes(cluster: Cluster) -> None:
-    """Again where blaunch has started nothing (cluster/schedulers/lsf/job_end.py)."""
+    """Again where blaunch has started nothing (cluster/schedulers/lsf/__init__.py)."""
     home = do(cluster, TWO_NODES, "-n", "8", "-R", "span[ptile=4]", "-m", "n1 n2")
     assert (home / "out").read_text().split() == [USER, "0", "0"]
     assert [(home / f"from-{node}").read_text().split() for node in ("n1", "n2")] == [[USER, "n1"], [USER, "n2"]]

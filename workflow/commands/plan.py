@@ -17,12 +17,21 @@ from typing import Annotated, Any, Final
 import typer
 
 from base.command import run as run_command
-from base.errors import ConfigError, SchedulerSilent, SlipwayError
+from base.errors import ConfigError, SlipwayError
 from base.units import and_more, counted, format_duration, format_size, some
 from base.userpath import variables_of
 from cluster.detection import of_a_job
 from cluster.machine import memory_bytes, usable_cores
-from cluster.schedulers import get_scheduler, jobs_of, local, node_cache, plan_allocation, with_jobs
+from cluster.schedulers import (
+    get_scheduler,
+    jobs_of,
+    local,
+    node_cache,
+    plan_allocation,
+    refuse_what_never_starts,
+    why_never_starts,
+    with_jobs,
+)
 from cluster.schedulers.jobs import RUN, BatchJob, Jobs, JobSize, Work, mark_of
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
@@ -122,22 +131,16 @@ def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
 # The check that the site's scheduler would take the jobs.
 
 
-def problem_of_runs(study: Study, runs: Sequence[Run]) -> str | None:
-    """Return why the largest run can never start as a job of its own, or None if it can. Raises SchedulerSilent."""
-    if not runs:
-        return None
+def largest_job(study: Study, runs: Sequence[Run]) -> JobSize:
+    """Return the size of the job of the largest run."""
     largest = max(runs, key=lambda run: run.cell.nodes)
-    return jobs_at(study.site).never_starts(job_of_run(study, largest.cell, largest.run_id).size)
+    return job_of_run(study, largest.cell, largest.run_id).size
 
 
 def refuse_jobs(study: Study, runs: Sequence[Run]) -> None:
     """Raise ConfigError for jobs that never start. A scheduler that is silent is waited for later."""
-    try:
-        problem = problem_of_runs(study, runs)
-    except SchedulerSilent:
-        return
-    if problem:
-        raise ConfigError(problem)
+    if runs:
+        refuse_what_never_starts(study.site.scheduler, largest_job(study, runs))
 
 
 # The plan of a whole study.
@@ -378,10 +381,8 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequiremen
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
     """Return notes on runs that the scheduler of this cluster will never start."""
-    try:
-        problem = problem_of_runs(study, runs) if jobs_of(study.site.scheduler) is not None else None
-    except SchedulerSilent:
-        return []
+    has_jobs = runs and jobs_of(study.site.scheduler) is not None
+    problem = why_never_starts(study.site.scheduler, largest_job(study, runs)) if has_jobs else None
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
 
 

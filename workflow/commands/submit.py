@@ -17,7 +17,6 @@ import typer
 
 from base.errors import (
     Cancelled,
-    ConfigError,
     Preempted,
     RecordError,
     SchedulerOutputError,
@@ -33,7 +32,7 @@ from base.units import counted, format_duration
 from cluster.holder import holder_of
 from cluster.installation import FILES
 from cluster.processes import age_s
-from cluster.schedulers import holder_alive, jobs_of
+from cluster.schedulers import holder_alive, jobs_of, refuse_what_never_starts
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, Jobs, QueuedJob, job_name, jobs_of_submissions, mark_of
 from cluster.schedulers.local import NAME as LOCAL
 from cluster.types import Holder
@@ -255,7 +254,7 @@ def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: 
     """Submit the job, after all checks. Raises ConfigError, SubmitError."""
     job = plan(built=is_prepared(graph.study, graph.runs_to_make))
     _refuse_second(jobs, graph, job.name)
-    _refuse_what_never_starts(jobs, job)
+    refuse_what_never_starts(graph.study.site.scheduler, job.size)
     private_umask(group=graph.shared_by_group)
     if pin_here(graph):  # which takes a while: another may have submitted, and less is left to do in the job
         _refuse_second(jobs, graph, job.name)
@@ -291,15 +290,6 @@ def _remove(made: Sequence[Path]) -> None:
     for directory in made:
         with suppress(OSError):  # somebody has put something into it
             directory.rmdir()
-
-
-def _refuse_what_never_starts(jobs: Jobs, job: BatchJob) -> None:
-    try:
-        problem = jobs.never_starts(job.size)
-    except SchedulerSilent:  # the submission is tried for a while, and says so
-        return
-    if problem:
-        raise ConfigError(problem)
 
 
 def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:

@@ -1,40 +1,97 @@
-"""IBM Spectrum LSF, and OpenLava, which speaks like it: the nodes of the job we are in, one blaunch per node program, and what mbatchd says
-of jobs.
+"""Read the nodes of a job of IBM Spectrum LSF or OpenLava and when and why it ends, requeue it, and start a node program by each blaunch.
 
 blaunch loses the exit codes of what it starts: node programs end by their own link to the supervisor and by its deadline. In `profiles/lsf`
-the job is the run's own; in `profiles/lsf-allocation` many runs share one job, and each takes nodes of it by their locks.
+the job is the run's own; in `profiles/lsf-allocation` many runs share one job, and each takes nodes of it by lock files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import re
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
-from base.errors import AllocationError
-from cluster.addresses import resolve
+from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
+from base.sanitize import digits
 from cluster.detection import scheduler_of
-from cluster.schedulers.job_nodes import claimed, device_of, launch_each, names_for, of_sets, read_grant
-from cluster.schedulers.jobs import SUBMISSION
-from cluster.schedulers.lsf.job_end import JOB_ID, NODE, end_of_job, hosts_of_job, launch_argv, passed_on, restart_count
-from cluster.schedulers.lsf.job_end import ended_by as ended_by
-from cluster.schedulers.lsf.job_end import holders_alive as holders_alive
-from cluster.schedulers.lsf.job_end import job_facts as job_facts
-from cluster.schedulers.lsf.job_end import requeue as requeue
-from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
+from cluster.schedulers import inside_job
+from cluster.schedulers.lsf.answers import EARLY_S, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, signal_of
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SHORT_PATIENCE_S, ask
+from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch
 
 NAME = "lsf"
 LIMIT_SIGNAL: int | None = signal.SIGUSR2
 KILLS_UNTOLD = False
-SILENCE = ("ls_initrex() failed", "lsb_init() failed", "LIM is down", "Communication time out", "daemon not responding")
-"""What blaunch says where the daemons of this node do not answer now."""
+SILENCE: Final = ("ls_initrex() failed", "lsb_init() failed", "LIM is down", "Communication time out", "daemon not responding")
+"""Messages of blaunch while the daemons of this node are silent."""
 
 
-# -- what was granted
+# The environment of a job, which LSF and our batch script set.
+
+
+JOB_ID: Final = "LSB_JOBID"
+STARTED: Final = "SLIPWAY_JOB_STARTED"
+"""The unix time when the batch script of this start of the job began; exported by the script."""
+SECONDS: Final = "SLIPWAY_JOB_SECONDS"
+"""The run limit of the job; exported by the script, since LSF has no variable for it."""
+STARTS: Final = "SLIPWAY_JOB_STARTS"
+"""How often the job was started before, which the script counts in its log: LSF has no variable for that either."""
+NODE: Final = "SLIPWAY_LSF_NODE"
+"""LSF's name of the node that a program was started on; set by our launches."""
+POLL: Final = "LSB_BLAUNCH_SLEEPTIME"
+"""How often OpenLava's blaunch looks for the end of its programs, in seconds; LSF's own does not need it."""
+OF_ONE_PROCESS: Final = frozenset({"HOSTNAME", "TMPDIR", "TMP", "LS_JOBPID", "LS_EXEC_T", "PWD", "OLDPWD", "_"})
+"""Variables of one process or one node. On another one LSF sets its own."""
+
+
+def hosts_of_job(environ: Mapping[str, str]) -> dict[str, int]:
+    """Return slots by host, in LSF's order, of the job that `environ` belongs to; empty outside of jobs.
+
+    A variable is not set if it would be too long. The file names a host once for each slot.
+    """
+    pairs = environ.get("LSB_MCPU_HOSTS", "").split()
+    counts = [digits(word) for word in pairs[1::2]]
+    if pairs and len(pairs) % 2 == 0 and all(counts):
+        return _summed(zip(pairs[::2], (count or 0 for count in counts), strict=True))
+    if environ.get("LSB_DJOB_HOSTFILE"):
+        with contextlib.suppress(OSError):
+            return _summed((host, 1) for host in Path(environ["LSB_DJOB_HOSTFILE"]).read_text().split())
+    return _summed((host, 1) for host in environ.get("LSB_HOSTS", "").split())
+
+
+def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for host, slots in pairs:
+        found[host] = found.get(host, 0) + slots
+    return found
+
+
+def restart_count(environ: Mapping[str, str]) -> int:
+    """Return how often the job was started before."""
+    return digits(environ.get(STARTS, "")) or 0
+
+
+def job_start(environ: Mapping[str, str]) -> str | None:
+    """Return the job's id and its start."""
+    return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None
+
+
+def end_of_job(environ: Mapping[str, str]) -> float | None:
+    """Return the unix time when the job must have ended, which our batch script has exported."""
+    started, seconds = digits(environ.get(STARTED, "")), digits(environ.get(SECONDS, ""))
+    return None if started is None or seconds is None else float(started + seconds)
+
+
+# The allocation.
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    """Read the names of the job's nodes; the node programs report what each node grants."""
     if scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: lsf, and this process is not inside a job of LSF: see docs/lsf.md")
     hosts = hosts_of_job(environ)
@@ -42,52 +99,123 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
         raise AllocationError(
             f"job {environ[JOB_ID]}: none of LSB_MCPU_HOSTS, LSB_DJOB_HOSTFILE and LSB_HOSTS names its hosts; was its environment changed?"
         )
-    return plan_allocation(request, environ, hosts, {name: resolve(name) or name for name in hosts})
+    return plan_allocation(request, environ, hosts, inside_job.resolved([*hosts]))
 
 
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], slots: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Allocation:
-    """Pure. `slots` and `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
-    names = names_for(request, tuple(addresses))
-    if len(names) < request.nodes:
-        raise AllocationError(
-            f"job {environ[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({', '.join(addresses)}{of_sets(request)}) "
-            f"with {sum(slots.values())} slots; submit it with -n SLOTS -R 'span[ptile=SLOTS_PER_NODE]'"
-        )
-    return Allocation(
-        scheduler=NAME,
-        job_id=environ[JOB_ID],
-        restart_count=restart_count(environ),
-        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
-        device=device_of(request),
-        deadline=end_of_job(environ),
-        exclusive=not request.share_nodes,
-        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("LSB_INTERACTIVE") != "Y",
-        cpus_per_node=min(slots[name] for name in names),
-        memory_per_node_bytes=request.memory_per_node_bytes if request.share_nodes else None,
+    """Build the allocation of a run from the slots and addresses of the job's nodes."""
+    found = inside_job.job_allocation(
+        (NAME, environ[JOB_ID]),
+        request,
+        environ,
+        addresses,
+        is_batch=environ.get("LSB_INTERACTIVE") != "Y",
+        advice=f" with {sum(slots.values())} slots; submit it with -n SLOTS -R 'span[ptile=SLOTS_PER_NODE]'",
     )
+    cpus = min(slots[node.name] for node in found.nodes)
+    return dataclasses.replace(found, restart_count=restart_count(environ), deadline=end_of_job(environ), cpus_per_node=cpus)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """In a program of blaunch: its cores, GPUs and address."""
-    grant = read_grant(environ, device, peer, interface, environ.get(NODE))
-    return grant if device == "cpu" else dataclasses.replace(grant, gpu_indices=claimed(environ, NAME))
+    """Read the cores, GPUs and address of a program of blaunch."""
+    grant = inside_job.read_grant(environ, device, peer, interface, environ.get(NODE))
+    return grant if device == "cpu" else dataclasses.replace(grant, gpu_indices=inside_job.claimed(environ, NAME))
 
 
-# -- node programs
+# The node programs.
+#
+# Output comes back and standard input goes there, the exit code is lost: the link of a node program tells how it ended. When the client is
+# killed, LSF kills the program. OpenLava passes the words on as they are, where LSF may give them to a shell of the node once more: only
+# words that mean the same both times are passed on. USR2, which all processes of a job get when its time is over, would end the client, and
+# with it the program.
+#
+# OpenLava's client ends at times with 0 and without a word, just after its program was started: it asks at once for the program's usage,
+# and takes the program for ended if the node does not know it yet. The program may live on, or not.
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Pure: one blaunch per node."""
-    return launch_each(allocation, node_argv, launch_argv, SILENCE, may_be_mute=True)
+    """Return one blaunch per node."""
+    return inside_job.launch_each(allocation, node_argv, launch_argv, SILENCE, may_be_mute=True)
+
+
+def launch_argv(host: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """Build the blaunch that runs `argv` on a host, with LSF's name of that node in its environment.
+
+    Raises AllocationError for words that a shell would change.
+    """
+    words = ("env", f"{NODE}={host}", *argv)
+    changed = next((word for word in words if not re.fullmatch(r"[\w@%+=:,./-]+", word, re.ASCII)), None)
+    if changed is not None:
+        raise AllocationError(
+            f"blaunch cannot hand over {changed!r}: a shell of the node may change it; in paths of Slipway and its Python use "
+            "letters, digits and @ % + = : , . / - _ only"
+        )
+    return ("/bin/sh", "-c", inside_job.IGNORE_USR2, "slipway-launch", "blaunch", "-z", host, *words)
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: what another node may have of ours."""
-    return passed_on(environ)
+    """Return our environment without what belongs to this process or node. blaunch takes it along to the other node."""
+    return {name: value for name, value in environ.items() if name not in OF_ONE_PROCESS} | {POLL: "1"}
 
 
-def job_start(environ: Mapping[str, str]) -> str | None:
-    """The job's id and which start of it this is."""
-    return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None
+# The end of the job.
+
+
+def job_facts(allocation: Allocation) -> dict[str, float | None]:
+    """Query when the job ends, and when it was submitted and started.
+
+    Where this node may not query, only the end is known, which the batch script has exported.
+    """
+    try:
+        found = job_details([allocation.job_id]).get(allocation.job_id, Details())
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError:
+        found = Details()
+    end = None if found.started is None or found.limit_s is None else found.started + found.limit_s
+    return {"deadline": inside_job.earliest(end, allocation.deadline), "submitted": found.submitted, "started": found.started}
+
+
+def ended_by(allocation: Allocation) -> str | None:
+    """Derive the reason from the job's time and state, and from its history, which alone shows the requests while the job runs.
+
+    The reason is unknown where this node may not query.
+    """
+    if allocation.deadline is not None and time.time() >= allocation.deadline - EARLY_S:
+        return "timeout"
+    try:
+        jobs = listed_jobs(SHORT_PATIENCE_S, QUICK_ANSWER_S, "-a", allocation.job_id)
+        found = next((job for job in jobs if job.job_id == allocation.job_id), None)
+        if found is None:
+            return None
+        if found.stage == "waits":
+            return "requeued"
+        if found.stage == "over":
+            return ended_by_of(found.state, job_details([found.job_id], SHORT_PATIENCE_S).get(found.job_id, Details()))
+        return signal_of(ask(LSF, ("bhist", "-l", found.job_id), SHORT_PATIENCE_S, ANSWER_S))
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError:
+        return None
+
+
+def requeue(allocation: Allocation) -> None:
+    """Run `brequeue`, which signals all of the job, kills it 20 s later and puts it back into the queue."""
+    inside_job.requeue(LSF, allocation, ("brequeue", allocation.job_id), done="is being requeued")
+
+
+def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
+    """Return for each holder whether it lives, with one query for all of them."""
+
+    def by_job(others: Sequence[Holder]) -> list[bool]:
+        jobs = {job.job_id: job for job in listed_jobs(limit_s)}
+        return [is_running(jobs.get(holder.job_id)) for holder in others]
+
+    return inside_job.holders_alive(holders, (os.environ.get(JOB_ID), restart_count(os.environ)), by_job)
+
+
+def is_running(job: Listed | None) -> bool:
+    """Return True if a job may have processes. LSF does not tell which start of it they belong to."""
+    return job is not None and job.stage != "waits"

@@ -1,7 +1,7 @@
-"""What LSF's commands answer, read into frozen values.
+"""Read what LSF's commands answer into frozen values.
 
-A list is asked for with fields of our own choice (`bjobs -o`), which LSF since 9.1.1 and OpenLava know alike. What no field of both tells
-(seconds of times, why a job waits, why it has ended) stands in the long form, `bjobs -l`, whose lines are broken at 80 characters.
+A list has fields of our own choice (`bjobs -o`), which LSF since 9.1.1 and OpenLava both know. What no field of both holds (seconds of
+times, why a job waits, why it has ended) stands in the long form, `bjobs -l`, whose lines are broken at 80 characters.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ ENDED_BY: Final = {
     **dict.fromkeys(("PREEMPT", "LOAD", "RC"), "preempted"),
     **dict.fromkeys(("ZOMBIE", "REMOVE_HUNG_JOB", "UNKNOWN"), "node_lost"),
 }
-"""By the word behind TERM_ of a job that LSF has ended."""
+"""The reason for the word behind TERM_ of a job that LSF has ended."""
 KILLED: Final = frozenset({130, 137, 143})
-"""Exit codes by bkill's signals, INT, KILL and TERM: what is left of the reason where LSF does not say it (OpenLava)."""
+"""Exit codes by bkill's signals, INT, KILL and TERM: the only trace of the reason with OpenLava."""
+EARLY_S: Final = 5.0
+"""How long before its end a job that is ended counts as one whose time is over: LSF looks at run limits every few seconds."""
 _MARGIN: Final = " " * 21
 _BLOCK: Final = re.compile(r"^Job (?:Id )?<(?P<job>\d+)(?:\[\d+\])?>,", re.MULTILINE)
 _EVENT: Final = re.compile(r"(?P<time>\w{3} \w{3} +\d+ \d\d:\d\d:\d\d(?: \d{4})?): (?P<words>.*)")
@@ -76,32 +78,34 @@ class Listed:
 
     @property
     def stage(self) -> Stage:
-        """What becomes of it; a state that is new to us is one of a job that runs."""
+        """Return the stage. A job in an unknown state may run."""
         return STAGES.get(self.state, "runs")
 
     @property
     def words(self) -> str:
-        """Its state for people, with LSF's own."""
+        """Return the state in words, with LSF's own."""
         return f"{WORDS.get(self.state, 'in a state of LSF')} ({self.state})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Details:
-    """The long form of one job. Times are unix seconds; `started`: of its last start."""
+    """The long form of one job. Times are unix seconds; `started` is its last start."""
 
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
     how: str = ""
-    """How it ended, in LSF's words."""
+    """The end of the job, in LSF's words."""
     limit_s: float | None = None
     reasons: str = ""
-    """Why it waits."""
+    """The reason why the job waits."""
 
 
 def parse_list(answer: str, now: float, home: str) -> tuple[Listed, ...]:
-    """Of `bjobs -noheader -o FORMAT`, oldest first; tasks of arrays are one job, lines that are none are left out. `now`: LSF's times have
-    no year; `home`: directories below it are said without it."""
+    """Parse the answer of `bjobs -noheader -o FORMAT`, oldest job first. The tasks of an array are one job.
+
+    LSF's times have no year, which `now` completes; directories below `home` are printed without it.
+    """
     found: dict[str, Listed] = {}
     for line in answer.splitlines():
         words = line.split(DELIMITER, len(FIELDS) - 1)
@@ -122,7 +126,7 @@ def parse_list(answer: str, now: float, home: str) -> tuple[Listed, ...]:
 
 
 def parse_details(answer: str, now: float) -> dict[str, Details]:
-    """Of `bjobs -l ID ID`: by job."""
+    """Parse the answer of `bjobs -l ID ID`."""
     unfolded = answer.replace(f"\n{_MARGIN}", "")
     parts = _BLOCK.split(unfolded)[1:]
     return {job_id: _details(block, now) for job_id, block in zip(parts[::2], parts[1::2], strict=True)}
@@ -154,7 +158,7 @@ def _details(block: str, now: float) -> Details:
 
 
 def ended_by_of(state: str, details: Details) -> str | None:
-    """Why LSF has ended a job, of its long form; None where it has not, or does not say it."""
+    """Derive from its long form why LSF has ended a job. Returns None if it has not, or if that is unknown."""
     if state != "EXIT":
         return None
     term = _TERM.search(details.how)
@@ -172,14 +176,14 @@ def ended_by_of(state: str, details: Details) -> str | None:
 
 
 def why_waiting(job: Listed, details: Details) -> str:
-    """Why a job waits, in words, with LSF's own for who wants to search for them."""
+    """Explain why a job waits, with LSF's own words, which people can search for."""
     if job.state == HELD:
         return f"held ({details.reasons})" if details.reasons else "held"
     return details.reasons or "LSF has not looked at it yet, or does not say why"
 
 
 def signal_of(history: str) -> str | None:
-    """Of `bhist -l`: what somebody has asked for since the job was last started, `cancelled` or `requeued`; None: nothing."""
+    """Find in the answer of `bhist -l` what somebody has requested since the last start of the job: `cancelled`, `requeued` or None."""
     since = re.split(r"^.*: Starting \(Pid.*$", history.replace(f"\n{_MARGIN}", ""), flags=re.MULTILINE)[-1]
     asked = re.findall(r": Signal <(\w+)> requested by user or administrator", since)
     if any(word.startswith("REQUEUE") for word in asked):
@@ -188,7 +192,7 @@ def signal_of(history: str) -> str | None:
 
 
 def time_of(words: str, now: float) -> float | None:
-    """Unix seconds of LSF's local times, `Nov 22 05:58` and `Sun Nov 22 05:58:40 2026`; without a year it is the last such one."""
+    """Convert LSF's local times, `Nov 22 05:58` (the last one) and `Sun Nov 22 05:58:40 2026`, to unix seconds."""
     parts = words.split()
     if parts and parts[0][:3].title() in ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"):
         parts = parts[1:]
@@ -206,7 +210,7 @@ def time_of(words: str, now: float) -> float | None:
 
 
 def _hosts(words: str) -> str:
-    """`8*n1 8*n2` and `8*n1:8*n2` for people."""
+    """Format `8*n1 8*n2` and `8*n1:8*n2` for people."""
     return "" if words == "-" else ",".join(word.partition("*")[2] or word for word in re.split(r"[\s:]+", words))
 
 
@@ -218,19 +222,17 @@ def _directory(words: str, home: str) -> str:
 
 
 def parse_queues(answer: str) -> tuple[str, ...]:
-    """Of `bqueues -w`: names."""
+    """Parse the names in the answer of `bqueues -w`."""
     return tuple(words[0] for line in answer.splitlines()[1:] if (words := line.split()))
 
 
 def parse_hosts(answer: str) -> dict[str, tuple[str, int | None]]:
-    """Of `bhosts -w`: status and the most slots of each host; None where that is not limited."""
+    """Parse the answer of `bhosts -w` into the status and the slots of each host; None if the slots are not limited."""
     found = (line.split() for line in answer.splitlines()[1:])
     return {words[0]: (words[1], digits(words[3])) for words in found if len(words) > 4}
 
 
-# What mbatchd knows of jobs: short questions, asked again while it is silent.
-#
-# Everything here may wait up to `patience_s`: processes that must not, call it in a child with a time limit.
+# Queries to mbatchd about jobs.
 
 
 SILENCE: Final = (
@@ -245,9 +247,9 @@ SILENCE: Final = (
     "Failed in sending/receiving a message",
     "Server host is not responding",
 )
-"""What LSF's commands say when mbatchd or lim does not answer: it is restarted, busy, or cut off. Most of them wait until it is back."""
+"""Messages of LSF's commands while mbatchd or lim is silent. Most of the commands wait until it is back."""
 NO_CLUSTER: Final = ("LSF_ENVDIR", "lsf.conf", "LSF_CONFDIR", "ls_initdebug", "Unable to open file")
-"""What they say where no cluster is configured."""
+"""Messages of LSF's commands where no cluster is configured."""
 NO_SUCH_JOB: Final = (
     *("is not found", "No matching job found", "No job found", "No unfinished job found", "No pending job found"),
     *("Job has already finished", "Job has finished", "No such job", "Operation has already been", "is being terminated"),
@@ -265,11 +267,11 @@ LSF: Final = Server(
 
 
 def listed_jobs(patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *more: str) -> tuple[Listed, ...]:
-    """All of this user that are not over; `more`: options and ids of bjobs, such as `-a` for those that are over too."""
+    """Query this user's jobs that are not over. `more` are options and ids of bjobs, such as `-a` for jobs that are over too."""
     answer = ask(LSF, ("bjobs", "-noheader", *more[:1], "-o", FORMAT, *more[1:]), patience_s, timeout_s)
     return parse_list(answer, time.time(), str(Path.home()))
 
 
 def job_details(job_ids: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> dict[str, Details]:
-    """The long form of these jobs, by one question; a job that LSF has forgotten is not among them."""
+    """Query the long form of jobs, by one query. A job that LSF has forgotten is not among them."""
     return parse_details(ask(LSF, ("bjobs", "-l", *job_ids), patience_s, timeout_s), time.time()) if job_ids else {}

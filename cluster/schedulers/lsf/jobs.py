@@ -1,4 +1,4 @@
-"""What commands ask of LSF's jobs: the functions of the Protocol `Jobs`."""
+"""Submit, list and cancel jobs of LSF."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Final
 
-from base.command import CommandResult, describe
-from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
+from base.errors import ConfigError
 from base.names import choices
+from cluster.schedulers import lsf
 from cluster.schedulers.jobs import (
     JOB_ID_PLACEHOLDER,
     OUR_NAMES,
@@ -25,13 +24,12 @@ from cluster.schedulers.jobs import (
     script_lines,
     work_words,
 )
-from cluster.schedulers.lsf import job_end as job_environ
+from cluster.schedulers.lsf import SECONDS, STARTED, STARTS
 from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
-from cluster.schedulers.lsf.job_end import SECONDS, STARTED, STARTS
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SUBMIT_S, ask, carried, in_english, last_words, one_try
-from cluster.schedulers.submission import Words, by_name, submit_once
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, carried, in_english
+from cluster.schedulers.submission import Submitter, submit_script
 
-# The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
+# The batch script.
 #
 # Its log is written by the script itself: LSF would keep it on the first node until the job ends, and put a report around it. In that log
 # the script counts its starts, which LSF tells no job. At the run limit LSF sends USR2 to all processes: they ignore it, but for the
@@ -39,7 +37,7 @@ from cluster.schedulers.submission import Words, by_name, submit_once
 
 
 LONGEST_NAME: Final = 500
-"""Characters of a job's name: OpenLava cuts it at 511."""
+"""The number of characters of a job's name: OpenLava cuts it at 511."""
 OWNED: Mapping[str, str] = {
     "number of slots per node": r"-R\b.*span\[",
     "number of slots": r"-n\b",
@@ -60,7 +58,7 @@ OWNED: Mapping[str, str] = {
 
 
 def bsub_options(job: BatchJob) -> tuple[str, ...]:
-    """The options of bsub, one per line of the script, the site's directives last and as they are. Raises ConfigError."""
+    """Return the options of bsub, one per line of the script, with the site's directives last and as they are. Raises ConfigError."""
     size = job.size
     if size.qos is not None:
         raise ConfigError(
@@ -87,7 +85,7 @@ def bsub_options(job: BatchJob) -> tuple[str, ...]:
 
 
 def resources(job: BatchJob, slots: int) -> str:
-    """The resource requirement: so many slots of each node, which of them, and memory in LSF's unit, MB where the site has no other."""
+    """Return the resource requirement: slots per node, the choice of nodes, and memory in LSF's unit, MB if the site has no other."""
     size = job.size
     chosen = [*([size.constraint] if size.constraint else []), *(f"hname!='{name}'" for name in size.exclude)]
     parts = [f"select[{' && '.join(chosen)}]"] if chosen else []
@@ -96,7 +94,7 @@ def resources(job: BatchJob, slots: int) -> str:
 
 
 def batch_script(job: BatchJob) -> str:
-    """The script; it ends in `exec`, so that signals reach the program."""
+    """Build the text of the batch script, which ends in `exec`, so that signals reach the program."""
     place = '"$LSB_JOBID"'.join(shlex.quote(part) if part else "" for part in job.output.split(JOB_ID_PLACEHOLDER))
     lines = [
         "#!/bin/bash",
@@ -114,7 +112,7 @@ def batch_script(job: BatchJob) -> str:
 
 
 def slots_per_node(size: JobSize) -> int:
-    """One for each core that a run has of a node."""
+    """Return a slot for each core that a run has of a node."""
     return size.cores or 1
 
 
@@ -123,7 +121,7 @@ def _is_shard(job: BatchJob) -> bool:
 
 
 def _quoted(what: str, value: str) -> str:
-    """For a line of the script, which bsub splits as a shell does. Raises ConfigError."""
+    """Quote a value for a line of the script, which bsub splits as a shell does. Raises ConfigError."""
     one_line(what, value)
     if re.fullmatch(r"[\w@%+=:,./-]+", value, re.ASCII):
         return value
@@ -132,33 +130,32 @@ def _quoted(what: str, value: str) -> str:
     return f'"{value}"'
 
 
-# Our jobs in LSF's queues: a list, and one question for what the list does not say of those that are ours by their names.
+# Our jobs in LSF's queues: a list, and one query for what the list lacks about the jobs with our names.
 
 
 ENDED_TOO: Final = "-a"
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-    """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the list, and the details of our jobs."""
     listed = listed_jobs(patience_s, timeout_s)
     details = job_details([job.job_id for job in listed if job.name.startswith(OUR_NAMES)], patience_s, timeout_s)
     return joined(listed, details)
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Ours of exactly that name, in any stage that bjobs still shows, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the list, with the jobs that are over."""
     return tuple(job for job in joined(listed_jobs(patience_s, ANSWER_S, ENDED_TOO), {}) if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Those of them that LSF still knows: for an hour after their end where the site says nothing else (CLEAN_PERIOD). Raises
-    SchedulerSilent, SchedulerOutputError."""
+    """Query the list, and the details of jobs that are over. LSF knows them for an hour unless CLEAN_PERIOD says otherwise."""
     listed = listed_jobs(patience_s, ANSWER_S, ENDED_TOO, *job_ids) if job_ids else ()
     return joined(listed, job_details([job.job_id for job in listed if job.stage == "over"], patience_s))
 
 
 def joined(listed: Iterable[Listed], details: Mapping[str, Details]) -> tuple[QueuedJob, ...]:
-    """Pure: jobs of the list with what else is known of them."""
+    """Build jobs from the list and their details."""
     return tuple(_queued(job, details.get(job.job_id)) for job in listed)
 
 
@@ -181,56 +178,12 @@ def _queued(job: Listed, details: Details | None) -> QueuedJob:
     )
 
 
-# Hand a job to LSF once, however bsub is answered: see cluster/schedulers/submission.py.
+# The submission.
 
 
 CLUSTER: Final = ("LSF_ENVDIR", "LSF_SERVERDIR", "LSF_BINDIR", "LSF_LIBDIR", "XLSF_UIDDIR", "EGO_TOP", "EGO_CONFDIR")
-"""What the commands need to find their cluster."""
+"""Variables by which the commands find their cluster."""
 NOT_CARRIED: Final = ("SLURM_", "SBATCH_", "LSB_")
-
-
-def submit(job: BatchJob, patience_s: float) -> str:
-    """The id that `job` has got. Its name is found in the queue where bsub did not say it. Raises SubmitError."""
-    script = batch_script(job)
-    words = Words(command="bsub", server="LSF's mbatchd", look="bjobs", end="bkill", job=f"bsub -J {job.name}")
-    attempt = partial(one_try, LSF, ("bsub",), SUBMIT_S, script, SubmitError, submitting(os.environ))
-    return submit_once(attempt, by_name(jobs_named, job.name), parse_job_id, patience_s, words)
-
-
-def submitting(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: of our environment what a job inherits, and what bsub needs."""
-    taken = {name: value for name, value in carried(environ).items() if not name.startswith(NOT_CARRIED)}
-    return in_english({**taken, **{name: environ[name] for name in CLUSTER if name in environ}})
-
-
-def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG001 - bsub takes all of them
-    """Pure: none that would have to be named: bsub takes the whole environment along."""
-    return ()
-
-
-def parse_job_id(result: CommandResult) -> str:
-    """Pure: of `Job <7> is submitted to queue <q>.` Raises SubmitError for a refusal, and for an answer without an id."""
-    if result.returncode:
-        raise SubmitError(f"LSF refused the job: {last_words(LSF, result)}\n{describe(result)}")
-    match = re.search(r"^Job <(\d+)> is submitted", result.stdout, re.MULTILINE)
-    if match is None:
-        raise SubmitUnsure(f"bsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
-    return match[1]
-
-
-def never_starts(size: JobSize) -> str | None:
-    """Why such a job never starts here: its queue is none. All else bsub refuses by itself. Raises SchedulerSilent."""
-    if size.queue is None:
-        return None
-    try:
-        queues = parse_queues(ask(LSF, ("bqueues", "-w"), 0.0, QUICK_ANSWER_S))
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError:
-        return None
-    return None if size.queue in queues else f"queue: {size.queue!r} is none of this cluster; {choices(size.queue, queues)}"
-
-
 TITLE = "LSF"
 SERVER = "LSF's mbatchd"
 SUBMIT = "bsub"
@@ -238,23 +191,48 @@ LIST = "bjobs -w"
 SHOW = "bjobs -l"
 CANCEL = "bkill"
 ENTER = ""
+SUBMITTER: Final = Submitter(server=LSF, argv=("bsub",), job_id=r"^Job <(\d+)> is submitted", look=LIST, end=CANCEL)
 script, options = batch_script, bsub_options
 
 
+def submit(job: BatchJob, patience_s: float) -> str:
+    """Submit a job, whose name contains its work."""
+    return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, submit_environ(os.environ))
+
+
+def submit_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a job inherits, and those that bsub needs."""
+    inherited = {name: value for name, value in carried(environ).items() if not name.startswith(NOT_CARRIED)}
+    return in_english({**inherited, **{name: environ[name] for name in CLUSTER if name in environ}})
+
+
+def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG001 - bsub takes all of them
+    """Return no names: bsub takes the whole environment along."""
+    return ()
+
+
+def never_starts(size: JobSize) -> str | None:
+    """Look for the job's queue. All else bsub refuses by itself."""
+    queues = () if size.queue is None else parse_queues(ask(LSF, ("bqueues", "-w"), 0.0, QUICK_ANSWER_S))
+    if size.queue is None or size.queue in queues:
+        return None
+    return f"queue: {size.queue!r} is none of this cluster; {choices(size.queue, queues)}"
+
+
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
-    """One bkill for all. Raises SchedulerSilent, SchedulerOutputError."""
+    """Cancel all jobs by one bkill."""
     ask(LSF, ("bkill", *job_ids), patience_s, ANSWER_S)
 
 
 forget = cancel
-"""No job of it is `lost`: it ends those of a silent node by itself."""
+"""The same as cancel: no job of LSF is `lost`, because LSF itself ends the jobs of a silent node."""
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
-    """By the hosts in its environment."""
-    return len(job_environ.hosts_of_job(environ)) or None
+    """Count the hosts in the job's environment."""
+    return len(lsf.hosts_of_job(environ)) or None
 
 
-def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - nobody is asked
-    """By what the batch script has told."""
-    return job_environ.end_of_job(environ)
+def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - no query
+    """Return the end that the batch script has exported."""
+    return lsf.end_of_job(environ)

@@ -1,4 +1,4 @@
-"""OpenPBS and PBS Professional: the nodes of the job we are in, one pbs_tmrsh per node program, and what the server says of jobs.
+"""Read the nodes of a job of OpenPBS or PBS Professional and when and why it ends, and start a node program by each pbs_tmrsh.
 
 PBS signals a job's first node only, and leaves processes alive that have a session of their own: node programs end by their own link to the
 supervisor and by its deadline. In `profiles/pbs` the job is the run's own; in `profiles/pbs-allocation` many runs share one job.
@@ -7,82 +7,191 @@ supervisor and by its deadline. In `profiles/pbs` the job is the run's own; in `
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import hashlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
-from base.errors import AllocationError
+from base.errors import AllocationError, SchedulerSilent, UnsupportedRequest
+from base.publish import publish
 from base.sanitize import digits
-from cluster.addresses import resolve
 from cluster.detection import scheduler_of
 from cluster.gpus.decision import names_in
 from cluster.pbs_tasks.launcher import launcher_argv
 from cluster.pbs_tasks.remote import NODE_NAME
-from cluster.schedulers.job_nodes import device_of, launch_each, names_for, of_sets, read_grant
-from cluster.schedulers.jobs import SUBMISSION
-from cluster.schedulers.pbs.answers import pbs_version
-from cluster.schedulers.pbs.job_end import JOB_ID, node_names, restart_count, start_word
-from cluster.schedulers.pbs.job_end import ended_by as ended_by
-from cluster.schedulers.pbs.job_end import holders_alive as holders_alive
-from cluster.schedulers.pbs.job_end import job_facts as job_facts
-from cluster.schedulers.pbs.job_end import requeue as requeue
-from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
+from cluster.runtime import runtime_directory
+from cluster.schedulers import inside_job
+from cluster.schedulers.pbs.answers import TERMINATED, JobInfo, job_info, pbs_version, stage_of
+from cluster.schedulers.pbs.answers import ended_by as ended_by_status
+from cluster.schedulers.queries import SHORT_PATIENCE_S
+from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch
 
 NAME = "pbs"
 LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = False
-SILENCE = ("tm_init",)
-"""What pbs_tmrsh says where the daemon of this node does not answer now."""
+SILENCE: Final = ("tm_init",)
+"""The message of pbs_tmrsh while the daemon of this node is silent."""
+
+
+# The allocation.
+
+
+JOB_ID: Final = "PBS_JOBID"
+NODE_FILE: Final = "PBS_NODEFILE"
+COOKIE: Final = "PBS_JOBCOOKIE"
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    """Read the names of the job's nodes; the node programs report what each node grants."""
     if scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: pbs, and this process is not inside a job of PBS: see docs/pbs.md")
-    names = node_names(environ)
-    addresses = {name: resolve(name) or name for name in names}
+    addresses = inside_job.resolved(node_names(environ))
     return plan_allocation(request, environ, addresses, restart_count(environ), pbs_version())
 
 
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], addresses: Mapping[str, str], restarts: int, version: str | None
 ) -> Allocation:
-    """Pure. `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
-    names = names_for(request, tuple(addresses))
-    if len(names) < request.nodes:
-        sets = 1 if request.node_set is None else request.node_set[1]
-        raise AllocationError(
-            f"job {environ[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({', '.join(addresses)}"
-            f"{of_sets(request)}); submit it with -l select={request.nodes * sets}:... -l place=scatter"
-        )
-    return Allocation(
-        scheduler=NAME,
-        scheduler_version=version,
-        job_id=environ[JOB_ID],
-        restart_count=restarts,
-        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
-        device=device_of(request),
-        exclusive=not request.share_nodes,
-        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("PBS_ENVIRONMENT") == "PBS_BATCH",
-        cpus_per_node=digits(environ.get("NCPUS", "")) or request.cpus_per_node,
-        memory_per_node_bytes=request.memory_per_node_bytes if request.share_nodes else None,
+    """Build the allocation of a run from the addresses of the job's nodes."""
+    found = inside_job.job_allocation(
+        (NAME, environ[JOB_ID]),
+        request,
+        environ,
+        addresses,
+        is_batch=environ.get("PBS_ENVIRONMENT") == "PBS_BATCH",
+        advice=f"; submit it with -l select={inside_job.nodes_of_all_sets(request)}:... -l place=scatter",
     )
+    cpus = digits(environ.get("NCPUS", "")) or request.cpus_per_node
+    return dataclasses.replace(found, scheduler_version=version, restart_count=restarts, cpus_per_node=cpus)
+
+
+def node_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Read the job's nodes, in order, from a file with a line per chunk or MPI rank. Only the first node has it.
+
+    Raises AllocationError.
+    """
+    path = environ.get(NODE_FILE, "")
+    try:
+        lines = Path(path).read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AllocationError(
+            f"job {environ.get(JOB_ID)}: {NODE_FILE}={path!r}, which names its nodes, cannot be read here "
+            f"({getattr(error, 'strerror', None) or error}): only the first node of a job has it"
+        ) from error
+    names = tuple(dict.fromkeys(lines))
+    if not names:
+        raise AllocationError(f"job {environ.get(JOB_ID)}: {path} names no node")
+    return names
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """In a program that our launcher started: its cores, GPUs and address. The cgroup hook says which GPUs, as UUIDs."""
-    grant = read_grant(environ, device, peer, interface, environ.get(NODE_NAME))
+    """Read the cores, GPUs and address of a program that our launcher started. The cgroup hook lists the GPUs as UUIDs."""
+    grant = inside_job.read_grant(environ, device, peer, interface, environ.get(NODE_NAME))
     return dataclasses.replace(grant, cpus=digits(environ.get("NCPUS", "")), gpu_indices=names_in(environ.get("CUDA_VISIBLE_DEVICES", "")))
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Pure: one launcher per node."""
-    return launch_each(allocation, node_argv, launcher_argv, SILENCE)
+    """Return one launcher per node."""
+    return inside_job.launch_each(allocation, node_argv, launcher_argv, SILENCE)
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: as it is: pbs_tmrsh finds the job by PBS's variables, and `order_of` leaves out what each node has of its own."""
+    """Copy the environment: pbs_tmrsh finds the job by PBS's variables, and the launcher leaves out what each node has of its own."""
     return dict(environ)
 
 
+# The start of the job that this is.
+
+
 def job_start(environ: Mapping[str, str]) -> str | None:
-    """The job's id and a word of this start of it."""
-    return start_word(environ)
+    """Return the number of the job, and a word for this start of it.
+
+    PBS does not number the starts in the environment, but gives each one a cookie, of which a digest discloses nothing.
+    """
+    job_id = environ.get(JOB_ID)
+    if not job_id:
+        return None
+    digest = hashlib.sha256(f"{job_id} {environ.get(COOKIE, '')}".encode(errors="replace")).hexdigest()[:12]
+    return f"{job_id.partition('.')[0].partition('[')[0]}-{digest}"
+
+
+def restart_count(environ: Mapping[str, str]) -> int:
+    """Return the number of this start of the job.
+
+    It is queried once for each start, and kept on this machine for the runs that share it, because the server may be away later. Raises
+    AllocationError if the server is silent from the beginning, as two starts of one job must not be taken for one.
+    """
+    kept = runtime_directory() / f"pbs-{job_start(environ)}.start"
+    found = digits(kept.read_text().strip()) if kept.exists() else None
+    if found is not None:
+        return found
+    try:
+        job = job_info(environ[JOB_ID])
+    except SchedulerSilent as error:
+        raise AllocationError(f"job {environ[JOB_ID]}: which start of it this is, only the server of PBS knows: {error}") from error
+    if job is None:
+        raise AllocationError(f"job {environ[JOB_ID]} is not known to the server of PBS; is it still running?")
+    publish(kept, f"{job.restarts}\n".encode())
+    return job.restarts
+
+
+# The end of the job.
+
+
+def job_facts(allocation: Allocation) -> dict[str, float | None]:
+    """Query when the job ends, and when it was submitted and started. All are unknown if the job has another start now."""
+    job = job_info(allocation.job_id)
+    if job is None or job.restarts != allocation.restart_count:
+        return {"deadline": None, "submitted": None, "started": None}
+    return {"deadline": end_of(job), "submitted": job.submitted, "started": job.started}
+
+
+def end_of(job: JobInfo) -> float | None:
+    """Return the time when PBS ends the job. It is None without a limit, and before the job has started."""
+    return None if job.started is None or job.walltime_s is None else job.started + job.walltime_s
+
+
+def ended_by(allocation: Allocation) -> str | None:
+    """Read the reason from the server's answer."""
+    job = job_info(allocation.job_id, SHORT_PATIENCE_S, history=True)
+    return None if job is None else reason_of(job, allocation.restart_count, time.time())
+
+
+def reason_of(job: JobInfo, restart_count: int, now: float) -> str | None:
+    """Derive the reason why a job ends.
+
+    A job that was deleted is `running` until its processes are gone, and so is one whose time is over: the node ends that one by itself.
+    """
+    if job.restarts > restart_count:
+        return "requeued"
+    stage = stage_of(job.state)
+    if stage == "over":
+        return ended_by_status(job)
+    if TERMINATED in job.comment:
+        return "cancelled"
+    if stage == "waits":
+        return "requeued"
+    end = end_of(job)
+    return "timeout" if end is not None and now >= end else None
+
+
+def requeue(allocation: Allocation) -> None:
+    """Raise UnsupportedRequest, because PBS leaves that to its operators."""
+    raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued: PBS lets only operators do that (qrerun); submit it again")
+
+
+def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
+    """Return for each holder whether it lives. After one job met a silent server, no other job is queried."""
+    job_id = os.environ.get(JOB_ID)
+    try:
+        ours = (job_id, restart_count(os.environ)) if job_id in {holder.job_id for holder in holders} else (None, 0)
+    except AllocationError:
+        ours = (None, 0)
+    return inside_job.holders_alive(holders, ours, lambda others: tuple(inside_job.each_job_alive(others, job_info, is_running, limit_s)))
+
+
+def is_running(job: JobInfo, restart_count: int) -> bool:
+    """Return True if a job has processes of that start."""
+    return job.restarts == restart_count and stage_of(job.state) in ("runs", "ends")

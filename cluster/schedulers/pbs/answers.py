@@ -1,4 +1,4 @@
-"""What PBS's commands answer, read into frozen values.
+"""Read what PBS's commands answer into frozen values.
 
 `qstat -f -F json` is read job by job: other users' jobs stand in it too, and one that cannot be read (OpenPBS writes numbers that are none,
 and bytes that are no text) must not hide ours. Times are in the time zone of the asking process, which asks with TZ=UTC.
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.errors import SchedulerOutputError, SlipwayError
 from base.sanitize import digits, text
 from cluster.pbs_tasks.launcher import command
 from cluster.schedulers.jobs import Hold, Stage
@@ -44,15 +44,15 @@ class JobInfo:
     hosts: tuple[str, ...] = ()
     submitted: float | None = None
     started: float | None = None
-    """Of its current start; of a job that waits, of none."""
+    """The time of the current start, or None for a job that waits."""
     walltime_s: float | None = None
-    """None: no limit."""
+    """The time limit, or None if there is none."""
     work: str = ""
     directory: str = ""
 
 
 def parse_jobs(answer: str) -> Iterator[JobInfo]:
-    """The jobs in an answer of `qstat -f -F json`; one that cannot be read is of nobody we know."""
+    """Yield the jobs in an answer of `qstat -f -F json`. Jobs that cannot be read are left out: they are of other users."""
     for job_id, block in blocks(answer):
         try:
             job = json.loads(block, strict=False)
@@ -63,7 +63,7 @@ def parse_jobs(answer: str) -> Iterator[JobInfo]:
 
 
 def blocks(answer: str) -> Iterator[tuple[str, str]]:
-    """The entries of the second level of an answer in JSON, with their names: jobs, nodes, queues. No value holds the end of a line."""
+    """Split an answer in JSON into its entries (jobs, nodes or queues) with their names. No value holds the end of a line."""
     name, lines = "", []
     for line in answer.split("\n"):
         begin = _BEGIN.fullmatch(line)
@@ -77,7 +77,7 @@ def blocks(answer: str) -> Iterator[tuple[str, str]]:
 
 
 def read_job(job_id: str, job: Mapping[str, Any]) -> JobInfo:
-    """Pure: of one entry. What is not there, or is not what it should be, is not known."""
+    """Read one entry. A value that is missing, or is not what it should be, is unknown."""
     asked, variables = _mapping(job.get("Resource_List")), _mapping(job.get("Variable_List"))
     state = _word(job.get("job_state"))
     runs = whole(job.get("run_count")) or 0
@@ -100,25 +100,25 @@ def read_job(job_id: str, job: Mapping[str, Any]) -> JobInfo:
 
 
 def hosts_of(exec_host: str) -> tuple[str, ...]:
-    """The names in `n1/0*8+n2/0`, each once, in order."""
+    """Return the names in `n1/0*8+n2/0`, each once, in order."""
     return tuple(dict.fromkeys(part.partition("/")[0] for part in exec_host.split("+") if part))
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes of `8gb`, `1048576kb` or `100`; None for what is no size."""
+    """Convert `8gb`, `1048576kb` or `100` to bytes. Returns None for anything else."""
     match = re.fullmatch(r"([0-9]{1,15})([kmgt]?b?)", text.lower())
     unit = None if match is None else _UNITS.get(match[2])
     return None if match is None or unit is None else int(match[1]) * unit
 
 
 def parse_clock(text: str) -> float | None:
-    """Seconds of `26:03:00`; None for what is none."""
+    """Convert `26:03:00` to seconds. Returns None for anything else."""
     match = _CLOCK.fullmatch(text)
     return None if match is None else float(int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3]))
 
 
 def time_of(value: object) -> float | None:
-    """Unix seconds of `Sun Nov 22 05:54:44 2026` in UTC; None for what is no such time."""
+    """Convert `Sun Nov 22 05:54:44 2026` in UTC to unix seconds. Returns None for anything else."""
     try:
         return float(calendar.timegm(time.strptime(_word(value), "%a %b %d %H:%M:%S %Y")))
     except (ValueError, OverflowError):
@@ -126,7 +126,7 @@ def time_of(value: object) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """A whole number; PBS writes some as text."""
+    """Return a whole number, which PBS may write as text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, str):
@@ -136,13 +136,13 @@ def whole(value: object) -> int | None:
 
 
 def parse_version(text: str) -> str | None:
-    """The number in `pbs_version = 23.06.06`."""
+    """Parse the number in `pbs_version = 23.06.06`."""
     match = re.search(r"pbs_version\s*=\s*(\S+)", text)
     return match[1] if match else None
 
 
 def _word(value: object) -> str:
-    """Text; PBS writes what looks like a number as a number."""
+    """Return a text. PBS writes a text that looks like a number as a number."""
     return str(value) if isinstance(value, str | int | float) else ""
 
 
@@ -150,9 +150,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# What the server of PBS knows of jobs: short questions, asked again while it is silent, with answers read into frozen values.
-#
-# Everything here may wait up to `patience_s`: processes that must not, call it in a child with a time limit.
+# Queries to the server of PBS about jobs.
 
 
 SILENCE: Final = (
@@ -167,15 +165,16 @@ SILENCE: Final = (
     "No free connections",
     "Server connection table full",
 )
-"""What PBS's commands say when the server does not answer: it is restarted, busy, or cut off."""
+"""Messages of PBS's commands while the server is silent: it is being restarted, busy, or cut off."""
 NO_SERVER: Final = ("Unknown Host", "PBS_SERVER", "pbs.conf")
-"""What they say where no server is configured."""
+"""Messages of PBS's commands where no server is configured."""
 GONE: Final = ("Unknown Job Id", "Job has finished")
-"""Of a job that is over: with job_history_enable the second, for a while."""
+"""Complaints about a job that is over: with job_history_enable the second, for a while."""
+ROOT: Final = "Bad UID for job execution"
 
 
 def pbs_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: for a command of PBS, which writes times in the zone of its caller."""
+    """Return the environment for a command of PBS, which writes times in the zone of its caller."""
     return {**in_english(environ), "TZ": "UTC"}
 
 
@@ -185,6 +184,8 @@ PBS: Final = Server(
     silence=SILENCE,
     nowhere=NO_SERVER,
     nowhere_first=True,
+    harmless=GONE,
+    refusals=((ROOT, "PBS takes no jobs of root (or of a user that its nodes do not know): submit as an ordinary user"),),
     cluster="knows no server of PBS",
     advice="do this on a login node of the cluster",
     environment=pbs_environment,
@@ -193,15 +194,13 @@ PBS: Final = Server(
 
 
 def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *, history: bool = False) -> JobInfo | None:
-    """What the server knows of a job; None when it does not know it. `history`: also of one that is over, where PBS keeps those."""
-    try:
-        answer = ask(PBS, ("qstat", *(("-x",) if history else ()), "-f", "-F", "json", job_id), patience_s, timeout_s)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError as error:
-        if any(words in str(error) for words in GONE):
-            return None
-        raise
+    """Query the server for a job. Returns None for an unknown job.
+
+    `history`: also for a job that is over, if PBS keeps those.
+    """
+    answer = ask(PBS, ("qstat", *(("-x",) if history else ()), "-f", "-F", "json", job_id), patience_s, timeout_s)
+    if not answer.strip():
+        return None
     found = next((job for job in parse_jobs(answer) if job.job_id == job_id), None)
     if found is None:
         raise SchedulerOutputError(f"the answer of `qstat -f -F json {job_id}` holds no job that can be read: {text(answer, 400)!r}")
@@ -209,7 +208,7 @@ def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANS
 
 
 def pbs_version() -> str | None:
-    """Such as `23.06.06`; None where there is no PBS that can be used."""
+    """Return a version such as `23.06.06`, or None if PBS cannot be used here."""
     try:
         result, _ = one_try(PBS, ("pbsnodes", "--version"), ANSWER_S)
     except SlipwayError:
@@ -217,7 +216,7 @@ def pbs_version() -> str | None:
     return parse_version(result.stdout + result.stderr) if result is not None and result.returncode == 0 else None
 
 
-# What PBS's letters for the state of a job mean, how jobs end, and why a job waits, in plain words. Pure.
+# The meaning of PBS's letters for the state of a job, of the ends of jobs, and of the reasons of their waits.
 
 
 STATES: Final[dict[str, tuple[Stage, str]]] = {
@@ -260,17 +259,17 @@ REASONS: Final = (
 
 
 def stage_of(state: str) -> Stage:
-    """By the letter; one that nobody knows is of a job that may run."""
+    """Return the stage for a letter. A job with an unknown letter may run."""
     return STATES.get(state, ("runs", ""))[0]
 
 
 def word_of(state: str) -> str:
-    """The letter in words."""
+    """Return the letter in words."""
     return STATES.get(state, ("runs", state))[1]
 
 
 def ended_by(job: JobInfo) -> str | None:
-    """Why PBS ended a job that is over; None where its program ended by itself, or was killed by its own doing."""
+    """Derive why PBS ended a job that is over. Returns None if its program ended by itself."""
     status = job.exit_status
     if status == WALLTIME:
         return "timeout"
@@ -286,14 +285,14 @@ def ended_by(job: JobInfo) -> str | None:
 
 
 def hold_of(job: JobInfo) -> Hold:
-    """Whether it waits until somebody lets it go."""
+    """Return the kind of hold of a job."""
     if job.state != "H":
         return ""
     return "failed" if FAILED in job.comment.lower() else "held"
 
 
 def plain_reason(job: JobInfo) -> str:
-    """Why a job waits, in words, with PBS's own."""
+    """Explain why a job waits, followed by PBS's own words."""
     if job.state == "H":
         words = "PBS could not start it" if hold_of(job) == "failed" else "held"
         return f"{words} ({job.comment})" if job.comment else words

@@ -1,4 +1,4 @@
-"""What commands ask of PBS's jobs: the functions of the Protocol `Jobs`."""
+"""Submit, list and cancel jobs of PBS."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any, Final
 
 from base.account import account_name
-from base.command import CommandResult, describe
-from base.errors import AllocationError, ConfigError, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
+from base.errors import AllocationError, ConfigError, SchedulerOutputError
 from base.names import choices
 from base.units import counted, format_duration
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, parse_work, script_lines, work_words
+from cluster.schedulers.pbs import JOB_ID, end_of, node_names
 from cluster.schedulers.pbs.answers import (
-    GONE,
     PBS,
     WORK,
     JobInfo,
@@ -35,33 +33,26 @@ from cluster.schedulers.pbs.answers import (
     whole,
     word_of,
 )
-from cluster.schedulers.pbs.job_end import JOB_ID, end_of, node_names
 from cluster.schedulers.queries import (
     ANSWER_S,
     QUICK_ANSWER_S,
-    SUBMIT_S,
     ask,
-    asked,
     carried,
-    complains_only_of,
-    last_words,
-    one_try,
-    refusal_words,
 )
-from cluster.schedulers.submission import Words, by_name, submit_once
+from cluster.schedulers.submission import Submitter, submit_script
 
-# Whether PBS would ever run a job, asked before it is submitted: it takes jobs that no node can hold, and lets them wait for ever.
+# Checks before the submission: PBS takes jobs that no node can hold, and lets them wait for ever.
 
 
 Entries = Mapping[str, Mapping[str, Any]]
 QUEUES = ("qstat", "-Q", "-f", "-F", "json")
 NODES = ("pbsnodes", "-a", "-F", "json")
 UNUSABLE: Final = ("down", "offline", "state-unknown", "unresolvable")
-"""Of the state of a node that takes no jobs."""
+"""Words in the state of a node that takes no jobs."""
 
 
 def parse_entries(answer: str) -> dict[str, Mapping[str, Any]]:
-    """Pure: queues or nodes by name, of QUEUES or NODES; one that cannot be read is left out."""
+    """Parse an answer to QUEUES or NODES into entries by name. Entries that cannot be read are left out."""
     found: dict[str, Mapping[str, Any]] = {}
     for name, block in blocks(answer):
         try:
@@ -74,7 +65,7 @@ def parse_entries(answer: str) -> dict[str, Mapping[str, Any]]:
 
 
 def queue_problem(queues: Entries, size: JobSize) -> str | None:
-    """Pure: why the queue of such a job never starts it, and what to change."""
+    """Explain why the queue of such a job never starts it, and what to change."""
     name = size.queue
     if name is None or not queues:
         return None
@@ -95,7 +86,7 @@ def queue_problem(queues: Entries, size: JobSize) -> str | None:
 
 
 def others(nodes: Entries, size: JobSize) -> tuple[str, ...]:
-    """Pure: as many nodes as the job wants, without those that it is to leave out, free ones first; none where there are too few."""
+    """Return as many nodes as the job needs, without those that it excludes, free ones first; empty if there are too few."""
     fitting = {
         name: node
         for name, node in nodes.items()
@@ -110,7 +101,7 @@ def _is_up(node: Mapping[str, Any]) -> bool:
 
 
 def instead_of_failed(size: JobSize) -> tuple[str, ...]:
-    """The same of this cluster; none where nothing is to be left out, or the server does not say."""
+    """Query the nodes for a job that excludes some. The result is empty for other jobs, and if the server does not answer."""
     if not size.exclude:
         return ()
     try:
@@ -120,7 +111,7 @@ def instead_of_failed(size: JobSize) -> tuple[str, ...]:
 
 
 def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
-    """Pure: the same of the machines: how many could ever give what each node of the job asks, those that are down now too."""
+    """Explain why the nodes of the cluster, also those that are down now, can never hold such a job."""
     if not nodes:
         return None
     hosts: dict[str, dict[str, int]] = {}
@@ -144,15 +135,9 @@ def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
 
 
 def never_starts(size: JobSize) -> str | None:
-    """The same of this cluster; None where no PBS is here, or it does not say. Raises SchedulerSilent."""
-    try:
-        return queue_problem(parse_entries(ask(PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size) or nodes_problem(
-            parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size
-        )
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError:
-        return None
+    """Compare a job with the limits of its queue, and with the nodes of the cluster."""
+    problem = queue_problem(parse_entries(ask(PBS, QUEUES, 0.0, QUICK_ANSWER_S)), size)
+    return problem or nodes_problem(parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
 
 
 def _resources(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -160,7 +145,7 @@ def _resources(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
+# The batch script.
 #
 # Its log is written by the script itself: PBS would keep it on the first node until the job ends, and its paths cannot hold the job's id.
 # The variables of the submitting shell stand in the script, which only we and PBS can read: those of `qsub -v` are shown to everybody by
@@ -180,12 +165,14 @@ OWNED: Mapping[str, str] = {
     "directive": "-C|-z|-I|-X",
 }
 NOT_CARRIED: Final = re.compile(r"PBS_|SLURM_|SBATCH_|TMPDIR$")
-"""PBS sets its own in each job."""
+"""Variables that PBS sets itself in each job."""
 
 
 def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
-    """The options of qsub, one per line of the script, the site's directives last and as they are. `hosts`: the nodes that it is to get, as
-    PBS cannot be told which ones it is not to get. Raises ConfigError."""
+    """Return the options of qsub, one per line of the script, with the site's directives last and as they are.
+
+    `hosts` are the nodes that the job is to get, as PBS cannot exclude nodes. Raises ConfigError.
+    """
     size = job.size
     if size.qos is not None:
         raise ConfigError(f"qos: {size.qos!r} in the site file: PBS has none; use its queues, or `directives`")
@@ -219,7 +206,7 @@ def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts: Sequence[str] = ()) -> str:
-    """The script. `environ`: of the submitting process, where the job inherits what `carried` lets through; `hosts`: see qsub_options."""
+    """Build the text of the batch script, which exports the variables of `environ` that a job inherits. See qsub_options for `hosts`."""
     directory, _, name = job.output.rpartition("/")
     log = "".join(
         f'"$PBS_JOBID"{shlex.quote(part)}' if place else shlex.quote(part) for place, part in enumerate(name.split(JOB_ID_PLACEHOLDER))
@@ -236,17 +223,17 @@ def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts:
 
 
 def taken_along(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: of `environ`, what a job inherits. Functions come from the login shell that PBS starts for a job."""
+    """Select the variables that a job inherits. Functions come from the login shell that PBS starts for a job."""
     return {name: value for name, value in carried(environ).items() if name.isidentifier() and not NOT_CARRIED.match(name)}
 
 
 def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Pure: the same as names for `qsub -v`, for a script that is submitted by hand: those whose values OpenPBS leaves as they are."""
+    """Return the names for `qsub -v` of those inherited variables whose values OpenPBS leaves as they are."""
     return tuple(sorted(name for name, value in taken_along(environ).items() if not set(value) & set("\"'\\,\n")))
 
 
 def clock(minutes: int) -> str:
-    """`26:03:00`: PBS knows no days."""
+    """Format minutes as `26:03:00`: PBS knows no days."""
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
 
 
@@ -262,20 +249,17 @@ def _one_word(what: str, value: str) -> str:
     return value
 
 
-# Our jobs in PBS's queue: one question for all, and which study and which run each job belongs to.
-#
-# A job for one run or shard says so in the variable SLIPWAY_WORK, with which it was submitted. A job of `slipway submit` says it by its
-# name.
+# Our jobs in PBS's queue. A job for one run or shard has its work in its variable SLIPWAY_WORK, a job of `slipway submit` in its name.
 
 
 ALL: Final = ("qstat", "-f", "-F", "json")
-"""All that are not over, of everybody: with names of jobs, OpenPBS shows the first only; 100 jobs take 0.4 s."""
+"""The query for the jobs of everybody that are not over. If jobs are named, OpenPBS shows only the first; 100 jobs take 0.4 s."""
 FEW: Final = 16
-"""So many jobs are asked for one by one, 0.1 s each: the jobs of everybody may be thousands."""
+"""How many jobs are queried one by one, 0.1 s each: the jobs of everybody may be thousands."""
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-    """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the ids of our jobs, then each of them, or the jobs of everybody."""
     give_up = time.monotonic() + patience_s
     ids = ask(PBS, ("qselect", "-u", account_name()), patience_s, timeout_s).split()
     left = max(0.0, give_up - time.monotonic())
@@ -287,15 +271,16 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Ours of exactly that name, in any stage that the server still knows, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the ids of the jobs of that name, then each of them."""
     answer = ask(PBS, ("qselect", "-x", "-u", account_name(), "-N", name), patience_s)
     return tuple(job for job in known_jobs(answer.split(), patience_s) if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float, timeout_s: float = ANSWER_S, *, history: bool = True) -> tuple[QueuedJob, ...]:
-    """Those of them that the server knows, in any state. One question each, of 0.1 s: OpenPBS shows only the first of several in JSON, and
-    all that are over, of everybody, may be two weeks' jobs. They are few: those that have left the queue. Raises SchedulerSilent,
-    SchedulerOutputError."""
+    """Query each job, which takes 0.1 s.
+
+    OpenPBS shows only the first of several jobs in JSON, and the jobs of everybody that are over may be those of two weeks.
+    """
     give_up = time.monotonic() + patience_s
     found = []
     for job_id in job_ids:
@@ -307,13 +292,13 @@ def known_jobs(job_ids: Sequence[str], patience_s: float, timeout_s: float = ANS
 
 
 def queued_jobs(jobs: Iterable[JobInfo], owner: str) -> tuple[QueuedJob, ...]:
-    """Pure: those of `owner`, oldest first."""
+    """Select the jobs of `owner`, oldest first."""
     ours = (queued_job(job) for job in jobs if job.owner == owner)
     return tuple(sorted(ours, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
 
 
 def queued_job(job: JobInfo) -> QueuedJob:
-    """Pure: what it tells of itself, in words."""
+    """Build a job from PBS's answer."""
     stage = stage_of(job.state)
     work, end = parse_work(job.work), ended_by(job) if stage == "over" else None
     return QueuedJob(
@@ -334,30 +319,7 @@ def queued_job(job: JobInfo) -> QueuedJob:
     )
 
 
-# Hand a job to PBS once, however qsub is answered: see cluster/schedulers/submission.py.
-
-
-ROOT: Final = "Bad UID for job execution"
-
-
-def submit(job: BatchJob, patience_s: float) -> str:
-    """The id that `job` has got. Its name is found in the queue where qsub did not say it. Raises SubmitError."""
-    script = batch_script(job, os.environ if job.export is None else None, instead_of_failed(job.size))
-    words = Words(command="qsub", server="the server of PBS", look="qstat -u $USER", end="qdel", job=f"qsub -N {job.name}")
-    attempt = partial(one_try, PBS, ("qsub",), SUBMIT_S, script, SubmitError)
-    return submit_once(attempt, by_name(jobs_named, job.name), parse_job_id, patience_s, words)
-
-
-def parse_job_id(result: CommandResult) -> str:
-    """Pure: of qsub. Raises SubmitError for a refusal, and for an answer without an id."""
-    if result.returncode:
-        if ROOT in result.stderr:
-            raise SubmitError("PBS takes no jobs of root (or of a user that its nodes do not know): submit as an ordinary user")
-        raise SubmitError(f"PBS refused the job: {last_words(PBS, result)}\n{refusal_words(PBS, result)}")
-    match = re.search(r"^([0-9]+(\[\])?(\.\S+)?)$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
-    if match is None:
-        raise SubmitUnsure(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
-    return match[1]
+# The submission.
 
 
 TITLE = "PBS"
@@ -367,22 +329,27 @@ LIST = "qstat -u $USER"
 SHOW = "qstat -xf"
 CANCEL = "qdel"
 ENTER = ""
+SUBMITTER: Final = Submitter(server=PBS, argv=("qsub",), job_id=r"^([0-9]+(?:\[\])?(?:\.\S+)?)$", look=LIST, end=CANCEL)
 script, options = batch_script, qsub_options
 
 
+def submit(job: BatchJob, patience_s: float) -> str:
+    """Submit a job, whose variables stand in its script."""
+    text = batch_script(job, os.environ if job.export is None else None, instead_of_failed(job.size))
+    return submit_script(SUBMITTER, job, text, jobs_named, patience_s)
+
+
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:
-    """One qdel for all: it goes on after one that it cannot end. Raises SchedulerSilent, SchedulerOutputError."""
-    result = asked(PBS, ("qdel", *job_ids), patience_s, ANSWER_S)
-    if result.returncode and not complains_only_of(result, GONE):
-        raise SchedulerOutputError(refusal_words(PBS, result))
+    """Cancel all jobs by one qdel, which goes on after one that it cannot end."""
+    ask(PBS, ("qdel", *job_ids), patience_s, ANSWER_S)
 
 
 forget = cancel
-"""No job of it is `lost`: it ends those of a silent node by itself."""
+"""The same as cancel: a job of PBS is `lost` only when it is over."""
 
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
-    """By the file of its nodes."""
+    """Count the nodes in the file of the job's nodes."""
     try:
         return len(node_names(environ)) if environ.get(JOB_ID) else None
     except AllocationError:
@@ -390,7 +357,7 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
-    """By the server. Raises SchedulerOutputError."""
+    """Query the server for the job's end."""
     job_id = environ.get(JOB_ID)
     job = job_info(job_id, patience_s) if job_id else None
     return None if job is None else end_of(job)

@@ -1,41 +1,104 @@
-"""Grid Engine (Son of Grid Engine, Univa/Altair, Open Cluster Scheduler): the nodes of the job we are in, one `qrsh -inherit` per node
-program, and what qmaster says of jobs.
+"""Read the nodes of a job of Grid Engine and when and why it ends, requeue it, and start a node program by each `qrsh -inherit`.
 
-In `profiles/sge` the job is the run's own; in `profiles/sge-allocation` many runs share one job, and each takes nodes of it by their locks.
-A job needs a parallel environment with control_slaves TRUE, whose name only the site knows: `parallel_environment` in its file.
+Son of Grid Engine, Univa and Altair Grid Engine, and Open Cluster Scheduler are meant. In `profiles/sge` the job is the run's own; in
+`profiles/sge-allocation` many runs share one job, and each takes nodes of it by lock files. A job needs a parallel environment with
+control_slaves TRUE, whose name only the site knows: `parallel_environment` in its file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import os
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
-from base.errors import AllocationError
-from cluster.addresses import resolve
+from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
+from base.sanitize import digits
 from cluster.detection import scheduler_of
-from cluster.schedulers.job_nodes import claimed, device_of, launch_each, names_for, of_sets, read_grant
-from cluster.schedulers.jobs import SUBMISSION
-from cluster.schedulers.sge.job_end import EARLY_S, HOST_FILE, JOB_ID, end_of_job, hosts_of_job, launch_argv, passed_on, restart_count
-from cluster.schedulers.sge.job_end import ended_by as ended_by
-from cluster.schedulers.sge.job_end import holders_alive as holders_alive
-from cluster.schedulers.sge.job_end import job_facts as job_facts
-from cluster.schedulers.sge.job_end import requeue as requeue
-from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
+from cluster.schedulers import inside_job
+from cluster.schedulers.queries import SHORT_PATIENCE_S
+from cluster.schedulers.sge.answers import EARLY_S, SGE, Listed, job_details, listed_job, listed_jobs, submitted_of
+from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch
 
 NAME = "sge"
 LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = True
-REFUSAL = "didn't accept task"
-"""What qrsh says where all slots of a node have programs already."""
-SILENCE = ("got select error", "got send error", "unable to contact")
-"""What it says where the daemon of a node does not answer now."""
+REFUSAL: Final = "didn't accept task"
+"""The message of qrsh when all slots of a node have programs already."""
+SILENCE: Final = ("got select error", "got send error", "unable to contact")
+"""Messages of qrsh while the daemon of a node is silent."""
 
 
-# -- what was granted
+# The environment of a job, which Grid Engine and our batch script set.
+
+
+JOB_ID: Final = "JOB_ID"
+HOST_FILE: Final = "PE_HOSTFILE"
+STARTED: Final = "SLIPWAY_JOB_STARTED"
+"""The unix time when the batch script of this start of the job began; exported by the script."""
+SECONDS: Final = "SLIPWAY_JOB_SECONDS"
+"""The `h_rt` of the job; exported by the script, since Grid Engine has no variable for it."""
+BEGUN: Final = "SLIPWAY_JOB_BEGUN"
+"""The job; exported to the programs that the batch script starts, and not set in the script itself."""
+OF_ONE_PROCESS: Final = frozenset(
+    {
+        *("PE_HOSTFILE", "JOB_SCRIPT", "HOSTNAME", "TMPDIR", "TMP", "NHOSTS", "NSLOTS", "NQUEUES", "QUEUE", "REQUEST", "REQNAME"),
+        *("SGE_JOB_SPOOL_DIR", "SGE_STDOUT_PATH", "SGE_STDERR_PATH", "SGE_STDIN_PATH", "JOB_NAME", "PWD", "OLDPWD", "_"),
+    }
+)
+"""Variables of one process or one node. On another one Grid Engine sets its own."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def parse_hosts(text: str) -> dict[str, int]:
+    """Parse a PE_HOSTFILE into slots by host, in its order. A host has a line for each of its queues."""
+    found: dict[str, int] = {}
+    for words in map(str.split, text.splitlines()):
+        slots = digits(words[1]) if len(words) > 1 else None
+        if slots is not None:
+            found[words[0]] = found.get(words[0], 0) + slots
+    return found
+
+
+def hosts_of_job(environ: Mapping[str, str]) -> dict[str, int]:
+    """Return slots by host of the job that `environ` belongs to; empty outside of jobs.
+
+    A job without a parallel environment has this host only.
+    """
+    with contextlib.suppress(OSError):
+        if environ.get(HOST_FILE):
+            return parse_hosts(Path(environ[HOST_FILE]).read_text())
+    return {os.uname().nodename: 1} if environ.get(JOB_ID) else {}
+
+
+def restart_count(environ: Mapping[str, str]) -> int:
+    """Return 0 in the first start of the job. Grid Engine does not number the later ones: they have the time when they began."""
+    if environ.get("RESTARTED", "0") in ("", "0"):
+        return 0
+    return digits(environ.get(STARTED, "")) or 1
+
+
+def job_start(environ: Mapping[str, str]) -> str | None:
+    """Return the job's id and its start."""
+    return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None
+
+
+def end_of_job(environ: Mapping[str, str]) -> float | None:
+    """Return the unix time when the job must have ended, which our batch script has exported."""
+    started, seconds = digits(environ.get(STARTED, "")), digits(environ.get(SECONDS, ""))
+    return None if started is None or seconds is None else float(started + seconds)
+
+
+# The allocation.
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """The job's nodes, by name; what they hold, their node programs tell. Where runs share the job, all its nodes: the run takes some."""
+    """Read the names of the job's nodes; the node programs report what each node grants."""
     if scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: sge, and this process is not inside a job of Grid Engine: see docs/sge.md")
     if not environ.get(HOST_FILE):
@@ -44,54 +107,130 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
             "of which control_slaves is TRUE (docs/sge.md)"
         )
     hosts = hosts_of_job(environ)
-    return plan_allocation(request, environ, hosts, {name: resolve(name) or name for name in hosts})
+    return plan_allocation(request, environ, hosts, inside_job.resolved([*hosts]))
 
 
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], slots: Mapping[str, int], addresses: Mapping[str, str]
 ) -> Allocation:
-    """Pure. `slots` and `addresses`: of every node. Raises AllocationError where there are fewer nodes than asked."""
-    names = names_for(request, tuple(addresses))
-    if len(names) < request.nodes:
-        raise AllocationError(
-            f"job {environ[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({', '.join(addresses)}"
-            f"{of_sets(request)}) with {sum(slots.values())} slots of {environ.get('PE', 'no')!r}; it makes "
-            "nodes of slots by the rule of the parallel environment (qconf -sp): name one with a fixed number per node, and that number "
-            "(`parallel_environment: NAME SLOTS` in the site file)"
-        )
-    end = end_of_job(environ)
-    return Allocation(
-        scheduler=NAME,
-        job_id=environ[JOB_ID],
-        restart_count=restart_count(environ),
-        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
-        device=device_of(request),
-        deadline=None if end is None else end - EARLY_S,
-        exclusive=not request.share_nodes,
-        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("ENVIRONMENT") == "BATCH",
-        memory_per_node_bytes=request.memory_per_node_bytes if request.share_nodes else None,
+    """Build the allocation of a run from the slots and addresses of the job's nodes."""
+    found = inside_job.job_allocation(
+        (NAME, environ[JOB_ID]),
+        request,
+        environ,
+        addresses,
+        is_batch=environ.get("ENVIRONMENT") == "BATCH",
+        advice=f" with {sum(slots.values())} slots of {environ.get('PE', 'no')!r}; it makes nodes of slots by the rule of the parallel "
+        "environment (qconf -sp): name one with a fixed number per node, and that number (`parallel_environment: NAME SLOTS` in the site "
+        "file)",
     )
+    end = end_of_job(environ)
+    return dataclasses.replace(found, restart_count=restart_count(environ), deadline=None if end is None else end - EARLY_S)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """In a program of `qrsh -inherit`: its cores, GPUs and address."""
-    grant = read_grant(environ, device, peer, interface, environ.get("HOSTNAME"))
-    return grant if device == "cpu" else dataclasses.replace(grant, gpu_indices=claimed(environ, NAME))
+    """Read the cores, GPUs and address of a program of `qrsh -inherit`."""
+    grant = inside_job.read_grant(environ, device, peer, interface, environ.get("HOSTNAME"))
+    return grant if device == "cpu" else dataclasses.replace(grant, gpu_indices=inside_job.claimed(environ, NAME))
 
 
-# -- node programs
+# The node programs.
+#
+# A shell of the node puts the words of `qrsh -inherit` together and reads them again, so each is quoted. Output and exit code come back,
+# standard input goes there. A program that ends by a signal would end the whole job: a shell stands between, which makes an exit code of
+# it. When the client is killed, Grid Engine kills the program. USR2, which announces the end of a job (batch_script), goes to all
+# processes: both shells make what they start ignore it.
+
+
+REMOTE: Final = "trap '' USR2; {command}; exit $?"
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
-    """Pure: one qrsh per node."""
-    return launch_each(allocation, node_argv, launch_argv, SILENCE, REFUSAL)
+    """Return one qrsh per node."""
+    return inside_job.launch_each(allocation, node_argv, launch_argv, SILENCE, REFUSAL)
+
+
+def launch_argv(host: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """Build the qrsh that runs `argv` on a host, with the environment of launch_environ (-V)."""
+    words = ("/bin/sh", "-c", REMOTE.format(command=shlex.join(argv)))
+    return ("/bin/sh", "-c", inside_job.IGNORE_USR2, "slipway-launch", "qrsh", "-inherit", "-V", host, *map(shlex.quote, words))
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Pure: what another node may have of ours."""
-    return passed_on(environ)
+    """Return our environment without what belongs to this process or node, and without what Grid Engine cannot write down.
+
+    QRSH_COMMAND has bytes that are no text.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in OF_ONE_PROCESS and not name.startswith("QRSH_") and _NAME.fullmatch(name) and not set(value) & set("\n\r")
+    }
 
 
-def job_start(environ: Mapping[str, str]) -> str | None:
-    """The job's id and which start of it this is."""
-    return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None
+# The end of the job.
+
+
+def job_facts(allocation: Allocation) -> dict[str, float | None]:
+    """Query when the job ends, and when it was submitted and started.
+
+    Where this node may not query (it is no submit host), only the end is known, which the batch script has exported.
+    """
+    unknown = {"deadline": allocation.deadline, "submitted": None, "started": None}
+    try:
+        job = listed_job(allocation.job_id)
+        fields = job_details([allocation.job_id]).get(allocation.job_id, {})
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError:
+        return unknown
+    if job is None or job.stage == "waits":
+        return unknown
+    end = None if job.started is None or job.h_rt_s is None else job.started + job.h_rt_s - EARLY_S
+    return {"deadline": inside_job.earliest(end, allocation.deadline), "submitted": submitted_of(fields), "started": job.started}
+
+
+def ended_by(allocation: Allocation) -> str | None:
+    """Read the reason from the letters of the job's state. It is unknown where this node may not query."""
+    try:
+        job = listed_job(allocation.job_id, SHORT_PATIENCE_S)
+    except SchedulerSilent:
+        raise
+    except SchedulerOutputError:
+        return None
+    return None if job is None else reason_of(job, allocation.restart_count, time.time())
+
+
+def reason_of(job: Listed, restart_count: int, now: float) -> str | None:
+    """Derive the reason why a job ends.
+
+    At `h_rt` and at qdel a job has the same letters: the time tells which it was. A job that was put back into the queue may run again
+    (`Rr`, `Rt`) before this query; for a start that was not its first one that cannot be told.
+    """
+    if "R" in job.letters and (job.stage == "waits" or (restart_count == 0 and "d" not in job.letters)):
+        return "requeued"
+    if job.started is not None and job.h_rt_s is not None and now - job.started >= job.h_rt_s - EARLY_S:
+        return "timeout"
+    return "cancelled" if "d" in job.letters else None
+
+
+def requeue(allocation: Allocation) -> None:
+    """Run `qmod -rj`, which kills all of the job, and puts it back into the queue."""
+    inside_job.requeue(SGE, allocation, ("qmod", "-rj", allocation.job_id), done="rescheduling")
+
+
+def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
+    """Return for each holder whether it lives, with one query for all of them."""
+
+    def by_job(others: Sequence[Holder]) -> list[bool]:
+        jobs = {job.job_id: job for job in listed_jobs(limit_s)}
+        return [is_running(jobs.get(holder.job_id), holder) for holder in others]
+
+    return inside_job.holders_alive(holders, (os.environ.get(JOB_ID), restart_count(os.environ)), by_job)
+
+
+def is_running(job: Listed | None, holder: Holder) -> bool:
+    """Return True if a job may have processes of the start that the holder belonged to."""
+    if job is None or job.stage == "waits":
+        return False
+    return not ("R" in job.letters and holder.restart_count == 0)

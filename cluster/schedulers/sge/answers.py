@@ -1,4 +1,4 @@
-"""What Grid Engine's commands answer, read into frozen values. Pure."""
+"""Read what Grid Engine's commands answer into frozen values."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from cluster.schedulers.jobs import Hold, Stage
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, asked, refusal
 
 LATEST: Final = 2**33
-"""Unix seconds: the year 2242."""
+"""The latest time that is accepted, in unix seconds: the year 2242."""
 _BLOCK: Final = re.compile(r"^={10,}\s*$", re.MULTILINE)
 _FIELD: Final = re.compile(r"(?P<key>[A-Za-z][^:]{0,40}?)(?: +1)?: +(?P<value>.*)")
 ENDED_BY: Final = {"37": "timeout", "36": "timeout", "24": "requeued", "25": "requeued", "19": "node_lost", "21": "node_lost"}
-"""By the number behind `failed` in the accounting. 100: a signal has ended the job."""
+"""The reason for the number behind `failed` in the accounting. 100: a signal has ended the job."""
 KILLED: Final = "137"
 RESCHEDULED: Final = "25"
 UNKNOWN_TIME: Final = "-/-"
-"""When a job began of which no node has told: it was put back by force."""
+"""The start time of a job whose nodes have not reported it: the job was put back by force."""
+EARLY_S: Final = 10.0
+"""How long before `h_rt` is over the job must have ended: on other nodes than the first its clock begins at dispatch, up to 3 s earlier."""
+SHORT_NOTICE_S: Final = 15.0
+"""A queue that kills sooner after its warning may leave no record of a cancelled run."""
+ORPHANS_S: Final = 60
+"""How long the script waits for what a killed program has started: as long as `-notify` leaves before the end of a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +49,7 @@ class Listed:
 
     @property
     def stage(self) -> Stage:
-        """What becomes of it. In an error state it waits until somebody clears it."""
+        """Return the stage. In an error state a job waits until somebody clears it."""
         if "z" in self.letters:
             return "over"
         if "d" in self.letters:
@@ -52,27 +58,29 @@ class Listed:
 
     @property
     def hold(self) -> Hold:
-        """Whether it waits until somebody lets it go."""
+        """Return the kind of hold."""
         if self.stage != "waits":
             return ""
         return "failed" if "E" in self.letters else "held" if "h" in self.letters else ""
 
     @property
     def starts_again(self) -> bool:
-        """Put back into the queue, and given nodes that have not said yet that it runs. Where one of them still ended the start before,
-        8.1.9 leaves it so for a quarter of an hour."""
+        """Return True if the job was put back into the queue, and its new nodes have not reported yet that it runs.
+
+        If one of them was still ending the start before, 8.1.9 leaves the job in this state for a quarter of an hour.
+        """
         return "R" in self.letters and "t" in self.letters
 
     @property
     def words(self) -> str:
-        """Its state for people, with Grid Engine's letters."""
+        """Return the state in words, with Grid Engine's letters."""
         known = (("d", "being ended"), ("E", "in an error state"), ("h", "held"), ("w", "waiting"), ("z", "over"))
         more = (("s", "suspended"), ("S", "suspended"), ("T", "suspended"), ("t", "being started"))
         return f"{next((words for letter, words in (*known, *more) if letter in self.letters), 'running')} ({self.letters})"
 
 
 def parse_list(answer: str) -> tuple[Listed, ...]:
-    """Of `qstat -xml -r`, tasks of arrays left out but for the first. Raises SchedulerOutputError."""
+    """Parse the answer of `qstat -xml -r`. Only the first task of an array is kept. Raises SchedulerOutputError."""
     try:
         root = ElementTree.fromstring(answer)  # noqa: S314 - what qmaster says; entities of Python's expat are bounded
     except ElementTree.ParseError as error:
@@ -104,7 +112,10 @@ def _listed(job: ElementTree.Element) -> Listed | None:
 
 
 def parse_details(answer: str) -> dict[str, dict[str, str]]:
-    """Of `qstat -j ID,ID`: fields by job. A line that begins with blanks belongs to the field before it; of those the first is kept."""
+    """Parse the answer of `qstat -j ID,ID` into fields by job.
+
+    A line that begins with blanks belongs to the field before it and is left out.
+    """
     found = {}
     for block in _BLOCK.split(answer):
         fields: dict[str, str] = {}
@@ -118,17 +129,17 @@ def parse_details(answer: str) -> dict[str, dict[str, str]]:
 
 
 def submitted_of(fields: Mapping[str, str]) -> float | None:
-    """When a job was submitted, of the fields of `qstat -j` in English."""
+    """Return when a job was submitted, from the fields of `qstat -j` in English."""
     return _time(" ".join(fields.get("submission_time", "").split()), "%a %b %d %H:%M:%S %Y")
 
 
 def context_of(fields: Mapping[str, str], name: str) -> str:
-    """A word that was given to `qsub -ac NAME=...`; no other of ours is."""
+    """Return the word that was given to `qsub -ac NAME=...`, the only one of ours."""
     return fields.get("context", "").partition(f"{name}=")[2]
 
 
 def why_waiting(listed: Listed, fields: Mapping[str, str]) -> str:
-    """Why a job waits, in words, with Grid Engine's own for who wants to search for them."""
+    """Explain why a job waits, with Grid Engine's own words, which people can search for."""
     if "E" in listed.letters:
         return f"Grid Engine could not start it ({fields.get('error reason', 'it does not say why')})"
     if "h" in listed.letters:
@@ -140,7 +151,10 @@ def why_waiting(listed: Listed, fields: Mapping[str, str]) -> str:
 
 
 def parse_accounting(answer: str) -> dict[str, dict[str, str]]:
-    """Of `qacct -j`, by job: its last record, which is the job's; those before it are of programs on its nodes, and of earlier starts."""
+    """Parse the answer of `qacct -j` into the last record of each job.
+
+    The records before it belong to programs on the job's nodes, and to its earlier starts.
+    """
     found = {}
     for block in _BLOCK.split(answer):
         pairs = (line.split(None, 1) for line in block.splitlines())
@@ -151,7 +165,7 @@ def parse_accounting(answer: str) -> dict[str, dict[str, str]]:
 
 
 def ended_by_of(record: Mapping[str, str]) -> str | None:
-    """Why Grid Engine has ended a job, by its accounting; None where it has not."""
+    """Derive from its accounting why Grid Engine has ended a job. Returns None if it has not."""
     failed = record.get("failed", "").split(None, 1)[:1]
     if failed == ["100"] and record.get("exit_status", "").split(None, 1)[:1] == [KILLED]:
         return "cancelled"
@@ -161,20 +175,20 @@ def ended_by_of(record: Mapping[str, str]) -> str | None:
 
 
 def parse_settings(answer: str) -> dict[str, str]:
-    """Of `qconf -sp` or `-sq`: lines of a key and a value, which may go on after a backslash."""
+    """Parse the answer of `qconf -sp` or `-sq`: lines of a key and a value, which may go on after a backslash."""
     lines = re.sub(r"\\\n\s*", " ", answer).splitlines()
     return {pair[0]: pair[1].strip() for line in lines if len(pair := line.split(None, 1)) == 2}
 
 
 def parse_hosts(answer: str) -> Iterator[str]:
-    """Of qhost: names of execution hosts."""
+    """Yield the names of execution hosts in the answer of qhost."""
     for words in map(str.split, answer.splitlines()[2:]):
         if len(words) > 6 and words[0] != "global":
             yield words[0]
 
 
 def duration_s(word: str) -> int | None:
-    """Seconds of `3600` or `1:00:00`; None for what is none."""
+    """Convert `3600` or `1:00:00` to seconds. Returns None for anything else."""
     parts = [digits(part or "0") for part in word.split(":")]
     if not word or len(parts) > 3 or any(part is None for part in parts):
         return None
@@ -185,7 +199,7 @@ def duration_s(word: str) -> int | None:
 
 
 def _time(word: str, form: str) -> float | None:
-    """Unix seconds of a local time; None for what is none."""
+    """Convert a local time to unix seconds. Returns None for anything else."""
     try:
         found = datetime.strptime(word, form).timestamp()  # noqa: DTZ007 - Grid Engine says local time, without its zone
     except (ValueError, OverflowError, OSError):
@@ -193,9 +207,7 @@ def _time(word: str, form: str) -> float | None:
     return found if 0 < found < LATEST else None
 
 
-# What qmaster knows of jobs: short questions, asked again while it is silent.
-#
-# Everything here may wait up to `patience_s`: processes that must not, call it in a child with a time limit.
+# Queries to qmaster about jobs.
 
 
 SILENCE: Final = (
@@ -209,9 +221,9 @@ SILENCE: Final = (
     "failed receiving gdi request",
     "communication error",
 )
-"""What Grid Engine's commands say when qmaster does not answer: it is restarted, busy, or cut off."""
+"""Messages of Grid Engine's commands while qmaster is silent: it is being restarted, busy, or cut off."""
 NO_CELL: Final = ("SGE_ROOT", "cell directory", "act_qmaster")
-"""What they say where no cell is configured."""
+"""Messages of Grid Engine's commands where no cell is configured."""
 NO_SUCH_JOB: Final = ("do not exist", "does not exist", "not found")
 SGE: Final = Server(
     title="Grid Engine",
@@ -229,21 +241,28 @@ SGE: Final = Server(
 def listed_jobs(
     patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, states: str = "prs", queues: Sequence[str] = ()
 ) -> tuple[Listed, ...]:
-    """All of this user in the queue; with `z` among the states also those that have just ended. `queues`: words that choose by the queue
-    of a job's first node."""
+    """Query this user's jobs; with `z` among the states also those that have just ended.
+
+    `queues` are options that select by the queue of a job's first node.
+    """
     return parse_list(ask(SGE, ("qstat", "-xml", "-r", *queues, "-s", states, "-u", account_name()), patience_s, timeout_s))
 
 
 def job_details(job_ids: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> dict[str, dict[str, str]]:
-    """Fields by job, by one question; a job that is over is not among them."""
+    """Query fields by job, by one query. A job that is over is not among them."""
     if not job_ids:
         return {}
-    result = asked(SGE, ("qstat", "-j", ",".join(job_ids)), patience_s, timeout_s)
-    if result.returncode and not any(words in result.stdout + result.stderr for words in NO_SUCH_JOB):
+    return parse_details(ask_about(("qstat", "-j", ",".join(job_ids)), NO_SUCH_JOB, patience_s, timeout_s))
+
+
+def ask_about(argv: Sequence[str], accepted: Sequence[str], patience_s: float, timeout_s: float = ANSWER_S) -> str:
+    """Return the standard output of a command about jobs, which may complain, on either stream, in one of the words `accepted`."""
+    result = asked(SGE, argv, patience_s, timeout_s)
+    if result.returncode and not any(words in f"{result.stdout}\n{result.stderr}" for words in accepted):
         raise refusal(SGE, result)
-    return parse_details(result.stdout)
+    return result.stdout
 
 
 def listed_job(job_id: str, patience_s: float = PATIENCE_S) -> Listed | None:
-    """The job of that id, if it is in the queue."""
+    """Query one job. Returns None if it is not in the queue."""
     return next((job for job in listed_jobs(patience_s) if job.job_id == job_id), None)

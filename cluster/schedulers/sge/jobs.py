@@ -1,4 +1,4 @@
-"""What commands ask of Grid Engine's jobs: the functions of the Protocol `Jobs`."""
+"""Submit, list and cancel jobs of Grid Engine."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Final
 
 from base.account import account_name
-from base.command import CommandResult, describe
-from base.errors import ConfigError, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
+from base.errors import ConfigError
 from base.names import choices
+from cluster.schedulers import sge
 from cluster.schedulers.jobs import (
     JOB_ID_PLACEHOLDER,
     OUR_NAMES,
@@ -27,23 +26,19 @@ from cluster.schedulers.jobs import (
     work_words,
 )
 from cluster.schedulers.queries import (
-    ANSWER_S,
     QUICK_ANSWER_S,
-    SUBMIT_S,
     ask,
-    asked,
     carried,
     carried_names,
     in_english,
-    last_words,
-    one_try,
-    refusal_words,
 )
-from cluster.schedulers.sge import job_end as job_environ
+from cluster.schedulers.sge import BEGUN, SECONDS, STARTED
 from cluster.schedulers.sge.answers import (
     NO_SUCH_JOB,
+    ORPHANS_S,
     SGE,
     Listed,
+    ask_about,
     context_of,
     ended_by_of,
     job_details,
@@ -53,28 +48,26 @@ from cluster.schedulers.sge.answers import (
     submitted_of,
     why_waiting,
 )
-from cluster.schedulers.sge.job_end import BEGUN, ORPHANS_S, SECONDS, STARTED
-from cluster.schedulers.submission import Words, by_name, submit_once
+from cluster.schedulers.submission import Submitter, submit_script
 
-# The batch script of a job, for one run or for a whole study. Pure: `slipway submit --print` shows it as it would be sent.
+# The batch script.
 #
-# `qdel` and `h_rt` kill without a warning. With `-notify` all processes of the job, on every node, get USR2 before: a minute where the
-# queue says nothing else. All inherit that they ignore it, but the supervisor, which ends its run, and this script, which tells its
+# `qdel` and `h_rt` kill without a warning. With `-notify` all processes of the job, on every node, get USR2 before: a minute before, if the
+# queue has no other time. All processes ignore it, except for the supervisor, which ends its run, and this script, which signals its
 # program to end as any other scheduler does.
 #
-# When the script ends, all processes of the job are killed, on every node and without a warning. So where its program was killed, such as
-# a Snakemake by who frees memory, it waits for those whom that one started: a supervisor hears the end of its parent, and ends its run. It
-# looks twice, a second apart, before it believes that none is left: a process that is just becoming another program (execve) shows no
-# environment for that moment.
+# When the script ends, all processes of the job are killed, on every node and without a warning. So if its program was killed, such as a
+# Snakemake when memory is short, the script waits for the processes that the program has started: a supervisor notices the end of its
+# parent, and ends its run. The script looks twice, a second apart, before it takes them for gone: a process in the moment of an execve
+# shows no environment.
 
 
 WORK: Final = "work"
-"""The name of the word in a job's context that says what it makes."""
+"""The name of a job's work in its context."""
 EXITS_WITH_A_MEANING: Final = (99, 100)
-"""Of a batch script: Grid Engine puts the job back into the queue, or into an error state."""
+"""Exit codes of a batch script by which Grid Engine puts the job back into the queue, or into an error state."""
 NOT_IN_PATHS: Final = frozenset("$,'\"#")
-"""Of a working directory or log: qsub reads variables, a second path, quotations or a comment; the job is
-refused, or never starts."""
+"""Characters in a working directory or log that qsub reads as variables, a second path, quotations or a comment."""
 ENDING: Final = """\
 trap '' USR2
 {begun}="$JOB_ID.$SGE_TASK_ID" {command} &
@@ -108,7 +101,7 @@ OWNED: Mapping[str, str] = {
 
 
 def qsub_options(job: BatchJob) -> tuple[str, ...]:
-    """The options of qsub, one per line of the script, the site's directives last and as they are. Raises ConfigError."""
+    """Return the options of qsub, one per line of the script, with the site's directives last and as they are. Raises ConfigError."""
     size = job.size
     if size.qos is not None:
         raise ConfigError(f"qos: {size.qos!r}: Grid Engine has no quality of service; take it out of the site file, or name a queue for it")
@@ -135,7 +128,7 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
 
 
 def batch_script(job: BatchJob) -> str:
-    """The script. Its program is no child of nobody: the script waits for it, since `exec` would leave nobody who hears USR2."""
+    """Build the text of the batch script, which waits for its program: after `exec` nobody would notice USR2."""
     *before, last = script_lines(job)
     meant = "|".join(map(str, EXITS_WITH_A_MEANING))
     lines = [
@@ -149,18 +142,13 @@ def batch_script(job: BatchJob) -> str:
     return "\n".join(lines) + "\n"
 
 
-def exported_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Names for `-v`, whose list ends at a comma or a blank in no name."""
-    return carried_names(environ)
-
-
 def _is_alone(job: BatchJob) -> bool:
-    """Whether it needs one slot of any node, and starts nothing on others."""
+    """Return True if the job needs one slot of any node, and starts nothing on others."""
     return job.work is not None and job.work.rule == SHARD
 
 
 def _slots(size: JobSize) -> tuple[str, str]:
-    """The parallel environment, and how many slots of it are asked. Raises ConfigError."""
+    """Return the parallel environment, and the number of its slots. Raises ConfigError."""
     said = size.parallel_environment
     match = _ENVIRONMENT.fullmatch(said.strip()) if said else None
     if match is None:
@@ -173,18 +161,18 @@ def _slots(size: JobSize) -> tuple[str, str]:
 
 
 def slots_per_node(size: JobSize) -> int:
-    """As the site says it, else a slot per core."""
+    """Return the number in the site file, else a slot per core."""
     match = _ENVIRONMENT.fullmatch((size.parallel_environment or "").strip())
     return int(match["slots"]) if match is not None and match["slots"] else (size.cores or 1)
 
 
 def _memory(job: BatchJob) -> int:
-    """MB of one slot: Grid Engine counts `h_vmem` per slot."""
+    """Return the MB of one slot: Grid Engine counts `h_vmem` per slot."""
     return math.ceil((job.size.memory_mb or 0) / (1 if _is_alone(job) else slots_per_node(job.size)))
 
 
 def _path(path: str) -> str:
-    """Raises ConfigError for one that Grid Engine would take for another, or for several; blanks and colons it can have."""
+    """Return a path, which may have blanks and colons. Raises ConfigError for one that Grid Engine would take for another."""
     bad = sorted(set(path) & NOT_IN_PATHS)
     if bad:
         raise ConfigError(
@@ -196,7 +184,7 @@ def _path(path: str) -> str:
 
 
 def _quoted(what: str, value: str) -> str:
-    """For a line of the script, which Grid Engine splits at blanks. Raises ConfigError."""
+    """Quote a value for a line of the script, which Grid Engine splits at blanks. Raises ConfigError."""
     one_line(what, value)
     if not set(value) & set(" \t'\""):
         return value
@@ -205,18 +193,20 @@ def _quoted(what: str, value: str) -> str:
     return f'"{value}"'
 
 
-# Our jobs in Grid Engine's queue: a list, and one question for what the list does not say of those that are ours by their names.
+# Our jobs in Grid Engine's queue: a list, and one query for what the list lacks about the jobs with our names.
 
 
 ON_SILENT: Final = ("-qs", "u")
-"""Of qstat: queues on nodes of which qmaster does not hear. It lists a job by the queue of its first node only; of a job that has lost
-another one it hears the end."""
+"""Options of qstat for the queues of silent nodes.
+
+qstat lists a job by the queue of its first node only. A job that has lost another node ends by itself.
+"""
 ENDED_TOO: Final = "prsz"
-"""Of `qstat -s`: pending, running, suspended, and those that have just ended."""
+"""States for `qstat -s`: pending, running, suspended, and just ended."""
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-    """All of this user that are not over, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the list, the details of our jobs, and the jobs on silent nodes."""
     listed = listed_jobs(patience_s, timeout_s)
     ours = [job for job in listed if job.name.startswith(OUR_NAMES)]
     details = job_details([job.job_id for job in ours], patience_s, timeout_s)
@@ -226,19 +216,22 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
 
 
 def with_lost(jobs: Iterable[QueuedJob], silent: Iterable[Listed]) -> tuple[QueuedJob, ...]:
-    """Pure. `silent`: jobs whose first node does not answer; a waiting one has none."""
+    """Mark the jobs whose first node is silent as lost."""
     nodes = {job.job_id: job.host for job in silent}
     return tuple(replace(job, lost=nodes.get(job.job_id, job.lost)) for job in jobs)
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Ours of exactly that name, in any stage that qstat still shows, oldest first. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the list, with the jobs that have just ended."""
     return joined((job for job in listed_jobs(patience_s, states=ENDED_TOO) if job.name == name), {})
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Those of them that are still known. How one has ended stands in the accounting, some 15 s late, and not at all where qmaster was
-    killed meanwhile: who waits for a job goes by its exit file first. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the list and the accounting.
+
+    The end of a job appears in the accounting some 15 s late, and never if qmaster was killed meanwhile: callers read the job's exit file
+    first.
+    """
     wanted = set(job_ids)
     listed = [job for job in listed_jobs(patience_s, states=ENDED_TOO) if job.job_id in wanted]
     in_queue = {job.job_id for job in listed if job.stage != "over"}
@@ -249,22 +242,22 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
 
 
 def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str, str]]:
-    """The last record of each that has one (yet): by one question for all of ours by their names, since qacct reads the whole file of the
-    cell for every question; of one job, for that one. Raises SchedulerSilent, SchedulerOutputError."""
+    """Query the last record of each job that has one (yet).
+
+    There is one query for all jobs with our names, since qacct reads the whole file of the cell for every query.
+    """
     if not job_ids:
         return {}
     which = (job_ids[0],) if len(job_ids) == 1 else (f"{OUR_NAMES}*",)
-    result = asked(SGE, ("qacct", "-o", account_name(), "-j", *which), patience_s, ANSWER_S)
-    if result.returncode and not any(words in result.stderr for words in (*NO_SUCH_JOB, "No such file")):
-        raise SchedulerOutputError(refusal_words(SGE, result))
-    found = {} if result.returncode else parse_accounting(result.stdout)
+    answer = ask_about(("qacct", "-o", account_name(), "-j", *which), (*NO_SUCH_JOB, "No such file"), patience_s)
+    found = parse_accounting(answer)
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
 
 
 def joined(
     listed: Iterable[Listed], details: Mapping[str, Mapping[str, str]], records: Mapping[str, Mapping[str, str]] | None = None
 ) -> tuple[QueuedJob, ...]:
-    """Pure: jobs of the list with what else is known of them."""
+    """Build jobs from the list, their details, and their accounting."""
     return tuple(_queued(job, details.get(job.job_id, {}), (records or {}).get(job.job_id, {})) for job in listed)
 
 
@@ -288,55 +281,55 @@ def _queued(job: Listed, fields: Mapping[str, str], record: Mapping[str, str]) -
     )
 
 
-# Hand a job to Grid Engine once, however qsub is answered: see cluster/schedulers/submission.py.
+# The submission.
 
 
-QSUB: Final = ("qsub", "-terse")
 CELL: Final = ("SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "SGE_CLUSTER_NAME")
-"""What the commands need to find their cell."""
+"""Variables by which the commands find their cell."""
+TITLE = "Grid Engine"
+SERVER = "Grid Engine's qmaster"
+SUBMIT = "qsub"
+LIST = "qstat"
+SHOW = "qstat -j"
+CANCEL = "qdel"
+ENTER = ""
+SUBMITTER: Final = Submitter(server=SGE, argv=("qsub", "-terse"), job_id=r"^(\d+)(?:\.\S+)?$", look=LIST, end=CANCEL)
+script, options, inherited = batch_script, qsub_options, carried_names
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
-    """The id that `job` has got. Its name is found in the queue where qsub did not say it. Raises SubmitError."""
-    script = batch_script(job)
-    words = Words(command="qsub", server="sge_qmaster", look="qstat", end="qdel", job=f"qsub -N {job.name}")
-    attempt = partial(one_try, SGE, QSUB, SUBMIT_S, script, SubmitError, submitting_environ())
-    return submit_once(attempt, by_name(jobs_named, job.name), parse_job_id, patience_s, words)
+    """Submit a job, which inherits the variables that `carried` selects, and those that qsub needs."""
+    env = in_english({**carried(os.environ), **{name: os.environ[name] for name in CELL if name in os.environ}})
+    return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, env)
 
 
-def submitting_environ() -> dict[str, str]:
-    """Of our environment what a job inherits, and what qsub needs."""
-    return in_english({**carried(os.environ), **{name: os.environ[name] for name in CELL if name in os.environ}})
+def cancel(job_ids: Sequence[str], patience_s: float) -> None:
+    """Cancel all jobs by one qdel."""
+    ask_about(("qdel", *job_ids), (*NO_SUCH_JOB, "already in deletion"), patience_s)
 
 
-def parse_job_id(result: CommandResult) -> str:
-    """Pure: of `qsub -terse`. Raises SubmitError for a refusal, and for an answer without an id."""
-    if result.returncode:
-        raise SubmitError(f"Grid Engine refused the job: {last_words(SGE, result)}\n{describe(result)}")
-    match = re.fullmatch(r"(\d+)(\.\S+)?", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
-    if match is None:
-        raise SubmitUnsure(f"qsub ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
-    return match[1]
+def forget(job_ids: Sequence[str], patience_s: float) -> None:
+    """Delete jobs whose node is silent, for which qdel alone waits.
+
+    A job that is being deleted and is put back into the queue by force is gone at once, and its owner may do that.
+    """
+    cancel(job_ids, patience_s)
+    ask_about(("qmod", "-f", "-rj", *job_ids), ("invalid queue or job",), patience_s)
 
 
 def never_starts(size: JobSize) -> str | None:
-    """Why such a job never starts here: its parallel environment is none, or gives other nodes than asked. Raises SchedulerSilent."""
+    """Compare a job with its parallel environment, which may not exist, or give other nodes than the job needs."""
     name = (size.parallel_environment or "").split(None, 1)[:1]
     if not name:
         return None
-    try:
-        names = ask(SGE, ("qconf", "-spl"), 0.0, QUICK_ANSWER_S).split()
-        if name[0] not in names:
-            return f"parallel_environment: {name[0]!r} is none of this cell; {choices(name[0], names)}"
-        return environment_problem(name[0], parse_settings(ask(SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError:
-        return None
+    names = ask(SGE, ("qconf", "-spl"), 0.0, QUICK_ANSWER_S).split()
+    if name[0] not in names:
+        return f"parallel_environment: {name[0]!r} is none of this cell; {choices(name[0], names)}"
+    return environment_problem(name[0], parse_settings(ask(SGE, ("qconf", "-sp", name[0]), 0.0, QUICK_ANSWER_S)), size)
 
 
 def environment_problem(name: str, settings: dict[str, str], size: JobSize) -> str | None:
-    """Pure: why a job of that size cannot use a parallel environment; None if it can."""
+    """Explain why a job of that size cannot use a parallel environment, or return None."""
     if settings.get("control_slaves", "").upper() != "TRUE":
         return (
             f"parallel_environment: {name!r} has control_slaves FALSE: no programs can be started on its nodes; name another (qconf -spl)"
@@ -352,38 +345,11 @@ def environment_problem(name: str, settings: dict[str, str], size: JobSize) -> s
     return None
 
 
-TITLE = "Grid Engine"
-SERVER = "Grid Engine's qmaster"
-SUBMIT = "qsub"
-LIST = "qstat"
-SHOW = "qstat -j"
-CANCEL = "qdel"
-ENTER = ""
-script, options, inherited = batch_script, qsub_options, exported_names
-
-
-def cancel(job_ids: Sequence[str], patience_s: float) -> None:
-    """One qdel for all. Raises SchedulerSilent, SchedulerOutputError."""
-    result = asked(SGE, ("qdel", *job_ids), patience_s, ANSWER_S)
-    words = f"{result.stdout}\n{result.stderr}"
-    if result.returncode and not any(known in words for known in (*NO_SUCH_JOB, "already in deletion")):
-        raise SchedulerOutputError(refusal_words(SGE, result))
-
-
-def forget(job_ids: Sequence[str], patience_s: float) -> None:
-    """Delete jobs whose node does not answer, for which qdel alone waits: a job that is being deleted and is put back into the queue by
-    force is gone at once, and its owner may do that. Raises SchedulerSilent, SchedulerOutputError."""
-    cancel(job_ids, patience_s)
-    result = asked(SGE, ("qmod", "-f", "-rj", *job_ids), patience_s, ANSWER_S)
-    if result.returncode and "invalid queue or job" not in f"{result.stdout}\n{result.stderr}":
-        raise SchedulerOutputError(refusal_words(SGE, result))
-
-
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
-    """By the file of the job's hosts."""
-    return len(job_environ.hosts_of_job(environ)) or None
+    """Count the hosts in the file of the job's hosts."""
+    return len(sge.hosts_of_job(environ)) or None
 
 
-def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - nobody is asked
-    """By what the batch script has told: nodes may be no submit hosts, and then nobody answers them."""
-    return job_environ.end_of_job(environ)
+def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - no query
+    """Return the end that the batch script has exported: nodes may be no submit hosts, and then nobody answers them."""
+    return sge.end_of_job(environ)

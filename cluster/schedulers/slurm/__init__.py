@@ -1,4 +1,4 @@
-"""Read the nodes of a job of Slurm, and start the node programs by one srun.
+"""Read the nodes of a job of Slurm and when and why it ends, requeue it, and start the node programs by one srun.
 
 In `profiles/slurm` each run has its own job; in `profiles/slurm-allocation` many runs share one job, and each takes nodes of it by lock
 files. The environment describes the job, and answers.py finds it even where Snakemake's jobstep has removed it, so that a run starts while
@@ -7,20 +7,28 @@ slurmctld is silent.
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.errors import AllocationError
 from base.sanitize import digits
 from cluster.addresses import resolve
-from cluster.schedulers.job_nodes import device_of, names_for, of_sets
-from cluster.schedulers.jobs import SUBMISSION
+from cluster.gpus.decision import said_count
+from cluster.schedulers import inside_job
 from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.answers import (
+    ENDED_BY,
     JOB_ID,
     NODE_LIST,
+    OVER,
+    PREFIXES,
+    REQUEUE_PATIENCE_S,
     RESTART_COUNT,
     SILENCE,
+    SLURM,
+    JobInfo,
     expand,
     expand_counts,
     job_environ,
@@ -28,12 +36,7 @@ from cluster.schedulers.slurm.answers import (
     node_addresses,
     slurm_version,
 )
-from cluster.schedulers.slurm.job_end import ended_by as ended_by
-from cluster.schedulers.slurm.job_end import holders_alive as holders_alive
-from cluster.schedulers.slurm.job_end import job_facts as job_facts
-from cluster.schedulers.slurm.job_end import read_grant, srun_argv, srun_environment
-from cluster.schedulers.slurm.job_end import requeue as requeue
-from cluster.types import Allocation, AllocationRequest, Grant, Launch, Node
+from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch
 
 NAME = "slurm"
 LIMIT_SIGNAL: int | None = None
@@ -51,10 +54,7 @@ MIB: Final = 1 << 20
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:  # noqa: ARG001 - the job counts
-    """Read the names of the job's nodes; the node programs report what each node grants.
-
-    Where runs share the job, the allocation has all nodes of the job, and the run takes some.
-    """
+    """Read the names of the job's nodes; the node programs report what each node grants."""
     job = job_environ(environ)
     if not job:
         raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
@@ -63,45 +63,30 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
         if info is None or not info.node_list:
             raise AllocationError(f"job {job[JOB_ID]}: neither its environment nor slurmctld knows its nodes; is it still running?")
         job[NODE_LIST] = info.node_list
-    names = expand(job[NODE_LIST])
-    return plan_allocation(request, environ, job, _addresses(names), slurm_version())
+    return plan_allocation(request, environ, job, _addresses(expand(job[NODE_LIST])), slurm_version())
 
 
 def plan_allocation(
     request: AllocationRequest, environ: Mapping[str, str], job: Mapping[str, str], addresses: Mapping[str, str], version: str | None
 ) -> Allocation:
-    """Select the run's nodes from those of the job.
-
-    `job` is the result of job_environ, `addresses` has the address of every node. Raises AllocationError if there are fewer nodes than
-    requested.
-    """
-    names = tuple(addresses)
-    names = names_for(request, names)
-    if len(names) < request.nodes:
-        raise AllocationError(
-            f"job {job[JOB_ID]}: {request.nodes} nodes were asked, {len(names)} granted ({job[NODE_LIST]}{of_sets(request)}); "
-            f"submit it with --nodes={request.nodes * (1 if request.node_set is None else request.node_set[1])}"
-        )
-    end = job.get("SLURM_JOB_END_TIME", "")
-    return Allocation(
-        scheduler=NAME,
+    """Build the allocation of a run from `job`, the result of job_environ, and the addresses of the job's nodes."""
+    found = inside_job.job_allocation(
+        (NAME, job[JOB_ID]),
+        request,
+        environ,
+        addresses,
+        is_batch=environ.get("ENVIRONMENT") == "BATCH",
+        advice=f"; submit it with --nodes={inside_job.nodes_of_all_sets(request)}",
+    )
+    return dataclasses.replace(
+        found,
         scheduler_version=version,
-        job_id=job[JOB_ID],
         restart_count=digits(job.get(RESTART_COUNT, "")) or 0,
-        nodes=tuple(Node(name=name, hostname=name, address=addresses[name]) for name in names),
-        device=device_of(request),
-        deadline=digits(end),
-        exclusive=not request.share_nodes,
-        own_job=SUBMISSION not in environ and len(names) == request.nodes and environ.get("ENVIRONMENT") == "BATCH",
+        deadline=digits(job.get("SLURM_JOB_END_TIME", "")),
         gres=request.gres,
         cpus_per_node=_cpus(job) or request.cpus_per_node,
         memory_per_node_bytes=_memory(job),
     )
-
-
-def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """Read the cores, GPUs and address of a task of srun."""
-    return read_grant(environ, device, peer, interface)
 
 
 def _cpus(job: Mapping[str, str]) -> int | None:
@@ -128,7 +113,46 @@ def _addresses(names: Sequence[str]) -> dict[str, str]:
     return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
 
 
+INDICES: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
+"""The variables that list GPUs, by preference.
+
+SLURM_JOB_GPUS describes the job's first node only. It is used in a step without a list of its own, where --gres was not requested.
+"""
+
+
+def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
+    """Read the cores, GPUs and address of a task of srun."""
+    return dataclasses.replace(
+        inside_job.read_grant(environ, device, peer, interface, environ.get("SLURMD_NODENAME"), gpu_count(environ)),
+        cpus=digits(environ.get("SLURM_CPUS_ON_NODE", "")),
+        gpu_indices=gpu_indices(environ),
+        restart_count=digits(environ.get(RESTART_COUNT, "")),
+    )
+
+
+def gpu_indices(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the GPUs of this step by Slurm's names."""
+    for name in INDICES:
+        if environ.get(name) and (name != "SLURM_JOB_GPUS" or environ.get("SLURM_NODEID") == "0"):
+            return tuple(word.strip() for word in environ[name].split(",") if word.strip())
+    return ()
+
+
+def gpu_count(environ: Mapping[str, str]) -> int | None:
+    """Return the number of GPUs granted here, or None if Slurm manages no GPUs."""
+    count = said_count(environ, NAME)
+    return count if count is not None else (len(gpu_indices(environ)) or None)
+
+
 # The node programs.
+
+
+OURS: Final = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_WORKING_CLUSTER", "SLURM_CLUSTERS")
+"""The variables that srun needs.
+
+The others that it would read (a CPU mask of another step, --export=NONE of the submission) are not meant for it.
+"""
+INPUTS: Final = (*PREFIXES, "SRUN_", "SBATCH_", "SALLOC_", "PMI_", "PMIX_")
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:
@@ -138,14 +162,38 @@ def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch
     node.
     """
     order = f"SLURMD_NODENAME={','.join(node.name for node in allocation.nodes)}"
+    argv = srun_argv(allocation, (*node_argv, "--nodes", order))
+    nodes = tuple(range(len(allocation.nodes)))
+    return (Launch(argv=argv, nodes=nodes, refusal=REFUSAL, silence=SILENCE, outdated=(FORGOTTEN,)),)
+
+
+def srun_argv(allocation: Allocation, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Build the srun that starts `command` once on every node, with all that the run was granted there.
+
+    It runs beside other steps of the job. --overlap: the job's own step may hold everything. --mem=0: the memory of the job. No --cpu-bind:
+    the only task gets all CPUs. The end of one program does not end the others (--wait=0, --kill-on-bad-exit=0): the supervisor decides.
+    """
+    count = len(allocation.nodes)
+    sizes = (
+        *((f"--cpus-per-task={allocation.cpus_per_node}",) if allocation.cpus_per_node else ()),
+        *((f"--gres=gpu:{allocation.gres}",) if allocation.gres else ()),
+    )
     return (
-        Launch(
-            argv=srun_argv(allocation, (*node_argv, "--nodes", order)),
-            nodes=tuple(range(len(allocation.nodes))),
-            refusal=REFUSAL,
-            silence=SILENCE,
-            outdated=(FORGOTTEN,),
-        ),
+        "srun",
+        f"--jobid={allocation.job_id}",
+        "--overlap",
+        f"--nodes={count}",
+        f"--nodelist={','.join(node.name for node in allocation.nodes)}",
+        f"--ntasks={count}",
+        "--ntasks-per-node=1",
+        *sizes,
+        "--mem=0",
+        "--mpi=none",
+        "--kill-on-bad-exit=0",
+        "--wait=0",
+        "--input=all",
+        "--export=ALL",
+        *command,
     )
 
 
@@ -154,7 +202,78 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
     return srun_environment(environ, job_environ(environ))
 
 
+def srun_environment(environ: Mapping[str, str], job: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` without the variables that srun would read as options, and with those that it needs to find the job.
+
+    `job` is the result of job_environ.
+    """
+    own = {name: job[name] for name in OURS if name in job}
+    return {**{name: value for name, value in environ.items() if not name.startswith(INPUTS)}, **own}
+
+
 def job_start(environ: Mapping[str, str]) -> str | None:
     """Return the job's id and its restart count."""
     job = environ.get(JOB_ID)
     return f"{job}-{environ.get(RESTART_COUNT) or 0}" if job else None
+
+
+# The end of the job.
+
+
+NODE_DOWN: Final = "NodeDown"
+"""The reason of a job that Slurm has ended because one of its nodes does not answer."""
+
+
+def job_facts(allocation: Allocation) -> dict[str, float | None]:
+    """Query when the job ends, and when it was submitted and started. All are unknown if the job has another start now."""
+    info = job_info(allocation.job_id)
+    if info is None or info.restarts != allocation.restart_count:
+        return {"deadline": None, "submitted": None, "started": None}
+    deadline = info.end_time if info.time_limit_s is not None else None
+    return {"deadline": deadline, "submitted": info.submit_time, "started": info.start_time}
+
+
+def ended_by(allocation: Allocation) -> str | None:
+    """Read the reason from the job's state.
+
+    A requeued job counts a new start as soon as it is ordered to end, whatever the reason of the requeue.
+    """
+    info = job_info(allocation.job_id, SHORT_PATIENCE_S)
+    return None if info is None else reason_of(info, allocation.restart_count)
+
+
+def reason_of(info: JobInfo, restart_count: int) -> str | None:
+    """Derive the reason why a job ends.
+
+    While a job is COMPLETING, Slurm hides its last state: then a node that is down, or the times, show the reason.
+    """
+    if info.restarts > restart_count:
+        return "requeued"
+    if info.preempt_time is not None:
+        return "preempted"
+    if info.state != "COMPLETING":
+        return ENDED_BY.get(info.state)
+    if info.reason == NODE_DOWN:
+        return "node_lost"
+    start, end, limit = info.start_time, info.end_time, info.time_limit_s
+    if start is not None and end is not None and limit is not None and end - start >= limit:
+        return "timeout"
+    return "cancelled"
+
+
+def requeue(allocation: Allocation) -> None:
+    """Run `scontrol requeue`. The signal that ends us follows."""
+    argv = ("scontrol", "requeue", allocation.job_id)
+    inside_job.requeue(SLURM, allocation, argv, hint=" (JobRequeue in slurm.conf, --requeue)", patience_s=REQUEUE_PATIENCE_S)
+
+
+def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
+    """Return for each holder whether it lives. After one job met a silent controller, no other job is queried."""
+    job = job_environ(os.environ)
+    ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
+    return inside_job.holders_alive(holders, ours, lambda others: tuple(inside_job.each_job_alive(others, job_info, is_running, limit_s)))
+
+
+def is_running(info: JobInfo, restart_count: int) -> bool:
+    """Return True if a job has processes of that start. A job that is COMPLETING has some until the last is gone."""
+    return info.restarts == restart_count and info.state not in OVER and info.state != "PENDING"

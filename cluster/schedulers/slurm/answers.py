@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.errors import SchedulerOutputError, SchedulerSilent, SlipwayError
+from base.errors import SchedulerOutputError, SlipwayError
 from base.machine_files import machine_text
 from base.sanitize import digits
 from cluster.schedulers.jobs import Hold
@@ -87,8 +87,10 @@ def parse_node_addresses(text: str) -> dict[str, str]:
 
 
 def parse_failed_starts(text: str) -> frozenset[str]:
-    """Return the names of the nodes that Slurm has drained because they could not start a job, from the answer to NODE_REASONS. Raises
-    SchedulerOutputError."""
+    """Return the nodes that Slurm has drained because they could not start a job, from the answer to NODE_REASONS.
+
+    Raises SchedulerOutputError.
+    """
     lines = (line.partition("|") for line in text.splitlines())
     return frozenset(name for nodes, _, reason in lines if reason.startswith(NOT_STARTED) for name in expand(nodes))
 
@@ -434,7 +436,8 @@ SILENCE: Final = (
 """Messages of Slurm's commands while slurmctld is silent: it is being restarted, busy, or cut off."""
 NO_CLUSTER: Final = ("Could not establish a configuration source", "DNS SRV lookup failed", "Unable to process configuration file")
 """Messages of Slurm's commands where there is neither a slurm.conf nor a controller to get it from."""
-UNKNOWN_JOB: Final = ("Invalid job id specified", "Invalid job id")
+UNKNOWN_JOB: Final = ("Invalid job id", "already completing or completed")
+"""Complaints about jobs that are over: nobody is to be told."""
 
 
 def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -454,6 +457,7 @@ SLURM: Final = Server(
     nowhere=NO_CLUSTER,
     cluster="belongs to no Slurm cluster",
     advice="do this on a login node of the cluster",
+    harmless=UNKNOWN_JOB,
     environment=slurm_environment,
 )
 
@@ -463,15 +467,7 @@ def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANS
 
     Returns None for an unknown job: it never existed, or ended longer ago than MinJobAge.
     """
-    try:
-        answer = ask(SLURM, ("scontrol", "-o", "show", "job", job_id), patience_s, timeout_s)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError as error:
-        if any(words in str(error) for words in UNKNOWN_JOB):
-            return None
-        raise
-    return parse_job(answer, job_id)
+    return parse_job(ask(SLURM, ("scontrol", "-o", "show", "job", job_id), patience_s, timeout_s), job_id)
 
 
 def node_addresses(names: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, str]:

@@ -7,16 +7,14 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Final
 
-from base.command import CommandResult, describe
-from base.errors import SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
+from base.errors import SchedulerOutputError
 from base.names import choices
 from base.sanitize import digits, text
 from base.units import counted, format_duration
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SUBMIT_S, ask, carried, carried_names, last_words, one_try
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, carried, carried_names
 from cluster.schedulers.slurm.answers import (
     ENDED_BY,
     JOB_ID,
@@ -25,7 +23,6 @@ from cluster.schedulers.slurm.answers import (
     OVER,
     SHORT_ANSWER_S,
     SLURM,
-    UNKNOWN_JOB,
     WAITS,
     Partition,
     default_partition,
@@ -43,7 +40,7 @@ from cluster.schedulers.slurm.answers import (
 from cluster.schedulers.slurm.answers import (
     SHOW as SHOW_PARTITIONS,
 )
-from cluster.schedulers.submission import Words, by_name, submit_once
+from cluster.schedulers.submission import Submitter, submit_script
 
 # Directives of the site file.
 
@@ -172,16 +169,8 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
 
 
 def never_starts(size: JobSize) -> str | None:
-    """Explain why a job of that size can never start on this cluster.
-
-    Returns None if it may, if Slurm is not here, or if the limits are unknown. Raises SchedulerSilent.
-    """
-    try:
-        return partition_problem(parse_partitions(ask(SLURM, SHOW_PARTITIONS, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError:
-        return None
+    """Compare a job with the limits of its partition."""
+    return partition_problem(parse_partitions(ask(SLURM, SHOW_PARTITIONS, 0.0, QUICK_ANSWER_S)), size.queue, size.nodes, size.minutes)
 
 
 # Our jobs in Slurm's queue. A job for one run or shard has its work in its comment (`work_words`), a job of `slipway submit` in its name.
@@ -206,18 +195,14 @@ _JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
 
 
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-    """Return all jobs of this user that are not over, oldest first.
-
-    Raises SchedulerSilent and SchedulerOutputError.
-    """
+    """Query all jobs of this user that are not over."""
     return parse_queue(ask(SLURM, (*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Return this user's jobs of exactly that name, in any state that squeue still shows, oldest first.
+    """Query this user's jobs of exactly that name.
 
-    Raises SchedulerSilent. Raises SchedulerOutputError if a line cannot be read, because that line may be the requested job, which would be
-    submitted twice.
+    Raises SchedulerOutputError if a line cannot be read, because that line may be the requested job, which would be submitted twice.
     """
     answer = ask(SLURM, (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--name={name}"), patience_s, ANSWER_S)
     jobs = parse_queue(answer)
@@ -227,25 +212,17 @@ def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Return the jobs that slurmctld still knows, in any state, by one query.
-
-    Raises SchedulerSilent and SchedulerOutputError.
-    """
+    """Return the jobs that slurmctld still knows, in any state, by one query."""
     question = (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--jobs={','.join(job_ids)}")
-    try:
-        return _with_failed_starts(parse_queue(ask(SLURM, question, patience_s, ANSWER_S)), patience_s)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError as error:
-        if any(words in str(error) for words in UNKNOWN_JOB):  # all of them: of some, squeue says the others
-            return ()
-        raise
+    return _with_failed_starts(parse_queue(ask(SLURM, question, patience_s, ANSWER_S)), patience_s)
 
 
 def _with_failed_starts(jobs: tuple[QueuedJob, ...], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Return the jobs; those that Slurm itself has cancelled because a node could not start them have `ended_by` not_started. Slurm does so
-    where it may not put a job back into the queue (`--no-requeue`), and then only the node shows the difference to a job that a person has
-    cancelled. One question for all jobs, since a person may have cancelled a thousand."""
+    """Mark the jobs that Slurm itself has cancelled because a node could not start them by `ended_by` not_started.
+
+    Slurm does so where it may not put a job back into the queue (`--no-requeue`), and then only the node shows the difference to a job that
+    a person has cancelled. There is one query for all jobs, since a person may have cancelled a thousand.
+    """
     nodes = {job.job_id: _names(job.nodes) for job in jobs if job.ended_by == "cancelled"}
     if not any(nodes.values()):
         return jobs
@@ -306,40 +283,6 @@ def stage_of(state: str) -> Stage:
 # The submission.
 
 
-SBATCH: Final = ("sbatch", "--parsable")
-
-
-def submit(job: BatchJob, patience_s: float) -> str:
-    """Submit a job exactly once, and return its id.
-
-    If sbatch gives no id, the job is looked for in the queue by its name. Raises SubmitError.
-    """
-    script = batch_script(job)
-    words = Words(command="sbatch", server="slurmctld", look="squeue --me", end="scancel", job=f"--job-name={job.name}")
-    return submit_once(partial(sbatch, script), by_name(jobs_named, job.name), parse_job_id, patience_s, words)
-
-
-def sbatch(script: str) -> tuple[CommandResult | None, str]:
-    """Run sbatch once. The job inherits the variables that `carried` selects.
-
-    Raises SubmitError.
-    """
-    return one_try(SLURM, SBATCH, SUBMIT_S, script, SubmitError, carried(os.environ))
-
-
-def parse_job_id(result: CommandResult) -> str:
-    """Parse the answer of `sbatch --parsable`.
-
-    Raises SubmitError for a refusal, and for an answer without an id.
-    """
-    if result.returncode:
-        raise SubmitError(f"Slurm refused the job: {last_words(SLURM, result)}\n{describe(result)}")
-    match = re.search(r"^(\d+)(;\S*)?$", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "")
-    if match is None:
-        raise SubmitUnsure(f"sbatch ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
-    return match[1]
-
-
 TITLE = "Slurm"
 SERVER = "Slurm's controller"
 SUBMIT = "sbatch"
@@ -347,21 +290,18 @@ LIST = "squeue --me"
 SHOW = "squeue -j"
 CANCEL = "scancel"
 ENTER = "srun --jobid={job} --overlap -N1 -n1 -w {node} --pty"
+SUBMITTER: Final = Submitter(server=SLURM, argv=("sbatch", "--parsable"), job_id=r"^(\d+)(?:;\S*)?$", look=LIST, end=CANCEL)
 script, options, inherited = batch_script, sbatch_options, carried_names
 
 
-def cancel(job_ids: Sequence[str], patience_s: float) -> None:
-    """Cancel all jobs by one scancel.
+def submit(job: BatchJob, patience_s: float) -> str:
+    """Submit a job, which inherits the variables that `carried` selects."""
+    return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, carried(os.environ))
 
-    Raises SchedulerSilent and SchedulerOutputError.
-    """
-    try:
-        ask(SLURM, ("scancel", *job_ids), patience_s, SHORT_ANSWER_S)
-    except SchedulerSilent:
-        raise
-    except SchedulerOutputError as error:
-        if not any(words in str(error) for words in (*UNKNOWN_JOB, "already completing or completed")):
-            raise
+
+def cancel(job_ids: Sequence[str], patience_s: float) -> None:
+    """Cancel all jobs by one scancel."""
+    ask(SLURM, ("scancel", *job_ids), patience_s, SHORT_ANSWER_S)
 
 
 forget = cancel

@@ -12,7 +12,7 @@ import pytest
 from base.command import CommandResult
 from base.errors import AllocationError, SubmitError
 from cluster.schedulers.jobs import Stage
-from cluster.schedulers.lsf import hosts_of_job, plan_allocation
+from cluster.schedulers.lsf import hosts_of_job, is_running, launch_argv, plan_allocation, restart_count
 from cluster.schedulers.lsf.answers import (
     FIELDS,
     NO_SUCH_JOB,
@@ -28,8 +28,7 @@ from cluster.schedulers.lsf.answers import (
     time_of,
     why_waiting,
 )
-from cluster.schedulers.lsf.job_end import is_running, launch_argv, restart_count
-from cluster.schedulers.lsf.jobs import joined, parse_job_id, submitting
+from cluster.schedulers.lsf.jobs import SUBMITTER, joined, submit_environ
 from cluster.schedulers.queries import complains_only_of
 from cluster.types import AllocationRequest
 
@@ -157,16 +156,18 @@ def test_jobs_that_are_unknown_or_over_are_no_failure() -> None:
 
 def test_the_id_of_a_submission() -> None:
     said = "Job <101> is submitted to default queue <normal>.\n"
-    assert parse_job_id(CommandResult(argv=("bsub",), returncode=0, stdout=said, stderr="")) == "101"
+    assert SUBMITTER.parse_job_id(CommandResult(argv=("bsub",), returncode=0, stdout=said, stderr="")) == "101"
     with pytest.raises(SubmitError, match="named no job"):
-        parse_job_id(CommandResult(argv=("bsub",), returncode=0, stdout="hello", stderr=""))
+        SUBMITTER.parse_job_id(CommandResult(argv=("bsub",), returncode=0, stdout="hello", stderr=""))
     with pytest.raises(SubmitError, match="LSF refused the job: Too many processors requested"):
-        parse_job_id(CommandResult(argv=("bsub",), returncode=255, stdout="", stderr="Too many processors requested. Job not submitted.\n"))
+        SUBMITTER.parse_job_id(
+            CommandResult(argv=("bsub",), returncode=255, stdout="", stderr="Too many processors requested. Job not submitted.\n")
+        )
 
 
 def test_what_a_submission_takes_along() -> None:
     environ = {"PATH": "/bin", "LSF_ENVDIR": "/etc/lsf", "LSB_JOBID": "7", "SLURM_JOB_ID": "8", "HOME": "/h", "AWS_SECRET": "x"}
-    assert submitting(environ) == {"PATH": "/bin", "LSF_ENVDIR": "/etc/lsf", "HOME": "/h", "LC_ALL": "C"}
+    assert submit_environ(environ) == {"PATH": "/bin", "LSF_ENVDIR": "/etc/lsf", "HOME": "/h", "LC_ALL": "C"}
 
 
 def test_hosts_of_a_job(tmp_path: Path) -> None:

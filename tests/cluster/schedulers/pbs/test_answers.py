@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from base.errors import SubmitError
+from cluster.schedulers import pbs
 from cluster.schedulers.jobs import RUN, JobSize, Work, work_words
-from cluster.schedulers.pbs import job_end, jobs
+from cluster.schedulers.pbs import jobs
 from cluster.schedulers.pbs.answers import (
     PBS,
     JobInfo,
@@ -21,7 +22,7 @@ from cluster.schedulers.pbs.answers import (
     stage_of,
     time_of,
 )
-from cluster.schedulers.pbs.jobs import nodes_problem, parse_entries, parse_job_id, queue_problem
+from cluster.schedulers.pbs.jobs import SUBMITTER, nodes_problem, parse_entries, queue_problem
 from cluster.schedulers.queries import refusal_words, silence_of
 from tests.cluster.schedulers.pbs.captured import answer, answers
 
@@ -41,7 +42,7 @@ def test_all_jobs_of_an_answer_are_read() -> None:
     }
     job = ALL["13.n0"]
     assert (job.name, job.owner, job.hosts, job.walltime_s, job.restarts) == ("B", "tester", ("n1", "n2"), 15.0, 0)
-    assert job_end.end_of(job) == (job.started or 0) + 15.0
+    assert pbs.end_of(job) == (job.started or 0) + 15.0
     assert time_of("Sun Nov 22 05:54:44 2026") == 1795326884.0
 
 
@@ -49,7 +50,7 @@ def test_a_finished_job_says_how_it_ended() -> None:
     (job,) = parse_jobs(answer("qstat-x-f-F-json-finished"))
     assert (job.state, job.exit_status, ended_by(job)) == ("F", 5, None)
     (deleted,) = parse_jobs(answer("qstat-deleted"))
-    assert (deleted.exit_status, ended_by(deleted), job_end.reason_of(deleted, 0, 0.0)) == (271, "cancelled", "cancelled")
+    assert (deleted.exit_status, ended_by(deleted), pbs.reason_of(deleted, 0, 0.0)) == (271, "cancelled", "cancelled")
     (late,) = parse_jobs(answer("qstat-deleted-at-walltime"))
     assert ended_by(late) == "timeout"
     assert ended_by(info(state="F", exit_status=-20)) == "node_lost"
@@ -62,13 +63,13 @@ def test_a_finished_job_says_how_it_ended() -> None:
 
 def test_what_happens_to_a_running_job_is_known_before_it_has_ended() -> None:
     running = info(started=1000.0, walltime_s=60.0)
-    assert job_end.reason_of(running, 0, 1059.0) is None
-    assert job_end.reason_of(running, 0, 1060.0) == "timeout"
-    assert job_end.reason_of(replace(running, comment="Job run at x on (n1) and terminated by tester@n0"), 0, 1001.0) == "cancelled"
-    assert job_end.reason_of(replace(running, restarts=1), 0, 1001.0) == "requeued"
-    assert job_end.reason_of(info(state="Q", restarts=1), 0, 1001.0) == "requeued"
-    assert not job_end.is_running(replace(running, restarts=1), 0)
-    assert job_end.is_running(running, 0)
+    assert pbs.reason_of(running, 0, 1059.0) is None
+    assert pbs.reason_of(running, 0, 1060.0) == "timeout"
+    assert pbs.reason_of(replace(running, comment="Job run at x on (n1) and terminated by tester@n0"), 0, 1001.0) == "cancelled"
+    assert pbs.reason_of(replace(running, restarts=1), 0, 1001.0) == "requeued"
+    assert pbs.reason_of(info(state="Q", restarts=1), 0, 1001.0) == "requeued"
+    assert not pbs.is_running(replace(running, restarts=1), 0)
+    assert pbs.is_running(running, 0)
 
 
 def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:
@@ -118,14 +119,14 @@ def test_silence_is_told_from_refusal() -> None:
 
 def test_an_id_is_read_and_a_refusal_said() -> None:
     (result,) = answers("qsub").values()
-    assert parse_job_id(result) == "0.n0"
+    assert SUBMITTER.parse_job_id(result) == "0.n0"
     refused = answers("errors")
     with pytest.raises(SubmitError, match="Unknown queue"):
-        parse_job_id(next(result for command, result in refused.items() if command.startswith("qsub -q nope")))
+        SUBMITTER.parse_job_id(next(result for command, result in refused.items() if command.startswith("qsub -q nope")))
     with pytest.raises(SubmitError, match="submit as an ordinary user"):
-        parse_job_id(refused["qsub as root"])
+        SUBMITTER.parse_job_id(refused["qsub as root"])
     with pytest.raises(SubmitError, match="named no job"):
-        parse_job_id(replace(result, stdout="\n"))
+        SUBMITTER.parse_job_id(replace(result, stdout="\n"))
 
 
 def test_what_can_never_run_is_known_beforehand() -> None:

@@ -12,6 +12,7 @@ from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
 from cluster.schedulers.jobs import JobSize, job_words
 from cluster.schedulers.queries import last_words
+from cluster.schedulers.sge import launch_environ, parse_hosts, reason_of
 from cluster.schedulers.sge.answers import (
     SGE,
     duration_s,
@@ -23,8 +24,7 @@ from cluster.schedulers.sge.answers import (
     submitted_of,
     why_waiting,
 )
-from cluster.schedulers.sge.job_end import parse_hosts, passed_on, reason_of
-from cluster.schedulers.sge.jobs import environment_problem, joined, parse_job_id, with_lost
+from cluster.schedulers.sge.jobs import SUBMITTER, environment_problem, joined, with_lost
 from workflow.dag.watched_jobs import is_back
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
@@ -172,7 +172,7 @@ def test_a_host_may_stand_on_several_lines() -> None:
 def test_the_environment_of_another_node_is_not_ours() -> None:
     lines = captured("qrsh-inherit-environment-node1").splitlines()
     environ = dict(line.split("=", 1) for line in lines if "=" in line) | {"BASH_FUNC_ml%%": "() { :; }", "TWO": "a\nb", "SAID": "a,b=c d"}
-    passed = passed_on(environ)
+    passed = launch_environ(environ)
     assert {"QRSH_COMMAND", "QRSH_PORT", "PE_HOSTFILE", "TMPDIR", "HOSTNAME", "BASH_FUNC_ml%%", "TWO"} & set(passed) == set()
     assert (passed["JOB_ID"], passed["SGE_ROOT"], passed["SAID"]) == ("1", "/nfs/lab/sge", "a,b=c d")
     assert all(value.isprintable() for value in passed.values())
@@ -193,8 +193,8 @@ def test_refusals_are_told_in_grid_engines_words() -> None:
     first = captured("errors").split("$ ")[0]
     refused = CommandResult(argv=("qsub",), returncode=1, stdout="", stderr=first)
     with pytest.raises(SubmitError, match='the requested parallel environment "nope" does not exist'):
-        parse_job_id(refused)
+        SUBMITTER.parse_job_id(refused)
     assert "Exiting" not in last_words(SGE, refused)
-    assert parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="31\n", stderr="")) == "31"
+    assert SUBMITTER.parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="31\n", stderr="")) == "31"
     with pytest.raises(SubmitError, match="named no job"):
-        parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="", stderr=""))
+        SUBMITTER.parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="", stderr=""))

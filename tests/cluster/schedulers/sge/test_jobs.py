@@ -15,7 +15,7 @@ import pytest
 from base.errors import ConfigError, SlipwayError
 from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, SHARD, BatchJob, JobSize, Work
-from cluster.schedulers.sge.job_end import launch_argv
+from cluster.schedulers.sge import launch_argv
 from cluster.schedulers.sge.jobs import EXITS_WITH_A_MEANING, batch_script, qsub_options
 
 SIZE = JobSize(nodes=2, minutes=90, cores=8, memory_mb=0, queue="gpu.q", account="p", constraint="arch=lx", parallel_environment="mpi")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
-from cluster.schedulers.slurm.jobs import parse_job_id, sbatch
-from cluster.schedulers.submission import Words, submit_once
+from cluster.schedulers.queries import SUBMIT_S, carried, one_try
+from cluster.schedulers.slurm.answers import SLURM
+from cluster.schedulers.slurm.jobs import SUBMITTER
+from cluster.schedulers.submission import submit_once
 
 pytestmark = pytest.mark.processes
 
@@ -39,8 +42,8 @@ class Controller:
         return self.queue.pop(0)
 
     def submit(self, patience_s: float = 60.0) -> str:
-        words = Words(command="sbatch", server="slurmctld", look="squeue --me", end="scancel", job="--job-name=one")
-        return submit_once(lambda: sbatch("#!/bin/bash\n"), self.find, parse_job_id, patience_s, words, lambda seconds: None)
+        attempt = partial(one_try, SLURM, SUBMITTER.argv, SUBMIT_S, "#!/bin/bash\n", SubmitError, carried(os.environ))
+        return submit_once(SUBMITTER, attempt, self.find, "one", patience_s, lambda seconds: None)
 
     @property
     def calls(self) -> int:
@@ -128,17 +131,17 @@ def test_a_job_that_nobody_can_confirm_is_not_submitted_again(controller: Make, 
         raise SchedulerOutputError("still silent")
 
     slurm.find = silent  # type: ignore[method-assign]
-    with pytest.raises(SubmitError, match="nobody can say whether slurmctld has taken the job"):
+    with pytest.raises(SubmitError, match="nobody can say whether slurmctld has taken the job one"):
         slurm.submit()
     assert slurm.calls == 1
 
 
 @pytest.mark.parametrize(("text", "job_id"), [("42\n", "42"), ("42;cluster\n", "42"), ("welcome to the machine\n42\n", "42")])
 def test_job_ids(text: str, job_id: str) -> None:
-    assert parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr="")) == job_id
+    assert SUBMITTER.parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr="")) == job_id
 
 
 @pytest.mark.parametrize("text", ["", "ok\n", "Submitted batch job 42\n"])
 def test_no_job_id(text: str) -> None:
     with pytest.raises(SubmitError, match="named no job"):
-        parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr=""))
+        SUBMITTER.parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr=""))

@@ -9,8 +9,8 @@ import pytest
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster.schedulers import plan_allocation, run_locks, slurm
+from cluster.schedulers.slurm import gpu_count, gpu_indices, is_running, reason_of, srun_environment
 from cluster.schedulers.slurm.answers import JobInfo, slurm_environment
-from cluster.schedulers.slurm.job_end import gpu_count, gpu_indices, is_running, reason_of, srun_environment
 from cluster.types import Allocation, AllocationRequest, Node
 
 JOB = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8", "SLURM_CONF": "/etc/s.conf"}
@@ -85,7 +85,7 @@ def test_the_memory_of_the_job_on_each_node_is_read_where_slurm_says_it(said: di
 
 
 def test_too_few_nodes_are_named() -> None:
-    with pytest.raises(AllocationError, match=r"4 nodes were asked, 3 granted \(n\[1-3\]\); submit it with --nodes=4"):
+    with pytest.raises(AllocationError, match=r"4 nodes were asked, 3 granted \(n1, n2, n3\); submit it with --nodes=4"):
         slurm.plan_allocation(request(nodes=4), {}, JOB, ADDRESSES, None)
 
 

@@ -1,4 +1,4 @@
-"""Whether holders of runs live, and jobs that go back into the queue: what is alike with all schedulers."""
+"""What is the same for all schedulers inside of a job: nodes of a run, holders of runs, and requeueing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
-from cluster.schedulers.job_end import each_job_alive, holders_alive, requeue
+from cluster.schedulers import lsf, pbs, sge
+from cluster.schedulers.inside_job import each_job_alive, holders_alive, names_for, requeue
 from cluster.schedulers.slurm.answers import SLURM
-from cluster.types import Allocation, Holder, Node
+from cluster.types import Allocation, AllocationRequest, Holder, Node
 
 ELSEWHERE = Holder(scheduler="x", job_id="7", restart_count=1, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
 ALLOCATION = Allocation(
@@ -96,3 +97,24 @@ def test_a_job_goes_back_only_if_its_scheduler_says_so(tmp_path: Path) -> None:
         requeue(SLURM, ALLOCATION, (str(command), "refused"), hint=" (look)")
     with pytest.raises(UnsupportedRequest, match="not this run's alone"):
         requeue(SLURM, replace(ALLOCATION, own_job=False), (str(command), "rescheduling"))
+
+
+REQUEST = AllocationRequest(nodes=1, gpus_per_node=1, largest_nodes=1, device="cpu", avoid=("n1",))
+ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3", "n4": "10.0.0.4"}
+
+
+def test_a_run_takes_nodes_of_its_set_and_last_those_that_failed_it() -> None:
+    assert names_for(REQUEST, tuple(ADDRESSES)) == ("n2", "n3", "n4", "n1")
+    assert names_for(replace(REQUEST, node_set=(0, 2)), tuple(ADDRESSES)) == ("n2", "n1")
+    assert names_for(replace(REQUEST, node_set=(1, 2)), tuple(ADDRESSES)) == ("n3", "n4")
+
+
+@pytest.mark.parametrize("scheduler", ["lsf", "pbs", "sge"])
+def test_the_nodes_of_an_allocation_are_in_that_order(scheduler: str) -> None:
+    if scheduler == "pbs":
+        found = pbs.plan_allocation(REQUEST, {"PBS_JOBID": "7.host"}, ADDRESSES, 0, None)
+    elif scheduler == "lsf":
+        found = lsf.plan_allocation(REQUEST, {"LSB_JOBID": "7"}, dict.fromkeys(ADDRESSES, 4), ADDRESSES)
+    else:
+        found = sge.plan_allocation(REQUEST, {"JOB_ID": "7"}, dict.fromkeys(ADDRESSES, 4), ADDRESSES)
+    assert [node.name for node in found.nodes] == ["n2", "n3", "n4", "n1"]

@@ -1,0 +1,242 @@
+"""Plan, read and lock the nodes of a job, and decide whether the holder of a run lives, in the way that all schedulers share."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from base.errors import AllocationError, NoScheduler, SchedulerOutputError, SchedulerSilent, UnsupportedRequest
+from base.units import some
+from cluster import addresses
+from cluster.gpus.decision import accepted, claims_of, decide
+from cluster.gpus.listing import query_foreign_use, query_gpus, read_place
+from cluster.holder import holder_lives
+from cluster.machine import usable_cores
+from cluster.schedulers.jobs import SUBMISSION
+from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, asked, refusal_words
+from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
+
+IGNORE_USR2: Final = "trap '' USR2; exec \"$@\""
+"""A script of sh for launchers that USR2, which a scheduler sends to all processes of a job, would end."""
+Job = TypeVar("Job")
+Start = tuple[str | None, int]
+"""A job's id and the number of its start. The id is None outside of a job."""
+
+
+# The nodes of a job.
+
+
+def job_allocation(
+    job: tuple[str, str],
+    request: AllocationRequest,
+    environ: Mapping[str, str],
+    node_addresses: Mapping[str, str],
+    *,
+    is_batch: bool,
+    advice: str,
+) -> Allocation:
+    """Select the run's nodes from those of the job (scheduler, id), whose addresses are given by name.
+
+    Where runs share the job, these are all nodes of the job, or of the run's set if the job is divided into sets, and the run takes some.
+    Nodes that failed the run before come last. `is_batch`: whether the job has a batch script, so that it may be requeued. Raises
+    AllocationError, with `advice`, if there are fewer nodes than requested.
+    """
+    scheduler, job_id = job
+    names = names_for(request, tuple(node_addresses))
+    if len(names) < request.nodes:
+        sets = "" if request.node_set is None else f", in {request.node_set[1]} sets"
+        raise AllocationError(
+            f"job {job_id}: {request.nodes} nodes were asked, {len(names)} granted ({some([*node_addresses], 8)}{sets}){advice}"
+        )
+    return Allocation(
+        scheduler=scheduler,
+        job_id=job_id,
+        nodes=tuple(Node(name=name, hostname=name, address=node_addresses[name]) for name in names),
+        device=device_of(request),
+        exclusive=not request.share_nodes,
+        own_job=is_batch and SUBMISSION not in environ and len(names) == request.nodes,
+        memory_per_node_bytes=request.memory_per_node_bytes if request.share_nodes else None,
+    )
+
+
+def nodes_of_all_sets(request: AllocationRequest) -> int:
+    """Return the nodes that a job needs for the run and for those beside it, for advice."""
+    return request.nodes * (1 if request.node_set is None else request.node_set[1])
+
+
+def names_for(request: AllocationRequest, names: Sequence[str]) -> tuple[str, ...]:
+    """Select the nodes of the run's set, those that failed the run before last."""
+    if request.node_set is not None:
+        index, sets = request.node_set
+        size = len(names) // sets
+        names = names[index * size : (index + 1) * size]
+    return tuple(sorted(names, key=lambda name: name in request.avoid))
+
+
+def resolved(names: Sequence[str]) -> dict[str, str]:
+    """Return the address of each node, or its name if this host does not know it."""
+    return {name: addresses.resolve(name) or name for name in names}
+
+
+def device_of(request: AllocationRequest) -> str:
+    """Return `cuda` or `cpu`."""
+    return request.device or ("cuda" if request.gres else "cpu")
+
+
+def planned_allocation(scheduler: str, request: AllocationRequest) -> Allocation:
+    """Plan an allocation of nodes without names, of the size in the site file. The result is the same inside and outside of a job."""
+    device = device_of(request)
+    count = request.gpus_per_node if device == "cuda" else 0
+    nodes = [
+        Node(
+            name=f"node-{index}",
+            hostname=f"node-{index}",
+            address=f"<node-{index}>",
+            cores=tuple(range(request.cpus_per_node or 0)),
+            gpus=tuple(f"<gpu-{number}>" for number in range(count)),
+        )
+        for index in range(request.nodes)
+    ]
+    return Allocation(
+        scheduler=scheduler,
+        job_id="<job>",
+        nodes=tuple(nodes),
+        device=device,
+        exclusive=not request.share_nodes,
+        gres=request.gres,
+        cpus_per_node=request.cpus_per_node,
+        memory_per_node_bytes=request.memory_per_node_bytes,
+    )
+
+
+def launch_each(
+    allocation: Allocation,
+    node_argv: Sequence[str],
+    launch_argv: Callable[[str, Sequence[str]], tuple[str, ...]],
+    silence: tuple[str, ...],
+    refusal: str | None = None,
+    *,
+    may_be_mute: bool = False,
+) -> tuple[Launch, ...]:
+    """Build one launch per node, also for the first node, so that all nodes start in the same way.
+
+    `launch_argv` makes the command of a node's name and a program.
+    """
+    each = [(index, launch_argv(node.name, (*node_argv, "--node", str(index)))) for index, node in enumerate(allocation.nodes)]
+    return tuple(Launch(argv=argv, nodes=(index,), silence=silence, refusal=refusal, may_be_mute=may_be_mute) for index, argv in each)
+
+
+# What a node was granted, read on the node itself.
+
+
+def read_grant(
+    environ: Mapping[str, str], device: str | None, peer: str, interface: str | None, node: str | None, gpu_count: int | None = None
+) -> Grant:
+    """Read the grant of a node in a program that a launcher started on it.
+
+    `peer` is an address that this node must reach, `interface` the network interface of the site file, and `node` the scheduler's name of
+    this node. If the scheduler grants no GPUs, all visible GPUs are taken, which cluster/grants.py refuses unless the job has the node
+    alone. Raises AllocationError.
+    """
+    address, found_interface = addresses.here(peer, interface)
+    found = None if device == "cpu" else accepted(decide(query_gpus(), environ, gpu_count, everything=True, place=read_place(environ)))
+    gpus = () if found is None else found.gpus
+    hostname = os.uname().nodename
+    return Grant(
+        node=node or hostname,
+        hostname=hostname,
+        address=address,
+        interface=found_interface,
+        cores=usable_cores(),
+        gpus=tuple(gpu.uuid for gpu in gpus),
+        gpu_models=tuple(gpu.model for gpu in gpus),
+        gpu_rule=None if found is None else found.rule,
+        foreign=query_foreign_use([gpu.uuid for gpu in gpus]),
+    )
+
+
+def claimed(environ: Mapping[str, str], scheduler: str) -> tuple[str, ...]:
+    """Return the GPUs of this node by the scheduler's names; empty if it names none."""
+    claims = claims_of(environ, scheduler, read_place(environ))
+    return claims[0].names if claims else ()
+
+
+# The holders of runs, and requeueing.
+
+
+def holders_alive(
+    holders: Sequence[Holder], ours: Start, by_job: Callable[[Sequence[Holder]], Sequence[bool | None]]
+) -> tuple[bool | None, ...]:
+    """Return for each holder True if it lives, False if it has ended, and None if that is unknown.
+
+    An earlier start of our own job is over. A holder whose process this host would show is judged by its process. `by_job` asks the
+    scheduler about all others.
+    """
+    judged = [_by_process(holder, ours) for holder in holders]
+    others = [holder for holder, (is_known, _) in zip(holders, judged, strict=True) if not is_known]
+    try:
+        answers = iter(by_job(others) if others else ())
+    except SchedulerOutputError:
+        answers = iter((None,) * len(others))
+    return tuple(alive if is_known else next(answers) for is_known, alive in judged)
+
+
+def _by_process(holder: Holder, ours: Start) -> tuple[bool, bool | None]:
+    """Return whether this host can judge the holder, and the judgement."""
+    if holder.job_id == ours[0] and holder.restart_count < ours[1]:
+        return True, False
+    alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None
+    return alive is False or (holder.job_id, holder.restart_count) == ours, alive
+
+
+def each_job_alive(
+    holders: Sequence[Holder],
+    job_info: Callable[[str, float, float], Job | None],
+    is_running: Callable[[Job, int], bool],
+    limit_s: float,
+) -> Iterator[bool | None]:
+    """Yield for each holder whether its job runs, with one query per job and within one time limit.
+
+    `job_info` gets an id, the patience and the time limit of the query. After one job met a silent server, no other job is queried.
+    """
+    give_up = time.monotonic() + limit_s
+    known: dict[str, Job | None] = {}
+    unknown: set[str] = set()
+    is_silent = False
+    for holder in holders:
+        left = give_up - time.monotonic()
+        if holder.job_id not in known and holder.job_id not in unknown and not is_silent and left > 0:
+            try:
+                known[holder.job_id] = job_info(holder.job_id, left, max(1.0, min(left, ANSWER_S)))
+            except SchedulerOutputError as error:
+                is_silent = isinstance(error, SchedulerSilent)
+                unknown.add(holder.job_id)
+        job = known.get(holder.job_id)
+        yield (job is not None and is_running(job, holder.restart_count)) if holder.job_id in known else None
+
+
+def earliest(*moments: float | None) -> float | None:
+    """Return the earliest of some times, as far as they are known."""
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def requeue(
+    server: Server, allocation: Allocation, argv: Sequence[str], done: str = "", hint: str = "", patience_s: float = PATIENCE_S
+) -> None:
+    """Requeue a job by the command `argv`, which prints `done` if it was successful.
+
+    Raises UnsupportedRequest, with a hint, and SchedulerSilent.
+    """
+    if not allocation.own_job:
+        raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
+    try:
+        result = asked(server, argv, patience_s)
+    except NoScheduler as error:
+        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued{hint}: {error}") from error
+    if result.returncode:
+        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued{hint}: {refusal_words(server, result)}")
+    if done not in result.stdout:
+        reason = result.stdout.strip() or f"{server.title} does not know it"
+        raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued: {reason}")
