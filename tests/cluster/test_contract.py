@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from base.errors import AllocationError, UnsupportedRequest
+from base.errors import AllocationError, SubmitError, UnsupportedRequest
 from cluster.detection import off_node
 from cluster.launching import Launched
-from cluster.schedulers import SCHEDULERS, Scheduler, describe_holder, get_scheduler, holder_alive, jobs_of, node_cache, with_jobs
-from cluster.types import Allocation, Holder, Launch, Node
+from cluster.schedulers import (
+    SCHEDULERS,
+    Scheduler,
+    describe_holder,
+    get_scheduler,
+    holder_alive,
+    jobs_of,
+    node_cache,
+    owned_by_us,
+    why_never_starts,
+    with_jobs,
+)
+from cluster.schedulers.jobs import RUN, BatchJob, Jobs, JobSize, Work, job_words
+from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
+from tests.cluster import tutorial
 
 NODES = tuple(Node(name=f"node-{index}", hostname=f"h{index}", address=f"10.0.0.{index + 1}", cores=(index,)) for index in range(3))
 
@@ -19,9 +35,18 @@ def allocation(scheduler: Scheduler) -> Allocation:
     return Allocation(scheduler=scheduler.NAME, job_id="17", nodes=NODES, device="cpu", exclusive=True)
 
 
-@pytest.fixture(params=SCHEDULERS)
-def scheduler(request: pytest.FixtureRequest) -> Scheduler:
-    return get_scheduler(request.param)
+@pytest.fixture(params=[*SCHEDULERS, "toy"])
+def scheduler(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scheduler]:
+    """Each scheduler, and that of CONTRIBUTING.md."""
+    with tutorial.installed(tmp_path, command=False) if request.param == "toy" else nullcontext():
+        yield get_scheduler(request.param)
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Iterator[None]:
+    """The scheduler of CONTRIBUTING.md with its commands."""
+    with tutorial.installed(tmp_path):
+        yield
 
 
 def test_it_is_listed_under_its_own_name(scheduler: Scheduler) -> None:
@@ -89,3 +114,56 @@ def test_a_start_of_a_slurm_job_has_a_name_of_its_own() -> None:
     assert scheduler.job_start({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2"}) == "7-2"
     assert "srun --overlap" in str(off_node({"SLURM_JOB_ID": "7"}))
     assert off_node({"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}) is None
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_tutorial_is_short_and_offers_all_that_the_protocols_name() -> None:
+    assert sorted(tutorial.files()) == ["__init__.py", "answers.py", "jobs.py"]
+    assert sum(len(text.splitlines()) for text in tutorial.files().values()) <= 150
+    for protocol, module in ((Scheduler, get_scheduler("toy")), (Jobs, jobs_of("toy"))):
+        for name, function in inspect.getmembers(protocol, inspect.isfunction):
+            if not name.startswith("_"):
+                offered = [*inspect.signature(getattr(module, name)).parameters]
+                assert offered == [*inspect.signature(function).parameters][1:], name
+        assert all(hasattr(module, name) for name in protocol.__annotations__)
+
+
+def batch_job(nodes: int) -> BatchJob:
+    work = Work(mark="slipway=a-1234", rule=RUN, wildcards="a-b-r1")
+    return BatchJob(name="slipway-a.0a", size=JobSize(nodes=nodes, minutes=5), work=work, output="/x/log", directory="/x", argv=("true",))
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("toy")
+def test_a_job_of_the_tutorial_is_submitted_once_found_and_cancelled() -> None:
+    jobs = jobs_of("toy")
+    assert jobs is not None
+    assert jobs.submit(batch_job(2), 0.0) == "1"
+    (job,) = jobs.our_jobs(0.0, 20.0)
+    assert (job.job_id, job.rule, job.wildcards, job.mark, job.waits) == ("1", RUN, "a-b-r1", "slipway=a-1234", True)
+    assert job_words(job, 0.0).startswith("job 1 waits")
+    assert jobs.jobs_named("slipway-a.0a", 0.0) == jobs.known_jobs(("1",), 0.0) == (job,)
+    with pytest.raises(SubmitError, match="Toy refused the job: no four nodes"):
+        jobs.submit(batch_job(5), 0.0)
+    assert "never starts: the cluster has 4" in str(why_never_starts("toy", JobSize(nodes=5, minutes=1)))
+    jobs.cancel(("1",), 0.0)
+    assert (jobs.our_jobs(0.0, 20.0), [job.ended_by for job in jobs.known_jobs(("1",), 0.0)]) == ((), ["cancelled"])
+    assert owned_by_us("toy", "--nodes 3") == "nodes"
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("toy")
+def test_a_job_of_the_tutorial_has_its_nodes() -> None:
+    scheduler, environ = get_scheduler("toy"), {"TOY_JOB": "1", "TOY_NODES": "n1,n2"}
+    found = scheduler.allocate(AllocationRequest(nodes=2, gpus_per_node=1, largest_nodes=2, device="cpu"), environ, 1)
+    assert ([node.name for node in found.nodes], found.own_job, scheduler.ended_by(found)) == (["n1", "n2"], True, None)
+    with pytest.raises(AllocationError, match="3 nodes were asked, 2 granted"):
+        scheduler.allocate(AllocationRequest(nodes=3, gpus_per_node=1, largest_nodes=3, device="cpu"), environ, 1)
+    with pytest.raises(UnsupportedRequest, match="cannot be requeued"):
+        scheduler.requeue(found)
+    jobs = jobs_of("toy")
+    assert jobs is not None
+    assert jobs.submit(batch_job(2), 0.0) == "1"
+    holder = Holder(scheduler="toy", job_id="1", restart_count=0, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
+    assert scheduler.holders_alive((holder,), 5.0) == (False,)
+    assert describe_holder(holder) == "Toy job 1 (process 1 on ?); end it with `toy cancel 1`"
