@@ -161,7 +161,7 @@ def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
         findings.append(f"{results / STUDY_SOURCE}: {found}")
     if not _is_as_written(results / STUDY_FILE):
         findings.append(f"{results / STUDY_FILE}: it was changed: its content is not that of the last line of its history")
-    return StudyRuns(study=study.study, cells=study.cells, runs=study.runs), findings
+    return StudyRuns(study=study.study, cells={name: cell.to_json() for name, cell in study.cells.items()}, runs=study.runs), findings
 
 
 def _is_as_written(path: Path) -> bool:

@@ -176,18 +176,18 @@ def main(
 
 def _compare(study: Study, as_json: bool, *, runs: bool) -> None:
     """Raise ConfigError where no cells differ only in their framework, RecordError unless all are the same, and on all ranks."""
-    found = groups_of(cell.to_json() for cell in study.cells)
+    found = groups_of(study.cells)
     if not found:
         raise ConfigError(
             f"{study.path}: no two cells differ only in their framework (or in its backend, strategy or reader), so there is nothing to "
             "compare; axes: framework: [...]"
         )
     if runs:  # short ones have no dropout: where there is some, they alone tell of the network
-        known = first_runs(study, [cell["cell_id"] for cells in found for cell in cells if not drops(cell)])
-        found = [[{**cell, "dropout": False} for cell in cells] for cells in found]
+        known = first_runs(study, [cell.cell_id for cells in found for cell in cells if not drops(cell)])
+        found = [[replace(cell, dropout=False) for cell in cells] for cells in found]
     else:
-        known = first_runs(study, [cell["cell_id"] for cells in found for cell in cells])
-    missing = [study.cell(cell["cell_id"]) for cells in found for cell in cells if cell["cell_id"] not in known]
+        known = first_runs(study, [cell.cell_id for cells in found for cell in cells])
+    missing = [study.cell(cell.cell_id) for cells in found for cell in cells if cell.cell_id not in known]
     short = make_short_runs(study, missing) if runs and missing else NO_SHORT_RUNS
     groups = [compare(cells, {**known, **short.runs}) for cells in found]
     if as_json:
@@ -200,7 +200,7 @@ def _compare(study: Study, as_json: bool, *, runs: bool) -> None:
 def _print(study: Study, groups: Sequence[Group]) -> None:
     cells = {cell.cell_id: cell for cell in study.cells}
     alike = [
-        replace(cells[group.cells[0].cell["cell_id"]], framework="", backend="auto", strategy="ddp", reader="slipway", layout="")
+        replace(cells[group.cells[0].cell.cell_id], framework="", backend="auto", strategy="ddp", reader="slipway", layout="")
         for group in groups
     ]  # what a group has in common
     words = words_of(alike, study.site, 1)
@@ -209,7 +209,7 @@ def _print(study: Study, groups: Sequence[Group]) -> None:
         for number, one in enumerate(group.cells):
             first, last = (None, None) if one.losses is None else (one.losses.get(0), one.losses.get(FIRST_STEPS - 1))
             name = "" if number else words(Run(cell=cell, repeat=1))
-            rows.append([name, called(one.cell), one.cell["layout"], loss_text(first), loss_text(last), _ranks(one), _verdict(one, group)])
+            rows.append([name, called(one.cell), one.cell.layout, loss_text(first), loss_text(last), _ranks(one), _verdict(one, group)])
     output.table(["cell", "framework", "layout", "loss of step 0", f"of step {FIRST_STEPS - 1}", "final parameters", "network"], rows)
 
 
@@ -237,13 +237,13 @@ def _verdict(one: Compared, group: Group) -> str:
 
 
 def _refuse(study: Study, groups: Sequence[Group], problem: str | None) -> None:
-    other = [one.cell["cell_id"] for group in groups for one in group.cells if one.differs_at is not None]
-    missing = [one.cell["cell_id"] for group in groups for one in group.cells if one.losses is None]
+    other = [one.cell.cell_id for group in groups for one in group.cells if one.differs_at is not None]
+    missing = [one.cell.cell_id for group in groups for one in group.cells if one.losses is None]
     if other:
         named = ", ".join(other[:MOST_NAMED]) + (f" {more}" if (more := and_more(len(other), MOST_NAMED)) else "")
         raise RecordError(f"{study.name}: not the same network: {named}; what these frameworks train cannot be compared")
     apart = [
-        f"{one.cell['cell_id']} ({in_words(one.replicas.apart)})"
+        f"{one.cell.cell_id} ({in_words(one.replicas.apart)})"
         for group in groups
         for one in group.cells
         if one.replicas is not None and one.replicas.apart
@@ -257,7 +257,7 @@ def _refuse(study: Study, groups: Sequence[Group], problem: str | None) -> None:
         raise RecordError(
             f"{study.name}: {counted(len(missing), 'cell')} without a finished run; {command(study, 'run')} makes them, or --run short ones"
         )
-    drawn = dict.fromkeys(group.cells[0].cell["model"] for group in groups if not group.is_compared)
+    drawn = dict.fromkeys(group.cells[0].cell.model for group in groups if not group.is_compared)
     if drawn:
         raise RecordError(
             f"{study.name}: {', '.join(drawn)} with dropout, for which each framework draws its own numbers: the losses of these runs tell "

@@ -23,7 +23,6 @@ from workflow.report.cells import (
     cells_of,
     constant,
     flat_keys,
-    shared_keys,
     telling,
     varying,
 )
@@ -149,14 +148,11 @@ class Analysis:
     @cached_property
     def flat(self) -> dict[tuple[str, str], dict[str, Any]]:
         """(source, cell) -> its keys, nested ones with dots: every table asks."""
-        made: dict[tuple[int, ...], dict[str, Any]] = {}
-        found = {}
+        made: dict[str, dict[str, Any]] = {}
         for cell in self.cells:
-            alike = shared_keys(cell.keys)
-            if alike not in made:
-                made[alike] = flat_keys(cell.keys)
-            found[cell.source, cell.cell_id] = made[alike]
-        return found
+            if cell.keys_digest not in made:
+                made[cell.keys_digest] = flat_keys(cell.cell)
+        return {(cell.source, cell.cell_id): made[cell.keys_digest] for cell in self.cells}
 
     @cached_property
     def key_texts(self) -> dict[tuple[str, str], list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -13,10 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from containers.engines import ENGINES, in_container
+from workflow.report.sources import cell_of
 from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, TIMES_ONLY, UNMEASURED
 from workflow.run.record.rate import MIN_STEPS, NOT_COMPARED, OTHERS, UNEVEN, first_of
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
-from workflow.study.cell import ARGS, SIZES, WORDS, plain_text, unit_of
+from workflow.study.cell import ARGS, SIZES, WORDS, Cell, plain_text
 from workflow.study.series import IMPLIED_BY_FRAMEWORK, NOT_SERIES, PARAMETERS_FILE, file_digest, redundant_keys
 
 # Estimates with confidence intervals. The unit of replication is the run, not the step.
@@ -412,7 +413,9 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
     source: str
     cell_id: str
     series: str
-    keys: Mapping[str, Any]
+    cell: Cell
+    keys_digest: str
+    """Which cells have the same keys but for id and size: these share what is made of them."""
     num_runs: int
     num_measured: int
     num_ended_well: int
@@ -432,15 +435,19 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def unit(self) -> str:
         """Return what the rate counts: `samples` or `tokens`."""
-        return unit_of(self.keys)
+        return self.cell.unit
 
     @property
     def num_processes(self) -> int:
-        return int(self.keys["nodes"] * self.keys["gpus_per_node"])
+        return self.cell.world_size
 
     @property
     def shape(self) -> Shape:
-        return self.num_processes, self.keys["nodes"], self.keys["gpus_per_node"]
+        return self.cell.world_size, self.cell.nodes, self.cell.gpus_per_node
+
+    def size(self, key: str) -> int:
+        """Return the value of one of SIZES."""
+        return int(getattr(self.cell, key))
 
     @cached_property
     def step_s(self) -> Estimate | None:
@@ -499,17 +506,16 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
         *drift_sums(pl.col("measured")),
         *[expression.filter("ended_well").any().alias(f"mark.{name}") for name, expression in RUN_MARKS.items()],
     )
-    alike: dict[str, dict[str, Any]] = {}
+    first: dict[str, Cell] = {}
     met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]] = {}
-    return tuple(_cell(row, _keys(row, alike), _distinct(row, met)) for row in groups.iter_rows(named=True))
+    return tuple(_result(row, _cell(row, first), _distinct(row, met)) for row in groups.iter_rows(named=True))
 
 
-def _keys(row: Mapping[str, Any], alike: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The cell's keys; what is the same in its whole series is read once, and shared."""
-    if row["series"] not in alike:
-        keys = json.loads(row["cell"])
-        alike[row["series"]] = {key: value for key, value in keys.items() if key not in NOT_SERIES}
-    return {"cell_id": row["cell_id"], **{key: row[key] for key in OF_ONE}, **alike[row["series"]]}
+def _cell(row: Mapping[str, Any], first: dict[str, Cell]) -> Cell:
+    """Return the cell of a row, which shares with the first one of its series what is the same there."""
+    if row["series"] not in first:
+        first[row["series"]] = cell_of(row["cell"])
+    return dataclasses.replace(first[row["series"]], **{key: row[key] for key in NOT_SERIES})
 
 
 def _distinct(row: Mapping[str, Any], met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
@@ -520,13 +526,7 @@ def _distinct(row: Mapping[str, Any], met: dict[tuple[tuple[str, ...], ...], Map
     return met[values]
 
 
-def shared_keys(keys: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return what is equal for cells of one series whose keys are the same objects, as those of `cells_of` are: whoever makes something of
-    these keys makes it once."""
-    return tuple([id(value) for key, value in keys.items() if key not in NOT_SERIES])
-
-
-def _cell(row: Mapping[str, Any], keys: Mapping[str, Any], distinct: Mapping[str, frozenset[str]]) -> CellResult:
+def _result(row: Mapping[str, Any], cell: Cell, distinct: Mapping[str, frozenset[str]]) -> CellResult:
     marks = {name for name in RUN_MARKS if row[f"mark.{name}"]}
     if 0 < row["num_ended_well"] < row["num_runs"]:
         marks.add("partial")
@@ -534,7 +534,8 @@ def _cell(row: Mapping[str, Any], keys: Mapping[str, Any], distinct: Mapping[str
         marks.add("drift")
     return CellResult(
         **{name: row[name] for name in _TAKEN},
-        keys=keys,
+        cell=cell,
+        keys_digest=row["series"],
         rate=_sample(row, "rate_per_s", tuple(sorted(zip(row["blocks"], row["rates"], strict=True)))),
         step=_sample(row, "step_p50_s"),
         p95=_sample(row, "step_p95_s"),
@@ -566,11 +567,12 @@ STEP_WORDS: Final = {"steps.warmup": "warm-up steps", "steps.measured": "measure
 DETAILS: Final = ("dataset_spec", "optimizer", "steps", "args")
 
 
-def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
+def flat_keys(cell: Cell) -> dict[str, Any]:
+    """Return the keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
     flat = {}
-    for key in (*WORDS, *sorted(cell.keys() - set(WORDS) - set(NOT_SERIES) - set(IMPLIED_BY_FRAMEWORK))):
-        value = cell.get(key)
+    keys = cell.to_json()
+    for key in (*WORDS, *sorted(keys.keys() - set(WORDS) - set(NOT_SERIES) - set(IMPLIED_BY_FRAMEWORK))):
+        value = keys[key]
         if key in DETAILS and isinstance(value, Mapping):
             flat.update({f"{key}.{name}": inner for name, inner in sorted(value.items())})
         else:
@@ -580,7 +582,7 @@ def flat_keys(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 def varying(cells: Sequence[CellResult]) -> list[str]:
     """Return the keys with more than one value among the cells. Two names of a data set hide what differs in its specification."""
-    flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+    flats = [flat_keys(cell) for cell in {cell.series: cell.cell for cell in cells}.values()]
     names = dict.fromkeys(name for flat in flats for name in flat)
     found = [name for name in names if name not in redundant_keys(flats) and len({repr(flat.get(name)) for flat in flats}) > 1]
     return [name for name in found if not (name.startswith("dataset_spec.") and "dataset" in found)]
@@ -590,7 +592,7 @@ def constant(cells: Sequence[CellResult]) -> str:
     """What all cells share of the best known keys beside the model: `pytorch, digits, train, fp32, nchw`."""
     if not cells:
         return ""
-    flat, *others = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+    flat, *others = [flat_keys(cell) for cell in {cell.series: cell.cell for cell in cells}.values()]
     same = [name for name in WORDS[1:] if all(other.get(name) == flat[name] for other in others)]
     shown = [f"{PREFIX.get(name, '')}{flat[name]}" for name in same if flat[name] not in (None, "none", "site")]
     return ", ".join(shown)
@@ -599,7 +601,7 @@ def constant(cells: Sequence[CellResult]) -> str:
 def telling(cells: Sequence[CellResult]) -> list[str]:
     """Of the keys that vary those which a legend needs: without a detail of optimizer or steps where the others tell the series apart."""
     names = varying(cells)
-    flats = [flat_keys(cell) for cell in {cell.series: cell.keys for cell in cells}.values()]
+    flats = [flat_keys(cell) for cell in {cell.series: cell.cell for cell in cells}.values()]
 
     def kinds(of: Sequence[str]) -> int:
         return len({tuple(repr(flat.get(name)) for name in of) for flat in flats})
@@ -629,7 +631,7 @@ def value_text(name: str, value: Any) -> str:
 
 def series_words(cell: CellResult, names: Sequence[str]) -> list[str]:
     """Return the values of the keys `names`, as a legend has them."""
-    flat = flat_keys(cell.keys)
+    flat = flat_keys(cell.cell)
     return [value_text(name, flat.get(name)) for name in names]
 
 

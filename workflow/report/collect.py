@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import msgspec
 import polars as pl
@@ -35,7 +35,7 @@ from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
 from workflow.run.record.continuation import STATUS as WAITING
 from workflow.run.record.reading import names, read_record
 from workflow.run.storage.results import waiting_runs
-from workflow.study.cell import SIZES, WORDS
+from workflow.study.cell import SIZES, WORDS, Cell
 
 # Reading in one process per core, since reading a record is work of the processor and not of the disk.
 
@@ -199,18 +199,17 @@ def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, p
     """The study as its records tell it, for a directory without study.json: one record per cell is read whole. The rows come back, those
     whose record is not believed then with the reason."""
     readable = rows.filter(pl.col("record").is_not_null() & pl.col("problem").is_null())
-    cells: dict[str, Mapping[str, Any]] = {}
+    cells: dict[str, Cell] = {}
     odd: dict[str, str] = {}
     sites = set()
     for run_id, path, cell_id in readable.select("run_id", "record", "record_cell_id").iter_rows():
         if cell_id not in cells:
             try:
                 record = read_record(read_content(directory / "runs" / path))
-                cells[cell_id] = record.cell.to_json()
-                msgspec.json.encode(cells[cell_id])
+                msgspec.json.encode(record.cell)
+                cells[cell_id] = record.cell
                 sites.add(record.site)
             except (RecordError, ValueError, OverflowError) as error:
-                cells.pop(cell_id, None)
                 odd[run_id] = f"its cell cannot be used: {error}"
     readable = readable.filter(pl.col("record_cell_id").is_in(list(cells)) & ~pl.col("run_id").is_in(list(odd)))
     runs = {run_id: (cell_id, repeat) for run_id, cell_id, repeat in readable.select("run_id", "record_cell_id", "repeat").iter_rows()}

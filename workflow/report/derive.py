@@ -30,7 +30,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from workflow.report.cells import RISING, SUPERLINEAR, CellResult, Estimate, mixed, ratio, shared_keys
+from workflow.report.cells import RISING, SUPERLINEAR, CellResult, Estimate, mixed, ratio
+from workflow.study.cell import Cell
 from workflow.study.series import baseline_mismatch, baselines, comparable, in_words, is_named, joined_series
 
 BATCH: Final = {"weak": "batch_size", "strong": "global_batch_size"}
@@ -62,24 +63,24 @@ class Comparison(Struct, frozen=True, kw_only=True):
     def line(self) -> Line:
         """What is drawn as one line and read as one row: source, series, kind of scaling, and the batch that it holds constant."""
         kind = "strong" if self.scaling == "strong" else "weak"
-        return self.cell.source, self.cell.series, kind, self.cell.keys[BATCH[kind]]
+        return self.cell.source, self.cell.series, kind, self.cell.size(BATCH[kind])
 
 
 def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[Comparison, ...]:
     """Return all comparisons, in the order of `cells`; exactly one of each cell is primary."""
-    found_names: dict[tuple[str, tuple[int, ...]], str] = {}
+    found_names: dict[tuple[str, str], str] = {}
     names = []
     for cell in cells:
-        alike = cell.source, shared_keys(cell.keys)
+        alike = cell.source, cell.keys_digest
         if alike not in found_names:
             found_names[alike] = _family(cell, baseline)
         names.append(found_names[alike])
     families = _families(cells, names, baseline)
     found = [_partners(cell, families.get(name, {}), baseline) for cell, name in zip(cells, names, strict=True)]
-    named: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    named: dict[str, dict[str, Cell]] = defaultdict(dict)
     for cell in cells:
-        if is_named(cell.keys, baseline):
-            named[cell.source][cell.series] = cell.keys
+        if is_named(cell.cell, baseline):
+            named[cell.source][cell.series] = cell.cell
     whys: dict[str, str] = {}
     votes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for cell, partners in zip(cells, found, strict=True):
@@ -90,7 +91,7 @@ def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[C
         preferred = "strong" if vote["strong"] > vote["weak"] else "weak"
         if not partners:
             if name not in whys:
-                whys[name] = baseline_mismatch(cell.keys, named[cell.source].values(), baseline)
+                whys[name] = baseline_mismatch(cell.cell, named[cell.source].values(), baseline)
             comparisons.append(
                 Comparison(
                     cell=cell,
@@ -140,13 +141,13 @@ def has_several_baselines(line: Iterable[Comparison]) -> bool:
 
 def regrouped(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[CellResult, ...]:
     """The same cells, in one series also where they differ in what the baseline names and goes along with the size."""
-    names = joined_series([cell.keys for cell in cells], baseline)
+    names = joined_series([cell.cell for cell in cells], baseline)
     return tuple(cell if name is None else replace(cell, series=name) for cell, name in zip(cells, names, strict=True))
 
 
 def _family(cell: CellResult, baseline: Mapping[str, Any]) -> str:
     """Cells with equal text may be partners: the source and all series keys that the baseline does not name itself."""
-    return json.dumps([cell.source, comparable(cell.keys, baseline)], sort_keys=True)
+    return json.dumps([cell.source, comparable(cell.cell, baseline)], sort_keys=True)
 
 
 def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mapping[str, Any]) -> dict[str, Candidates]:
@@ -156,20 +157,20 @@ def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mappi
         families[name].append(cell)
     found: dict[str, Candidates] = {}
     for name, family in families.items():
-        for base in baselines(family, baseline, lambda cell: cell.keys):
-            for group in (None, *((key, base.keys[key]) for key in BATCH.values())):
+        for base in baselines(family, baseline, lambda cell: cell.cell):
+            for group in (None, *((key, base.size(key)) for key in BATCH.values())):
                 found.setdefault(name, {}).setdefault(group, []).append(base)
     return found
 
 
 def _partners(cell: CellResult, candidates: Candidates, baseline: Mapping[str, Any]) -> dict[str, CellResult]:
     """Return the partner for each kind of comparison."""
-    alike = {kind: candidates.get((key, cell.keys[key]), []) for kind, key in BATCH.items()}
+    alike = {kind: candidates.get((key, cell.size(key)), []) for kind, key in BATCH.items()}
     if any(cell is candidate for candidate in alike["weak"]):
         return {"baseline": cell}
     if set(BATCH.values()) & baseline.keys():
         partner = _closest(cell, candidates.get(None, []), baseline)
-        kinds = [kind for kind, key in BATCH.items() if partner and partner.keys[key] == cell.keys[key]] or ["other"]
+        kinds = [kind for kind, key in BATCH.items() if partner and partner.size(key) == cell.size(key)] or ["other"]
         return {kinds[0]: partner} if partner else {}
     found = {kind: _closest(cell, those, baseline) for kind, those in alike.items()}
     return {kind: partner for kind, partner in found.items() if partner}
@@ -179,7 +180,7 @@ def _closest(cell: CellResult, candidates: Sequence[CellResult], baseline: Mappi
     open_keys = [key for key in OPEN if key not in baseline]
 
     def distance(candidate: CellResult) -> tuple[int, int, str]:
-        return sum(candidate.keys[key] != cell.keys[key] for key in open_keys), candidate.num_processes, candidate.cell_id
+        return sum(candidate.size(key) != cell.size(key) for key in open_keys), candidate.num_processes, candidate.cell_id
 
     return min(candidates, key=distance, default=None)
 
@@ -191,7 +192,7 @@ def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Mappin
         return "the study names no baseline"
     wanted = in_words(baseline)
     if has_baseline:
-        return f"no baseline ({wanted}) has batch {cell.keys['batch_size']} per process, or {cell.keys['global_batch_size']} in all"
+        return f"no baseline ({wanted}) has batch {cell.cell.batch_size} per process, or {cell.cell.global_batch_size} in all"
     return f"no cell of this series is a baseline ({wanted})" + (f"; {why}" if why else "")
 
 
@@ -209,23 +210,23 @@ def _comparison(cell: CellResult, partner: CellResult, scaling: str, *, primary:
         speedup = ratio(cell.rate, partner.rate)
         efficiency = speedup.scaled(partner.num_processes / cell.num_processes)
         marks |= {"batch"} if scaling == "other" else set()
-        marks |= {"lengths"} if _other_lengths(cell.keys, partner.keys) else set()
+        marks |= {"lengths"} if _other_lengths(cell.cell, partner.cell) else set()
         if cell.num_processes > partner.num_processes and (efficiency.least() or 0.0) > SUPERLINEAR:
             marks |= {"superlinear"}
     return Comparison(cell=cell, scaling=scaling, partner=partner, primary=primary, speedup=speedup, efficiency=efficiency, marks=marks)
 
 
-def _other_lengths(keys: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Whether sequences in buckets come in another mix of lengths: what fills no global batch of a bucket is dropped."""
-    several = len((keys.get("dataset_spec") or {}).get("buckets") or ()) > 1
-    return several and keys["global_batch_size"] != others["global_batch_size"]
+def _other_lengths(cell: Cell, other: Cell) -> bool:
+    """Return True if sequences in buckets come in another mix of lengths: what fills no global batch of a bucket is dropped."""
+    several = len(cell.dataset_spec.get("buckets") or ()) > 1
+    return several and cell.global_batch_size != other.global_batch_size
 
 
 def _mixed(cell: CellResult, partner: CellResult) -> set[str]:
     """What differs that must not; where the cells ask for different arithmetic, its settings differ because they do."""
     own, others = cell.distinct, partner.distinct
     found = mixed(own if own is others else {name: own[name] | others[name] for name in own})
-    return found if cell.keys.get("precision") == partner.keys.get("precision") else found - {"settings"}
+    return found if cell.cell.precision == partner.cell.precision else found - {"settings"}
 
 
 def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -259,7 +260,7 @@ def _processes(comparison: Comparison) -> int:
 
 def _alike(cell: CellResult, others: Sequence[CellResult]) -> CellResult:
     """The one with as many processes per node, if there is one; never chosen by its numbers."""
-    return next((other for other in others if other.keys["gpus_per_node"] == cell.keys["gpus_per_node"]), others[0])
+    return next((other for other in others if other.cell.gpus_per_node == cell.cell.gpus_per_node), others[0])
 
 
 def _rises(before: CellResult, after: CellResult) -> bool:

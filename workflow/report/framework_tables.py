@@ -55,7 +55,7 @@ FACT_PARTS: Final = {
 
 def facts_of_study(analysis: Analysis) -> Table:
     """Build the table of the frameworks of the study; its own programs are none, and what another version knew is left out."""
-    return facts_table(cell.keys["framework"] for cell in analysis.cells if not cell.keys.get("program"))
+    return facts_table(cell.cell.framework for cell in analysis.cells if not cell.cell.program)
 
 
 def facts_table(names: Iterable[str] | None = None) -> Table:
@@ -165,7 +165,7 @@ def frameworks(analysis: Analysis) -> Table:
         replace(column, values=[printable(row.model) for row in rows]) if column.key == "model" else column
         for column in key_columns(analysis, [row.like for row in rows])
     ]
-    columns = [*keys, words("batch_size", "Batch", [row.like.keys["batch_size"] for row in rows], number=True)]
+    columns = [*keys, words("batch_size", "Batch", [row.like.cell.batch_size for row in rows], number=True)]
     for shape in analysis.shapes:
         cells = [row.cells.get(shape) for row in rows]
         found = [_batch_time(row.cells[shape]) if shape in row.cells else (Reason(row.missing), NO_MARKS) for row in rows]
@@ -198,7 +198,7 @@ def _groups(analysis: Analysis) -> list[list[CellResult]]:
         if cell.series not in alike:
             keys = analysis.flat[cell.source, cell.cell_id]
             alike[cell.series] = tuple(sorted((name, repr(value)) for name, value in keys.items() if name not in ("model", *OF_FRAMEWORK)))
-        groups.setdefault((cell.source, cell.keys["batch_size"], alike[cell.series]), []).append(cell)
+        groups.setdefault((cell.source, cell.cell.batch_size, alike[cell.series]), []).append(cell)
     return list(groups.values())
 
 
@@ -208,11 +208,11 @@ def _rows_of(group: Sequence[CellResult]) -> Iterator[_Row]:
     for cell in group:
         found.setdefault(cell.series, []).append(cell)
     for cells in found.values():
-        yield _Row(model=cells[0].keys["model"], like=cells[0], cells={cell.shape: cell for cell in cells})
-    ours = [cell for cell in group if not cell.keys.get("program")]
-    had = {(cell.keys["model"], cell.keys["framework"]) for cell in ours}
-    first = {cell.keys["framework"]: cell for cell in reversed(ours)}
-    for model in dict.fromkeys(cell.keys["model"] for cell in ours):
+        yield _Row(model=cells[0].cell.model, like=cells[0], cells={cell.shape: cell for cell in cells})
+    ours = [cell for cell in group if not cell.cell.program]
+    had = {(cell.cell.model, cell.cell.framework) for cell in ours}
+    first = {cell.cell.framework: cell for cell in reversed(ours)}
+    for model in dict.fromkeys(cell.cell.model for cell in ours):
         for framework, like in first.items():
             if (model, framework) not in had:
                 yield _Row(model=model, like=like, cells={}, missing=_why_no_cell(framework, model))
@@ -231,10 +231,10 @@ def _why_no_cell(framework: str, model: str) -> str:
 def _in_order(analysis: Analysis, rows: Sequence[_Row]) -> list[_Row]:
     """Sort by network, then batch, then framework, each in the study's order."""
     models, names = (
-        {value: place for place, value in enumerate(dict.fromkeys(cell.keys[key] for cell in analysis.cells))}
+        {value: place for place, value in enumerate(dict.fromkeys(getattr(cell.cell, key) for cell in analysis.cells))}
         for key in ("model", "framework")
     )
-    return sorted(rows, key=lambda row: (models[row.model], row.like.keys["batch_size"], names[row.like.keys["framework"]]))
+    return sorted(rows, key=lambda row: (models[row.model], row.like.cell.batch_size, names[row.like.cell.framework]))
 
 
 def _batch_time(cell: CellResult) -> tuple[str, Marks]:

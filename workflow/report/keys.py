@@ -33,7 +33,7 @@ SIZE_TITLES: Final = {"batch_size": "Batch", "nodes": "Nodes", "gpus_per_node": 
 
 def size_columns(cells: Sequence[CellResult], names: Iterable[str] = SIZE_TITLES) -> list[Column]:
     """Make columns of the sizes of the cells."""
-    return [Column(key=name, title=SIZE_TITLES[name], values=[cell.keys[name] for cell in cells]) for name in names]
+    return [Column(key=name, title=SIZE_TITLES[name], values=[getattr(cell.cell, name) for cell in cells]) for name in names]
 
 
 def several_shapes(shapes: Iterable[Shape]) -> frozenset[int]:
@@ -67,7 +67,7 @@ def counted_shape(analysis: Analysis, cell: CellResult) -> str:
 
 def shares(analysis: Analysis) -> str:
     """What a node is where the nodes are parts of one machine; nothing where each is a machine of its own."""
-    parts = max((cell.keys["nodes"] for cell in analysis.cells), default=1)
+    parts = max((cell.cell.nodes for cell in analysis.cells), default=1)
     schedulers = set(analysis.frame["scheduler"].drop_nulls().unique().to_list())
     if schedulers != {"local"} or parts == 1:
         return ""

@@ -466,9 +466,9 @@ def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 def _in_words(analysis: Analysis, cell: Any) -> str:
     """`lenet, batch 32, 2 nodes x 1`."""
-    nodes, per_node = cell.keys["nodes"], cell.keys["gpus_per_node"]
+    nodes, per_node = cell.cell.nodes, cell.cell.gpus_per_node
     shape = f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {per_node}"
-    return printable(", ".join([*series_words(cell, analysis.cell_names), f"batch {cell.keys['batch_size']}", shape]))
+    return printable(", ".join([*series_words(cell, analysis.cell_names), f"batch {cell.cell.batch_size}", shape]))
 
 
 def _places(

@@ -190,14 +190,14 @@ def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None
     """One per measured cell. Many lines of several models: one panel per model, and the legend names the rest. `by_unit`: no panel has
     samples/s beside tokens/s."""
     lines = list(analysis.lines)[:MOST_LINES]
-    several = len({cell.keys["model"] for cell in analysis.cells}) > 1
+    several = len({cell.cell.model for cell in analysis.cells}) > 1
     paneled = several and len(analysis.lines) > MOST_IN_ONE
     apart = by_unit and len(analysis.units) > 1
     return [
         {
             "kind": "measured",
             "panel": SEPARATOR.join(
-                [*([printable(str(comparison.cell.keys["model"]))] if paneled else []), *([f"{comparison.cell.unit} / s"] if apart else [])]
+                [*([printable(str(comparison.cell.cell.model))] if paneled else []), *([f"{comparison.cell.unit} / s"] if apart else [])]
             ),
             "label": line_label(analysis, comparison, line, with_model=not paneled),
             "line": " ".join(map(str, line)),
@@ -435,7 +435,7 @@ def loss(analysis: Analysis) -> dict[str, Any]:
     different things it is over steps."""
     import altair as alt
 
-    trained = [(label, comparison) for label, comparison in _labelled(analysis) if comparison.cell.keys["mode"] == "train"]
+    trained = [(label, comparison) for label, comparison in _labelled(analysis) if comparison.cell.cell.mode == "train"]
     cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
     roots = {source.label: Path(source.path, "runs") for source in analysis.sources}
     first = analysis.frame.filter(MEASURED).unique(["source", "cell_id"], keep="first", maintain_order=True)
@@ -498,9 +498,9 @@ def _labelled(analysis: Analysis) -> list[tuple[str, Comparison]]:
     found = []
     for comparison in analysis.primary:
         if comparison.cell.num_measured:
-            keys = comparison.cell.keys
+            cell = comparison.cell.cell
             found.append(
-                (f"{line_label(analysis, comparison)}{SEPARATOR}{keys['nodes']}\N{MULTIPLICATION SIGN}{keys['gpus_per_node']}", comparison)
+                (f"{line_label(analysis, comparison)}{SEPARATOR}{cell.nodes}\N{MULTIPLICATION SIGN}{cell.gpus_per_node}", comparison)
             )
     return found
 

@@ -71,7 +71,7 @@ def _ran(analysis: Analysis, source: Source) -> dict[str, Counter[str]]:
 
 def _folder(study: StudyFile, name: str) -> str | None:
     """The program's folder, relative to the study file; None where it does not lie beside that, so that nothing may be written there."""
-    folders = [cell["program"].get("folder") for cell in study.cells.values() if cell.get("framework") == name and cell.get("program")]
+    folders = [cell.program.get("folder") for cell in study.cells.values() if cell.framework == name and cell.program]
     if not folders or not isinstance(folders[0], str) or study.file_path is None:
         return None
     relative = os.path.relpath(folders[0], Path(study.file_path).parent)

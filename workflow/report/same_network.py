@@ -21,6 +21,7 @@ from containers.models import MODELS, has_dropout
 from workflow.report.cells import CellResult
 from workflow.run.record.model import Replicas
 from workflow.run.record.rate import FIRST_STEPS
+from workflow.study.cell import Cell
 
 RELATIVE: Final = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2}
 """How far losses of the same network may lie apart, by the precision of their cells. Of fp32 sums in another order differ by some 1e-7 in
@@ -34,8 +35,6 @@ DROPOUT: Final = "dropout"
 
 Losses = Mapping[int, float]
 """Step -> mean over ranks."""
-Keys = Mapping[str, Any]
-"""A cell, as study.json has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ class FirstRun:
 class Compared:
     """One cell of a group. `run`: None where none has finished; `differs_at`: the first step whose loss is another one."""
 
-    cell: Keys
+    cell: Cell
     run: FirstRun | None
     differs_at: int | None = None
 
@@ -79,27 +78,28 @@ class Group:
         return not drops(self.cells[0].cell)
 
 
-def groups_of(cells: Iterable[Keys]) -> list[list[Keys]]:
+def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Those of two cells and more. Programs of the study are left out: nobody knows their network."""
-    found: dict[bytes, list[Keys]] = {}
+    found: dict[bytes, list[Cell]] = {}
     for cell in cells:
-        if cell.get("program") is None:
-            found.setdefault(canonical_json({key: value for key, value in cell.items() if key not in NOT_COMPARED}), []).append(cell)
+        if cell.program is None:
+            alike = {key: value for key, value in cell.to_json().items() if key not in NOT_COMPARED}
+            found.setdefault(canonical_json(alike), []).append(cell)
     return [group for group in found.values() if len({called(cell) for cell in group}) > 1]
 
 
-def drops(cell: Keys) -> bool:
+def drops(cell: Cell) -> bool:
     """Return True if the losses of the cell depend on which numbers its framework draws."""
-    return cell["mode"] == "train" and bool(cell.get("dropout", True)) and cell["model"] in MODELS and has_dropout(cell["model"])
+    return cell.mode == "train" and cell.dropout and cell.model in MODELS and has_dropout(cell.model)
 
 
-def compare(cells: Sequence[Keys], runs: Mapping[str, FirstRun]) -> Group:
+def compare(cells: Sequence[Cell], runs: Mapping[str, FirstRun]) -> Group:
     """One group. `runs`: by cell_id, a finished one of each."""
-    finished = [(index, cell) for index, cell in enumerate(cells) if cell["cell_id"] in runs]
+    finished = [(index, cell) for index, cell in enumerate(cells) if cell.cell_id in runs]
     if not finished:
         return Group(reference=None, cells=tuple(Compared(cell=cell, run=None) for cell in cells))
-    _, first = min(finished, key=lambda found: (called(found[1]) != REFERENCE, found[1]["framework"] != REFERENCE, found[0]))
-    expected = runs[first["cell_id"]]
+    _, first = min(finished, key=lambda found: (called(found[1]) != REFERENCE, found[1].framework != REFERENCE, found[0]))
+    expected = runs[first.cell_id]
     return Group(
         reference=Compared(cell=first, run=expected),
         cells=tuple(
@@ -111,37 +111,37 @@ def compare(cells: Sequence[Keys], runs: Mapping[str, FirstRun]) -> Group:
                 else first_difference(found.losses, expected.losses, compared_steps(cell, first), tolerance(cell)),
             )
             for cell in cells
-            for found in [runs.get(cell["cell_id"])]
+            for found in [runs.get(cell.cell_id)]
         ),
     )
 
 
-def called(cell: Keys) -> str:
+def called(cell: Cell) -> str:
     """`pytorch`, `pytorch (fsdp2)`, `keras (jax)`, `caffe (native reader)`."""
-    told = [cell["backend"]] if cell.get("backend", "auto") != "auto" else []
-    told += [cell["strategy"]] if cell.get("strategy", "ddp") != "ddp" else []
-    told += ["native reader"] if cell.get("reader", "slipway") == "native" else []
-    return f"{cell['framework']} ({', '.join(told)})" if told else str(cell["framework"])
+    more = [cell.backend] if cell.backend != "auto" else []
+    more += [cell.strategy] if cell.strategy != "ddp" else []
+    more += ["native reader"] if cell.reader == "native" else []
+    return f"{cell.framework} ({', '.join(more)})" if more else cell.framework
 
 
-def compared_steps(*cells: Keys) -> int:
+def compared_steps(*cells: Cell) -> int:
     """How many first losses are compared: one where a framework chooses the order of its samples by itself."""
     return 1 if any(map(has_own_order, cells)) else FIRST_STEPS
 
 
-def has_own_order(cell: Keys) -> bool:
+def has_own_order(cell: Cell) -> bool:
     """Whether its framework chooses the order of its samples by itself: always, or because it reads them itself."""
-    if cell.get("reader", "slipway") == "native":
+    if cell.reader == "native":
         return True
     try:
-        return load_framework(cell["framework"]).own_order
+        return load_framework(cell.framework).own_order
     except ConfigError:
         return False  # of another version, or not installed here
 
 
-def tolerance(cell: Keys) -> float:
+def tolerance(cell: Cell) -> float:
     """How far, relative to the other one, a loss may lie apart."""
-    return RELATIVE.get(cell["precision"], RELATIVE["fp32"])
+    return RELATIVE.get(cell.precision, RELATIVE["fp32"])
 
 
 def first_difference(losses: Losses, expected: Losses, steps: int = FIRST_STEPS, relative: float = RELATIVE["fp32"]) -> int | None:
@@ -169,19 +169,19 @@ def loss_text(loss: float | None) -> str:
 def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
     """The same cells with MARK where one is not the same network as another of its source, and DROPOUT where that cannot be told; and of
     each framework that has one the first step that differs, in words."""
-    if len({called(cell.keys) for cell in cells}) < 2:
+    if len({called(cell.cell) for cell in cells}) < 2:
         return tuple(cells), ""
     marks: dict[tuple[str, str], str] = {}
     words: dict[str, str] = {}
     for source in dict.fromkeys(cell.source for cell in cells):
         told = {cell.cell_id: cell for cell in cells if cell.source == source and cell.first_losses}
-        for cells_of_group in groups_of(cell.keys for cell in told.values()):
+        for cells_of_group in groups_of(cell.cell for cell in told.values()):
             group = compare(cells_of_group, {name: FirstRun(losses=cell.first_losses or {}) for name, cell in told.items()})
             if not group.is_compared:
-                marks |= {(source, one.cell["cell_id"]): DROPOUT for one in group.cells}
+                marks |= {(source, one.cell.cell_id): DROPOUT for one in group.cells}
             for one in group.cells:
                 if one.differs_at is not None and group.reference is not None:
-                    marks[source, one.cell["cell_id"]] = MARK
+                    marks[source, one.cell.cell_id] = MARK
                     pair = f"{called(one.cell)} against {called(group.reference.cell)}"
                     words.setdefault(pair, f"{pair}: {difference_in_words(one, group)}")
     found = tuple(replace(cell, marks=cell.marks | {mark}) if (mark := marks.get((cell.source, cell.cell_id))) else cell for cell in cells)
@@ -191,11 +191,11 @@ def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
 def to_json(group: Group) -> dict[str, Any]:
     """For programs."""
     return {
-        "reference": None if group.reference is None else group.reference.cell["cell_id"],
+        "reference": None if group.reference is None else group.reference.cell.cell_id,
         "cells": [
             {
-                "cell_id": one.cell["cell_id"],
-                "framework": one.cell["framework"],
+                "cell_id": one.cell.cell_id,
+                "framework": one.cell.framework,
                 "losses": None if one.losses is None else [[step, loss] for step, loss in sorted(one.losses.items())],
                 "same_network": None if one.losses is None or not group.is_compared else one.differs_at is None,
                 "differs_at": one.differs_at,

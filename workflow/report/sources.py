@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import polars as pl
 
 from base.errors import RecordError
 from base.jsonfile import read_json
-from workflow.study.cell import SIZES, WORDS, Cell, unit_of
+from workflow.study.cell import SIZES, WORDS, Cell
 from workflow.study.publishing import SCHEMA, claims_in, last_version
 from workflow.study.series import NOT_SERIES
 
@@ -56,7 +56,7 @@ class StudyFile:
     site: str | None
     site_keys: Mapping[str, Any]
     baseline: Mapping[str, Any]
-    cells: Mapping[str, Mapping[str, Any]]
+    cells: Mapping[str, Cell]
     runs: Mapping[str, tuple[str, int]]
     file_path: str | None = None
     """Where the study file lay when it last ran."""
@@ -74,7 +74,7 @@ def read_study(directory: Path) -> StudyFile | None:
     try:
         if content["schema"] != SCHEMA:
             raise RecordError(f"{path}: found schema {content['schema']!r}, expected {SCHEMA!r}")
-        cells = {cell["cell_id"]: cell for cell in content["cells"]}
+        cells = {cell.cell_id: cell for cell in msgspec.convert(content["cells"], tuple[Cell, ...])}
         runs = {run["run_id"]: (run["cell_id"], run["repeat"]) for run in content["runs"]}
         if unknown := {cell_id for cell_id, _ in runs.values()} - cells.keys():
             raise RecordError(f"{path}: its runs name cells that it does not hold, such as {min(unknown)!r}")
@@ -91,7 +91,7 @@ def read_study(directory: Path) -> StudyFile | None:
             file_path=last["path"] if isinstance(last.get("path"), str) else None,
             file_sha256=digest if isinstance(digest, str) else None,
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
         raise RecordError(f"{path} is no resolved study ({type(error).__name__}: {error}); remove it and plan the study again") from error
 
 
@@ -105,26 +105,26 @@ def check_directory(directory: Path) -> None:
         raise RecordError(f"{directory} holds neither study.json nor runs/{hint}")
 
 
-def cell_frame(cells: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """One row per cell: its main keys as columns, `series` (which cells may be compared) and the whole cell as JSON text."""
+def cell_frame(cells: Sequence[Cell]) -> pl.DataFrame:
+    """Make one row per cell: its main keys as columns, `series` (which cells may be compared) and the whole cell as JSON text."""
     columns: dict[str, list[Any]] = {name: [] for name in CELL_COLUMNS}
     for cell in cells:
-        rest = msgspec.json.encode({key: value for key, value in cell.items() if key not in NOT_SERIES}, order="sorted")
-        row = {**cell, "series": hashlib.sha256(rest).hexdigest()[:8]}
-        own = msgspec.json.encode({key: cell[key] for key in NOT_SERIES})
-        row["cell"] = (own[:-1] + b"," + rest[1:]).decode()
-        row["num_processes"] = cell["nodes"] * cell["gpus_per_node"]
-        row["threads"] = str(cell.get("threads"))
-        row["unit"] = unit_of(cell)
-        row["own_program"] = cell.get("program") is not None
-        row["cell_device"] = cell.get("device")
+        keys = cell.to_json()
+        rest = msgspec.json.encode({key: value for key, value in keys.items() if key not in NOT_SERIES}, order="sorted")
+        own: dict[str, Any] = {"series": hashlib.sha256(rest).hexdigest()[:8], "cell": msgspec.json.encode(keys).decode()}
+        own |= {"num_processes": cell.world_size, "threads": str(cell.threads), "unit": cell.unit}
+        row = {**keys, **own, "own_program": cell.program is not None, "cell_device": cell.device}
         for name, values in columns.items():
-            values.append(row.get(name, _LATER.get(name)))
+            values.append(row[name])
     return pl.DataFrame(columns, schema=CELL_COLUMNS)
 
 
-_LATER: Final = {entry.name: entry.default for entry in fields(Cell) if entry.name in WORDS and entry.default is not MISSING}
-"""What keys mean that a study of an earlier version does not have."""
+def cell_of(text: str) -> Cell:
+    """Return the cell of its JSON text."""
+    return _DECODER.decode(text)
+
+
+_DECODER: Final = msgspec.json.Decoder(Cell)
 CELL_COLUMNS: dict[str, pl.DataType] = {
     **{name: pl.String() for name in ("cell_id", "series", *(word for word in WORDS if word != "device"))},
     **{name: pl.Int64() for name in (*SIZES, "num_processes")},

@@ -167,11 +167,11 @@ def scaling(analysis: Analysis) -> Table:
     cells = [one.cell for one in comparisons]
     own = [cell.marks - {"partial"} if cell.marks else NO_MARKS for cell in cells]
     both = [one.marks for one in comparisons]
-    arguments = sorted({name for cell in cells for name in cell.keys.get("args") or ()})
+    arguments = sorted({name for cell in cells for name in cell.cell.args or ()})
     columns = [
         words("source", "source", [cell.source for cell in cells]),
         words("cell", "cell", [cell.cell_id for cell in cells]),
-        *[words(key, _title(key), [cell.keys.get(key) for cell in cells], number=key not in WORDS) for key in KEYS],
+        *[words(key, _title(key), [getattr(cell.cell, key) for cell in cells], number=key not in WORDS) for key in KEYS],
         numbers("processes", "processes", str, [cell.num_processes for cell in cells]),
         words("hardware", "hardware", [" / ".join(sorted(cell.distinct["hardware"])) for cell in cells]),
         words("scaling", "scaling", map(_scaling_word, comparisons)),
@@ -212,7 +212,7 @@ def _title(key: str) -> str:
 
 def _argument(cell: CellResult, name: str) -> str | None:
     """Return an argument of the cell's program; None where it has none of that name."""
-    args = cell.keys.get("args") or {}
+    args = cell.cell.args or {}
     return plain_text(args[name]) if name in args else None
 
 
@@ -487,10 +487,10 @@ def dlbench(analysis: Analysis) -> Table:
     """Build table c: `batchTime(totalTime)` in the words of dlbench, one column per batch size."""
     rows: dict[tuple[str, str, int, int], dict[int, CellResult]] = {}
     for cell in analysis.cells:
-        rows.setdefault((cell.source, cell.series, cell.keys["nodes"], cell.keys["gpus_per_node"]), {})[cell.keys["batch_size"]] = cell
+        rows.setdefault((cell.source, cell.series, cell.cell.nodes, cell.cell.gpus_per_node), {})[cell.cell.batch_size] = cell
     first = [next(iter(row.values())) for row in rows.values()]
     columns = [*key_columns(analysis, first), *size_columns(first, ("nodes", "gpus_per_node"))]
-    for size in sorted({cell.keys["batch_size"] for cell in analysis.cells}):
+    for size in sorted({cell.cell.batch_size for cell in analysis.cells}):
         cells = [row.get(size) for row in rows.values()]
         columns.append(marked_words(f"batch_{size}", f"batch {size}", [*map(_batch_and_total_time, cells)], cell_links(analysis, cells)))
     return Table(
@@ -565,7 +565,7 @@ def interval_text(analysis: Analysis) -> str:
 def baseline_text(analysis: Analysis) -> str:
     """`nodes: 1`, as the study file has it; and where all cells of a series have that, which of them are taken."""
     baseline = analysis.sources[0].baseline
-    narrowed = any(is_named(one.cell.keys, baseline) and not one.is_baseline for one in analysis.primary)
+    narrowed = any(is_named(one.cell.cell, baseline) and not one.is_baseline for one in analysis.primary)
     taken = f"; where all cells of a series have that, those with the fewest {analysis.processes} are the baseline" if narrowed else ""
     return printable(in_words(baseline) + taken) or "none is named"
 

@@ -144,6 +144,11 @@ class Cell:
         """Return the number of processes in all: nodes x gpus_per_node."""
         return self.nodes * self.gpus_per_node
 
+    @property
+    def unit(self) -> str:
+        """Return what the rate of the cell counts: `samples` or `tokens`."""
+        return unit_of({"program": self.program, "dataset_spec": self.dataset_spec})
+
     def to_json(self) -> dict[str, Any]:
         """Return the cell as JSON-able values, under the study's own names.
 

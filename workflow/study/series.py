@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from workflow.study.cell import PROGRAM_PLACES, SIZES, Cell, unit_of
+from workflow.study.cell import PROGRAM_PLACES, SIZES, Cell
 from workflow.study.explain import Fault, fault_error, first_names
 from workflow.study.loader import Document
 from workflow.study.model import StudyFile
@@ -76,48 +76,43 @@ def in_words(baseline: Keys) -> str:
     return ", ".join(f"{key}: {value}" for key, value in flat(baseline).items())
 
 
-def value_at(keys: Keys, path: str) -> Any:
+def value_at(cell: Cell, path: str) -> Any:
     """Return the value of a key, None where the cell has none."""
     first, _, rest = path.partition(".")
-    value = keys.get(first)
+    value = getattr(cell, first, None)
     if path == "program" and isinstance(value, Mapping):
         return value["name"]
     return value.get(rest) if rest and isinstance(value, Mapping) else value
 
 
-def is_named(keys: Keys, baseline: Keys) -> bool:
-    """Return True if the cell of these keys has all values that the baseline names."""
-    return bool(baseline) and all(value_at(keys, path) == value for path, value in flat(baseline).items())
+def is_named(cell: Cell, baseline: Keys) -> bool:
+    """Return True if the cell has all values that the baseline names."""
+    return bool(baseline) and all(value_at(cell, path) == value for path, value in flat(baseline).items())
 
 
-def comparable(keys: Keys, baseline: Keys) -> dict[str, Any]:
+def comparable(cell: Cell, baseline: Keys) -> dict[str, Any]:
     """Return the keys in which a cell and its baseline must agree."""
     named = {*flat(baseline)}
     if "program" in named:
-        named |= {PROGRAM_STARTED, "framework", *(["model"] if keys["model"] == value_at(keys, "program") else [])}
-    found = {key: value for key, value in flat(keys).items() if key not in NOT_SERIES and key not in named}
-    return {**found, "unit": unit_of(keys)} if "program" in named else found  # samples/s of one are never compared with tokens/s of another
+        named |= {PROGRAM_STARTED, "framework", *(["model"] if cell.model == value_at(cell, "program") else [])}
+    found = {key: value for key, value in flat(cell.to_json()).items() if key not in NOT_SERIES and key not in named}
+    return {**found, "unit": cell.unit} if "program" in named else found  # samples/s of one are never compared with tokens/s of another
 
 
-def baselines(members: Sequence[T], baseline: Keys, keys: Callable[[T], Keys]) -> tuple[T, ...]:
+def baselines(members: Sequence[T], baseline: Keys, cell_of: Callable[[T], Cell]) -> tuple[T, ...]:
     """Return the cells that speed-up is relative to, of cells that agree in what is comparable.
 
     They have what the baseline names. Where all cells have it, they are the smallest of them, since a study in which every cell is a
     baseline compares nothing.
     """
-    named = tuple(member for member in members if is_named(keys(member), baseline))
+    named = tuple(member for member in members if is_named(cell_of(member), baseline))
     if len(named) < len(members):
         return named
-    fewest = min((processes(keys(member)) for member in named), default=0)
-    return tuple(member for member in named if processes(keys(member)) == fewest)
+    fewest = min((cell_of(member).world_size for member in named), default=0)
+    return tuple(member for member in named if cell_of(member).world_size == fewest)
 
 
-def processes(keys: Keys) -> int:
-    """Count the processes of a cell."""
-    return int(keys["nodes"] * keys["gpus_per_node"])
-
-
-def joined_series(cells: Sequence[Keys], baseline: Keys) -> list[str | None]:
+def joined_series(cells: Sequence[Cell], baseline: Keys) -> list[str | None]:
     """Name for each cell the series that it makes with others which differ only in what the baseline names and goes along with the size.
 
     The name is None where the baseline names no such key, or where two cells of one size would meet.
@@ -126,19 +121,20 @@ def joined_series(cells: Sequence[Keys], baseline: Keys) -> list[str | None]:
     if not along:
         return [None] * len(cells)
     texts = [
-        json.dumps({key: value for key, value in flat(keys).items() if key not in (*NOT_SERIES, *along)}, sort_keys=True) for keys in cells
+        json.dumps({key: value for key, value in flat(cell.to_json()).items() if key not in (*NOT_SERIES, *along)}, sort_keys=True)
+        for cell in cells
     ]
     met: defaultdict[str, list[Any]] = defaultdict(list)
-    for text, keys in zip(texts, cells, strict=True):
-        met[text].append([keys[name] for name in SHAPE])
+    for text, cell in zip(texts, cells, strict=True):
+        met[text].append([getattr(cell, name) for name in SHAPE])
     unique = {text for text, shapes in met.items() if len({json.dumps(shape) for shape in shapes}) == len(shapes)}
     return [text if text in unique else None for text in texts]
 
 
-def baseline_mismatch(keys: Keys, all_cells: Iterable[Keys], baseline: Keys) -> str:
+def baseline_mismatch(cell: Cell, all_cells: Iterable[Cell], baseline: Keys) -> str:
     """Name the keys that keep the nearest baseline cell from being compared with the cell; empty where there is no baseline cell."""
-    own = comparable(keys, baseline)
-    others = [comparable(other, baseline) for other in islice((keys for keys in all_cells if is_named(keys, baseline)), MOST_LOOKED_AT)]
+    own = comparable(cell, baseline)
+    others = [comparable(other, baseline) for other in islice((one for one in all_cells if is_named(one, baseline)), MOST_LOOKED_AT)]
     apart = [{name: other.get(name) for name in sorted(own.keys() | other.keys()) if own.get(name) != other.get(name)} for other in others]
     least = min((found for found in apart if found), key=len, default=None)
     if least is None:
@@ -176,16 +172,13 @@ def series_of(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> tuple[Serie
     groups: dict[str, list[Cell]] = {}
     families: dict[str, list[Cell]] = {}
     specs: dict[int, str] = {}
-    values = [cell.to_json() for cell in cells]
-    for cell, keys, name in zip(cells, values, joined_series(values, baseline), strict=True):
-        groups.setdefault(name or _key(keys, {}, specs), []).append(cell)
-        families.setdefault(_key(keys, baseline, specs), []).append(cell)
-    bases = {key: baselines(family, baseline, Cell.to_json) for key, family in families.items()}
-    found = [_series(tuple(group), bases[_key(group[0].to_json(), baseline, specs)], baseline) for group in groups.values()]
-    named = list({_key(keys, {}, specs): keys for keys in values if is_named(keys, baseline)}.values())
-    return tuple(
-        one if one.has_baseline else replace(one, obstacle=baseline_mismatch(one.cells[0].to_json(), named, baseline)) for one in found
-    )
+    for cell, name in zip(cells, joined_series(cells, baseline), strict=True):
+        groups.setdefault(name or _key(cell, {}, specs), []).append(cell)
+        families.setdefault(_key(cell, baseline, specs), []).append(cell)
+    bases = {key: baselines(family, baseline, lambda cell: cell) for key, family in families.items()}
+    found = [_series(tuple(group), bases[_key(group[0], baseline, specs)], baseline) for group in groups.values()]
+    named = list({_key(cell, {}, specs): cell for cell in cells if is_named(cell, baseline)}.values())
+    return tuple(one if one.has_baseline else replace(one, obstacle=baseline_mismatch(one.cells[0], named, baseline)) for one in found)
 
 
 def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str, Any]) -> Series:
@@ -197,7 +190,7 @@ def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str
     others = [cell for cell in cells if cell.cell_id not in chosen]
     kinds = [(cell.batch_size in batches, cell.global_batch_size in totals) for cell in others]
     unmatched = len(others) if not base else sum(not any(kind) for kind in kinds)
-    narrowed = bool(base) and any(is_named(cell.to_json(), baseline) for cell in others)
+    narrowed = bool(base) and any(is_named(cell, baseline) for cell in others)
     return Series(cells=cells, scaling=_scaling(kinds), has_baseline=bool(base), unmatched=unmatched, narrowed=narrowed)
 
 
@@ -211,11 +204,10 @@ def _scaling(kinds: Sequence[tuple[bool, bool]]) -> str:
     return "mixed"
 
 
-def _key(keys: Mapping[str, Any], baseline: Mapping[str, Any], specs: dict[int, str]) -> str:
+def _key(cell: Cell, baseline: Keys, specs: dict[int, str]) -> str:
     """Return the keys in which cells must agree, as text; a specification is shared by many cells and written once."""
-    spec = keys["dataset_spec"]
-    text = specs.setdefault(id(spec), json.dumps(spec, sort_keys=True))
-    rest = comparable({key: value for key, value in keys.items() if key != "dataset_spec"}, baseline)
+    text = specs.setdefault(id(cell.dataset_spec), json.dumps(cell.dataset_spec, sort_keys=True))
+    rest = {key: value for key, value in comparable(cell, baseline).items() if key != "dataset_spec"}
     return json.dumps([rest, text], sort_keys=True)
 
 
@@ -233,15 +225,14 @@ def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> d
     given: dict[str, Any] = keys.baseline.model_dump(exclude_unset=True)
     if not flat(given):
         raise fault_error(document, [Fault(place=("baseline",), message="found no key; valid: keys with one value, such as nodes: 1")])
-    if not any(is_named(cell.to_json(), given) for cell in cells):
+    if not any(is_named(cell, given) for cell in cells):
         raise fault_error(document, [_no_baseline(given, cells)])
     return given
 
 
-def _no_baseline(given: Mapping[str, Any], cells: Iterable[Cell]) -> Fault:
+def _no_baseline(given: Mapping[str, Any], cells: Sequence[Cell]) -> Fault:
     named = flat(given)
-    all_keys = [cell.to_json() for cell in cells]
-    have = {key: sorted({str(value_at(keys, key)) for keys in all_keys}, key=lambda text: (len(text), text)) for key in named}
+    have = {key: sorted({str(value_at(cell, key)) for cell in cells}, key=lambda text: (len(text), text)) for key in named}
     for key, value in named.items():
         if str(value) not in have[key]:
             return Fault(

@@ -11,10 +11,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from base.seal import SINCE, sealed_text
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.cells import CellResult, LogSample
 from workflow.report.collect import collect
+from workflow.study.cell import Cell
 
 DATASET: dict[str, Any] = {
     "source": "sklearn-digits",
@@ -242,10 +245,12 @@ def log_sample(values: Sequence[float]) -> LogSample:
 def cell_result(cell: Mapping[str, Any], steps_s: Sequence[float], **changes: Any) -> CellResult:
     """A cell with runs of these median steps, made without any file."""
     distinct = {"hardware": frozenset({CPU}), "software": frozenset(), "image_digest": frozenset(), "device": frozenset({"cpu"})}
+    series = f"{cell['model']}{cell['comm_hook']}"
     sample = log_sample(steps_s) if steps_s else None
     rate = log_sample([cell["global_batch_size"] / step_s for step_s in steps_s]) if steps_s else None
     values: dict[str, Any] = {
-        "source": "here", "cell_id": cell["cell_id"], "series": str(cell["model"]) + str(cell["comm_hook"]), "keys": cell,
+        "source": "here", "cell_id": cell["cell_id"], "series": series, "cell": msgspec.convert(dict(cell), Cell),
+        "keys_digest": series,
         "num_runs": len(steps_s) or 3, "num_measured": len(steps_s), "num_ended_well": len(steps_s),
         "num_allocations": len(steps_s), "num_node_sets": 1, "rate": rate, "step": sample, "p95": sample, "means": {},
         "input_wait_ratio": None,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.workflow.report.builder import collected, make_cell, make_record
@@ -17,6 +19,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.formats import to_csv
 from workflow.report.plots import efficiency, throughput
 from workflow.report.tables import TABLES, baseline_text
+from workflow.study.cell import Cell
 from workflow.study.series import flat, in_words, is_named
 from workflow.study.study import load_study
 
@@ -113,9 +116,10 @@ def test_what_a_baseline_names() -> None:
     baseline = {"nodes": 1, "optimizer": {"learning_rate": 0.1}}
     assert flat(baseline) == {"nodes": 1, "optimizer.learning_rate": 0.1}
     assert in_words(baseline) == "nodes: 1, optimizer.learning_rate: 0.1"
-    assert is_named({"nodes": 1, "optimizer": {"learning_rate": 0.1, "momentum": 0}}, baseline)
-    assert not is_named({"nodes": 1, "optimizer": None}, baseline)
-    assert not is_named({"nodes": 1}, {})
+    cell = msgspec.convert(make_cell(optimizer={"learning_rate": 0.1, "momentum": 0}), Cell)
+    assert is_named(cell, baseline)
+    assert not is_named(replace(cell, optimizer={}), baseline)
+    assert not is_named(cell, {})
 
 
 @pytest.mark.processes

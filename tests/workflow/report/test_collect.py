@@ -96,7 +96,7 @@ def test_a_record_becomes_a_row(tmp_path: Path) -> None:
     assert (row["staged_bytes"], row["copied_bytes"]) == (3_800_000, 0)
     assert row["torch_version"] == "2.13.0"
     assert row["git_dirty"] == "false"
-    assert json.loads(row["cell"]) == record["cell"]
+    assert json.loads(row["cell"]) == {**json.loads(row["cell"]), **record["cell"]}, "all keys of the study, and the defaults of others"
 
 
 def test_every_column_comes_from_its_place_in_the_record() -> None:

@@ -52,10 +52,10 @@ def test_weak_scaling_compares_equal_batches_per_process() -> None:
     found = primary(cells)
     assert len(found) == 6
     for comparison in found.values():
-        nodes = comparison.cell.keys["nodes"]
+        nodes = comparison.cell.cell.nodes
         assert comparison.scaling == "weak"
         assert comparison.partner is not None
-        assert comparison.partner.keys["batch_size"] == comparison.cell.keys["batch_size"]
+        assert comparison.partner.cell.batch_size == comparison.cell.cell.batch_size
         assert numbers(comparison) == pytest.approx((nodes / nodes**0.5, 1 / nodes**0.5))
 
 
@@ -65,7 +65,7 @@ def test_weak_scaling_of_sequences_in_buckets_is_marked(buckets: list[int] | Non
     spec = {"source": "text", "buckets": buckets}
     for batch, expected in (({"batch_size": [16]}, marked), ({"global_batch_size": [64]}, False)):
         cells = [cell_result({**cell, "dataset_spec": spec}, [0.1] * 3) for cell in scaling_cells(**batch, nodes=[1, 2])]
-        marks = {one.cell.keys["nodes"]: "lengths" in one.marks for one in primary(cells).values()}
+        marks = {one.cell.cell.nodes: "lengths" in one.marks for one in primary(cells).values()}
         assert marks == {1: False, 2: expected}
 
 
@@ -74,10 +74,10 @@ def test_strong_scaling_compares_equal_global_batches() -> None:
     found = primary(cells)
     assert len(found) == 6
     for comparison in found.values():
-        nodes = comparison.cell.keys["nodes"]
+        nodes = comparison.cell.cell.nodes
         assert comparison.scaling == "strong"
         assert comparison.partner is not None
-        assert comparison.partner.keys["global_batch_size"] == comparison.cell.keys["global_batch_size"]
+        assert comparison.partner.cell.global_batch_size == comparison.cell.cell.global_batch_size
         assert numbers(comparison) == pytest.approx((nodes**0.5, nodes**0.5 / nodes))
 
 
@@ -100,13 +100,13 @@ def test_every_cell_of_the_baseline_is_one_by_definition() -> None:
     cells = [cell_result(cell, [0.1 * cell["gpus_per_node"]] * 3) for cell in scaling_cells(nodes=[1, 2], gpus_per_node=[1, 2])]
     found = primary(cells)
     for cell in cells:
-        if cell.keys["nodes"] == 1:
+        if cell.cell.nodes == 1:
             assert found[cell.cell_id].is_baseline
             assert numbers(found[cell.cell_id]) == (1.0, 1.0)
         else:  # compared with one node of as many GPUs
             partner = found[cell.cell_id].partner
             assert partner is not None
-            assert partner.keys["gpus_per_node"] == cell.keys["gpus_per_node"]
+            assert partner.cell.gpus_per_node == cell.cell.gpus_per_node
 
 
 def test_a_baseline_of_one_process_counts_processes() -> None:

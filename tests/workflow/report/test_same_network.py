@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +16,28 @@ from workflow.report import same_network, tables
 from workflow.report.analysis import Analysis
 from workflow.report.formats import FORMATS
 from workflow.report.page import page
-from workflow.report.same_network import FirstRun, Group, Keys, Losses, called, drops, first_difference, groups_of, to_json
+from workflow.report.same_network import FirstRun, Group, Losses, called, drops, first_difference, groups_of, to_json
 from workflow.run.record.rate import first_losses
 from workflow.run.record.reading import validate_record
+from workflow.study.cell import Cell
 
 LOSSES = {step: 2.3 - 0.1 * step for step in range(5)}
 
 
-def cells(tmp_path: Path, **axes: Any) -> list[dict[str, Any]]:
+def cells(tmp_path: Path, **axes: Any) -> list[Cell]:
     study = changed(axes={"batch_size": [32], "framework": ["jax", "pytorch"], **axes})
-    return [cell.to_json() for cell in load(tmp_path, study).cells]
+    return list(load(tmp_path, study).cells)
 
 
-def compare(found: Sequence[Keys], losses: Mapping[str, Losses]) -> Group:
+def compare(found: Sequence[Cell], losses: Mapping[str, Losses]) -> Group:
     """By the losses alone: of the ranks nothing is told."""
     return same_network.compare(found, {name: FirstRun(losses=told) for name, told in losses.items()})
 
 
 def test_cells_that_differ_only_in_their_framework_are_a_group(tmp_path: Path) -> None:
     groups = groups_of(cells(tmp_path))
-    assert [[cell["framework"] for cell in group] for group in groups] == [["jax", "pytorch"]] * 2
-    assert [{cell["nodes"] for cell in group} for group in groups] == [{1}, {2}]
+    assert [[cell.framework for cell in group] for group in groups] == [["jax", "pytorch"]] * 2
+    assert [{cell.nodes for cell in group} for group in groups] == [{1}, {2}]
     assert groups_of(cells(tmp_path, framework=["pytorch"], layout=["nchw", "nhwc"])) == []
 
 
@@ -45,16 +47,16 @@ def test_the_layout_in_memory_is_no_part_of_a_network(tmp_path: Path) -> None:
 
 
 def test_what_keras_computes_with_is_no_part_of_a_network(tmp_path: Path) -> None:
-    (found,) = groups_of([{**cell, "backend": "jax"} if cell["framework"] == "jax" else cell for cell in cells(tmp_path, nodes=[1])])
+    (found,) = groups_of([replace(cell, backend="jax") if cell.framework == "jax" else cell for cell in cells(tmp_path, nodes=[1])])
     assert [called(cell) for cell in found] == ["jax (jax)", "pytorch"]
 
 
 def test_of_a_framework_that_reads_by_itself_only_step_0_is_compared(tmp_path: Path) -> None:
     keys = {"axes": {"batch_size": [32], "nodes": [1]}, "datasets": {"digits": {"source": "sklearn-digits", "size": 32, "layout": "caffe"}}}
     rows = [{"framework": "caffe", "reader": reader} for reader in ("slipway", "native")]
-    (found,) = groups_of([cell.to_json() for cell in load(tmp_path, changed(**keys, zip=rows)).cells])
+    (found,) = groups_of(load(tmp_path, changed(**keys, zip=rows)).cells)
     assert [called(cell) for cell in found] == ["caffe", "caffe (native reader)"]
-    theirs, own = (cell["cell_id"] for cell in found)
+    theirs, own = (cell.cell_id for cell in found)
     assert [one.differs_at for one in compare(found, {theirs: LOSSES, own: {**LOSSES, 1: 9.0}}).cells] == [None, None]
     assert [one.differs_at for one in compare(found, {theirs: LOSSES, own: {**LOSSES, 0: 9.0}}).cells] == [None, 0]
 
@@ -62,7 +64,7 @@ def test_of_a_framework_that_reads_by_itself_only_step_0_is_compared(tmp_path: P
 def test_strategies_are_compared_with_plain_data_parallelism(tmp_path: Path) -> None:
     (found,) = groups_of(cells(tmp_path, nodes=[1], framework=["pytorch"], strategy=["fsdp2", "ddp"]))
     assert [called(cell) for cell in found] == ["pytorch (fsdp2)", "pytorch"]
-    group = compare(found, {cell["cell_id"]: LOSSES for cell in found})
+    group = compare(found, {cell.cell_id: LOSSES for cell in found})
     assert group.reference is not None
     assert group.reference.cell == found[1]
 
@@ -71,8 +73,8 @@ def test_strategies_are_compared_with_plain_data_parallelism(tmp_path: Path) -> 
     ("precision", "apart", "expected"), [("bf16", 8e-3, None), ("bf16", 2e-2, 2), ("fp16", 1e-3, None), ("fp32", 2e-5, 2)]
 )
 def test_losses_may_lie_apart_as_far_as_numbers_are_rounded(tmp_path: Path, precision: str, apart: float, expected: int | None) -> None:
-    jax, torch = ({**cell, "precision": precision} for cell in cells(tmp_path, nodes=[1]))
-    group = compare([jax, torch], {torch["cell_id"]: LOSSES, jax["cell_id"]: {**LOSSES, 2: LOSSES[2] * (1 + apart)}})
+    jax, torch = (replace(cell, precision=precision) for cell in cells(tmp_path, nodes=[1]))
+    group = compare([jax, torch], {torch.cell_id: LOSSES, jax.cell_id: {**LOSSES, 2: LOSSES[2] * (1 + apart)}})
     assert group.cells[0].differs_at == expected
 
 
@@ -88,11 +90,11 @@ def test_the_first_step_that_differs_is_told(change: Mapping[int, float | None],
 
 def test_others_are_compared_with_pytorch_or_with_the_first_that_ran(tmp_path: Path) -> None:
     jax, torch = cells(tmp_path, nodes=[1])
-    group = compare([jax, torch], {torch["cell_id"]: LOSSES, jax["cell_id"]: {**LOSSES, 2: 7.0}})
+    group = compare([jax, torch], {torch.cell_id: LOSSES, jax.cell_id: {**LOSSES, 2: 7.0}})
     assert group.reference is not None
     assert group.reference.cell == torch
     assert [(one.cell, one.differs_at) for one in group.cells] == [(jax, 2), (torch, None)]
-    group = compare([jax, torch], {jax["cell_id"]: LOSSES})
+    group = compare([jax, torch], {jax.cell_id: LOSSES})
     assert group.reference is not None
     assert group.reference.cell == jax
     assert [one.losses for one in group.cells] == [LOSSES, None]
@@ -101,12 +103,12 @@ def test_others_are_compared_with_pytorch_or_with_the_first_that_ran(tmp_path: P
 
 @pytest.mark.parametrize(("model", "more", "told"), [("alexnet", {}, False), ("alexnet", {"dropout": False}, True), ("lenet", {}, True)])
 def test_of_networks_with_dropout_losses_tell_nothing(tmp_path: Path, model: str, more: dict[str, Any], told: bool) -> None:
-    found = [{**cell, "model": model, **more} for cell in cells(tmp_path, nodes=[1])]
-    group = compare(found, {found[0]["cell_id"]: LOSSES, found[1]["cell_id"]: {**LOSSES, 0: 9.0}})
+    found = [replace(cell, model=model, **more) for cell in cells(tmp_path, nodes=[1])]
+    group = compare(found, {found[0].cell_id: LOSSES, found[1].cell_id: {**LOSSES, 0: 9.0}})
     assert group.is_compared == told
     assert [one.differs_at for one in group.cells] == ([0, None] if told else [None, None])
     assert [one["same_network"] for one in to_json(group)["cells"]] == ([False, True] if told else [None, None])
-    assert drops({**found[0], "mode": "infer"}) is False
+    assert drops(replace(found[0], mode="infer")) is False
 
 
 def test_the_first_losses_of_a_record() -> None:
@@ -133,8 +135,8 @@ def analysis(tmp_path: Path, jax: Any, nodes: tuple[int, ...] = (1, 2)) -> Analy
 
 def test_tables_and_page_mark_what_is_not_the_same_network(tmp_path: Path) -> None:
     found = analysis(tmp_path, OTHER)
-    assert {cell.keys["framework"] for cell in found.cells if "losses" in cell.marks} == {"jax"}
-    assert {one.cell.keys["framework"] for one in found.comparisons if "losses" in one.marks} == {"jax"}
+    assert {cell.cell.framework for cell in found.cells if "losses" in cell.marks} == {"jax"}
+    assert {one.cell.cell.framework for one in found.comparisons if "losses" in one.marks} == {"jax"}
     for table in (tables.speedup(found), tables.times(found), tables.dlbench(found)):
         (note,) = (sentence for _, sentence in table.footnotes() if sentence.startswith("this may be another network"))
         assert note.endswith("rounding. jax against pytorch: step 3, loss 9, not 2"), table.name
@@ -150,7 +152,7 @@ def test_a_speed_up_against_another_network_says_so(tmp_path: Path) -> None:
         for repeat in (1, 2, 3)
     ]
     found = collected(tmp_path / "results", records, baseline={"framework": "jax"})
-    marks = {one.cell.keys["framework"]: one.marks for one in found.primary}
+    marks = {one.cell.cell.framework: one.marks for one in found.primary}
     assert "losses" in marks["jax"]
     assert "baseline" in marks["pytorch"]
 
