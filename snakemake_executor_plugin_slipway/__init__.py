@@ -59,10 +59,8 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
 
     def shutdown(self) -> None:
         """Close the submissions, when all jobs are over or no more jobs are to start."""
-        from workflow.dag.watched_jobs import BACK_S
-
         if self._own is not None:
-            self._own.close(BACK_S)
+            self._own.close()
 
     def _submissions(self) -> Submissions:
         """Return the submissions, which are made for the first job: a Snakemake with no jobs does not query the scheduler."""

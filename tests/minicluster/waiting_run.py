@@ -70,20 +70,6 @@ def waiting_run(cluster: Cluster, name: str, *words: str) -> Iterator[WaitingRun
         command.wait()
 
 
-def run_put_back(cluster: Cluster) -> str:
-    """Put the job of a run back into the queue in its last second, as any scheduler lets an operator do. Return what the user's command and
-    its Snakemake have printed. By then all is as after any run: one attempt that is ok, and no job in the queue."""
-    with waiting_run(cluster, "putback", "run") as run:
-        (job,) = queue.listed(cluster)
-        run.go_on.touch()
-        wait_until(lambda: bool(list(run.results.glob("runs/*/record.json"))), LIMIT_S, "its record")
-        queue.order(cluster, queue.words_of(cluster).requeue, job)
-        code = run.command.wait(LIMIT_S)
-    left = queue.listed(cluster)
-    assert (code, [attempt["status"] for attempt in run.attempts()], left) == (0, ["ok"], []), run.text()
-    return run.text()
-
-
 def lose_a_node_and_train_there_again(cluster: Cluster, *words: str) -> None:
     """Kill the node program of a run's first node, where its next attempt has no other nodes: it takes that one last. `words`: of the
     command that starts the study."""

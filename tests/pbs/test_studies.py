@@ -7,7 +7,7 @@ import pytest
 from tests import launchers
 from tests.minicluster import Cluster
 from tests.minicluster.studies import await_nothing_left, check, records, slipway, tables, write
-from tests.minicluster.waiting_run import lose_a_node_and_train_there_again, run_put_back
+from tests.minicluster.waiting_run import lose_a_node_and_train_there_again
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -41,9 +41,4 @@ def test_programs_by_torchrun_mpirun_and_with_sidecars(cluster: Cluster) -> None
 @pytest.mark.parametrize("words", [("run",), ("submit", "--wait")], ids=["run", "submit"])
 def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second_attempt(cluster: Cluster, words: tuple[str, ...]) -> None:
     lose_a_node_and_train_there_again(cluster, *words)
-    await_nothing_left(cluster)
-
-
-def test_a_job_put_back_in_its_last_second_does_not_stay_in_the_queue(cluster: Cluster) -> None:
-    run_put_back(cluster)
     await_nothing_left(cluster)

@@ -16,7 +16,7 @@ from tests import launchers
 from tests.minicluster import Cluster
 from tests.minicluster.studies import await_nothing_left
 from tests.minicluster.waiting import wait_until
-from tests.minicluster.waiting_run import lose_a_node_and_train_there_again, run_put_back
+from tests.minicluster.waiting_run import lose_a_node_and_train_there_again
 from tests.sge.conftest import USER
 
 pytestmark = pytest.mark.slow
@@ -184,10 +184,4 @@ def test_a_run_whose_node_loses_its_power_goes_on_on_another(cluster: Cluster) -
 @pytest.mark.parametrize("words", [("run",), ("submit", "--wait")], ids=["run", "submit"])
 def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second_attempt(cluster: Cluster, words: tuple[str, ...]) -> None:
     lose_a_node_and_train_there_again(cluster, *words)
-    await_nothing_left(cluster)
-
-
-@pytest.mark.long
-def test_a_job_put_back_in_its_last_second_does_not_stay_in_the_queue(cluster: Cluster) -> None:
-    run_put_back(cluster)
     await_nothing_left(cluster)

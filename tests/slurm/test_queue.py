@@ -13,7 +13,6 @@ import pytest
 
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
-from tests.minicluster.waiting_run import run_put_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
@@ -212,8 +211,3 @@ def test_the_next_job_of_a_run_whose_node_has_died_asks_for_others(started: Star
         assert f" ExcNodeList={dead} " in started.slurm("scontrol", "-o", "show", "job", str(second["job_id"]))
     finally:
         started.cluster.heal(dead)
-
-
-def test_a_job_put_back_in_its_last_second_is_not_started_again(cluster: Cluster) -> None:
-    """Slurm would do so when some time has gone by."""
-    assert "was put back into the queue when it had ended well; it is taken out" in run_put_back(cluster)

@@ -139,9 +139,9 @@ class Submissions:
             ends = f"; end what is left: `{self.jobs.CANCEL} {' '.join(job_ids)}`" if job_ids else ""
             say(f"jobs could not be cancelled; look with `{self.jobs.LIST}`{ends}: {error}")
 
-    def close(self, patience_s: float = 0.0) -> None:
+    def close(self) -> None:
         """Watch no more."""
-        self.watched.close(patience_s)
+        self.watched.close()
 
     def _queued(self) -> tuple[QueuedJob, ...]:
         """Ask for the queue until there is an answer: who submitted without it could submit a second job."""

@@ -18,86 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, Protocol
 
-from base.errors import Cancelled, ConfigError, LeaseError, SlipwayError
+from base.errors import Cancelled, ConfigError, SlipwayError
 from cluster.exit_file import read_exit
 from cluster.schedulers import owned_by_us, with_jobs
-from cluster.schedulers.jobs import BatchJob, Jobs, JobSize, QueuedJob, Work, job_words, jobs_of_rule, work_name
+from cluster.schedulers.jobs import BatchJob, Jobs, JobSize, QueuedJob, Work, job_words, work_name
 from workflow.dag.queue_view import QueueView
 from workflow.study.cell import Cell
 from workflow.study.site import Site
-
-# Jobs that ended well and are back in the queue.
-
-
-def is_back(queued: QueuedJob) -> bool:
-    """Return True if the scheduler is to start a job that had already ended well, or has given it nodes for that."""
-    return queued.waits or bool(queued.restarts and queued.lost)
-
-
-def is_settled(queued: QueuedJob) -> bool:
-    """Return True if a job that ended well is listed only because the scheduler has not heard of its end yet."""
-    return queued.stage == "runs" and not queued.restarts
-
-
-class EndedJobs:
-    """The jobs that ended well, by what they left on storage, and that may be back in the queue.
-
-    Nobody needs another start of them, so they are taken out. After a requeue in their last second Slurm and PBS would start them once
-    more, and Grid Engine may keep one for a quarter of an hour in the state `Rt`, with its slots. One that has started again finds that
-    there is nothing to do, and one that is just ending is listed for some seconds: both are left alone. `say` prints a message for a
-    person.
-    """
-
-    def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
-        self._jobs, self._say = jobs, say
-        self._since: dict[str, float] = {}
-        self._names: dict[str, str] = {}
-        self._told: set[str] = set()
-        self._settled = threading.Event()
-        self._settled.set()
-
-    def add(self, job_id: str, name: str) -> None:
-        """Add a job that has ended well. `name`: no other job has it, whereas a scheduler that has lost its memory gives an id again."""
-        self._settled.clear()
-        self._names[job_id] = name
-        self._since[job_id] = time.monotonic()
-
-    def take_out(self, view: QueueView) -> bool:
-        """Take out the jobs that are back in the queue, and return True if there were some.
-
-        The answer must be to a question that is later than their ends. A job that stays is tried again at the next answer.
-        """
-        queued = {job.job_id: job for job in view.jobs if job.name == self._names.get(job.job_id)}
-        known = [job_id for job_id, since in self._since.items() if view.known_since(since)]
-        for job_id in known:
-            if job_id not in queued:
-                del self._since[job_id]
-        back = [queued[job_id] for job_id in known if job_id in queued and is_back(queued[job_id])]
-        for job in back:
-            self._since[job.job_id] = time.monotonic()
-            self._take_out(job)
-        if all(job_id in known and is_settled(queued[job_id]) for job_id in self._since):
-            self._settled.set()
-        return bool(back)
-
-    def wait(self, limit_s: float) -> None:
-        """Wait until an answer of the scheduler shows that no job is back."""
-        self._settled.wait(limit_s)
-
-    def _take_out(self, job: QueuedJob) -> None:
-        words = f"job {job.job_id} was put back into the queue when it had ended well"
-        self._say_once(f"{words}; it is taken out")
-        try:
-            (self._jobs.cancel if job.waits else self._jobs.forget)((job.job_id,), 0.0)
-        except (SlipwayError, ValueError) as error:
-            self._say_once(f"{words}, and could not be taken out: {error}")
-
-    def _say_once(self, words: str) -> None:
-        """Say once what cannot be done now, since it is tried again at every answer, perhaps for hours."""
-        if words not in self._told:
-            self._told.add(words)
-            self._say(words)
-
 
 # The end of one job.
 
@@ -176,11 +103,6 @@ def end_words(job: Submitted, known: QueuedJob | None) -> str:
 # Jobs that the scheduler could not start, and jobs that somebody holds.
 
 
-THEIRS_S: Final = 90.0
-"""The seconds for which a job that could not be started is left to the other Snakemake that has submitted it. Where that lives it asks
-every half minute, takes the job out itself, and tries once more; of one that somebody else took out it would not know why."""
-
-
 class FailedJobs:
     """The jobs that the scheduler could not start and keeps, and those that somebody holds.
 
@@ -191,10 +113,9 @@ class FailedJobs:
     def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
         self._jobs, self._say = jobs, say
         self._told: set[tuple[str, str]] = set()
-        self._since: dict[str, float] = {}
         self._tried: dict[str, float | None] = {}
 
-    def take_out(self, view: QueueView, watched: Mapping[str, Submitted]) -> tuple[QueuedJob, ...]:
+    def take_out(self, view: QueueView, watched: Set[str]) -> tuple[QueuedJob, ...]:
         """Take failed jobs out of the queue, and return those of `watched` that were taken out now."""
         done = []
         for queued in view.jobs:
@@ -203,14 +124,9 @@ class FailedJobs:
             if (queued.job_id, queued.hold) not in self._told:
                 self._told.add((queued.job_id, queued.hold))
                 self._say(job_words(queued, time.time()))
-            if queued.hold == "failed" and self._is_ours_to_end(watched[queued.job_id]) and self._is_taken_out(queued, view):
+            if queued.hold == "failed" and self._is_taken_out(queued, view):
                 done.append(queued)
         return tuple(done)
-
-    def _is_ours_to_end(self, job: Submitted) -> bool:
-        """Return True if no other Snakemake lives that would take the job out."""
-        now = time.monotonic()
-        return not job.adopted or now - self._since.setdefault(job.job_id, now) >= THEIRS_S
 
     def _is_taken_out(self, queued: QueuedJob, view: QueueView) -> bool:
         """Try to take the job out, once for each answer of the scheduler."""
@@ -363,8 +279,6 @@ def _number(resources: Mapping[str, Any], name: str) -> int | None:
 
 LOOK_S: Final = 0.5
 SAID_AFTER_S: Final = 10.0
-BACK_S: Final = 15.0
-"""The most seconds that closing may take until the queue shows that no job which ended well is back in it."""
 
 Ended = Callable[[Any, str | None], None]
 """Called for each job with what was handed over for it, and why it has failed; None: it has not."""
@@ -398,12 +312,12 @@ class WatchedJobs:
         self._lock = threading.Lock()
         self._watched: dict[str, Watched] = {}
         self.own: set[str] = set()
-        """The ids of all that were watched: no other Snakemake's, which could be waited for."""
+        """The ids of all jobs that were watched."""
         self.cancelled: dict[Key, str] = {}
         """The jobs of this Snakemake that somebody has cancelled."""
         self.lost: dict[Key, tuple[str, ...]] = {}
         """Nodes that were lost, and recorded nothing."""
-        self._lost_jobs, self._failed_jobs, self._ended_jobs = LostJobs(jobs, say), FailedJobs(jobs, say), EndedJobs(jobs, say)
+        self._lost_jobs, self._failed_jobs = LostJobs(jobs, say), FailedJobs(jobs, say)
         self._silent = False
         self._away: set[str] = set()
         """Directories that cannot be read."""
@@ -423,9 +337,8 @@ class WatchedJobs:
         with self._lock:
             return [job_id for job_id, (job, _) in self._watched.items() if not job.adopted]
 
-    def close(self, patience_s: float = 0.0) -> None:
-        """Watch no more. Where all has ended that was watched, `patience_s` is how long it may take to see that none is back."""
-        self._ended_jobs.wait(patience_s)
+    def close(self) -> None:
+        """Watch no more."""
         self._over.set()
         self._queue.stop()
         self._thread.join(2 * LOOK_S)
@@ -446,8 +359,6 @@ class WatchedJobs:
         view, now = self._queue.view(), time.monotonic()
         watched |= self._take_out_lost(view, watched)
         watched |= self._take_out_failed(view, watched)
-        if self._ended_jobs.take_out(view):
-            self._queue.ask_soon()
         doubtful: dict[str, Submitted] = {}
         for job_id, (before, _) in watched.items():
             file = Path(exit_file(before.directory, before.name))
@@ -461,7 +372,7 @@ class WatchedJobs:
             elif found != "goes on" and (job.code is not None or job.gone == now or now - (job.gone or now) > self._late_s):
                 doubtful[job_id] = job
         if doubtful:
-            self._end_doubtful(doubtful, view, now)
+            self._end_doubtful(doubtful, now)
 
     def _take_out_lost(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
         """Take out the jobs whose node is lost; their next jobs avoid these nodes."""
@@ -476,13 +387,13 @@ class WatchedJobs:
     def _take_out_failed(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
         """Take out the jobs that the scheduler could not start."""
         found = {}
-        for queued in self._failed_jobs.take_out(view, {job_id: job for job_id, (job, _) in watched.items()}):
+        for queued in self._failed_jobs.take_out(view, set(watched)):
             job, what = watched[queued.job_id]
             found[queued.job_id] = (replace(job, taken_out=f"was taken out of the queue: {queued.why}"), what)
             self._queue.ask_soon()
         return found
 
-    def _end_doubtful(self, doubtful: Mapping[str, Submitted], view: QueueView, now: float) -> None:
+    def _end_doubtful(self, doubtful: Mapping[str, Submitted], now: float) -> None:
         """Ask the scheduler once why the jobs ended that its queue does not show any more."""
         try:
             known = {job.job_id: job for job in self._jobs.known_jobs(tuple(doubtful), 0.0)}
@@ -497,23 +408,7 @@ class WatchedJobs:
                 self.lost[job.work.rule, job.work.wildcards] = (said.lost,)
             if cancelled and not job.adopted and not job.taken_out:
                 self.cancelled[job.work.rule, job.work.wildcards] = job_id
-            other = self._of_another(job, view) if job.code == LeaseError.exit_code else None
-            if other is None:
-                self._end(job, end_words(job, said))
-            else:
-                self._wait_for(other, job)
-
-    def _of_another(self, job: Submitted, view: QueueView) -> QueuedJob | None:
-        """Return the job of another Snakemake for the same output, which had the run when `job` began."""
-        others = [queued for queued in view.jobs if queued.job_id not in self.own]
-        return jobs_of_rule(others, job.work.mark, job.work.rule).get(job.work.wildcards)
-
-    def _wait_for(self, other: QueuedJob, job: Submitted) -> None:
-        """Wait for the other job in place of `job`, which was refused the run."""
-        self._say(f"job {job.job_id} was refused {job.work.wildcards or job.work.rule}: job {other.job_id} has it, and is waited for")
-        with self._lock:
-            _, what = self._watched.pop(job.job_id)
-        self.watch(adopted(other, job), what)
+            self._end(job, end_words(job, said))
 
     def _end(self, job: Submitted, why: str | None) -> None:
         """End the watch of a job and delete its log, unless it failed.
@@ -525,9 +420,6 @@ class WatchedJobs:
                 Path(exit_file(job.directory, job.name)).with_suffix(".log").unlink(missing_ok=True)
         with self._lock:
             _, what = self._watched.pop(job.job_id)
-        if why is None:
-            self._ended_jobs.add(job.job_id, job.name)
-            self._queue.ask_soon()
         self._ended(what, why)
 
     def _files(self, directories: Set[str]) -> dict[str, set[str]]:

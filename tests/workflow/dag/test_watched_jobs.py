@@ -15,7 +15,6 @@ from base.errors import SchedulerOutputError, SchedulerSilent
 from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
 from cluster.schedulers.slurm.jobs import queued_job
 from tests.cluster.fake_pbs import jobs as fake_pbs_jobs
-from workflow.dag import watched_jobs
 from workflow.dag.queue_view import QueueView
 from workflow.dag.watched_jobs import LOST_S, LostJobs, Submitted, WatchedJobs, end_words, exit_file, is_over, step
 
@@ -109,40 +108,12 @@ def test_a_job_that_could_not_be_started_is_taken_out_and_may_be_tried_again(one
     assert one.watched.cancelled == {}, "it was not somebody's wish"
 
 
-def test_a_job_of_another_snakemake_that_could_not_be_started_is_left_to_that_one_for_a_while(
-    one: Watching, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who has submitted it would take it for cancelled by a person, and not try again."""
-    one.watched.watch(replace(one.job, adopted=True), "the run")
-    one.shows("launch failed requeued held")
-    for _ in range(3):
-        one.watched.look()
-    assert (one.cluster.cancelled, one.ended, len(one.said)) == ([], [], 1)
-    monkeypatch.setattr(watched_jobs, "THEIRS_S", 0.0)
-    for _ in range(2):
-        one.watched.look()
-    assert (one.cluster.cancelled, len(one.ended)) == (["7"], 1), "nobody else is there"
-
-
 def test_a_job_that_a_person_holds_is_told_once_and_waited_for(one: Watching) -> None:
     one.shows("JobHeldUser")
     for _ in range(3):
         one.watched.look()
     assert one.said == ["job 7 waits: held by you (JobHeldUser)"]
     assert (one.ended, one.cluster.cancelled) == ([], [])
-
-
-def test_a_job_that_was_refused_the_run_waits_for_the_one_that_has_it(one: Watching) -> None:
-    other = queued_job(job_id="9", state="RUNNING", comment=COMMENT, name="slipway-a-r1.9")
-    one.leaves(one.job.name, 21)
-    one.cluster.jobs = (other, replace(other, job_id="10", wildcards="b-r1"))
-    one.watched.look()
-    one.watched.look()
-    assert (one.ended, one.said) == ([], ["job 7 was refused a-r1: job 9 has it, and is waited for"])
-    assert one.watched.job_ids() == [], "a Ctrl-C here does not end it"
-    one.leaves("slipway-a-r1.9", 0)
-    one.watched.look()
-    assert one.ended == [("the run", None)]
 
 
 def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: Watching) -> None:
@@ -153,19 +124,6 @@ def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: W
     one.cluster.jobs = ()
     one.watched.look()
     assert one.ended == [("the run", "job 7 has failed with exit code 21")]
-
-
-def test_a_job_that_has_ended_well_is_taken_out_where_it_was_put_back_into_the_queue(one: Watching) -> None:
-    one.leaves(one.job.name, 0)
-    one.cluster.jobs = (queued_job(job_id="7", state="COMPLETING", comment=COMMENT, name=one.job.name),)
-    one.watched.look()
-    assert (one.ended, one.cluster.cancelled) == ([("the run", None)], [])
-    one.shows("BeginTime")
-    one.watched.look()
-    assert one.cluster.cancelled == ["7"]
-    assert one.said == ["job 7 was put back into the queue when it had ended well; it is taken out"]
-    one.watched.look()
-    assert one.watched.cancelled == {}, "it was not somebody's wish"
 
 
 def test_an_answer_that_nobody_can_read_ends_no_watch(one: Watching) -> None:
