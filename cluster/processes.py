@@ -1,4 +1,4 @@
-"""Processes of this machine, read from /proc: who lives, who descends from whom, and how a whole tree is ended.
+"""Find the processes of this machine in /proc: who lives, who descends from whom; end whole trees of them.
 
 A pid alone names nobody, because it is used again: a process is known by pid and start time, within one boot and one pid namespace.
 """
@@ -273,7 +273,7 @@ def wait_for_ends(pids: Iterable[int], limit_s: float) -> bool:
     return True
 
 
-def bury(process: subprocess.Popen[bytes]) -> None:
+def wait_for_killed(process: subprocess.Popen[bytes]) -> None:
     """Wait for a child that was killed, and not for ever: one that hangs in a file system dies when that answers, which may be after us."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(KILLED_CHILD_S)

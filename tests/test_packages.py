@@ -72,7 +72,7 @@ WITH_LIMITS = (
     "cluster/schedulers/lsf/answers.py",
     "cluster/schedulers/sge/answers.py",
     "workflow/run/link/protocol.py",
-    "workflow/run/supervisor/run_scope.py",
+    "workflow/run/supervisor/time_limits.py",
 )
 """Modules that hold all time limits of their package, as `limits.py` does elsewhere."""
 STANDALONE = (

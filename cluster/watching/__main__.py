@@ -1,4 +1,4 @@
-"""`python -m cluster.watching`: a line of JSON with the counters of this machine on standard output, now and then, until TERM.
+"""Write the counters of this machine as lines of JSON to standard output, now and then, until TERM: `python -m cluster.watching`.
 
 A child of the node program, which never waits for it: /proc may answer late or not at all, and then this process alone stands still. Each
 reader is asked so seldom that it costs at most SHARE of one core, whatever the machine's size; and the longer it goes on, the longer the

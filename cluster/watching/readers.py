@@ -1,4 +1,4 @@
-"""What is read of the machine, one reader for each kind of counter. A reader gives what it finds, and nothing where there is nothing."""
+"""Read the counters of this machine, one reader for each kind. A reader returns what it finds, and nothing where there is nothing."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ Share = Callable[[int], float]
 
 
 @dataclass(frozen=True)
-class Kin:
+class ProcessTrees:
     """Pids. `above`: what ours descend from."""
 
     ours: frozenset[int]
     above: frozenset[int]
 
 
-def kin_of(
+def process_trees(
     states: Mapping[int, ProcessState], roots: Collection[int], is_marked: Callable[[ProcessState], bool], kernel: int | None = KERNEL
-) -> Kin:
+) -> ProcessTrees:
     """Sort processes into ours and what ours descend from. `is_marked` is asked of what is neither below the roots nor the kernel's.
     `kernel`: None where kthreadd cannot be seen, and a process of that number is an ordinary one."""
     above = ancestors(states, roots)
@@ -54,7 +54,7 @@ def kin_of(
         for pid, state in states.items()
         if pid not in ours and pid not in above and kernel not in (pid, state.parent) and is_marked(state)
     ]
-    return Kin(frozenset(ours | _below(children, marked)), frozenset(above))
+    return ProcessTrees(frozenset(ours | _below(children, marked)), frozenset(above))
 
 
 def ancestors(states: Mapping[int, ProcessState], members: Iterable[int]) -> set[int]:
@@ -79,10 +79,10 @@ def _below(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
     return found
 
 
-def own_seconds(states: Mapping[int, ProcessState], kin: Kin, share: Share) -> float:
+def own_seconds(states: Mapping[int, ProcessState], trees: ProcessTrees, share: Share) -> float:
     """Return what ours have used since they began."""
-    below = (share(pid) * (states[pid].cpu + states[pid].waited) for pid in kin.ours if pid in states)
-    above = (share(pid) * states[pid].cpu for pid in kin.above)
+    below = (share(pid) * (states[pid].cpu + states[pid].waited) for pid in trees.ours if pid in states)
+    above = (share(pid) * states[pid].cpu for pid in trees.above)
     return (sum(below) + sum(above)) / TICKS_PER_S
 
 
@@ -206,29 +206,29 @@ class Processors:
         self._known: frozenset[int] = frozenset()
         self._kthreadd = KERNEL if kernel_seen(proc) else None
         self._kernel = 0.0
-        self.kin = Kin(frozenset(), frozenset())
+        self.trees = ProcessTrees(frozenset(), frozenset())
 
     def read_own(self, now: float) -> Found:  # noqa: ARG002 - as all
         """Read what the cores did, and ours on them. Of all other processes only those that are new are looked at."""
         pids = frozenset(all_pids())
-        look_at = (pids - self._known) | self.kin.ours | self.kin.above
+        look_at = (pids - self._known) | self.trees.ours | self.trees.above
         states = {pid: state for pid in look_at if (state := state_of(pid)) is not None}
         cpu = parse_cpu(machine_text(self._proc / "stat"), self._cores)
-        self.kin = kin_of(states, (*self._roots, *self.kin.ours), self._is_marked, self._kthreadd)
+        self.trees = process_trees(states, (*self._roots, *self.trees.ours), self._is_marked, self._kthreadd)
         self._known = pids
         if cpu is None:
             return {}
-        faults = sum(states[pid].faults for pid in self.kin.ours if pid in states)
-        return {**cpu._asdict(), "own": round(own_seconds(states, self.kin, self._share), 3), "faults": faults}
+        faults = sum(states[pid].faults for pid in self.trees.ours if pid in states)
+        return {**cpu._asdict(), "own": round(own_seconds(states, self.trees, self._share), 3), "faults": faults}
 
     def read_all(self, now: float) -> Found:
         """Read the time of the kernel's threads, and the busiest of others: of every process there is."""
         states = {state.pid: state for state in all_processes()}
-        self.kin = kin_of(states, self._roots, self._is_marked, self._kthreadd)
+        self.trees = process_trees(states, self._roots, self._is_marked, self._kthreadd)
         used = used_since(self._before, states.values()) if self._before else {}
         kernel = {pid for pid in used if self._kthreadd in (pid, states[pid].parent)}
         self._kernel += sum(self._share(pid) * used[pid] for pid in kernel)
-        ours = self.kin.ours | self.kin.above
+        ours = self.trees.ours | self.trees.above
         others = {pid: self._share(pid) * seconds for pid, seconds in used.items() if pid not in kernel and pid not in ours}
         busiest = sorted((pid for pid in others if others[pid] > LEAST_NAMED * (now - self._then)), key=lambda pid: -others[pid])
         named = [(name_of(pid), round(others[pid], 3)) for pid in busiest[:MOST_NAMED]]
@@ -260,7 +260,7 @@ class Switches:
 
     def __call__(self, now: float) -> Found:  # noqa: ARG002 - as all
         counts = {}
-        for pid in self._processors.kin.ours:
+        for pid in self._processors.trees.ours:
             try:
                 threads = os.listdir(f"/proc/{pid}/task")
             except OSError:
@@ -397,7 +397,7 @@ class Gpus:
             self._failures += 1
             return {}
         self._failures = 0
-        found = with_others(looks, self._uuids, self._apps(), self._processors.kin.ours)
+        found = with_others(looks, self._uuids, self._apps(), self._processors.trees.ours)
         self._next = now + max(GPU_WATCH_EVERY_S, TIMES_TOOK * (time.monotonic() - began)) - GPU_WATCH_EVERY_S / 2
         return {"t": round(answered, 6), "gpus": found} if found else {}
 

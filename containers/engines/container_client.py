@@ -28,7 +28,7 @@ from base.typed import Pid, between, json_as
 from cluster import processes
 from cluster.gpus.decision import compare, listed_uuids
 from cluster.machine import oom_counters, read_oom_kills
-from cluster.processes import bury, die_with_parent, prepare_prctl, send, session_of
+from cluster.processes import die_with_parent, prepare_prctl, send, session_of, wait_for_killed
 from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S, ENGINE_CALL_LEAST_S, ENGINE_CALL_S, KILLED_CLIENT_S
 from containers.spec import EnginePlan, ProcessPlan
 
@@ -89,7 +89,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             process.kill()
-        bury(process)
+        wait_for_killed(process)
     send(session_of(process.pid), signal.SIGKILL)
     for stream in (process.stdout, process.stderr):
         if stream is not None:

@@ -50,7 +50,8 @@ from workflow.run.storage import description
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.run_scope import (
+from workflow.run.supervisor.running_attempt import RunningAttempt
+from workflow.run.supervisor.time_limits import (
     CONTAINERS_STOP_S,
     NODES_LEAVE_S,
     NODES_STOP_S,
@@ -61,7 +62,6 @@ from workflow.run.supervisor.run_scope import (
     TimeLimit,
     supervising,
 )
-from workflow.run.supervisor.running_attempt import RunningAttempt
 
 logger = logging.getLogger(__name__)
 
@@ -417,10 +417,10 @@ class Session:
         try:
             part = str(Call(loop, "push", make_part, self._directory, timeout_s=STORAGE_CALL_S).wait())
             nodes.forget(reports.Pushed, reports.Failed)
-            nodes.tell(commands.Push(part=part, limit_s=limit_s))
+            nodes.send_all(commands.Push(part=part, limit_s=limit_s))
             loop.until(lambda: all(_answered(node) for node in nodes.present()), limit_s)
             failed = [message.message for node in nodes.present() if (message := node.last(reports.Failed)) is not None]
-            if failed or not all(node.has_said(reports.Pushed) for node in nodes.present()):
+            if failed or not all(node.has_reported(reports.Pushed) for node in nodes.present()):
                 raise PushError(failed[0] if failed else "a node did not answer in time")
             return str(Call(loop, "push", finish_push, part, self._directory, timeout_s=STORAGE_CALL_S).wait())
         except SlipwayError as error:
@@ -431,7 +431,7 @@ class Session:
 
 
 def _answered(node: NodeHandle) -> bool:
-    return node.lost or node.has_said(reports.Pushed, reports.Failed)
+    return node.lost or node.has_reported(reports.Pushed, reports.Failed)
 
 
 def remove_token(directory: str) -> None:

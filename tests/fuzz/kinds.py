@@ -59,7 +59,7 @@ from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from tests.workflow.run.cells import ended_note
 from workflow.dag.graph import result_at
 from workflow.run.images.kept import image_of, read_pinned
-from workflow.run.node.ranks import Beats
+from workflow.run.node.ranks import RankEvents
 from workflow.run.plan import allocation_request
 from workflow.run.record.continuation import Budget, budget_of, resumable
 from workflow.run.record.events import read_events
@@ -684,7 +684,7 @@ def _read_load(content: bytes, directory: Path) -> None:
 def _read_events(content: bytes, directory: Path) -> None:
     path = _written(content, directory / "events-0.jsonl")
     canonical_json(msgspec.to_builtins(measured(read_events(directory, 1), 1, 8)))
-    beats = Beats(path, 0.0)
+    beats = RankEvents(path, 0.0)
     beats.poll(1.0)
     beats.limit_s(1.0, 2.0)
     canonical_json([beats.phase, beats.step, beats.error, beats.checkpoint])

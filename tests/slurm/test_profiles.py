@@ -25,7 +25,7 @@ SUPERVISOR = """
 import argparse, json, os, time
 from pathlib import Path
 from base.seal import publish_sealed
-from workflow.run.storage.results import parse_asked
+from workflow.run.storage.results import parse_requested
 from workflow.run.builder import make_record
 from workflow.study.publishing import find_run, read_resolved
 parser = argparse.ArgumentParser()
@@ -33,7 +33,7 @@ parser.add_argument("--results", type=Path)
 parser.add_argument("--run")
 parser.add_argument("--log")
 arguments = parser.parse_args()
-arguments.run, after = parse_asked(arguments.run)
+arguments.run, after = parse_requested(arguments.run)
 with (arguments.results / "started").open("a") as log:
     print(arguments.run, os.environ["SLURM_JOB_ID"], os.environ.get("SLIPWAY_SUBMISSION", "-"), file=log)
 assert "AWS_SECRET_ACCESS_KEY" not in os.environ, "a job has all of the environment in which it was submitted"

@@ -20,7 +20,7 @@ import argparse, json, os
 from pathlib import Path
 from base.seal import publish_sealed
 from workflow.run.record.continuation import login_s
-from workflow.run.storage.results import parse_asked
+from workflow.run.storage.results import parse_requested
 from workflow.run.builder import failed, make_record
 from workflow.study.publishing import find_run, read_resolved
 parser = argparse.ArgumentParser()
@@ -28,7 +28,7 @@ parser.add_argument("--results", type=Path)
 parser.add_argument("--run")
 parser.add_argument("--log")
 arguments = parser.parse_args()
-arguments.run, after = parse_asked(arguments.run)
+arguments.run, after = parse_requested(arguments.run)
 status = "error" if "-n2-" in arguments.run else "ok"
 make = make_record if status == "ok" else failed
 run = find_run(read_resolved(arguments.results), arguments.run)

@@ -27,7 +27,7 @@ from workflow.dag.execution import mode_of
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import load_graph
 from workflow.run.record.continuation import planned
-from workflow.run.storage.results import parse_asked
+from workflow.run.storage.results import parse_requested
 from workflow.study.next_command import command
 
 PYTHON: Final = f"exec {shlex.quote(sys.executable)} -P -m"
@@ -95,7 +95,7 @@ class SnakemakeHooks:
         workflow = self._workflow
         if WOULD_RUN in os.environ and workflow.dryrun and workflow.dag is not None:
             jobs = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "stage_train_push"]
-            Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_asked(job.wildcards.run)[0]}\n" for job in jobs))
+            Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_requested(job.wildcards.run)[0]}\n" for job in jobs))
         limits = workflow.resource_settings
         if limits.cores is None and limits.nodes is None and not self._ended:
             mend = f"`{command(self.graph.study)}` takes the profile that fits the site"

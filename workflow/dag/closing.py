@@ -14,7 +14,7 @@ from base.packages import rooms_environ
 from base.units import counted, some
 from base.worker import call_apart
 from workflow.dag.graph import Graph
-from workflow.run.storage.holders import held_runs
+from workflow.run.storage.prepare import held_runs
 from workflow.run.storage.results import waiting_runs
 from workflow.study.next_command import command, retry_command
 

@@ -31,7 +31,7 @@ from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.record.continuation import LEAST_MARGINS, margin_of
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
-from workflow.run.storage.results import asked_of, parse_asked
+from workflow.run.storage.results import parse_requested, requested_result
 from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import stage_words, train_words, words_of
 from workflow.study.paths import STUDY_FILE
@@ -313,7 +313,7 @@ class Graph:
         """Return the receipt of a run's requested result: the one that is there, any if there is none, with `retry=failed` a later one."""
         end = self._finished.get(run_id)
         number = end["result_number"] if end else 0
-        return f"{self.receipts_dir}/{asked_of(run_id, max(0, number - 1) if self._is_done(run_id) else number)}"
+        return f"{self.receipts_dir}/{requested_result(run_id, max(0, number - 1) if self._is_done(run_id) else number)}"
 
     @cached_property
     def receipts(self) -> list[str]:
@@ -359,7 +359,7 @@ class Graph:
     def _keep_receipts(self, directory: Path, receipts: Iterable[str]) -> None:
         done = {Path(self._receipt(run_id)).name for run_id in self._finished if self._is_done(run_id)}
         for name in set(receipts) - done:
-            run_id, after = parse_asked(name)
+            run_id, after = parse_requested(name)
             end = self._finished.get(run_id)
             if end is None or end["result_number"] <= after:
                 (directory / name).unlink(missing_ok=True)
@@ -425,7 +425,7 @@ class Graph:
     def unmet(self, asked: Iterable[str]) -> list[str]:
         """Return the runs whose requested results, by the names of their receipts in `asked`, are not there now. Raises StorageError."""
         self.counts()
-        wanted = (parse_asked(name) for name in asked)
+        wanted = (parse_requested(name) for name in asked)
         return [run_id for run_id, after in wanted if run_id not in self._finished or self._finished[run_id]["result_number"] <= after]
 
     def without_result(self) -> list[str]:
@@ -446,7 +446,7 @@ def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
     """
 
     def call(wildcards: Any) -> T:
-        return function(parse_asked(wildcards.run)[0])
+        return function(parse_requested(wildcards.run)[0])
 
     call.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
     return call

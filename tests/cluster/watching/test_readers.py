@@ -15,11 +15,11 @@ from cluster.watching.readers import (
     Clocks,
     Processors,
     kernel_seen,
-    kin_of,
     own_seconds,
     parse_counts,
     parse_cpu,
     parse_pressure,
+    process_trees,
     read_memory,
     read_pressure,
     used_since,
@@ -48,29 +48,29 @@ def test_ours_are_below_the_roots_and_what_is_marked() -> None:
         asked.append(state.pid)
         return state.pid == 41
 
-    kin = kin_of(states(), [13, 12], marked)
-    assert kin.ours == {12, 13, 41}
-    assert kin.above == {1, 10, 11}
+    trees = process_trees(states(), [13, 12], marked)
+    assert trees.ours == {12, 13, 41}
+    assert trees.above == {1, 10, 11}
     assert set(asked) == {20, 21, 40, 41}, "nobody asks the kernel's threads, nor ours, for their environment"
 
 
 def test_where_kthreadd_cannot_be_seen_its_number_is_anybody_s() -> None:
     """As in a pid namespace."""
-    assert kin_of(states(), [13, 12], lambda state: state.pid == 30).ours == {12, 13}
-    assert kin_of(states(), [13, 12], lambda state: state.pid == 30, kernel=None).ours == {12, 13, 30}
+    assert process_trees(states(), [13, 12], lambda state: state.pid == 30).ours == {12, 13}
+    assert process_trees(states(), [13, 12], lambda state: state.pid == 30, kernel=None).ours == {12, 13, 30}
 
 
 def test_what_has_ended_goes_on_counting_in_its_parent() -> None:
-    kin = kin_of(states(), [13, 12], lambda _state: False)
-    before = own_seconds(states(p13=1.0), kin, everywhere)
-    after = own_seconds(states({12: 1.5}, p11=0.25), kin, everywhere)
+    trees = process_trees(states(), [13, 12], lambda _state: False)
+    before = own_seconds(states(p13=1.0), trees, everywhere)
+    after = own_seconds(states({12: 1.5}, p11=0.25), trees, everywhere)
     assert (before, after) == (1.0, 1.75)
-    assert own_seconds(states({11: 9.0}), kin, everywhere) == 0.0, "what a shell above has waited for was none of ours"
+    assert own_seconds(states({11: 9.0}), trees, everywhere) == 0.0, "what a shell above has waited for was none of ours"
 
 
 def test_only_the_part_on_the_runs_cores_counts() -> None:
-    kin = kin_of(states(), [13], lambda _state: False)
-    assert own_seconds(states(p13=4.0), kin, lambda pid: 0.5 if pid == 13 else 1.0) == 2.0
+    trees = process_trees(states(), [13], lambda _state: False)
+    assert own_seconds(states(p13=4.0), trees, lambda pid: 0.5 if pid == 13 else 1.0) == 2.0
 
 
 def test_one_that_came_meanwhile_used_all_its_ticks_now() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.processes import state_of
 from cluster.watching.readers import kernel_seen
-from workflow.run.node.child import Watcher, pid_here, watching_argv, who_i_am
+from workflow.run.node.child import Watcher, pid_here, process_identity, watching_argv
 from workflow.run.record.machine_load import load_of, parse_watched
 
 pytestmark = pytest.mark.processes
@@ -77,7 +77,7 @@ def test_a_watcher_ends_with_the_process_that_started_it() -> None:
 
 
 def test_a_supervisor_is_found_on_its_own_machine_only() -> None:
-    assert pid_here(who_i_am()) == os.getpid()
+    assert pid_here(process_identity()) == os.getpid()
     assert state_of(os.getpid()) is not None
-    assert pid_here(who_i_am().replace("-", "+")) is None
+    assert pid_here(process_identity().replace("-", "+")) is None
     assert pid_here("") is pid_here("x y z") is None

@@ -20,7 +20,7 @@ from cluster import processes
 from data_prep.manifest import manifest_digest
 from tests.data_prep.reader.small import image_dataset
 from workflow.run.storage.description import build_name
-from workflow.run.storage.results import parse_asked
+from workflow.run.storage.results import parse_requested
 from workflow.study.cell import Cell
 
 ROOT = Path(__file__).parents[3]
@@ -164,7 +164,7 @@ class World:
         return process.returncode, log
 
     def run_dir(self, asked: str) -> Path:
-        return self.results / "runs" / parse_asked(asked)[0]
+        return self.results / "runs" / parse_requested(asked)[0]
 
     def record(self, run_id: str, attempt: int | None = None) -> dict[str, Any]:
         """The record of the run, or of one attempt."""

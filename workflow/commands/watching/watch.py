@@ -32,7 +32,7 @@ from workflow.run.record.machine_load import together
 from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.record.reading import Found, find_record, record_of
-from workflow.run.storage.results import parse_asked
+from workflow.run.storage.results import parse_requested
 from workflow.study import paths
 from workflow.study.cell import Run, datasets_of
 from workflow.study.cell_words import words_of
@@ -81,7 +81,7 @@ def run_states(study: Study, alive: Alive = holder_alive) -> tuple[RunState, ...
     `alive` tells whether the holder of a lease lives. Runs that were never started cost two listings in all, each of the others a few small
     reads. A run that was refused at its start has a log and nothing else.
     """
-    logs = {parse_asked(name.removesuffix(".log"))[0] for name in _names(study.results_dir / "logs")}
+    logs = {parse_requested(name.removesuffix(".log"))[0] for name in _names(study.results_dir / "logs")}
     started = _names(study.results_dir / "runs") | logs
     results = study.results_dir
     return tuple(state_of(results, run, alive) if run.run_id in started else RunState(run=run, state="missing") for run in study.runs)
@@ -156,7 +156,7 @@ def _continuation_text(record: RunRecord) -> str | None:
 def _holder(run_dir: Path, says: Alive) -> str | None:
     """Describe who holds the run now, or return None when nobody does. A holder that cannot be checked counts as alive, as for a
     supervisor."""
-    from workflow.run.storage.holders import holder_words, lease_of
+    from workflow.run.storage.prepare import holder_words, lease_of
 
     lease = lease_of(run_dir)
     alive = None if lease is None else says(lease.holder)
@@ -239,7 +239,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         runs = {run.run_id: run for run in self.study.runs}
-        self._runs: dict[str, Run] = {f"{name}.log": runs[parse_asked(name)[0]] for name in self.asked}
+        self._runs: dict[str, Run] = {f"{name}.log": runs[parse_requested(name)[0]] for name in self.asked}
         self._beside = {f"{name}{BESIDE}" for name in self.asked}
         self._words = words_of(self.study.cells, self.study.site, self.study.repeats)
         self._at_start = dict(self._logs())
@@ -512,7 +512,7 @@ def study_states(study: Study) -> StudyStates:
 
 def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJob], now: float) -> tuple[RunState, ...]:
     """Return the states, where runs with neither result nor holder are queued if they have a job, their own or the whole study's."""
-    own = {parse_asked(name)[0]: job for name, job in jobs_of_rule(jobs, mark_of(study.name, str(study.results_dir)), RUN).items()}
+    own = {parse_requested(name)[0]: job for name, job in jobs_of_rule(jobs, mark_of(study.name, str(study.results_dir)), RUN).items()}
     whole = next(iter(jobs_of_submissions(jobs, study.name)), None)
     found = []
     for state in states:

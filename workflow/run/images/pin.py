@@ -1,4 +1,4 @@
-"""The study's images, on the login node: `python -m workflow.run.images.pin --results DIR --output FILE`, the command of the rule `image`.
+"""Pin the study's images, on the login node: `python -m workflow.run.images.pin --results DIR --output FILE`.
 
 Each framework's image is pinned to what its tag means now, looked into, and archived on storage once. FILE: {"engine", "images":
 {framework: {"archive", "image": {...}, "sha256", "bytes"}}}. Its name is made from what it is about, and it is written once per study: the

@@ -1,5 +1,5 @@
-"""What a supervisor orders its node programs to do: one frozen type for each message, the union `Order` of all of them, and what stands in
-them.
+"""Define the commands from a supervisor to its node programs: a frozen type for each message, the union `Command` of all of them, and what
+stands in them.
 
 The docstring of a message says when it is sent.
 """
@@ -239,6 +239,6 @@ class End(Message, frozen=True, kw_only=True):
     """The note; null: there is nothing to keep."""
 
 
-OfPreparation = Stage | MeetPeers | AllStaged | Fetch | Forget
+PreparationCommand = Stage | MeetPeers | AllStaged | Fetch | Forget
 """What is done by node/preparation.py, which is there from the plan on."""
-Order = Alive | Preflight | Plan | OfPreparation | Reserve | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End
+Command = Alive | Preflight | Plan | PreparationCommand | Reserve | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End

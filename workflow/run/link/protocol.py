@@ -113,7 +113,7 @@ class Link(Generic[T]):
 
 def connect(
     address: tuple[str, int], token: bytes, node: int, limit_s: float = NODE_CONNECT_S, wait: Callable[[float], None] = time.sleep
-) -> Link[commands.Order]:
+) -> Link[commands.Command]:
     """Return a link to the supervisor, both sides proved. A node that is turned away tries again for `limit_s`. Raises ProtocolError for
     somebody else at that address; ConnectionRefusedError where nobody listens any more, OSError or LinkClosed when the time is over."""
     give_up, pause_s = time.monotonic() + limit_s, CONNECT_FIRST_PAUSE_S
@@ -129,7 +129,7 @@ def connect(
         pause_s = min(2 * pause_s, CONNECT_LONGEST_PAUSE_S)
 
 
-def _connect(address: tuple[str, int], token: bytes, node: int) -> Link[commands.Order]:
+def _connect(address: tuple[str, int], token: bytes, node: int) -> Link[commands.Command]:
     until = time.monotonic() + CONNECT_TRY_S
     connection = socket.create_connection(address, timeout=CONNECT_TRY_S)
     handshake = Handshake(token, USE, node)
@@ -145,7 +145,7 @@ def _connect(address: tuple[str, int], token: bytes, node: int) -> Link[commands
     except BaseException:
         connection.close()
         raise
-    return Link(connection, Decoder(commands.Order))
+    return Link(connection, Decoder(commands.Command))
 
 
 def _read(connection: socket.socket, size: int, until: float) -> bytes:
@@ -242,7 +242,7 @@ class Listener:
         address: str,
         token: bytes,
         expects: Callable[[int], bool],
-        admit: Callable[[int, Link[reports.Said]], None],
+        admit: Callable[[int, Link[reports.Report]], None],
         most: int,
         handshake_s: float = HANDSHAKE_S,
     ) -> None:
@@ -302,7 +302,7 @@ class Listener:
             if not self._expects(index):
                 raise ProtocolError(f"node {index} is not expected")
             pending.connection.send(welcome)
-            link = Link[reports.Said](pending.connection, Decoder(reports.Said))
+            link = Link[reports.Report](pending.connection, Decoder(reports.Report))
         except BlockingIOError:
             return
         except (NoProof, ProtocolError, LinkClosed, OSError) as error:

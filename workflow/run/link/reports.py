@@ -1,4 +1,5 @@
-"""What node programs say to their supervisor: one frozen type for each message, the union `Said` of all of them, and what stands in them.
+"""Define the reports of node programs to their supervisor: a frozen type for each message, the union `Report` of all of them, and what
+stands in them.
 
 The docstring of a message says when it is sent.
 """
@@ -325,7 +326,7 @@ class Stopped(Message, frozen=True, kw_only=True):
 class Collected(Message, frozen=True, kw_only=True):
     """The directory that is to be pushed is complete."""
 
-    strangers: tuple[str, ...]
+    files_of_others: tuple[str, ...]
     """Files in it that are not the user's."""
     changed_program: tuple[str, ...]
     """Files of the program's copy on this node that are not what they were when the ranks were started."""
@@ -341,11 +342,11 @@ class Released(Message, frozen=True, kw_only=True):
     """The lease of the dataset is dropped."""
 
 
-OfTraining = Alive | Exited | Overdue | Saving | GpusSeen
+TrainingReport = Alive | Exited | Overdue | Saving | GpusSeen
 """What the supervisor acts on while the ranks run."""
-OfStaging = Progress | Listening | Waiting | Loading | DatasetIsHere
+StagingReport = Progress | Listening | Waiting | Loading | DatasetIsHere
 """What it acts on while the nodes are prepared."""
-Awaited = (
+AwaitedReport = (
     Ready
     | PreflightAnswered
     | LookedAt
@@ -361,4 +362,4 @@ Awaited = (
     | Released
 )
 """What is only noted: where it is needed, it is waited for."""
-Said = OfTraining | OfStaging | Awaited | Signalled | Failed
+Report = TrainingReport | StagingReport | AwaitedReport | Signalled | Failed

@@ -1,4 +1,4 @@
-"""The caches of this node: one where nodes are machines, one per local node where this machine stands for several."""
+"""Find the caches of this node: one where nodes are machines, one per local node where this machine stands for several."""
 
 from __future__ import annotations
 

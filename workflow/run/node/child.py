@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from base.sanitize import text
-from cluster.processes import boot_id, bury, die_with_parent, pid_namespace, prepare_prctl, wait_for_ends
+from cluster.processes import boot_id, die_with_parent, pid_namespace, prepare_prctl, wait_for_ends, wait_for_killed
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.reports import Count, Progress, Value, Waiting, What
 from workflow.run.node.limits import WATCHER_END_S
@@ -56,7 +56,7 @@ class Child(Generic[T]):
         """Return True if more lines may come."""
         return not self._output.closed
 
-    def tell(self, **words: Any) -> None:
+    def send(self, **words: Any) -> None:
         """Say a JSON object to it."""
         self.feed(json.dumps(words, separators=(",", ":")).encode())
 
@@ -117,7 +117,7 @@ class Child(Generic[T]):
         if self.is_open:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._close()
-            bury(self._process)
+            wait_for_killed(self._process)
 
 
 class WorkLine(Value, frozen=True, kw_only=True):
@@ -129,12 +129,12 @@ class WorkLine(Value, frozen=True, kw_only=True):
     """For somebody else on this machine who does the same."""
 
 
-def say_how_far(say: Callable[[Progress | Waiting], None], what: What, line: WorkLine) -> None:
+def report_progress(report: Callable[[Progress | Waiting], None], what: What, line: WorkLine) -> None:
     """Tell the supervisor how far the work on `what` is, where the line tells it."""
     if line.progress is not None:
-        say(Progress(what=what, done=line.progress[0], total=line.progress[1]))
+        report(Progress(what=what, done=line.progress[0], total=line.progress[1]))
     if line.waiting:
-        say(Waiting(what=what))
+        report(Waiting(what=what))
 
 
 class Answer(Protocol[R_co]):
@@ -147,26 +147,26 @@ class Answer(Protocol[R_co]):
 
 
 class Worker(Child[Answer[R]]):
-    """A child that has one thing to do: `told(line)` for each line, `then(result, problem)` once, one of them None; not after `kill`. The
-    result counts when the child has ended well, or `at_once` where it goes on to be of use to others."""
+    """A child that has one thing to do: `on_line(line)` for each line, `then(result, problem)` once, one of them None; not after `kill`.
+    The result counts when the child has ended well, or `at_once` where it goes on to be of use to others."""
 
     def __init__(
         self,
         loop: Loop,
         argv: Sequence[str],
         kind: type[Answer[R]],
-        told: Callable[[Any], None],
+        on_line: Callable[[Any], None],
         then: Callable[[R | None, Problem | None], None],
         at_once: bool = False,
     ) -> None:
-        self._told, self._then, self._failure, self._at_once = told, then, kind.failure, at_once
+        self._on_line, self._then, self._failure, self._at_once = on_line, then, kind.failure, at_once
         self._result: R | None = None
         self._problem: Problem | None = None
         self._is_over = False
         super().__init__(loop, argv, kind, self._note, self._finish)
 
     def _note(self, line: Answer[R]) -> None:
-        self._told(line)
+        self._on_line(line)
         result, problem = line.answer()
         self._result, self._problem = result or self._result, problem or self._problem
         if self._at_once and result is not None:
@@ -197,17 +197,17 @@ class Worker(Child[Answer[R]]):
 logger = logging.getLogger(__name__)
 
 SUPERVISOR: Final = "SLIPWAY_SUPERVISOR"
-"""Environment variable of a node program: which process of which machine started it, as `who_i_am` tells."""
+"""Environment variable of a node program: which process of which machine started it, as `process_identity` tells."""
 MAX_BYTES: Final = 16 << 20
 
 
-def who_i_am() -> str:
+def process_identity() -> str:
     """Describe this process so that another one of the same machine can find it."""
     return f"{os.getpid()} {boot_id()} {pid_namespace()}"
 
 
 def pid_here(who: str) -> int | None:
-    """Return the pid of the process that `who_i_am` described, None if that was on another machine."""
+    """Return the pid of the process that `process_identity` described, None if that was on another machine."""
     pid, _, where = who.partition(" ")
     return int(pid) if where == f"{boot_id()} {pid_namespace()}" and pid.isdecimal() else None
 

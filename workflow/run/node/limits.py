@@ -22,7 +22,7 @@ LOOK_S: Final = 30.0
 """How long the look for what a program needs may take, before anything is staged: mounts may lie on a network storage."""
 NODE_PREPARATION_S: Final = 90.0
 """How long the engine's preparation on this node, and the look at who else uses its GPUs, may take."""
-PACKAGES_ASKED_S: Final = 60.0
+PACKAGES_S: Final = 60.0
 """How long the interpreter of a program may take to say which packages it has: it starts, and looks into directories."""
 IMAGE_LOAD_S: Final = 5400.0
 """How long the load of an image may take from the start until it asks for the archive, and again from the moment when it has that to the

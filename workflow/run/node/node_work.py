@@ -25,7 +25,7 @@ from workflow.run.link.protocol import CANCELLED_PUSH_S
 from workflow.run.link.reports import Value
 from workflow.run.node.child import SUPERVISOR, Child, Watcher, pid_here, watching_argv
 from workflow.run.node.limits import RANK_LOOK_EVERY_S
-from workflow.run.node.preparation import Preparation, Say, for_this_node
+from workflow.run.node.preparation import Preparation, Reporter, for_this_node
 from workflow.run.node.ranks import Ranks, Reservation, Shutdown
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
 from workflow.run.plan import TAG, Workload, container_spec, node_ranks, port_names
@@ -34,6 +34,7 @@ from workflow.run.storage.attempt import names_on_storage, push_node_files
 
 if TYPE_CHECKING:
     from data_prep.push import Naming
+
 
 logger = logging.getLogger(__name__)
 
@@ -47,18 +48,24 @@ class ProbesFailed(Value, tag_field="say", tag="failed", frozen=True, kw_only=Tr
     problem: str
 
 
-ProbesSay = reports.ProbesListen | reports.Reached | reports.Measured | ProbesFailed
+ProbeReport = reports.ProbesListen | reports.Reached | reports.Measured | ProbesFailed
 
 
 class NodeWork:
     """The state of one node. Methods named `do_...` carry out an order, and raise SlipwayError or OSError when it cannot be done."""
 
     def __init__(
-        self, loop: Loop, index: int, token: bytes, say: Say, log_text: Callable[[], str], cancelled_push_s: float = CANCELLED_PUSH_S
+        self,
+        loop: Loop,
+        index: int,
+        token: bytes,
+        report: Reporter,
+        log_text: Callable[[], str],
+        cancelled_push_s: float = CANCELLED_PUSH_S,
     ) -> None:
-        self.loop, self.index, self.token, self.say, self.log_text = loop, index, token, say, log_text
+        self.loop, self.index, self.token, self.report, self.log_text = loop, index, token, report, log_text
         self._cancelled_push_s = cancelled_push_s
-        self.preflight: Child[ProbesSay] | None = None
+        self.preflight: Child[ProbeReport] | None = None
         self.preparation: Preparation | None = None
         """From the plan on, which it has, with the work directory."""
         self.reservation: Reservation | None = None
@@ -66,12 +73,12 @@ class NodeWork:
         self.pushing: Call | None = None
         self.shutdown: Shutdown | None = None
         self.watcher: Watcher | None = None
-        self._said_overdue = self._said_failed = self._said_gpus = False
+        self._reported_overdue = self._reported_failed = self._reported_gpus = False
 
     def fail(self, during: str, error: str, message: str) -> None:
         """Tell the supervisor that something it asked for cannot be done."""
         logger.error("%s: %s", during, message)
-        self.say(reports.Failed(during=during, error=error, message=message))
+        self.report(reports.Failed(during=during, error=error, message=message))
 
     # -- before the ranks
 
@@ -81,18 +88,18 @@ class NodeWork:
             self._end_preflight()
             return
         if self.preflight is None:
-            self.preflight = Child(self.loop, PROBES, ProbesSay, self._probed, self._probes_ended)
+            self.preflight = Child(self.loop, PROBES, ProbeReport, self._probed, self._probes_ended)
         secret = {"token": derived(self.token, "preflight").hex()} if isinstance(order, commands.Listen) else {}
-        self.preflight.tell(**msgspec.to_builtins(order), **secret)
+        self.preflight.send(**msgspec.to_builtins(order), **secret)
 
-    def _probed(self, answer: ProbesSay) -> None:
+    def _probed(self, answer: ProbeReport) -> None:
         if self.preflight is None:
             return  # it is over
         if isinstance(answer, ProbesFailed):
             self._end_preflight()
             self.fail("preflight", "NodeLost", answer.problem)
         else:
-            self.say(reports.PreflightAnswered(answer=answer))
+            self.report(reports.PreflightAnswered(answer=answer))
 
     def _probes_ended(self, _well: bool, how: str) -> None:
         if self.preflight is not None:
@@ -109,7 +116,7 @@ class NodeWork:
         if self.index >= len(nodes):
             raise AllocationError(f"the plan is for {len(nodes)} nodes, and this is node {self.index} of them")
         private_umask(plan.group)
-        self.preparation = Preparation(self.loop, self.index, plan, self.token, self.say, self.fail)
+        self.preparation = Preparation(self.loop, self.index, plan, self.token, self.report, self.fail)
         if self.preparation.node.cores:
             os.sched_setaffinity(0, self.preparation.node.cores)
         if plan.ranks is not None:
@@ -133,7 +140,7 @@ class NodeWork:
         plan = self.preparation.plan
         count = 0 if plan.ranks is None else len(port_names(plan.ranks.framework, plan.ranks.cell, self.index))
         self.reservation = Reservation(self.preparation.node.address, plan.tag, count)
-        self.say(reports.Reserved(ports=self.reservation.ports))
+        self.report(reports.Reserved(ports=self.reservation.ports))
 
     # -- the ranks
 
@@ -164,15 +171,15 @@ class NodeWork:
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
-        self.say(reports.Started())
+        self.report(reports.Started())
         self.loop.every(min(RANK_LOOK_EVERY_S, started.beat_s / 4), self._tick)
         self._look()
 
     def _rank_ended(self, end: RankEnd) -> None:
         ranks = f"rank{'s' * (len(end.ranks) > 1)} {', '.join(map(str, end.ranks))}"
         logger.debug("%s ended with %s", ranks if end.sidecar is None else f"sidecar {end.sidecar}", end.exit_code)
-        self._say_gpus()
-        self.say(reports.Exited(end=end, now=time.time()))
+        self._report_gpus()
+        self.report(reports.Exited(end=end, now=time.time()))
         if self.watcher is not None and self.ranks is not None and not self.ranks.rank_runs():
             self.watcher.finish()
         if self.shutdown is not None:
@@ -180,19 +187,19 @@ class NodeWork:
 
     def _container_failed(self, error: SlipwayError) -> None:
         """Report once that the container failed: all processes of the node are in it."""
-        self._say_gpus()
-        if not self._said_failed:
-            self._said_failed = True
+        self._report_gpus()
+        if not self._reported_failed:
+            self._reported_failed = True
             self.fail("start", type(error).__name__, str(error))
         if self.shutdown is not None:
             self.shutdown.rank_ended()
 
-    def _say_gpus(self) -> None:
+    def _report_gpus(self) -> None:
         """Report once the GPUs that the container itself lists."""
-        seen = self.ranks.gpus_seen() if self.ranks is not None and not self._said_gpus else None
+        seen = self.ranks.gpus_seen() if self.ranks is not None and not self._reported_gpus else None
         if seen is not None:
-            self._said_gpus = True
-            self.say(reports.GpusSeen(seen=seen))
+            self._reported_gpus = True
+            self.report(reports.GpusSeen(seen=seen))
 
     def _tick(self) -> None:
         if self.ranks is None or self.preparation is None:
@@ -200,16 +207,16 @@ class NodeWork:
         now = time.monotonic()
         self._beat(self.preparation.directory)
         self.ranks.poll(now)
-        self._say_gpus()
+        self._report_gpus()
         if self.reservation is not None and self.ranks.least_step() is not None:
             self.reservation.release()
             self.reservation = None
         asked = self.preparation.plan.ranks
-        if self._said_overdue or self.shutdown is not None or asked is None:
+        if self._reported_overdue or self.shutdown is not None or asked is None:
             return
         if self.ranks.is_overdue(now, asked.beat_s, asked.init_s):
-            self._said_overdue = True
-            self.say(reports.Overdue(ranks=self._rank_states()))
+            self._reported_overdue = True
+            self.report(reports.Overdue(ranks=self._rank_states()))
 
     def _look(self) -> None:
         """Read the events alone, often while that tells how long the measured window is."""
@@ -220,10 +227,10 @@ class NodeWork:
     def _beat(self, directory: WorkDirectory) -> None:
         """Update the heartbeat. Failure is reported once: a container's watchdog then ends it, and what ranks write is lost."""
         try:
-            directory.say_alive()
+            directory.renew_heartbeat()
         except OSError as error:
-            if not self._said_failed:
-                self._said_failed = True
+            if not self._reported_failed:
+                self._reported_failed = True
                 self.fail("work directory", "StagingError", cache_failed(error, directory.path))
 
     def _rank_states(self) -> tuple[RankState, ...]:
@@ -237,11 +244,11 @@ class NodeWork:
         step = self.least_step()
         if step is not None and self.preparation is not None:
             (self.preparation.directory.resume / STOP).touch()
-        self.say(reports.Saving(step=step))
+        self.report(reports.Saving(step=step))
 
     def do_report_ranks(self) -> None:
         """Tell how the ranks are."""
-        self.say(reports.RankReport(ranks=self._rank_states()))
+        self.report(reports.RankReport(ranks=self._rank_states()))
 
     def least_step(self) -> int | None:
         """Return the last step that all ranks of this node have reached."""
@@ -253,7 +260,7 @@ class NodeWork:
 
     # -- the end
 
-    def told_to_end(self) -> None:
+    def end_requested(self) -> None:
         """End all at once after a signal, but for a push: nothing else runs any more, and what it saves is the run's result."""
         if self.pushing is None:
             self.stop(lambda _clean: None)
@@ -269,7 +276,7 @@ class NodeWork:
 
     def do_stop(self) -> None:
         """End all that runs here."""
-        self.stop(lambda clean: self.say(reports.Stopped(clean=clean)))
+        self.stop(lambda clean: self.report(reports.Stopped(clean=clean)))
 
     def stop(self, then: Callable[[bool], None]) -> None:
         """Stop the ranks, and all that this program started; `then(clean)` within 10 s, later only where an engine's daemon is slow."""
@@ -305,21 +312,21 @@ class NodeWork:
 
     def do_collect(self) -> None:
         """Complete the directory that is to be pushed."""
-        strangers: list[str] = []
+        files_of_others: list[str] = []
         changed: list[str] = []
         if self.preparation is not None and self.preparation.directory.exists():
             directory = self.preparation.directory
-            strangers, changed = directory.strangers(), directory.changed_program()
-            for stranger in strangers:
-                logger.error("not ours: %s", stranger)
+            files_of_others, changed = directory.files_of_others(), directory.changed_program()
+            for path in files_of_others:
+                logger.error("not ours: %s", path)
             directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
-        self.say(reports.Collected(strangers=tuple(strangers[:MOST_NAMED]), changed_program=tuple(changed[:MOST_NAMED])))
+        self.report(reports.Collected(files_of_others=tuple(files_of_others[:MOST_NAMED]), changed_program=tuple(changed[:MOST_NAMED])))
 
     def do_push(self, order: commands.Push) -> None:
         """Copy what is to be pushed into the directory `part` on storage."""
         needs = self.preparation
         if needs is None or needs.plan.ranks is None or not needs.directory.exists():
-            self.say(reports.Pushed(files=()))
+            self.report(reports.Pushed(files=()))
             return
         places, names = (str(needs.directory.out), str(needs.directory.own), order.part), self._naming(needs.plan.ranks)
         self.pushing = Call(self.loop, "push", push_node_files, places, names, len(needs.allocation.nodes), timeout_s=order.limit_s)
@@ -331,14 +338,14 @@ class NodeWork:
     def _pushed(self, call: Call) -> None:
         self.pushing = None
         try:
-            self.say(reports.Pushed(files=msgspec.convert(call.result(), tuple[reports.PushedFile, ...])))
+            self.report(reports.Pushed(files=msgspec.convert(call.result(), tuple[reports.PushedFile, ...])))
         except SlipwayError as error:
             self.fail("push", type(error).__name__, str(error))
 
     def do_release(self) -> None:
         """Drop the lease of the dataset."""
         self.release()
-        self.say(reports.Released())
+        self.report(reports.Released())
 
     def release(self) -> None:
         if self.preparation is not None:

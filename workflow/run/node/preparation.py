@@ -35,7 +35,7 @@ from workflow.run.link import commands, reports
 from workflow.run.link.commands import Plan
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.reports import Count, Listening, Loading, Port, Progress, Seconds, StagedCopy, Value, Waiting, What
-from workflow.run.node.child import Problem, Worker, WorkLine, say_how_far
+from workflow.run.node.child import Problem, Worker, WorkLine, report_progress
 from workflow.run.node.limits import (
     COPIES_REMOVAL_S,
     DELIVERY_STALL_S,
@@ -44,7 +44,7 @@ from workflow.run.node.limits import (
     LEFTOVERS_END_S,
     LOOK_S,
     NODE_PREPARATION_S,
-    PACKAGES_ASKED_S,
+    PACKAGES_S,
 )
 from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run, room_bytes
 from workflow.run.plan import TAG, Framework
@@ -86,12 +86,12 @@ class ImageChild(Worker[Loaded]):
         self,
         loop: Loop,
         argv: tuple[str, ...],
-        say: Callable[[Loading | Progress | Waiting], None],
+        report: Callable[[Loading | Progress | Waiting], None],
         wants: Callable[[], None],
         then: Callable[[Loaded | None, Problem | None], None],
         limit_s: float = IMAGE_LOAD_S,
     ) -> None:
-        self._say, self._wants, self._limit_s = say, wants, limit_s
+        self._report, self._wants, self._limit_s = report, wants, limit_s
         self._since = self._limited_from = time.monotonic()
         self._asks = False
         """Whether it waits for the archive."""
@@ -110,15 +110,15 @@ class ImageChild(Worker[Loaded]):
             return
         self._look_later()
         if not self._asks:
-            self._say(Loading(seconds=now - self._since))
+            self._report(Loading(seconds=now - self._since))
 
     def bring(self, archive: str) -> None:
         """Tell it where a checked copy of the archive is."""
         self._asks, self._limited_from = False, time.monotonic()
-        self.tell(archive=archive)
+        self.send(archive=archive)
 
     def _hear(self, line: LoadLine) -> None:
-        say_how_far(self._say, "image", line)
+        report_progress(self._report, "image", line)
         if line.wants is not None:
             self._asks = True
             self._wants()
@@ -250,7 +250,7 @@ def why_packages_differ(framework: Framework) -> str | None:
     if not packages:
         return None
     try:
-        asked = run([python, "-c", PACKAGES, *packages], timeout_s=PACKAGES_ASKED_S)
+        asked = run([python, "-c", PACKAGES, *packages], timeout_s=PACKAGES_S)
     except SlipwayError as error:
         return f"{python} cannot be asked for the packages that the program {framework.name!r} needs: {error}"
     said = asked.stdout.strip() if asked.returncode == 0 else f"it ended with {asked.returncode}: {asked.stderr[-500:]}"
@@ -428,7 +428,7 @@ def stage_child(
     loop: Loop,
     what: What,
     argv: tuple[str, ...],
-    say: Callable[[Progress | Listening | Waiting], None],
+    report: Callable[[Progress | Listening | Waiting], None],
     then: Callable[[StagedCopy | None, Problem | None], None],
     peer_group: PeerGroup | None = None,
 ) -> Worker[StagedCopy]:
@@ -436,9 +436,9 @@ def stage_child(
     others after its result. A copy that is killed is resumed by the next stager."""
 
     def told(line: StageLine) -> None:
-        say_how_far(say, what, line)
+        report_progress(report, what, line)
         if line.listening is not None:
-            say(Listening(what=what, **asdict(line.listening)))
+            report(Listening(what=what, **asdict(line.listening)))
 
     child = Worker(loop, argv, StageLine, told, then, at_once=peer_group is not None)
     if peer_group is not None:
@@ -449,7 +449,7 @@ def stage_child(
 logger = logging.getLogger(__name__)
 
 StageEnd = Callable[[reports.StagedCopy | None, Problem | None], None]
-Say = Callable[[reports.Said], None]
+Reporter = Callable[[reports.Report], None]
 """Tells the supervisor something."""
 
 
@@ -462,8 +462,8 @@ class Fail(Protocol):
 class Preparation:
     """For one attempt, after its `plan`; Staged is said once all is here that does not depend on the other nodes."""
 
-    def __init__(self, loop: Loop, index: int, plan: commands.Plan, token: bytes, say: Say, fail: Fail) -> None:
-        self.loop, self.index, self.plan, self.token, self.say, self.fail = loop, index, plan, token, say, fail
+    def __init__(self, loop: Loop, index: int, plan: commands.Plan, token: bytes, report: Reporter, fail: Fail) -> None:
+        self.loop, self.index, self.plan, self.token, self.report, self.fail = loop, index, plan, token, report, fail
         self.allocation = plan.allocation
         self.node = plan.allocation.nodes[index]
         self.directory = WorkDirectory(Path(plan.cache), plan.tag)
@@ -511,7 +511,7 @@ class Preparation:
     def _look(self, *, delivered: bool) -> None:
         ranks = self.plan.ranks
         if ranks is None or not is_looked_at(ranks.framework):
-            self.say(reports.LookedAt(delivered=delivered))
+            self.report(reports.LookedAt(delivered=delivered))
             return
         arguments, then = (ranks.framework, in_container(ranks.engine)), partial(self._looked, delivered)
         self._call("look for what the program needs", refuse_what_is_missing, *arguments, timeout_s=LOOK_S, then=then)
@@ -522,7 +522,7 @@ class Preparation:
         except SlipwayError as error:
             self.fail("look", type(error).__name__, str(error))
         else:
-            self.say(reports.LookedAt(delivered=delivered))
+            self.report(reports.LookedAt(delivered=delivered))
 
     def stage(self) -> None:
         """Bring the dataset here, where there is one, under a lease that names this process. Raises StagingError."""
@@ -558,9 +558,9 @@ class Preparation:
             check_s=plan.cache_check_s,
             peer_group=peer_group,
         )
-        self._staging[what] = stage_child(self.loop, what, argv, self.say, then, peer_group)
+        self._staging[what] = stage_child(self.loop, what, argv, self.report, then, peer_group)
 
-    def obey(self, order: commands.OfPreparation) -> None:
+    def obey(self, order: commands.PreparationCommand) -> None:
         """Execute one of the supervisor's orders. Raises SlipwayError or OSError when it cannot be done."""
         match order:
             case commands.Stage():
@@ -579,14 +579,14 @@ class Preparation:
     def meet(self, order: commands.MeetPeers) -> None:
         """Pass on who else stages the same files, and who reads them from storage."""
         if order.what in self._staging:
-            self._staging[order.what].tell(peers=msgspec.to_builtins(order.others))
+            self._staging[order.what].send(peers=msgspec.to_builtins(order.others))
 
     def staged_all(self) -> None:
         """Stop passing chunks on, and remove copies of which the ranks use nothing, before the ranks are measured."""
         for child in self._staging.values():
-            child.tell(staged_all=True)
+            child.send(staged_all=True)
         if not self._passing or self._holder is None:
-            self.say(reports.StagingEnded())
+            self.report(reports.StagingEnded())
             return
         from data_prep.cache.entries import remove_unused
 
@@ -598,7 +598,7 @@ class Preparation:
             call.result()
         except SlipwayError as error:
             logger.warning("%s: it stays in the cache until its room is needed: %s", ", ".join(self._passing), error)
-        self.say(reports.StagingEnded())
+        self.report(reports.StagingEnded())
 
     def stage_ended(self, result: reports.StagedCopy | None, error: Problem | None) -> None:
         if result is None:
@@ -632,7 +632,7 @@ class Preparation:
         ranks = self.plan.ranks
         granted = self.allocation.nodes[self.index].gpus
         if ranks is None or not (granted or ranks.framework.own or in_container(ranks.engine)):
-            self._say_staged()
+            self._report_staged()
             return
         directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
         arguments = (ranks.engine, directory, ranks.framework, job, granted, gpus)
@@ -655,11 +655,11 @@ class Preparation:
         self.faults = tuple(GpuFault(*fault) for fault in found["faults"])
         argv = image_argv(sys.executable, self.plan)
         if argv is None:
-            self._say_staged()
+            self._report_staged()
             return
-        self.say(reports.DatasetIsHere())
+        self.report(reports.DatasetIsHere())
         try:
-            self._loading = ImageChild(self.loop, argv, self.say, self._bring_archive, self._loaded)
+            self._loading = ImageChild(self.loop, argv, self.report, self._bring_archive, self._loaded)
         except OSError as problem:
             self.fail("load the image", "ContainerError", f"{argv[0]} cannot be started: {problem.strerror}")
 
@@ -692,14 +692,14 @@ class Preparation:
             self.fail("load the image", *error)
             return
         self.image = loaded
-        self._say_staged()
+        self._report_staged()
 
-    def _say_staged(self) -> None:
+    def _report_staged(self) -> None:
         image = None
         if self.image is not None:
             read, sent = (0, 0) if self._archive is None else (self._archive.storage_bytes, self._archive.peer_bytes)
             image = reports.LoadedImage(image_id=self.image.image_id, seconds=self.image.seconds, storage_bytes=read, peer_bytes=sent)
-        self.say(reports.Staged(dataset=self.staged, image=image, foreign=self.foreign, faults=self.faults))
+        self.report(reports.Staged(dataset=self.staged, image=image, foreign=self.foreign, faults=self.faults))
 
     def fetch(self, order: commands.Fetch) -> None:
         """Bring the checkpoint of an earlier attempt here, together with the other nodes where there are some, and it has its list."""
@@ -738,7 +738,7 @@ class Preparation:
                 self._copy_alone(order, Path(brought.root).name, error)
             return
         self.resumed = problem is None and order.what == "checkpoint"
-        self.say(reports.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
+        self.report(reports.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
 
     def _copy_alone(self, order: commands.Fetch, name: str, error: SlipwayError) -> None:
         """Remove the copy in the cache, which may have taken the room, and read storage. Others find our chunks elsewhere."""

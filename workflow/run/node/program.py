@@ -83,7 +83,7 @@ logger = logging.getLogger(__name__)
 
 LOG_BYTES: Final = 1 << 20
 
-_OF_ORDER: Final[Mapping[type[commands.Message], str]] = {
+_ERRORS: Final[Mapping[type[commands.Message], str]] = {
     commands.Preflight: "NodeLost",
     commands.Plan: "AllocationError",
     commands.Reserve: "NodeLost",
@@ -95,9 +95,9 @@ _OF_ORDER: Final[Mapping[type[commands.Message], str]] = {
 class NodeProgram:
     """Serves one supervisor: hears its orders, has NodeWork obey them, and ends all when it is gone."""
 
-    def __init__(self, link: Link[commands.Order], index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
+    def __init__(self, link: Link[commands.Command], index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
         self.loop = Loop()
-        self.work = NodeWork(self.loop, index, token, self.say, log.text)
+        self.work = NodeWork(self.loop, index, token, self.report, log.text)
         self.exit_code: int | None = None
         self._grant = grant
         """Finds out what this node was granted."""
@@ -108,35 +108,35 @@ class NodeProgram:
     def run(self) -> int:
         """Serve until told to end, or until the supervisor is gone; the exit code."""
         self.loop.on_signals(self._signalled)
-        self.loop.every(NODE_ALIVE_EVERY_S, self._say_alive)
+        self.loop.every(NODE_ALIVE_EVERY_S, self._report_alive)
         try:
             grant = self._grant()
         except SlipwayError as error:
             self.work.fail("come up", type(error).__name__, str(error))
         else:
-            self.say(reports.Ready(facts=msgspec.convert(machine.facts(), reports.Facts), grant=grant, pid=os.getpid()))
+            self.report(reports.Ready(facts=msgspec.convert(machine.facts(), reports.Facts), grant=grant, pid=os.getpid()))
         self.loop.until(lambda: self.exit_code is not None)
         return self.exit_code or 0
 
-    def say(self, message: reports.Said) -> None:
+    def report(self, message: reports.Report) -> None:
         """Tell the supervisor; nothing once it is gone."""
         self.channel.send(message)
 
-    def _obey_all(self, orders: list[commands.Order]) -> None:
+    def _obey_all(self, orders: list[commands.Command]) -> None:
         self._heard = time.monotonic()
         for order in orders:
             self._obey(order)
 
-    def _obey(self, order: commands.Order) -> None:
+    def _obey(self, order: commands.Command) -> None:
         try:
             self._do(order)
         except SlipwayError as error:
             self.work.fail(name_of(order), type(error).__name__, str(error))
         except OSError as error:
             place = f": {error.filename}" if error.filename else ""
-            self.work.fail(name_of(order), _OF_ORDER.get(type(order), "StagingError"), f"{error.strerror or error}{place}")
+            self.work.fail(name_of(order), _ERRORS.get(type(order), "StagingError"), f"{error.strerror or error}{place}")
 
-    def _do(self, order: commands.Order) -> None:  # noqa: C901 - a table
+    def _do(self, order: commands.Command) -> None:  # noqa: C901 - a table
         work = self.work
         match order:
             case commands.Alive():
@@ -171,16 +171,16 @@ class NodeProgram:
         self.exit_code = 0
         self.work.end(pending)
 
-    def _say_alive(self) -> None:
-        self.say(reports.Alive(step=self.work.least_step(), tokens=self.work.tokens()))
+    def _report_alive(self) -> None:
+        self.report(reports.Alive(step=self.work.least_step(), tokens=self.work.tokens()))
         if time.monotonic() - self._heard > SUPERVISOR_SILENCE_S:
             self.channel.close()
             self._lost(f"nothing heard from it for {SUPERVISOR_SILENCE_S:g} s")
 
     def _signalled(self, number: int) -> None:
         logger.warning("got %s: ending all that runs here", signal.Signals(number).name)
-        self.say(reports.Signalled(number=number))
-        self.work.told_to_end()
+        self.report(reports.Signalled(number=number))
+        self.work.end_requested()
 
     def _lost(self, why: str) -> None:
         if self._lost_it:

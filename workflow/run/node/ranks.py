@@ -1,4 +1,4 @@
-"""Start the processes of a run on one node through the engine, watch them by exit, output and events, and shut them down as a whole."""
+"""Start the container, or bare processes, of a run on one node through the engine, watch its ranks, and shut all down as a whole."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ OUTPUT = "output"
 """The phase of a program whose events an adapter writes, from its start to its end."""
 
 
-class Beats:
+class RankEvents:
     """The events file of one rank, read as it grows. Times are those of the monotonic clock, given by the caller; `clock` tells when a
     look was done, else it takes no time."""
 
@@ -235,7 +235,7 @@ class Watched:
         self.host = host
         self._out = out
         self.log = RankLog(logs / f"{process.plan.name}.log")
-        self.beats = {rank: Beats(out / f"events-{rank}.jsonl", now, time.monotonic) for rank in process.plan.ranks}
+        self.beats = {rank: RankEvents(out / f"events-{rank}.jsonl", now, time.monotonic) for rank in process.plan.ranks}
         self.ended = False
 
     def read_output(self) -> bool:

@@ -1,4 +1,4 @@
-"""Manage the work directory of one attempt on one node, in the node-local cache: `out` and `own` are pushed, the rest is removed.
+"""Manage the work directory of an attempt on one node's disk: `out` and `own` are pushed, or kept if storage is full, the rest is removed.
 
 <cache>/runs/<run_id>-a<n>-<token>/   out/ (what the program writes: events, parameters, checkpoint)  beat  cell.json
                                       lib/ (slipway_reader, slipway_program, slipway_events.py and its like)
@@ -289,7 +289,7 @@ class WorkDirectory:
         """List the files of its copy that the program has changed all the same: as root, or after it gave itself the right to."""
         return changes(self.program, self.program_files) if self.program_files else []
 
-    def say_alive(self) -> None:
+    def renew_heartbeat(self) -> None:
         """Update the heartbeat file: whoever watches it ends the container when it gets old."""
         os.utime(self.beat)
 
@@ -304,7 +304,7 @@ class WorkDirectory:
         except OSError as error:
             logger.error("%s", cache_failed(error, self.own))
 
-    def strangers(self) -> list[str]:
+    def files_of_others(self) -> list[str]:
         """List what in `out` is not ours, as `path of uid N`: something in a container ran as another user. It is not pushed. Of very many
         files the nearest are checked."""
         try:

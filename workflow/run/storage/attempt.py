@@ -275,16 +275,16 @@ def _parts(directory: Path) -> list[Path]:
 
 
 def _is_result(directory: Path) -> bool:
-    return _said(directory).get("kind") == RESULT
+    return _record_of(directory).get("kind") == RESULT
 
 
 def _is_settled(directory: Path) -> bool:
     """Return True if the record is final: a result, or prevented, with its files listed, and nothing was delivered since."""
-    record = _said(directory)
+    record = _record_of(directory)
     return record.get("kind") == RESULT or (bool(record.get("files")) and not _parts(directory))
 
 
-def _said(directory: Path) -> dict[str, Any]:
+def _record_of(directory: Path) -> dict[str, Any]:
     try:
         record = read_sealed(directory / RECORD)
     except RecordError as error:

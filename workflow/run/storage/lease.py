@@ -1,4 +1,4 @@
-"""One writer per run: `lease.json` in the run's directory on network storage, and the fence that stops a writer who lost it.
+"""Allow one writer per run, by `lease.json` in the run's directory on network storage, and stop a writer who lost it.
 
 A lease is a file made with O_EXCL. It is taken over only from a holder known to be dead, and by one taker only: whoever creates
 `.lease-after-<token of the dead>` with O_EXCL holds the run, and then writes lease.json anew. So the holder is found by following that

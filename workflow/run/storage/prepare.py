@@ -1,30 +1,34 @@
-"""The beginning of a run on network storage: its cell, its allocation, its lease. Runs in a short-lived child with a time limit."""
+"""Begin a run on network storage: its cell, its allocation, its lease. Runs in a short-lived child with a time limit."""
 
 from __future__ import annotations
 
 import hashlib
 import signal
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from base.errors import SlipwayError
 from base.logs import private_umask
 from base.removing import remove_leftover
 from cluster import processes
 from cluster.holder import holder_of
-from cluster.schedulers import describe_holder, get_scheduler, holder_alive, is_job_of
+from cluster.schedulers import SCHEDULERS, describe_holder, get_scheduler, holder_alive, is_job_of
 from cluster.types import Holder
 from workflow.run.plan import TAG, allocation_request, attempt_tag
 from workflow.run.record.continuation import budget_of, resumable
 from workflow.run.storage import lease as leases
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.description import build_of
+from workflow.run.storage.lease import Lease, read_lease
 from workflow.run.storage.prepared import Done, PreparedRun, plain
 from workflow.run.storage.results import attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
 from workflow.study.cell import SETS, node_sets
+from workflow.study.paths import run_dir
 from workflow.study.publishing import ResolvedStudy, find_run, read_resolved
 from workflow.study.site import refuse_other_scheduler
 
@@ -117,3 +121,38 @@ def where_and_who(run_dir: Path, token: str) -> str:
     """Return the last part of a tag: 16 letters that are the same in all attempts of this run directory and of no other, and the lease's
     token. The same cell can run for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
     return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"
+
+
+# Who has a run now, in words: for people who ask why it has no result. In a child with a time limit, since storage may hang.
+
+
+HOLDERS_S: Final = 8.0
+"""For each scheduler's answer about all of them."""
+
+
+def lease_of(directory: Path) -> Lease | None:
+    """Return the lease of a run that somebody holds, None of one whose writer is just writing it, or died in that moment."""
+    try:
+        lease = read_lease(directory)
+    except SlipwayError:
+        return None
+    return None if lease is None or lease.is_torn else lease
+
+
+def holder_words(lease: Lease, alive: bool | None) -> str:
+    """Describe the holder, and how to end it. One of which it is not known whether it lives counts as alive, as for a supervisor."""
+    return f"attempt {lease.attempt}: {describe_holder(lease.holder)}" + ("" if alive else "; whether it lives cannot be seen from here")
+
+
+def held_runs(results: str, runs: Iterable[str]) -> dict[str, str]:
+    """Describe the holders of those `runs` that somebody holds now, with one question to each scheduler."""
+    leases = {name: lease for name in runs if (lease := lease_of(run_dir(Path(results), name))) is not None}
+    by_scheduler: defaultdict[str, list[str]] = defaultdict(list)
+    for name, lease in leases.items():
+        by_scheduler[lease.holder.scheduler].append(name)
+    alive: dict[str, bool | None] = {}
+    for word, names in by_scheduler.items():
+        holders = [leases[name].holder for name in names]
+        answers = get_scheduler(word).holders_alive(holders, HOLDERS_S) if word in SCHEDULERS else (None,) * len(names)
+        alive.update(zip(names, answers, strict=True))
+    return {name: holder_words(lease, alive[name]) for name, lease in leases.items() if alive[name] is not False}

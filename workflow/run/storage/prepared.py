@@ -1,4 +1,4 @@
-"""What the beginning of a run found on storage: the value that all its later steps share."""
+"""Hold what the beginning of a run found on storage: the value that all its later steps share."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Which results a run has on storage, and its record.json, which is that of the newest. The functions are
-for the holder of the run's lease and touch network storage: call them in a child with a time limit."""
+"""List the results that a run has on storage, and publish its record.json, which is that of the newest.
+
+The functions are for the holder of the run's lease and touch network storage: call them in a child with a time limit.
+"""
 
 from __future__ import annotations
 
@@ -112,18 +114,18 @@ def _believed(run_dir: Path, attempt: int | None = None, study: str | None = Non
 
 SUFFIX: Final = r"(\.after-[1-9]\d*)?"
 """Of the regular expression of Snakemake's wildcard: workflow/rules/common.smk reads it."""
-_ASKED: Final = re.compile(r"(?P<run>.*-r\d+?)(\.after-(?P<after>[1-9]\d*))?")
+_REQUESTED: Final = re.compile(r"(?P<run>.*-r\d+?)(\.after-(?P<after>[1-9]\d*))?")
 
 
-def asked_of(run_id: str, after: int = 0) -> str:
+def requested_result(run_id: str, after: int = 0) -> str:
     """Return the text for a result of `run_id` later than number `after`, 0 for any."""
     return f"{run_id}.after-{after}" if after else run_id
 
 
-def parse_asked(text: str) -> tuple[str, int]:
+def parse_requested(text: str) -> tuple[str, int]:
     """Return the run id, and the number that the result must be later than. Text that is none of ours is a run id, which nobody will
     find."""
-    found = _ASKED.fullmatch(text)
+    found = _REQUESTED.fullmatch(text)
     return (found["run"], int(found["after"] or 0)) if found else (text, 0)
 
 
@@ -167,7 +169,7 @@ def _nodes(found: Iterable[RunRecord], now: float) -> Iterator[str]:
 
 def waiting_runs(results: Path | str, runs: Iterable[str]) -> dict[str, str]:
     """Return the reasons of those `runs` without a record whose result waits. Reads the ends of their logs."""
-    logs = {parse_asked(name.removesuffix(".log"))[0] for name in names(f"{results}/logs")}
+    logs = {parse_requested(name.removesuffix(".log"))[0] for name in names(f"{results}/logs")}
     found = {}
     for run_id in runs:
         log = supervisor_log(Path(results), run_id) if run_id in logs else None

@@ -29,7 +29,8 @@ from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.run_scope import (
+from workflow.run.supervisor.running_attempt import RunningAttempt, run_facts, times_of
+from workflow.run.supervisor.time_limits import (
     COLLECT_S,
     CONTAINERS_STOP_S,
     LEAST_PUSH_S,
@@ -42,7 +43,6 @@ from workflow.run.supervisor.run_scope import (
     STORAGE_LONGEST_PAUSE_S,
     RunScope,
 )
-from workflow.run.supervisor.running_attempt import RunningAttempt, run_facts, times_of
 from workflow.study.cell import unit_of
 
 # Repeated last steps, where storage fails: until the deadline where it does not answer, for a minute where it is full, since time alone
@@ -59,7 +59,7 @@ def is_full(error: SlipwayError) -> bool:
     return isinstance(error, StorageFull) or any(words in str(error) for words in FULL_WORDS)
 
 
-class Again:
+class Retries:
     """Of one run, from its push on, until the monotonic time `until`, at most `full_s` from when storage has said that it is full:
     `let_others` is called then."""
 
@@ -68,7 +68,7 @@ class Again:
         self._cancels = scope.cancels
 
     @property
-    def told(self) -> bool:
+    def cancelled(self) -> bool:
         """Return True if somebody has told us to end since we began."""
         return self._scope.cancels > self._cancels
 
@@ -87,11 +87,11 @@ class Again:
                     self._let_others()
                 how = self._how_long(error)
                 left = self._until - time.monotonic()
-                if left < pause or self.told:
+                if left < pause or self.cancelled:
                     raise
                 logger.warning("%s failed: %s; again in %.0f s, for %s more%s", what, error, pause, format_duration(left), how)
-                self._scope.loop.until(lambda: self.told, pause)
-                if self.told:
+                self._scope.loop.until(lambda: self.cancelled, pause)
+                if self.cancelled:
                     raise
             pause = min(2 * pause, STORAGE_LONGEST_PAUSE_S)
 
@@ -107,8 +107,8 @@ class Again:
 
     def wait(self, done: Callable[[], bool], limit_s: float | None = None) -> None:
         """Wait until `done()`, for a while only when we are told to end."""
-        self._scope.loop.until(lambda: done() or self.told, limit_s)
-        if not done() and self.told:
+        self._scope.loop.until(lambda: done() or self.cancelled, limit_s)
+        if not done() and self.cancelled:
             self._scope.loop.until(done, CANCELLED_PUSH_S)
 
     def _how_long(self, error: SlipwayError) -> str:
@@ -213,10 +213,10 @@ class _Finish:
 
     def _look_at_owners(self) -> None:
         """Report files that are not the user's: the run was not what it should have been, however it ended."""
-        strangers = [f"{path} on {name}" for name, answer in self._collected() for path in answer.strangers]
-        if not strangers:
+        files_of_others = [f"{path} on {name}" for name, answer in self._collected() for path in answer.files_of_others]
+        if not files_of_others:
             return
-        shown = some(strangers, 3)
+        shown = some(files_of_others, 3)
         reason = f"files of another user are among the run's own: {shown}; whatever made them ran with rights that no program of a run has"
         self.attempt.warnings.append(reason)
         if self.ending.status == "ok":
@@ -251,7 +251,7 @@ class _Finish:
     # -- push and publish
 
     def _push_and_publish(self) -> None:
-        again = Again(
+        again = Retries(
             self.attempt.scope,
             time.monotonic() + self._push_limit_s(),
             self.attempt.scope.limits.storage_full_s,
@@ -297,7 +297,7 @@ class _Finish:
             locks.give()
             logger.info("nothing is measured any more: others may use this machine while the result waits for storage")
 
-    def _push(self, again: Again, left_s: float) -> None:
+    def _push(self, again: Retries, left_s: float) -> None:
         """Let every node copy its files into the attempt's part directory, and read the events from there."""
         self._judge_lost()
         if self.part_directory is None:
@@ -412,7 +412,7 @@ def not_clean(nodes: Iterable[NodeHandle]) -> list[str]:
 
 def _answered(node: NodeHandle) -> bool:
     failed = node.last(reports.Failed)
-    return node.lost or node.has_said(reports.Pushed) or (failed is not None and failed.during == "push")
+    return node.lost or node.has_reported(reports.Pushed) or (failed is not None and failed.during == "push")
 
 
 def _push_error(node: NodeHandle) -> SlipwayError:

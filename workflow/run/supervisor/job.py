@@ -23,7 +23,7 @@ from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.nodes import Nodes
-from workflow.run.supervisor.run_scope import (
+from workflow.run.supervisor.time_limits import (
     HOLDER_AGAIN_S,
     JOB_END_CAUSE_S,
     JOB_FACTS_AGAIN_S,
@@ -256,9 +256,9 @@ class Job:
         if not self.is_ending and self._scope.ending is None:
             self.is_ending = True
             call = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=JOB_END_CAUSE_S)
-            call.then(partial(self._told_why, told, number, otherwise))
+            call.then(partial(self._cause_known, told, number, otherwise))
 
-    def _told_why(self, told: str, number: int | None, otherwise: Ending | None, call: Call) -> None:
+    def _cause_known(self, told: str, number: int | None, otherwise: Ending | None, call: Call) -> None:
         try:
             word = call.result()
         except SlipwayError as error:

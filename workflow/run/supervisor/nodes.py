@@ -1,4 +1,4 @@
-"""The node programs as the supervisor sees them: launched, let in, heard, lost."""
+"""Launch and hear the node programs of a run, and notice a lost node: its silence, or the end of its connection or launch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import name_of
 from workflow.run.link.protocol import Channel, Link, Listener
-from workflow.run.supervisor.run_scope import (
+from workflow.run.supervisor.time_limits import (
     HUNG_UP_S,
     LAUNCH_MUTE_PAUSE_S,
     LAUNCH_MUTE_TRIES,
@@ -45,22 +45,22 @@ class NodeHandle:
     def __init__(self, index: int, node: Node) -> None:
         self.index = index
         self.node = node
-        self.channel: Channel[reports.Said] | None = None
+        self.channel: Channel[reports.Report] | None = None
         self.lost = False
         self.dismissed = False
         """It was told to end, and does that by itself: its launch, which ends after it, is left alone meanwhile."""
-        self.launcher_told = False
+        self.launcher_signalled = False
         """Its launcher ended by a signal that asks for an end, and not by us: whoever sent it may mean the whole job."""
         self.heard = time.monotonic()
-        self._said: dict[type[reports.Message], reports.Message] = {}
+        self._reports: dict[type[reports.Message], reports.Message] = {}
 
     def note(self, message: reports.Message) -> None:
         """Keep it in the place of the last one of its kind."""
-        self._said[type(message)] = message
+        self._reports[type(message)] = message
 
     def last(self, kind: type[S]) -> S | None:
         """Return the last message of this kind, None if none has come since it was last forgotten."""
-        return cast("S | None", self._said.get(kind))
+        return cast("S | None", self._reports.get(kind))
 
     def answer(self, kind: type[S]) -> S:
         """Return the last message of this kind, which has been waited for."""
@@ -68,13 +68,13 @@ class NodeHandle:
         assert found is not None, f"{self.node.name} has not said {kind.__name__}"
         return found
 
-    def has_said(self, *kinds: type[reports.Message]) -> bool:
+    def has_reported(self, *kinds: type[reports.Message]) -> bool:
         """Return True if a message of one of these kinds has come since it was last forgotten."""
-        return any(kind in self._said for kind in kinds)
+        return any(kind in self._reports for kind in kinds)
 
     def forget(self, *kinds: type[reports.Message]) -> None:
         for kind in kinds:
-            self._said.pop(kind, None)
+            self._reports.pop(kind, None)
 
     def hang_up(self) -> None:
         if self.channel is not None:
@@ -82,8 +82,8 @@ class NodeHandle:
             self.channel = None
 
     @property
-    def is_heard(self) -> bool:
-        return bool(self._said)
+    def has_begun(self) -> bool:
+        return bool(self._reports)
 
 
 def how_it_ended(code: int, words: str) -> str:
@@ -92,7 +92,7 @@ def how_it_ended(code: int, words: str) -> str:
     return f"{said}: {words}" if words else f"{said}, and said nothing"
 
 
-def what_hindered(launch: Launch, words: str) -> str:
+def passing_problem(launch: Launch, words: str) -> str:
     """Return why a launch that printed `words` ended before anything came of it, if that passes by itself, else ""."""
     known = (
         ("the scheduler does not answer", launch.silence),
@@ -114,7 +114,7 @@ class Nodes:
         loop: Loop,
         allocation: Allocation,
         address: str,
-        on_message: Callable[[NodeHandle, reports.Said], None],
+        on_message: Callable[[NodeHandle, reports.Report], None],
         on_lost: Callable[[NodeHandle, str], None],
         limits: AttemptLimits = USUAL,
     ) -> None:
@@ -162,13 +162,13 @@ class Nodes:
     def _expects(self, index: int) -> bool:
         return 0 <= index < len(self.all) and self.all[index].channel is None and not self.all[index].lost
 
-    def _admit(self, index: int, link: Link[reports.Said]) -> None:
+    def _admit(self, index: int, link: Link[reports.Report]) -> None:
         node = self.all[index]
-        node.channel = Channel(self._loop, link, partial(self._hear, node), partial(self._hung_up, node))
+        node.channel = Channel(self._loop, link, partial(self._received, node), partial(self._hung_up, node))
 
     # -- talking
 
-    def send(self, node: NodeHandle, order: commands.Order) -> None:
+    def send(self, node: NodeHandle, order: commands.Command) -> None:
         """Tell one node to do something; nothing if it is lost."""
         if node.channel is not None:
             node.channel.send(order)
@@ -178,17 +178,17 @@ class Nodes:
         node.dismissed = node.channel is not None
         self.send(node, commands.End(pending=pending))
 
-    def tell(self, order: commands.Order) -> None:
+    def send_all(self, order: commands.Command) -> None:
         """Tell all nodes."""
         for node in self.all:
             self.send(node, order)
 
-    def ask(self, order: commands.Order, answer: type[reports.Message], limit_s: float) -> None:
+    def ask(self, order: commands.Command, answer: type[reports.Message], limit_s: float) -> None:
         """Tell all nodes, and wait for the answers of those that can be talked to, at most `limit_s`."""
         self.forget(answer)
-        self.tell(order)
-        if not self._loop.until(lambda: all(node.has_said(answer) for node in self.present()), limit_s):
-            late = ", ".join(node.node.name for node in self.present() if not node.has_said(answer))
+        self.send_all(order)
+        if not self._loop.until(lambda: all(node.has_reported(answer) for node in self.present()), limit_s):
+            late = ", ".join(node.node.name for node in self.present() if not node.has_reported(answer))
             logger.warning("%s did not %s within %.0f s", late, name_of(order), limit_s)
 
     def forget(self, *kinds: type[reports.Message]) -> None:
@@ -200,7 +200,7 @@ class Nodes:
         """List the nodes that can be talked to."""
         return [node for node in self.all if node.channel is not None]
 
-    def _hear(self, node: NodeHandle, messages: list[reports.Said]) -> None:
+    def _received(self, node: NodeHandle, messages: list[reports.Report]) -> None:
         """Note all before anything is done about it: the first may end the run."""
         node.heard = time.monotonic()
         for message in messages:
@@ -222,7 +222,7 @@ class Nodes:
         return tuple(node.node.name for node in found)
 
     def _say_alive(self) -> None:
-        self.tell(commands.Alive())
+        self.send_all(commands.Alive())
         now = time.monotonic()
         for node in self.present():
             if now - node.heard > self._silence_s:
@@ -249,7 +249,7 @@ class Nodes:
         if self._has_begun(launched.launch) and (follows_a_mute_one or self._is_mute(launched, code, words)):
             return  # what becomes of its nodes, their links say
         for index in launched.launch.nodes:
-            self.all[index].launcher_told = -code in ASKS_FOR_AN_END
+            self.all[index].launcher_signalled = -code in ASKS_FOR_AN_END
             self._lose(self.all[index], how_it_ended(code, words))
 
     def _pause(self, launched: Launched, code: int, words: str, give_up: float) -> float | None:
@@ -257,7 +257,7 @@ class Nodes:
         launch = launched.launch
         if self._leaving or self._has_begun(launch):
             return None
-        hindrance = what_hindered(launch, words)
+        hindrance = passing_problem(launch, words)
         if hindrance and time.monotonic() < give_up:
             logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
             return self._pause_s
@@ -275,7 +275,7 @@ class Nodes:
 
     def _has_begun(self, launch: Launch) -> bool:
         """Return True if one of its node programs has come in."""
-        return any(self.all[index].is_heard or self.all[index].channel is not None for index in launch.nodes)
+        return any(self.all[index].has_begun or self.all[index].channel is not None for index in launch.nodes)
 
     def _lose(self, node: NodeHandle, why: str) -> None:
         if node.lost:

@@ -56,7 +56,7 @@ from workflow.run.link.reports import (
     Ready,
     Staged,
 )
-from workflow.run.node.child import SUPERVISOR, who_i_am
+from workflow.run.node.child import SUPERVISOR, process_identity
 from workflow.run.plan import TAG, Framework, at_site, cell_document, node_argv, processes_of, threads_per_rank
 from workflow.run.record import model
 from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt, ProgressLine
@@ -83,8 +83,8 @@ from workflow.run.storage.prepare import with_results
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.run_scope import GIT_S, PREFLIGHT_ANSWER_S, RANK_LOOKS_S, STORAGE_CALL_S, RunEnded, RunScope, TimeLimit
 from workflow.run.supervisor.staging import Staging, bring_checkpoint, bring_parameters
+from workflow.run.supervisor.time_limits import GIT_S, PREFLIGHT_ANSWER_S, RANK_LOOKS_S, STORAGE_CALL_S, RunEnded, RunScope, TimeLimit
 from workflow.study.cell import Run, unit_of
 from workflow.study.site import Site, storage_limit
 
@@ -222,8 +222,8 @@ class Preflight:
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
         """Return one answer of this kind per node. An answer about another number of nodes ends the run."""
-        if not self._scope.wait(lambda: all(node.has_said(PreflightAnswered) for node in self._nodes.all), limit_s):
-            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_said(PreflightAnswered))
+        if not self._scope.wait(lambda: all(node.has_reported(PreflightAnswered) for node in self._nodes.all), limit_s):
+            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_reported(PreflightAnswered))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")
         found: list[A] = []
         for node in self._nodes.all:
@@ -406,7 +406,7 @@ class Training:
             return
         self._first_failure = time.monotonic()
         self._nodes.forget(RankReport)
-        self._nodes.tell(ReportRanks())
+        self._nodes.send_all(ReportRanks())
         self._loop.after(self._limits.other_failures_s, self._judge)
 
     def _is_saved(self, end: RankEnd) -> bool:
@@ -426,7 +426,7 @@ class Training:
         """Name the cause after the grace period. While all failures look like consequences, wait for a node that may be lost."""
         assert self._first_failure is not None
         waited = time.monotonic() - self._first_failure
-        silent = [node for node in self._nodes.present() if not node.has_said(RankReport)]
+        silent = [node for node in self._nodes.present() if not node.has_reported(RankReport)]
         if only_consequences(self._ends) and waited < self._limits.cause_search_s and (silent or self._left):
             self._loop.after(self._limits.other_failures_s, self._judge)
             return
@@ -445,7 +445,7 @@ class Training:
             return
         self._overdue = True
         self._nodes.forget(RankReport)
-        self._nodes.tell(ReportRanks())
+        self._nodes.send_all(ReportRanks())
         self._loop.after(RANK_LOOKS_S, self._name_hanging)
 
     def _name_hanging(self) -> None:
@@ -508,7 +508,7 @@ class RunningAttempt:
         """Start the node programs, and describe the run's framework, dataset, network and image while they come up. `images` is the
         file of the rule `image`. Raises SlipwayError, RunEnded."""
         run, device = self.run, self.job.allocation.device
-        environ = {**self.job.scheduler.launch_environ(os.environ), TAG: run.tag, SUPERVISOR: who_i_am()}
+        environ = {**self.job.scheduler.launch_environ(os.environ), TAG: run.tag, SUPERVISOR: process_identity()}
         self.nodes.launch(self._launches, environ, () if self.job.allocation.own_job else self.locks.descriptors)
         results = str(Path(run.run_dir).parents[1])
         found = self.scope.call("prepare", description.describe_work, run.site, run.cell, device, images, results, run.dataset_build)
@@ -610,7 +610,7 @@ class RunningAttempt:
         self.limit.may_save(training.save)
         logger.info("train: %s %s", counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")
         ports = tuple(node.answer(reports.Reserved).ports for node in self.nodes.all)
-        self.nodes.tell(commands.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
+        self.nodes.send_all(commands.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)
         self.windows = training.windows()
 
@@ -623,17 +623,17 @@ class RunningAttempt:
             refused = any(launch.refusal and launch.refusal in why for launch in self._launches)
             error = errors.AllocationError if refused else None
             ending = Ending(status="node_lost", reason=reason, nodes=(node.node.name,), error=error)
-            if node.launcher_told or self.job.scheduler.KILLS_UNTOLD:
+            if node.launcher_signalled or self.job.scheduler.KILLS_UNTOLD:
                 self.job.ended(reason, otherwise=ending)  # it may be the first sign of the end of the whole job
             else:
                 self.scope.end(ending)
 
-    def _heard(self, node: NodeHandle, message: reports.Said) -> None:
+    def _heard(self, node: NodeHandle, message: reports.Report) -> None:
         if self.job.is_ending and isinstance(message, CONSEQUENCES):
             return
-        if isinstance(message, reports.OfTraining):
+        if isinstance(message, reports.TrainingReport):
             self._heard_of_ranks(node, message)
-        elif isinstance(message, reports.OfStaging):
+        elif isinstance(message, reports.StagingReport):
             self.staging.heard(node, message)
         elif isinstance(message, reports.Signalled):
             if self.scope.ending is not None:
@@ -642,10 +642,10 @@ class RunningAttempt:
         elif isinstance(message, reports.Failed):
             if message.during != PUSH:
                 self._failed(node, message)
-        elif not isinstance(message, reports.Awaited):
+        elif not isinstance(message, reports.AwaitedReport):
             assert_never(message)
 
-    def _heard_of_ranks(self, node: NodeHandle, message: reports.OfTraining) -> None:
+    def _heard_of_ranks(self, node: NodeHandle, message: reports.TrainingReport) -> None:
         if isinstance(message, reports.Saving):
             self.limit.heard_saving(message.step)
         elif isinstance(message, reports.GpusSeen):

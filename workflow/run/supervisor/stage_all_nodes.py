@@ -41,16 +41,16 @@ from workflow.run.storage.description import PublishedDataset, build_of, describ
 from workflow.run.storage.prepared import from_plain, plain
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.run_scope import NODES_STOP_S, RunEnded, RunScope, supervising
 from workflow.run.supervisor.running_attempt import staging_plan
 from workflow.run.supervisor.staging import Staging
+from workflow.run.supervisor.time_limits import NODES_STOP_S, RunEnded, RunScope, supervising
 from workflow.study.cell import datasets_of
 from workflow.study.publishing import read_resolved
 from workflow.study.site import Site, storage_limit
 
 logger = logging.getLogger(__name__)
 
-SAID: Final = ("bytes", "storage_bytes", "peer_bytes", "seconds", "hit")
+REPORTED: Final = ("bytes", "storage_bytes", "peer_bytes", "seconds", "hit")
 
 
 class PreparedStaging(Struct, frozen=True, kw_only=True):
@@ -109,8 +109,8 @@ class StageAllNodes:
             return self._found(work)
         finally:
             if self.nodes is not None:
-                self.nodes.tell(commands.Stop())
-                self.nodes.tell(commands.Release())
+                self.nodes.send_all(commands.Stop())
+                self.nodes.send_all(commands.Release())
                 self.nodes.end(NODES_STOP_S)
 
     def _signalled(self, number: int) -> None:
@@ -148,20 +148,20 @@ class StageAllNodes:
         self.staging.run(plan, storage_limit(site).readers)
         self.staging.end()
 
-    def _heard(self, node: NodeHandle, message: reports.Said) -> None:
-        if isinstance(message, reports.OfStaging):
+    def _heard(self, node: NodeHandle, message: reports.Report) -> None:
+        if isinstance(message, reports.StagingReport):
             if self.staging is not None:
                 self.staging.heard(node, message)
         elif isinstance(message, reports.Signalled):
             self._cancel(f"the node program of {node.node.name} got {signal.Signals(message.number).name}")
         elif isinstance(message, reports.Failed):
             logger.error("%s on %s: %s", message.during, node.node.name, message.message)
-        elif not isinstance(message, reports.OfTraining | reports.Awaited):
+        elif not isinstance(message, reports.TrainingReport | reports.AwaitedReport):
             assert_never(message)
 
     def _lost(self, node: NodeHandle, why: str) -> None:
         logger.error("the node program of %s is gone: %s", node.node.name, why)
-        if not node.has_said(reports.Failed):
+        if not node.has_reported(reports.Failed):
             node.note(reports.Failed(during="stage", error="NodeLost", message=why))
 
     def _found(self, work: PreparedStaging) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class StageAllNodes:
         for node in self.nodes.all:
             staged = node.last(reports.Staged)
             found = None if staged is None else staged.dataset
-            row = {"error": node.answer(reports.Failed).message} if found is None else {key: getattr(found, key) for key in SAID}
+            row = {"error": node.answer(reports.Failed).message} if found is None else {key: getattr(found, key) for key in REPORTED}
             rows.append({"name": node.node.name, **row})
         if all("error" in row for row in rows):
             error = error_named(self.nodes.all[0].answer(reports.Failed).error)

@@ -26,12 +26,12 @@ from workflow.run.link.reports import (
     Loading,
     LookedAt,
     Message,
-    OfStaging,
     Progress,
     Ready,
     Reserved,
     Staged,
     StagingEnded,
+    StagingReport,
     Waiting,
     What,
 )
@@ -39,7 +39,14 @@ from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.run_scope import CHECKPOINT_ANSWER_S, CHECKPOINT_LEAST_S, PEERS_MEET_S, SHOW_EVERY_S, STAGING_STALL_S, RunScope
+from workflow.run.supervisor.time_limits import (
+    CHECKPOINT_ANSWER_S,
+    CHECKPOINT_LEAST_S,
+    PEERS_MEET_S,
+    SHOW_EVERY_S,
+    STAGING_STALL_S,
+    RunScope,
+)
 
 # A transfer: one set of files on its way to all nodes. Nodes that stage it are told of each other, so that storage is read once.
 
@@ -50,9 +57,9 @@ class Transfer:
     def __init__(self, what: What, nodes: Nodes, readers: int | None) -> None:
         self.what, self._nodes, self._readers = what, nodes, readers
         self._begun: float | None = None
-        self._said: dict[int, Listening | None] = {}
+        self._listening: dict[int, Listening | None] = {}
         """Where each node's stager listens, None where it waits for somebody else's."""
-        self._met: list[Listening | None] | None = None
+        self._introduced: list[Listening | None] | None = None
         """The same, once the nodes were told of each other; None before."""
         self._appointed: tuple[int, ...] = ()
         self._progress: dict[int, Progress] = {}
@@ -65,28 +72,28 @@ class Transfer:
     def answers(self, node: NodeHandle, where: Listening | None, now: float) -> None:
         """Note where a node's stager listens, None if it waits. One that comes late is told of the others, and goes to them."""
         self.begin(now)
-        self._said[node.index] = where
-        if self._met is not None and self._met[node.index] is None and where is not None:
-            self._met[node.index] = where
-            self._tell_of_others(node, late=True)
+        self._listening[node.index] = where
+        if self._introduced is not None and self._introduced[node.index] is None and where is not None:
+            self._introduced[node.index] = where
+            self._send_peers(node, late=True)
 
     def introduce(self, now: float, has_it: Callable[[NodeHandle], bool]) -> None:
         """Tell those that listen of each other, and who reads from storage, once every node that is there has answered or `has_it`, or took
         too long for that. Without anybody there is nobody to appoint as a reader: the first that comes then is the one."""
-        if self._met is not None or self._begun is None or not any(self._said.values()):
+        if self._introduced is not None or self._begun is None or not any(self._listening.values()):
             return
-        silent = [node for node in self._nodes.all if not node.lost and node.index not in self._said and not has_it(node)]
+        silent = [node for node in self._nodes.all if not node.lost and node.index not in self._listening and not has_it(node)]
         if silent and now - self._begun <= PEERS_MEET_S:
             return
-        self._met = [None if node.lost else self._said.get(node.index) for node in self._nodes.all]
-        self._appointed = pick_readers([None if said is None else said.have == "all" for said in self._met], self._readers)
-        for node, said in zip(self._nodes.all, self._met, strict=True):
+        self._introduced = [None if node.lost else self._listening.get(node.index) for node in self._nodes.all]
+        self._appointed = pick_readers([None if said is None else said.have == "all" for said in self._introduced], self._readers)
+        for node, said in zip(self._nodes.all, self._introduced, strict=True):
             if said is not None:
-                self._tell_of_others(node, late=False)
+                self._send_peers(node, late=False)
 
-    def _tell_of_others(self, node: NodeHandle, late: bool) -> None:
-        assert self._met is not None
-        peers = tuple(None if said is None else (said.address, said.port, said.have) for said in self._met)
+    def _send_peers(self, node: NodeHandle, late: bool) -> None:
+        assert self._introduced is not None
+        peers = tuple(None if said is None else (said.address, said.port, said.have) for said in self._introduced)
         others = commands.Others(peers=peers, readers=self._appointed, most_readers=self._readers, late=late)
         self._nodes.send(node, commands.MeetPeers(what=self.what, others=others))
 
@@ -141,7 +148,7 @@ class Staging:
         while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - self._clock())):
             if self._clock() < self._nodes.launched + NODE_CONNECT_S:
                 continue
-            late = tuple(node.node.name for node in self._nodes.all if not node.has_said(Ready))
+            late = tuple(node.node.name for node in self._nodes.all if not node.has_reported(Ready))
             missing = ", ".join(late)
             self._scope.fail(
                 Ending(status="node_lost", reason=f"no node program came up on {missing} within {NODE_CONNECT_S:.0f} s", nodes=late)
@@ -160,8 +167,8 @@ class Staging:
         storage; None: all may."""
         self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
         self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(What)}
-        self._nodes.tell(commands.Stage())
-        self._nodes.tell(commands.Reserve())
+        self._nodes.send_all(commands.Stage())
+        self._nodes.send_all(commands.Reserve())
         self._heard = self._clock()
         self._transfers["dataset"].begin(self._heard)
         limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
@@ -175,7 +182,7 @@ class Staging:
         transfer = self._transfers["checkpoint"] = Transfer("checkpoint", self._nodes, self._readers)
         self._heard = self._clock()
         self._nodes.forget(Fetched)
-        self._nodes.tell(order)
+        self._nodes.send_all(order)
 
         def is_over() -> bool:
             transfer.introduce(self._clock(), _has_answered)
@@ -189,7 +196,7 @@ class Staging:
 
     def end(self) -> None:
         """Wait until nothing of it goes on on any node: what is measured comes next."""
-        self._nodes.tell(commands.AllStaged())
+        self._nodes.send_all(commands.AllStaged())
         self._scope.wait(lambda: self._everybody(StagingEnded, Failed))
 
     def _is_over(self) -> bool:
@@ -201,7 +208,7 @@ class Staging:
             self._transfers["image"].introduce(now, _has_image)
         return self._everybody(Staged, Failed)
 
-    def heard(self, node: NodeHandle, message: OfStaging) -> None:
+    def heard(self, node: NodeHandle, message: StagingReport) -> None:
         """Handle a node's report while it is prepared."""
         if not self._transfers:
             return  # nothing was ordered yet
@@ -226,7 +233,7 @@ class Staging:
                 assert_never(message)
 
     def _everybody(self, *kinds: type[Message]) -> bool:
-        return all(node.lost or node.has_said(*kinds) for node in self._nodes.all)
+        return all(node.lost or node.has_reported(*kinds) for node in self._nodes.all)
 
     def _loads(self, now: float) -> None:
         """Handle a wait for the engine, which is no progress while another node lacks bytes: it may wait for that one's load."""
@@ -234,7 +241,7 @@ class Staging:
             self._heard = now
         if not self._is_time_to_show(now):
             return
-        nodes = [node for node in self._nodes.all if not node.lost and not node.has_said(Staged)]
+        nodes = [node for node in self._nodes.all if not node.lost and not node.has_reported(Staged)]
         loading = [(node.node.name, said.seconds) for node in nodes if (said := node.last(Loading)) is not None]
         if not loading:
             return
@@ -257,15 +264,15 @@ def show_origin(what: str, brought: Sequence[LoadedImage | Fetched]) -> None:
 
 
 def _has_answered(node: NodeHandle) -> bool:
-    return node.has_said(Fetched)
+    return node.has_reported(Fetched)
 
 
 def _has_dataset(node: NodeHandle) -> bool:
-    return node.has_said(DatasetIsHere, Staged, Failed)
+    return node.has_reported(DatasetIsHere, Staged, Failed)
 
 
 def _has_image(node: NodeHandle) -> bool:
-    return node.has_said(Staged, Failed)
+    return node.has_reported(Staged, Failed)
 
 
 def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
@@ -297,7 +304,7 @@ def bring_checkpoint(
             logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
             return offer
         warn(f"attempt {offer.attempt} cannot be resumed: {problem}")
-        nodes.tell(Forget())
+        nodes.send_all(Forget())
     return None
 
 
@@ -317,7 +324,7 @@ def _order(what: Literal["checkpoint", "parameters"], source: str, num_bytes: in
 def _bring(scope: RunScope, nodes: Nodes, staging: Staging, order: Fetch) -> str | None:
     """Return what is wrong with the file, once all nodes have answered. Ends the run if storage does not give it."""
     if not staging.bring_file(order):
-        silent = ", ".join(node.node.name for node in nodes.all if not node.has_said(Fetched))
+        silent = ", ".join(node.node.name for node in nodes.all if not node.has_reported(Fetched))
         reason = f"the {order.what} {order.source} did not reach {silent} within {order.limit_s:.0f} s"
         scope.fail(Ending(status="storage", reason=reason, error=StorageError))
     return next((problem for node in nodes.all if (problem := node.answer(Fetched).problem) is not None), None)

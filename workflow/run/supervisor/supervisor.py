@@ -34,10 +34,11 @@ from workflow.run.record.step_clock import Clock
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.prepared import Done, PreparedRun, from_plain
-from workflow.run.storage.results import parse_asked
+from workflow.run.storage.results import parse_requested
 from workflow.run.supervisor.finish import finish, give_up, late_lease
 from workflow.run.supervisor.job import Job, NodeLocks, take_nodes
-from workflow.run.supervisor.run_scope import (
+from workflow.run.supervisor.running_attempt import RunningAttempt
+from workflow.run.supervisor.time_limits import (
     LEASE_AGAIN_S,
     LOG_REST_S,
     LOG_UNDECIDED_S,
@@ -49,7 +50,6 @@ from workflow.run.supervisor.run_scope import (
     TimeLimit,
     supervising,
 )
-from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.study.paths import REFUSED
 
 # The relay of standard error, which may be a file on network storage that hangs. So another process writes it.
@@ -188,7 +188,7 @@ class Supervisor:
         self._results = results
         self._images = images
         """The file of the rule `image`, where runs are containers."""
-        self._run_id, self._after = parse_asked(asked)
+        self._run_id, self._after = parse_requested(asked)
         """The run, and the number of the result that the one asked for must be later than."""
         self._relay = relay
         """The process that writes our log, which outlives everything else we started."""
@@ -291,14 +291,14 @@ class Supervisor:
     def _signalled(self, number: int) -> None:
         self._signals += 1
         again = self._signals > 1 and number not in ANNOUNCES
-        self._told_to_end(f"the supervisor got {signal.Signals(number).name}", at_once=again, number=number)
+        self._end_requested(f"the supervisor got {signal.Signals(number).name}", at_once=again, number=number)
 
     def _orphaned(self) -> None:
         """Handle the end of our parent. If a scheduler ends a job, the signal to us comes just before or just after: no second wish to
         end."""
-        self._told_to_end("the process that started the supervisor has ended", at_once=False)
+        self._end_requested("the process that started the supervisor has ended", at_once=False)
 
-    def _told_to_end(self, told: str, *, at_once: bool, number: int | None = None) -> None:
+    def _end_requested(self, told: str, *, at_once: bool, number: int | None = None) -> None:
         self._scope.cancels += 1
         if self._begun is not None and not at_once:
             self._begun.job.ended(told, number=number)

@@ -20,8 +20,8 @@ from workflow.run.plan import Framework
 from workflow.run.record.continuation import ProgressLine
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.run_scope import AttemptLimits, RunScope
 from workflow.run.supervisor.running_attempt import Training
+from workflow.run.supervisor.time_limits import AttemptLimits, RunScope
 
 
 @pytest.mark.processes
@@ -132,7 +132,7 @@ class Crowd:
     def send(self, node: NodeHandle, order: Checkpoint) -> None:
         """The wish for a checkpoint."""
 
-    def tell(self, order: ReportRanks) -> None:
+    def send_all(self, order: ReportRanks) -> None:
         for index in self.answering:
             self.all[index].note(reports.RankReport(ranks=()))
 
@@ -228,10 +228,10 @@ def test_clocks_that_differ_do_not_change_who_was_first() -> None:
 
 @pytest.mark.processes
 def test_a_signal_leaves_a_push_some_time_and_tells_its_end() -> None:
-    loop, told = Loop(), list[reports.Said]()
+    loop, told = Loop(), list[reports.Report]()
     work = NodeWork(loop, 0, b"", told.append, lambda: "", cancelled_push_s=0.05)
     work.pushing = Call(loop, "push", time.sleep, 100, timeout_s=100)
-    work.told_to_end()
+    work.end_requested()
     assert work.pushing is not None
     assert loop.until(lambda: bool(told), 20)
     (failed,) = told
@@ -242,9 +242,9 @@ def test_a_signal_leaves_a_push_some_time_and_tells_its_end() -> None:
 
 @pytest.mark.processes
 def test_a_push_that_is_done_in_that_time_is_told_as_such() -> None:
-    loop, told = Loop(), list[reports.Said]()
+    loop, told = Loop(), list[reports.Report]()
     work = NodeWork(loop, 0, b"", told.append, lambda: "")
     work.pushing = Call(loop, "push", list, timeout_s=20).then(work._pushed)
-    work.told_to_end()
+    work.end_requested()
     assert loop.until(lambda: bool(told), 20)
     assert told == [reports.Pushed(files=())]

@@ -46,7 +46,7 @@ DATASET: Final = reports.StagedCopy(
 STAGED: Final = reports.Staged(dataset=DATASET, image=None, foreign=(ForeignUse("", "not known"),))
 END: Final = RankEnd(ranks=(0,), host="n0", exit_code=0, time=1.0)
 RING: Final = reports.Ring(seconds=0.1, problem=None, damaged=False)
-SAID: Final[tuple[reports.Said, ...]] = (
+SAID: Final[tuple[reports.Report, ...]] = (
     reports.Ready(facts=FACTS, grant=GRANT, pid=7),
     reports.Ready(facts=structs.replace(FACTS, network=None, machine_cores=None), grant=None, pid=7),
     reports.Alive(step=None),
@@ -75,7 +75,7 @@ SAID: Final[tuple[reports.Said, ...]] = (
     reports.Saving(step=3),
     reports.Exited(end=END, now=2.0),
     reports.Stopped(clean=True),
-    reports.Collected(strangers=("x",), changed_program=("train.py",)),
+    reports.Collected(files_of_others=("x",), changed_program=("train.py",)),
     reports.Pushed(files=(reports.PushedFile(path="out/a", bytes=0, blake3="0"),)),
     reports.Released(),
 )
@@ -96,7 +96,7 @@ FRAMEWORK: Final = Framework(
 )
 IMAGE: Final = commands.Image(archive="/a", cache="/c", may_pull=False, credentials=None)
 RANKS: Final = commands.RanksPlan(framework=FRAMEWORK, cell=DOCUMENT, engine="bare", image=None, beat_s=60.0, init_s=300.0)
-ORDERED: Final[tuple[commands.Order, ...]] = (
+ORDERED: Final[tuple[commands.Command, ...]] = (
     commands.Alive(),
     PLAN,
     structs.replace(PLAN, ranks=RANKS),
@@ -131,13 +131,13 @@ def plain(message: reports.Message | commands.Message) -> dict[str, Any]:
     return value
 
 
-def decode_said(message: dict[str, Any]) -> reports.Said:
-    (found,) = Decoder[reports.Said](reports.Said).feed(json_line(message))
+def decode_said(message: dict[str, Any]) -> reports.Report:
+    (found,) = Decoder[reports.Report](reports.Report).feed(json_line(message))
     return found
 
 
-def decode_order(message: dict[str, Any]) -> commands.Order:
-    (found,) = Decoder[commands.Order](commands.Order).feed(json_line(message))
+def decode_order(message: dict[str, Any]) -> commands.Command:
+    (found,) = Decoder[commands.Command](commands.Command).feed(json_line(message))
     return found
 
 
@@ -146,8 +146,8 @@ ORDERS: Final = tuple(map(plain, ORDERED))
 
 
 @pytest.mark.parametrize("message", [*SAID, *ORDERED], ids=lambda message: type(message).__name__)
-def test_a_message_comes_back_as_it_was_sent(message: reports.Said | commands.Order) -> None:
-    (found,) = Decoder[Any](reports.Said if isinstance(message, reports.Message) else commands.Order).feed(encode(message))
+def test_a_message_comes_back_as_it_was_sent(message: reports.Report | commands.Command) -> None:
+    (found,) = Decoder[Any](reports.Report if isinstance(message, reports.Message) else commands.Command).feed(encode(message))
     assert found == message
     assert type(found) is type(message)
     hash(type(found))
@@ -157,7 +157,7 @@ def test_a_message_comes_back_as_it_was_sent(message: reports.Said | commands.Or
 
 def test_a_long_message_in_pieces_comes_back() -> None:
     message = reports.Failed(during="stage", error="StagingError", message='"\\é' * 100_000)
-    data, decoder = encode(message) + encode(reports.Started()), Decoder[reports.Said](reports.Said)
+    data, decoder = encode(message) + encode(reports.Started()), Decoder[reports.Report](reports.Report)
     found = [message for start in range(0, len(data), 1000) for message in decoder.feed(data[start : start + 1000])]
     assert found == [message, reports.Started()]
 
@@ -183,19 +183,19 @@ def test_a_long_message_in_pieces_comes_back() -> None:
 )
 def test_what_is_no_message_is_an_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
-        Decoder[reports.Said](reports.Said).feed(data)
+        Decoder[reports.Report](reports.Report).feed(data)
 
 
 def test_a_message_that_never_ends_is_an_error() -> None:
-    decoder = Decoder[reports.Said](reports.Said)
+    decoder = Decoder[reports.Report](reports.Report)
     decoder.feed(b"x" * MAX_MESSAGE)
     with pytest.raises(ProtocolError, match=f"more than {MAX_MESSAGE}"):
         decoder.feed(b"x")
 
 
 def test_here_is_an_example_of_every_message() -> None:
-    assert {type(message) for message in SAID} == set(get_args(reports.Said))
-    assert {type(message) for message in ORDERED} == set(get_args(commands.Order))
+    assert {type(message) for message in SAID} == set(get_args(reports.Report))
+    assert {type(message) for message in ORDERED} == set(get_args(commands.Command))
 
 
 def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:

@@ -23,7 +23,7 @@ from workflow.run.link.messages import Decoder, ProtocolError, encode
 from workflow.run.link.protocol import SUPERVISOR, USE, Link, LinkClosed, connect
 from workflow.run.supervisor import nodes
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.run_scope import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
+from workflow.run.supervisor.time_limits import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
 
 TOKEN = b"t" * 32
 
@@ -41,7 +41,7 @@ class House:
         self.token = self.nodes._token
         self.open: list[socket.socket] = []
 
-    def _heard(self, node: NodeHandle, message: reports.Said) -> None:
+    def _heard(self, node: NodeHandle, message: reports.Report) -> None:
         self.heard.append((node.index, message))
 
     def _lost(self, node: NodeHandle, why: str) -> None:
@@ -98,7 +98,7 @@ def test_a_node_with_the_token_is_let_in_and_can_be_talked_to(door: House) -> No
     handshake.check_welcome(connection.recv(WELCOME_BYTES, socket.MSG_WAITALL), SUPERVISOR)
     connection.sendall(encode(reports.Failed(during="stage", error="StagingError", message="x" * 200000)))
     assert door.loop.until(lambda: bool(door.heard), 10)
-    assert door.nodes.all[0].has_said(reports.Failed)
+    assert door.nodes.all[0].has_reported(reports.Failed)
     door.nodes.send(door.nodes.all[0], commands.Stage())
     assert json.loads(connection.recv(1000)) == {"do": "stage"}
     connection.close()
@@ -276,7 +276,7 @@ def test_a_supervisor_that_is_gone_is_not_waited_for() -> None:
 def test_what_a_peer_does_not_read_is_kept_without_waiting() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
         far, _ = server.accept()
-        link = Link(near, Decoder[commands.Order](commands.Order))
+        link = Link(near, Decoder[commands.Command](commands.Command))
         for _ in range(30):
             link.send(reports.Failed(during="x", error="x", message="x" * 300000))
         assert link.unsent
@@ -290,7 +290,7 @@ def test_what_a_peer_does_not_read_is_kept_without_waiting() -> None:
             send_for_ever(link)
 
 
-def send_for_ever(link: Link[commands.Order]) -> None:
+def send_for_ever(link: Link[commands.Command]) -> None:
     while True:
         link.send(reports.Failed(during="x", error="x", message="x" * 1000))
 

@@ -12,7 +12,7 @@ from cluster import processes
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.reports import Listening, Progress, StagedCopy, Waiting
 from workflow.run.node.child import Child
-from workflow.run.node.node_work import ProbesSay
+from workflow.run.node.node_work import ProbeReport
 from workflow.run.node.preparation import PeerGroup, stage_child
 
 pytestmark = pytest.mark.slow
@@ -77,7 +77,7 @@ def test_a_stager_of_a_group_answers_at_once_and_hears_of_the_others() -> None:
     child = stage_child(loop, "image", (sys.executable, "-c", code, "--"), said.append, lambda *end: told.append(end), group)
     assert loop.until(lambda: bool(told), END_S)
     many = "x" * 200_000
-    child.tell(peers=many)  # more than a pipe takes at once
+    child.send(peers=many)  # more than a pipe takes at once
     assert loop.until(lambda: not child.is_open, END_S)
     assert said == [Listening(what="image", address="::1", port=1, have=f"0102 {many}")]
     assert told == [(StagedCopy(**STAGED), None)]
@@ -89,7 +89,7 @@ def test_probes_that_say_a_foreign_line_are_ended_with_all_that_they_started() -
         'import signal, subprocess; print(\'{"say": "failed", "problem": "%d"}\' % subprocess.Popen([\'sleep\', \'600\']).pid, flush=True)'
     )
     code = f"{start}\n{says({'say': 'listening', 'address': 'here', 'port': 0})}signal.pause()"
-    child: Child[ProbesSay] = Child(loop, (sys.executable, "-c", code), ProbesSay, heard.append, lambda *end: ended.append(end))
+    child: Child[ProbeReport] = Child(loop, (sys.executable, "-c", code), ProbeReport, heard.append, lambda *end: ended.append(end))
     assert loop.until(lambda: bool(ended), END_S)
     ((well, how),) = ended
     assert not well
@@ -102,10 +102,10 @@ def test_probes_that_say_a_foreign_line_are_ended_with_all_that_they_started() -
 
 def test_to_hang_up_ends_a_child_that_hears_its_input_end() -> None:
     loop, ended = Loop(), []  # type: ignore[var-annotated]
-    child: Child[ProbesSay] = Child(
-        loop, (sys.executable, "-c", "import sys; sys.stdin.read()"), ProbesSay, lambda _line: None, lambda *end: ended.append(end)
+    child: Child[ProbeReport] = Child(
+        loop, (sys.executable, "-c", "import sys; sys.stdin.read()"), ProbeReport, lambda _line: None, lambda *end: ended.append(end)
     )
     child.hang_up()
-    child.tell(do="listen")
+    child.send(do="listen")
     assert loop.until(lambda: bool(ended), END_S)
     assert ended[0][0]

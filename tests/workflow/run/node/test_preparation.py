@@ -29,8 +29,8 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import name_of
 from workflow.run.node.preparation import ImageChild, Loaded, Preparation
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.run_scope import RunScope
 from workflow.run.supervisor.staging import Staging
+from workflow.run.supervisor.time_limits import RunScope
 
 pytestmark = pytest.mark.slow
 END_S = 30.0
@@ -53,15 +53,15 @@ class Nodes:
         self.preparations: list[Preparation] = []
         self.kept_when_ended: list[list[str]] = []
 
-    def send(self, node: NodeHandle, order: commands.Order) -> None:
+    def send(self, node: NodeHandle, order: commands.Command) -> None:
         if isinstance(order, commands.Plan):
             self.preparations.append(Preparation(self.loop, node.index, order, bytes(32), lambda said_: self.hear(node, said_), self.fail))
-        elif isinstance(order, commands.OfPreparation):
+        elif isinstance(order, commands.PreparationCommand):
             self.preparations[node.index].obey(order)
         elif isinstance(order, commands.Reserve):
             node.note(reports.Reserved(ports=()))
 
-    def tell(self, order: commands.Order) -> None:
+    def send_all(self, order: commands.Command) -> None:
         for node in self.all:
             self.send(node, order)
 
@@ -69,9 +69,9 @@ class Nodes:
         for node in self.all:
             node.forget(*kinds)
 
-    def hear(self, node: NodeHandle, message: reports.Said) -> None:
+    def hear(self, node: NodeHandle, message: reports.Report) -> None:
         node.note(message)
-        if isinstance(message, reports.OfStaging):
+        if isinstance(message, reports.StagingReport):
             self.staging.heard(node, message)
         elif isinstance(message, reports.StagingEnded):
             self.kept_when_ended.append(self.entries(self.caches[node.index]))
@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_is_named_by_every_node_and_an_older_one_is_taken(n
     source.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
     fetched = nodes.resume(source)
     assert all(one.problem is not None and f"the file {source} is damaged" in one.problem for one in fetched)
-    nodes.tell(commands.Forget())
+    nodes.send_all(commands.Forget())
     fetched = nodes.resume(older)
     assert [one.problem for one in fetched] == [None] * NODES
     assert sum(one.storage_bytes for one in fetched) == len(CONTENT)
@@ -183,7 +183,7 @@ def test_what_fits_its_list_and_not_its_record_is_damaged(nodes: Nodes, source: 
     hashes.update(other)
     chunks_path(source).write_text(json.dumps(hashes.chunk_list(CHECKPOINT)))
     assert all("is damaged" in str(one.problem) for one in nodes.resume(source))
-    nodes.tell(commands.Forget())
+    nodes.send_all(commands.Forget())
     assert not any((preparation.directory.resume / CHECKPOINT).exists() for preparation in nodes.preparations)
     nodes.staging.end()
     assert nodes.kept_when_ended == [[Path(nodes.plan.source).name]] * NODES

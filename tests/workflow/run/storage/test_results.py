@@ -30,11 +30,11 @@ from workflow.run.storage.results import (
     FORGOTTEN_S,
     MOST_NODES,
     Result,
-    asked_of,
     avoided,
-    parse_asked,
+    parse_requested,
     publish_newest,
     published_result,
+    requested_result,
     results_of,
 )
 
@@ -51,8 +51,8 @@ from workflow.run.storage.results import (
     ],
 )
 def test_what_is_asked_is_a_text(text: str, run_id: str, after: int) -> None:
-    assert parse_asked(text) == (run_id, after)
-    assert asked_of(run_id, after) == text
+    assert parse_requested(text) == (run_id, after)
+    assert requested_result(run_id, after) == text
 
 
 def write(run_dir: Path, attempt: int, status: str = "ok", number: int | None = 1) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_the_attempts_own_copy_replaces_a_published_one_that_is_not_it(run_dir: 
 
 def start(world: World, asked: str) -> dict[str, Any]:
     """What a supervisor that starts now is told."""
-    run_id, after = parse_asked(asked)
+    run_id, after = parse_requested(asked)
     return prepare(str(world.results), run_id, after, os.getpid(), {})
 
 

@@ -10,8 +10,8 @@ from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.job import Job, NodeLocks
-from workflow.run.supervisor.run_scope import RunScope, TimeLimit
 from workflow.run.supervisor.running_attempt import RunningAttempt
+from workflow.run.supervisor.time_limits import RunScope, TimeLimit
 from workflow.study.cell import Cell, RunLimits
 
 NODES = tuple(Node(name=f"n{index}", hostname="here", address=f"127.0.0.{index + 1}") for index in range(2))

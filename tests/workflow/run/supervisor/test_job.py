@@ -15,7 +15,7 @@ from base.errors import AllocationError
 from workflow.run.link.event_loop import Loop
 from workflow.run.node.preparation import is_older
 from workflow.run.supervisor.job import NodeLocks
-from workflow.run.supervisor.run_scope import RunScope
+from workflow.run.supervisor.time_limits import RunScope
 
 
 def new_scope() -> RunScope:

@@ -14,8 +14,8 @@ from tests.workflow.run.link.test_messages import PLAN, STAGED
 from workflow.run.link import commands, reports
 from workflow.run.record.outcome import Ending
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.run_scope import PEERS_MEET_S, STAGING_STALL_S
 from workflow.run.supervisor.staging import LARGEST_CHUNK, Staging, Transfer, stall_s
+from workflow.run.supervisor.time_limits import PEERS_MEET_S, STAGING_STALL_S
 
 FOREVER = 10 * STAGING_STALL_S
 STEP_S = 1.0
@@ -43,7 +43,7 @@ class World:
     def fail(self, ending: Ending) -> NoReturn:
         raise Ended(ending.reason)
 
-    def send(self, node: NodeHandle, order: commands.Order) -> None:
+    def send(self, node: NodeHandle, order: commands.Command) -> None:
         """Nobody is there to hear it."""
         if isinstance(order, commands.MeetPeers):
             self.met.append((self.now, order))
@@ -52,7 +52,7 @@ class World:
     def present(self) -> list[NodeHandle]:
         return self.all
 
-    def tell(self, order: commands.Order) -> None:
+    def send_all(self, order: commands.Command) -> None:
         """Nor this."""
 
     def wait(self, done: Callable[[], bool], limit_s: float) -> bool:
@@ -63,12 +63,12 @@ class World:
             for node in self.all:
                 if self.now >= FOREVER:
                     node.note(STAGED)
-                if self.listens_at.get(node.index, FOREVER) <= self.now and not node.has_said(reports.Listening):
+                if self.listens_at.get(node.index, FOREVER) <= self.now and not node.has_reported(reports.Listening):
                     self.say(node, reports.Listening(what="dataset", address="127.0.0.1", port=1, have=""))
                 self.say(node, reports.Progress(what="dataset", done=self.done(node.index, self.now), total=1000))
         return done()
 
-    def say(self, node: NodeHandle, message: reports.OfStaging) -> None:
+    def say(self, node: NodeHandle, message: reports.StagingReport) -> None:
         node.note(message)
         self.staging.heard(node, message)
 
@@ -181,7 +181,7 @@ def test_where_storage_is_limited_the_image_is_read_when_all_have_the_dataset(li
 
     def also() -> None:
         for index, at in ((0, 10), (1, 100)):
-            if world.now >= at and not world.all[index].has_said(reports.DatasetIsHere):
+            if world.now >= at and not world.all[index].has_reported(reports.DatasetIsHere):
                 world.say(world.all[index], reports.DatasetIsHere())
                 world.say(world.all[index], LISTENS)
         if world.now >= 200:

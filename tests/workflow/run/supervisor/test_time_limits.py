@@ -20,9 +20,9 @@ from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
 from workflow.run.supervisor.job import NodeLocks
-from workflow.run.supervisor.run_scope import RunEnded, RunScope
 from workflow.run.supervisor.running_attempt import Preflight, RunningAttempt
 from workflow.run.supervisor.staging import bring_checkpoint
+from workflow.run.supervisor.time_limits import RunEnded, RunScope
 
 LOST, LATER = Ending(status="node_lost", reason="n1 is gone"), Ending(status="cancelled", reason="SIGTERM")
 

@@ -1,4 +1,4 @@
-"""Bound the time of a run: the limits of all its steps, and the one place where a step learns that the run ends."""
+"""Bound the time of a run: its walltime, the limits of all its steps, and the one place where a step learns that the run ends."""
 
 from __future__ import annotations
 
