@@ -9,14 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from cluster.gpus.listing import App
 from cluster.watching.readers import MOST_FAILURES, Gpus, Processors, parse_looks, query, with_others
 from tests.cluster.smi import answer, install
 from workflow.run.record.machine_load import busy, load_of, parse_watched
-from workflow.run.record.model import Load
+from workflow.run.record.model import Node
 
 ONE, TWO, THREE = (f"GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e{number}" for number in (1, 2, 3))
 
@@ -73,11 +72,13 @@ def test_looks_become_a_load_and_what_held_the_clock_down_is_said() -> None:
     watched = parse_watched([json.dumps(line).encode() + b"\n" for line in lines])
     assert watched is not None
     load = load_of(watched, (1.0, 19.0))
-    msgspec.convert(load, Load)
-    one, two = load["during"]["gpus"]
-    assert (one["looks"], one["mhz_mean"], one["throttled"], one["ecc_errors"]) == (1, 1755, [], 5)
-    assert two["throttled"] == ["hardware slowdown", "heat (hardware)"]
-    said = busy([{"name": "n1", "load": load}])
+    assert load is not None
+    assert load.during is not None
+    assert load.during.gpus is not None
+    one, two = load.during.gpus
+    assert (one.looks, one.mhz_mean, list(one.throttled or ()), one.ecc_errors) == (1, 1755, [], 5)
+    assert list(two.throttled or ()) == ["hardware slowdown", "heat (hardware)"]
+    said = busy([Node(name="n1", hostname="h", gpus=(), load=load)])
     assert f"n1: {TWO}: its clock was held down by hardware slowdown, heat (hardware) while it measured" in said
     assert f"n1: {ONE}: 2 processes of others used it while it measured" in said
 
