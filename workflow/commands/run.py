@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import select
@@ -76,7 +77,7 @@ that."""
 class Child:
     """Snakemake as a child, started when the object is made, in a process group of its own.
 
-    As a context manager it receives our signals, and `told` has their numbers in order; nothing of it is left after the end.
+    As a context manager it receives our signals, and `signals` has their numbers in order; nothing of it is left after the end.
     `storage_wait_s`: for how long it, or a job of it, has waited for storage, at the last look.
 
     Ctrl-C goes to its whole group, as a terminal would send it: Snakemake waits for its runs, and they end by it; what a second one does is
@@ -85,7 +86,7 @@ class Child:
     """
 
     def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
-        self.told: list[int] = []
+        self.signals: list[int] = []
         self._passed: dict[int, float] = {}
         self.storage_wait_s = 0.0
         self._abandoned = False
@@ -126,7 +127,7 @@ class Child:
 
     def is_stuck(self, grace_s: float = GRACE_S) -> bool:
         """Return True if the child must end at once, has not within `grace_s`, and it or a process of it waits for storage."""
-        at_once = len(self.told) > 1 or any(number != signal.SIGTERM for number in self.told)
+        at_once = len(self.signals) > 1 or any(number != signal.SIGTERM for number in self.signals)
         if not at_once or time.monotonic() - max(self._passed.values()) < grace_s:
             return False
         states = {state.pid: state.state for state in processes.all_processes()}
@@ -154,8 +155,8 @@ class Child:
         if self._process.poll() is not None or now - self._passed.get(number, -SAME_INTERRUPT_S) < SAME_INTERRUPT_S:
             return
         self._passed[number] = now
-        first = number not in self.told
-        self.told.append(number)
+        first = number not in self.signals
+        self.signals.append(number)
         if number == signal.SIGTERM and first:
             os.kill(self._process.pid, number)
         else:
@@ -200,9 +201,6 @@ def _missing_inputs(study: Study) -> Iterator[tuple[str, Path]]:
 # The words that were typed after `slipway run`.
 
 
-_CONFIG: Final = ("--config", "-C")
-_CONFIGFILE: Final = ("--configfile", "--configfiles")
-_STUDY: Final = ("--study", "-s")
 LOOKS: Final = frozenset(
     (
         *("--dag", "--rulegraph", "--filegraph", "--list", "-l", "--list-rules", "--list-target-rules", "--lt", "--list-changes", "--lc"),
@@ -216,7 +214,6 @@ LOOKS: Final = frozenset(
 DRY: Final = frozenset(("-n", "--dry-run", "--dryrun"))
 _FLAGS: Final = "hFDSaflknptv"
 """Snakemake's options of one letter that take no value: several may stand behind one dash."""
-_NO_VALUE: Final = frozenset((*(f"-{letter}" for letter in _FLAGS), *DRY, "--keep-going", "--forceall", "--printshellcmds", "--nolock"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,26 +248,25 @@ def parse_words(words: Sequence[str], ours: Mapping[str, str]) -> CommandLine:
 
     `ours` has our options by the keys of --config that they mean.
     """
-    studies: list[str] = []
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", "-C", dest="pairs", nargs="*", action="extend", default=[])
+    parser.add_argument("--configfile", "--configfiles", dest="studies", nargs="*", action="extend", default=[])
+    parser.add_argument("--study", "-s", dest="study", nargs="?")
+    first = [word for word in words[:1] if not word.startswith("-")]
+    known, rest = parser.parse_known_args(words[len(first) :])
     config: dict[str, str] = {}
-    rest: list[str] = []
-    left = list(words)
-    if left and not left[0].startswith("-"):
-        studies.append(left.pop(0))
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if name in (*_CONFIG, *_CONFIGFILE, *_STUDY):
-            values = [value] if equals else _values(left, 1 if name in _STUDY else len(left))
-            if name not in _CONFIG:
-                studies += values
-            for pair in values if name in _CONFIG else ():
-                _add(config, pair)
-        else:
-            rest.append(word)
-    for key, given in ours.items():
-        _add(config, f"{key}={given}")
-    _refuse_studies(studies, rest)
+    for pair in (*known.pairs, *(f"{key}={value}" for key, value in ours.items())):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--config {pair}: found {pair!r}, valid: KEY=VALUE, such as retry=failed")
+        if config.setdefault(key, value) != value:
+            raise ConfigError(f"{key} was given twice, as {config[key]!r} and as {value!r}; leave one of them out")
+    studies = [*first, *([known.study] if known.study else []), *known.studies]
+    more = [word for word in rest if word.endswith((".yaml", ".yml")) and not word.startswith("-")]
+    if len(studies) + len(more) > 1:
+        raise ConfigError(f"one study at a time; found {len(studies) + len(more)}: {', '.join((*studies, *more))}")
+    if more:
+        raise ConfigError(f"the study comes first: slipway run {more[0]} ..., then the options for Snakemake")
     return CommandLine(study=studies[0] if studies else None, config=config, rest=tuple(rest))
 
 
@@ -284,41 +280,6 @@ def _names(word: str) -> list[str]:
         if letter not in _FLAGS:
             break
     return names
-
-
-def _values(left: list[str], most: int) -> list[str]:
-    """Take away the words up to the next option, `most` at the most, and return them."""
-    count = next((index for index, word in enumerate(left[:most]) if word.startswith("-")), min(most, len(left)))
-    taken, left[:] = left[:count], left[count:]
-    return taken
-
-
-def _add(config: dict[str, str], pair: str) -> None:
-    key, equals, value = pair.partition("=")
-    if not equals:
-        raise ConfigError(f"--config {pair}: found {pair!r}, valid: KEY=VALUE, such as retry=failed")
-    if config.setdefault(key, value) != value:
-        raise ConfigError(f"{key} was given twice, as {config[key]!r} and as {value!r}; leave one of them out")
-
-
-def _refuse_studies(studies: Sequence[str], rest: Sequence[str]) -> None:
-    """Refuse more than one study, or one behind Snakemake's options, where it cannot be told from their values."""
-    more = _more_studies(rest)
-    found = [*studies, *more]
-    if len(found) > 1:
-        raise ConfigError(f"one study at a time; found {len(found)}: {', '.join(found)}")
-    if more:
-        raise ConfigError(f"the study comes first: slipway run {more[0]} ..., then the options for Snakemake")
-
-
-def _more_studies(rest: Sequence[str]) -> list[str]:
-    """Return the words that look like study files, and are not the value of the option before them."""
-    found = []
-    for before, word in zip(("", *rest), rest, strict=False):
-        takes_it = before.startswith("-") and not all(name in _NO_VALUE for name in _names(before))
-        if word.endswith((".yaml", ".yml")) and not word.startswith("-") and not takes_it:
-            found.append(word)
-    return found
 
 
 # Snakemake's command line, and its output when it failed.
@@ -399,9 +360,9 @@ def snakemake_error(log: str) -> str:
     """Return the error in Snakemake's words, as far as it can be told from all else that it prints; "" if there is none."""
     lines = log.splitlines()
     for index in reversed(range(len(lines))):
-        told = _OURS.match(lines[index]) or _USAGE.match(lines[index])
-        if told:
-            return told["message"]
+        found = _OURS.match(lines[index]) or _USAGE.match(lines[index])
+        if found:
+            return found["message"]
         error = _ERROR.match(lines[index])
         message = " ".join(filter(None, [error["message"].strip(), *_paragraph(lines[index + 1 :])])) if error else ""
         if error and message and message != A_JOB_FAILED:
@@ -437,7 +398,7 @@ UNKNOWN: Final = "unrecognized arguments: "
 OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study"))
 
 
-def end(graph: Graph, asked: Sequence[str], code: int, told: Sequence[int], log: Path, *, table: bool) -> None:
+def end(graph: Graph, asked: Sequence[str], code: int, signals: Sequence[int], log: Path, *, table: bool) -> None:
     """End the command with the table, and with an error unless all that was requested is done.
 
     `asked`: the receipts of the runs to be made, by name. What Snakemake could not do, since another start had the run, is done when that
@@ -445,16 +406,16 @@ def end(graph: Graph, asked: Sequence[str], code: int, told: Sequence[int], log:
     """
     text = log_text(log)
     failed = failed_rules(text)
-    if code and not told and not failed and (said := snakemake_error(text)):
-        refuse(text, code, said, f"; snakemake's log: {log}")
-    unmet = graph.unmet(asked) if code and not told else []
-    others_made_it = code > 0 and not told and not unmet and failed == [RUN]
+    if code and not signals and not failed and (message := snakemake_error(text)):
+        refuse(text, code, message, f"; snakemake's log: {log}")
+    unmet = graph.unmet(asked) if code and not signals else []
+    others_made_it = code > 0 and not signals and not unmet and failed == [RUN]
     problem = after_failure(graph) if others_made_it else ""
     if table:
-        with suppress(OSError) if told else nullcontext():  # after SIGHUP nobody may be there to read it
+        with suppress(OSError) if signals else nullcontext():  # after SIGHUP nobody may be there to read it
             print_ending(graph)
-    if code and told:
-        raise Cancelled(f"ended by {signal.Signals(told[0]).name}; snakemake's log: {log}")
+    if code and signals:
+        raise Cancelled(f"ended by {signal.Signals(signals[0]).name}; snakemake's log: {log}")
     if code and unmet:
         _raise_unmet(graph, unmet, log)
     if code < 0:
@@ -479,14 +440,14 @@ def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
     raise RecordError(f"{without}; `{command(study, 'status')}` says why; snakemake's log: {log}")
 
 
-def refuse(text: str, code: int, said: str, where: str) -> None:
+def refuse(text: str, code: int, message: str, where: str) -> None:
     """Raise the reason for which Snakemake did not begin, by its own words.
 
     It is what our Snakefile ended with, else ConfigError; BadParameter for an option that Snakemake does not know.
     """
     if is_usage(text):
-        raise WrongUsage(usage_words(said, where))
-    raise error_of_exit(code, ConfigError)(f"snakemake: {said}{where}")
+        raise WrongUsage(usage_words(message, where))
+    raise error_of_exit(code, ConfigError)(f"snakemake: {message}{where}")
 
 
 class WrongUsage(typer.BadParameter):
@@ -504,11 +465,11 @@ def refuse_keys(options: Iterable[str]) -> None:
             raise WrongUsage(f"{option}: {hint}")
 
 
-def usage_words(said: str, where: str) -> str:
+def usage_words(message: str, where: str) -> str:
     """Explain what is wrong with an option, by Snakemake's words."""
-    if not said.startswith(UNKNOWN):
-        return f"snakemake does not accept this: {said}{where}"
-    words = [word for word in said.removeprefix(UNKNOWN).split() if word.startswith("-")] or [said.removeprefix(UNKNOWN)]
+    if not message.startswith(UNKNOWN):
+        return f"snakemake does not accept this: {message}{where}"
+    words = [word for word in message.removeprefix(UNKNOWN).split() if word.startswith("-")] or [message.removeprefix(UNKNOWN)]
     from snakemake.cli import get_argument_parser
 
     known = {name for action in get_argument_parser()._actions for name in action.option_strings if name.startswith("--")}
@@ -601,21 +562,21 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     watch = Watch(study=study, asked=graph.requested, queue=queue)
     sys.stdout.flush()
     with open_view() as view:
-        view.say(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
-        if told_nodes := local_nodes(study, len(usable_cores())):
-            view.say(told_nodes)
+        view.print(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
+        if nodes := local_nodes(study, len(usable_cores())):
+            view.print(nodes)
         login = with_login(os.environ, age_s(os.getpid()))
         with Child(argv, log, {**os.environ, **rooms_environ(os.environ), **login, SHOWN: "1"}) as child:
             code, jobs = _follow(child, Refresher(watch.look), view, watch)
-            told = list(child.told)
+            signals = list(child.signals)
         view.clear()
         if queue is not None:
             queue.stop()
-        if own_jobs is not None and jobs and (set(told) != {signal.SIGTERM} or len(told) > 1):
-            view.say(cancelled_words(own_jobs, jobs, _queue_now(own_jobs)))
+        if own_jobs is not None and jobs and (set(signals) != {signal.SIGTERM} or len(signals) > 1):
+            view.print(cancelled_words(own_jobs, jobs, _queue_now(own_jobs)))
         if table and not is_usage(log_text(log)):
-            view.say("snakemake has ended; the table is made from the records")
-    end(graph, watch.asked, code, told, log, table=table)
+            view.print("snakemake has ended; the table is made from the records")
+    end(graph, watch.asked, code, signals, log, table=table)
 
 
 def _make_log(log: Path, study: Study) -> None:
@@ -650,23 +611,25 @@ def _queue_now(offered: Jobs) -> tuple[QueuedJob, ...] | None:
 
 
 def _follow(child: Child, refresher: Refresher, view: View, watch: Watch) -> tuple[int, tuple[QueuedJob, ...]]:
-    """Show it until it ends; its exit code, and the jobs that it had in the queue when it was told to end. Raises StorageError where it
-    was told to end, and waits for storage."""
-    said = 0
+    """Show the study until Snakemake ends. Return its exit code, and the jobs that it had in the queue when it was told to end.
+
+    Raises StorageError where it was told to end, and waits for storage.
+    """
+    shown = 0
     jobs: tuple[QueuedJob, ...] = ()
     waits = False
     while (code := child.wait(DRAW_S)) is None:
         if child.storage_wait_s >= STORAGE_WAIT_SHOWN_S and not waits:
-            view.say(f"snakemake or a job of it waits for storage, which has not answered for {STORAGE_WAIT_SHOWN_S:.0f} s", "yellow")
+            view.print(f"snakemake or a job of it waits for storage, which has not answered for {STORAGE_WAIT_SHOWN_S:.0f} s", "yellow")
         waits = child.storage_wait_s >= STORAGE_WAIT_SHOWN_S
         if child.is_stuck():
             refresher.stop(view)
             child.abandon()
-        for number in child.told[said:]:
+        for number in child.signals[shown:]:
             jobs = jobs or watch.jobs()
-            view.say(_signal_text(number, again=number in child.told[:said]))
-            said += 1
-        refresher.draw(view, ending=bool(child.told))
+            view.print(_signal_text(number, again=number in child.signals[:shown]))
+            shown += 1
+        refresher.draw(view, ending=bool(child.signals))
     refresher.stop(view)
     return code, jobs
 

@@ -46,7 +46,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGHUP)
             while child.wait(1) is None:
                 continue
-        assert child.told == []
+        assert child.signals == []
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -66,7 +66,7 @@ def test_a_terminal_that_is_closed_is_an_interrupt(tmp_path: Path) -> None:
             assert child.wait(0.05) is None, (tmp_path / "log").read_text()
         os.kill(os.getpid(), signal.SIGHUP)
         assert child.wait(30) == 0
-    assert (mark.read_text(), child.told) == ("asked", [signal.SIGHUP])
+    assert (mark.read_text(), child.signals) == ("asked", [signal.SIGHUP])
 
 
 def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
@@ -80,14 +80,14 @@ def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert child.wait(30) == 0
     assert mark.read_text() == "asked"
-    assert child.told == [signal.SIGTERM, signal.SIGTERM]
+    assert child.signals == [signal.SIGTERM, signal.SIGTERM]
 
 
 def test_lines_that_nobody_reads_end_nothing() -> None:
     with Path("/dev/full").open("w") as full:
         lines = Lines(full, lambda: 0.0)
-        lines.say("nobody reads this")
-        lines.say("nor this")
+        lines.print("nobody reads this")
+        lines.print("nor this")
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
 
 
@@ -105,7 +105,7 @@ def test_a_ctrl_c_that_comes_three_times_is_one(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert child.wait(30) == -signal.SIGTERM
     assert (tmp_path / "log").read_text() == "interrupted\n"
-    assert child.told == [signal.SIGINT, signal.SIGTERM]
+    assert child.signals == [signal.SIGINT, signal.SIGTERM]
 
 
 @pytest.mark.slow

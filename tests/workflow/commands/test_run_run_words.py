@@ -48,7 +48,8 @@ def sort(text: str, **ours: str | None) -> CommandLine:
         ("-s a.yaml target", "a.yaml", {}, "target"),
         ("a.yaml --config site=x target", "a.yaml", None, ""),
         ("a.yaml results/report.html", "a.yaml", {}, "results/report.html"),
-        ("--workflow-profile own.yaml", None, {}, "--workflow-profile own.yaml"),
+        ("--workflow-profile=own.yaml", None, {}, "--workflow-profile=own.yaml"),
+        ("a.yaml -j 4 --set-threads a=1 b=2 -R x", "a.yaml", {}, "-j 4 --set-threads a=1 b=2 -R x"),
     ],
 )
 def test_words_are_ours_or_snakemakes(text: str, study: str | None, config: dict[str, str] | None, rest: str) -> None:

@@ -90,7 +90,7 @@ class StudyState:
     active: tuple[Active, ...] = ()
     ended: tuple[Ended, ...] = ()
     before: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
     """The messages that people should see at once, and did not yet."""
     queue: str = ""
     left_s: float | None = None
@@ -180,20 +180,20 @@ Clock = Callable[[], float]
 
 
 class View(Protocol):
-    """A view that shows the state of a study again and again; `say` prints a sentence between two states."""
+    """A view that shows the state of a study again and again; `print` prints a text between two states."""
 
     def show(self, study: StudyState, age_s: float) -> None:
         """Show a state, which may be shown again; what ended in it is told once, by the caller's `ended`."""
 
-    def say(self, sentence: str, style: str = "") -> None:
+    def print(self, text: str, style: str = "") -> None:
         """Print a line that stays, and in which the terminal breaks no path; `style`: its colour there."""
 
     def ended(self, study: StudyState) -> None:
         """Tell what ended since the last study."""
-        for sentence in study.told:
-            self.say(sentence, "yellow")
+        for text in study.notices:
+            self.print(text, "yellow")
         for one in study.ended:
-            self.say(ended_line(one), one.style)
+            self.print(ended_line(one), one.style)
 
     def clear(self) -> None:
         """Clear the state that was shown last: nothing runs any more."""
@@ -227,7 +227,7 @@ class Lines(View):
         if self._clock() - self._last < EVERY_S:
             return
         first, *others = activity(study)
-        self.say(f"{headline(study)}{_late(age_s)}; {plain_line(*first).strip()}")
+        self.print(f"{headline(study)}{_late(age_s)}; {plain_line(*first).strip()}")
         now = self._clock()
         self._written = {row: at for row, at in self._written.items() if now - at < AGAIN_S}
         for what, step in others:
@@ -235,9 +235,9 @@ class Lines(View):
                 self._write(f"{'':8} {plain_line(what, step)}")
                 self._written[row] = now
 
-    def say(self, sentence: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
+    def print(self, text: str, style: str = "") -> None:  # noqa: ARG002 - a pipe has no colours
         """Print a line at once, also into a pipe."""
-        self._write(f"{time.strftime('%H:%M:%S')} {sentence}")
+        self._write(f"{time.strftime('%H:%M:%S')} {text}")
 
     def clear(self) -> None:
         """Leave all lines, which stay."""
@@ -264,9 +264,9 @@ def _table(stream: TextIO) -> Iterator[View]:
                 with suppress(OSError):  # the terminal is gone: the study goes on, or ends by SIGHUP
                     live.update(drawn(study, age_s, console.width, console.height), refresh=True)
 
-            def say(self, sentence: str, style: str = "") -> None:
+            def print(self, text: str, style: str = "") -> None:
                 with suppress(OSError):
-                    console.print(Text(printable(sentence), style=style), soft_wrap=True)
+                    console.print(Text(printable(text), style=style), soft_wrap=True)
 
             def clear(self) -> None:
                 with suppress(OSError):
@@ -323,7 +323,7 @@ class Refresher:
 
     def draw(self, view: View, *, ending: bool = False) -> None:
         """Show the newest state, and what has ended since the last call. `ending`: we were told to end."""
-        self._tell(view)
+        self._report(view)
         if self._last is not None:
             view.show(replace(self._last, ending=ending), self._clock() - self._at)
 
@@ -331,9 +331,9 @@ class Refresher:
         """Stop reading, and tell what has ended by now, if storage answers."""
         self._stop.set()
         self._thread.join(LAST_S)
-        self._tell(view)
+        self._report(view)
 
-    def _tell(self, view: View) -> None:
+    def _report(self, view: View) -> None:
         with self._lock:
             found, self._new = self._new, []
         for study in found:

@@ -56,9 +56,9 @@ def prose(text: str, indent: str = "") -> None:
     `indent` stands before the second line and the next.
     """
     columns = width()
-    said = text.lstrip(" ")
-    first = text[: len(text) - len(said)]
-    for number, part in enumerate([said] if columns is None else wrapped(said, columns - max(len(first), len(indent)))):
+    rest = text.lstrip(" ")
+    first = text[: len(text) - len(rest)]
+    for number, part in enumerate([rest] if columns is None else wrapped(rest, columns - max(len(first), len(indent)))):
         line(f"{indent if number else first}{part}")
 
 

@@ -165,11 +165,11 @@ def _holder(run_dir: Path, says: Alive) -> str | None:
 
 def _why_missing(log: str | None) -> str:
     """Return why a run that was started could not begin, else the last that is known of it."""
-    said = [] if log is None else messages(_newest_log(Path(log)))
-    errors = [message for level, message in said if level == "ERROR"]
+    logged = [] if log is None else messages(_newest_log(Path(log)))
+    errors = [message for level, message in logged if level == "ERROR"]
     if errors:
         return errors[-1]
-    return "started, and left no record" + (f"; its log ends with: {said[-1][1]}" if said else "")
+    return "started, and left no record" + (f"; its log ends with: {logged[-1][1]}" if logged else "")
 
 
 def _newest_log(log: Path) -> Path:
@@ -214,7 +214,7 @@ class _Seen:
     changed: float = 0.0
     key: object = None
     ended: str | None = None
-    told: bool = False
+    push_noted: bool = False
     """True when people know that storage does not take the run's result."""
     active: Active | None = None
 
@@ -232,9 +232,9 @@ class Watch:
     queue: Queue | None = None
     submission: str | None = None
     _seen: dict[str, _Seen] = field(default_factory=dict)
-    _told: list[str] = field(default_factory=list)
-    _told_other: bool = False
-    _told_held: set[tuple[str, str]] = field(default_factory=set)
+    _notices: list[str] = field(default_factory=list)
+    _knows_other_start: bool = False
+    _known_holds: set[tuple[str, str]] = field(default_factory=set)
     _took: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -263,13 +263,13 @@ class Watch:
             self._jobs = {f"{name}.log": job for name, job in jobs_of_rule(self._view.jobs, self._mark, RUN).items()}
         logs = dict(self._logs())
         ended = [end for name in logs if name in self._runs and (end := self._look_at(name, logs[name], now)) is not None]
-        self._tell_other_start(logs)
-        self._tell_held()
+        self._note_other_start(logs)
+        self._note_held_jobs()
         queued = {name: job for name, job in self._jobs.items() if name in self._runs and self._is_queued(name, job)}
         seen = {name: seen for name, seen in self._seen.items() if name not in queued}
         ends = Counter(one.ended for one in seen.values() if one.ended is not None)
         active = tuple(one.active for one in seen.values() if one.active is not None)
-        told, self._told = tuple(self._told), []
+        notices, self._notices = tuple(self._notices), []
         self._width = max(self._width, sum(not run.waits for run in active))
         return StudyState(
             total=len(self.study.runs),
@@ -278,7 +278,7 @@ class Watch:
             prevented=ends["prevented"],
             active=active,
             ended=tuple(ended),
-            told=told,
+            notices=notices,
             before=(*(job_words(job, time.time()) for job in self._view.jobs if job.name == self.submission), *self._preparing()),
             queue=_queue(self.study, self.queue is not None and self.submission is None),
             queued=tuple((self._words(self._runs[name]), job_words(job, time.time())) for name, job in queued.items()),
@@ -303,23 +303,23 @@ class Watch:
             return True
         return job.waits and seen.ended not in ("done", "failed") and self._view.known_since(seen.changed)
 
-    def _tell_other_start(self, logs: Mapping[str, Stamp]) -> None:
+    def _note_other_start(self, logs: Mapping[str, Stamp]) -> None:
         """Note once that somebody else has started the study too: a supervisor of one of the two found a run taken."""
-        for name in () if self._told_other else self._beside & logs.keys():
-            said = messages(self.study.results_dir / "logs" / name, SHORT_BYTES) if self._at_start.get(name) != logs[name] else []
-            if said:
-                self._told_other = True
-                self._told.append(f"another start of this study is at work: {said[0][1]}")
+        for name in () if self._knows_other_start else self._beside & logs.keys():
+            logged = messages(self.study.results_dir / "logs" / name, SHORT_BYTES) if self._at_start.get(name) != logs[name] else []
+            if logged:
+                self._knows_other_start = True
+                self._notices.append(f"another start of this study is at work: {logged[0][1]}")
                 return
 
-    def _tell_held(self) -> None:
+    def _note_held_jobs(self) -> None:
         """Note once for each job that it waits until somebody releases it: nothing else says that it may wait for ever."""
         whose = {self._jobs[name].job_id: self._words(run) for name, run in self._runs.items() if name in self._jobs}
         for job in self._view.jobs:
             ours = job.job_id in whose or (job.name == self.submission and self.submission is not None)
-            if job.hold and ours and (job.job_id, job.hold) not in self._told_held:
-                self._told_held.add((job.job_id, job.hold))
-                self._told.append(": ".join(filter(None, [whose.get(job.job_id), job_words(job, time.time())])))
+            if job.hold and ours and (job.job_id, job.hold) not in self._known_holds:
+                self._known_holds.add((job.job_id, job.hold))
+                self._notices.append(": ".join(filter(None, [whose.get(job.job_id), job_words(job, time.time())])))
 
     def _logs(self) -> Iterator[tuple[str, Stamp]]:
         """Yield the names and stamps of the logs of the requested runs, and of the files of supervisors that were refused a run."""
@@ -354,20 +354,20 @@ class Watch:
 
     def _judge(self, name: str, run: Run, seen: _Seen, state: RunState, now: float) -> Ended | None:
         log = self.study.results_dir / "logs" / name
-        said = messages(log, SHORT_BYTES)
+        logged = messages(log, SHORT_BYTES)
         if state.state in ("done", "failed", "prevented") and _key(state) != seen.key:
             seen.key = _key(state)
             return self._ended(run, seen, state.state, self._whole(_reason(state)), state.log)
-        errors = [message for level, message in said if level == "ERROR"]
-        if state.state != "running" and (errors or (said and now - seen.changed > SILENT_S and self._has_no_job(name, seen.changed))):
-            reason = errors[-1] if errors else f"it ended without a record, after: {said[-1][1]}"
+        errors = [message for level, message in logged if level == "ERROR"]
+        if state.state != "running" and (errors or (logged and now - seen.changed > SILENT_S and self._has_no_job(name, seen.changed))):
+            reason = errors[-1] if errors else f"it ended without a record, after: {logged[-1][1]}"
             return self._ended(run, seen, "prevented", self._whole(reason), str(log))
-        step = errors[-1] if errors else step_of([message for _, message in said], run.run_id)
+        step = errors[-1] if errors else step_of([message for _, message in logged], run.run_id)
         if step.startswith("waiting"):
             seen.begun = now
-        if not seen.told and step.startswith(REFUSED if not errors else (*REFUSED, PUSH)):
-            seen.told = True
-            self._told.append(f"{self._words(run)}: {self._whole(step)}")
+        if not seen.push_noted and step.startswith(REFUSED if not errors else (*REFUSED, PUSH)):
+            seen.push_noted = True
+            self._notices.append(f"{self._words(run)}: {self._whole(step)}")
         seen.active = Active(words=self._words(run), step=step, seconds=now - seen.begun)
         return None
 
@@ -414,8 +414,8 @@ class Watch:
         open_runs = [run for name, run in self._runs.items() if (seen := self._seen.get(name)) is None or seen.ended is None]
         images = images_file(self.study) if open_runs else None
         if images is not None and not Path(images).exists():
-            said = messages(self.study.results_dir / "logs" / Path(images).with_suffix(".log").name, SHORT_BYTES)
-            yield f"images: {said[-1][1] if said else 'wait to be pinned'}"
+            logged = messages(self.study.results_dir / "logs" / Path(images).with_suffix(".log").name, SHORT_BYTES)
+            yield f"images: {logged[-1][1] if logged else 'wait to be pinned'}"
         shards = jobs_of_rule(self._view.jobs, self._mark, SHARD)
         for name in datasets_of(run.cell for run in open_runs):
             build = self.study.build_dir(name)
@@ -428,9 +428,9 @@ class Watch:
                 yield f"dataset {name}: {_build_progress(there, self.study.datasets[name].shards)}{_jobs_text(jobs)}"
 
 
-def step_of(said: Sequence[str], run_id: str) -> str:
+def step_of(logged: Sequence[str], run_id: str) -> str:
     """Return the step of a supervisor: its last message that names one."""
-    for message in reversed(said):
+    for message in reversed(logged):
         if message.startswith(STEPS):
             return message
         if message.startswith(f"{run_id}: attempt"):
@@ -453,9 +453,9 @@ def _is_shard_to_build(key: str, build: str, there: set[str]) -> bool:
 def _jobs_text(jobs: Sequence[QueuedJob]) -> str:
     """Describe the jobs of shards; one of those that wait stands for all."""
     waiting = [job for job in jobs if job.waits]
-    said = f", {counted(len(jobs) - len(waiting), 'job')} at work" if len(waiting) < len(jobs) else ""
+    logged = f", {counted(len(jobs) - len(waiting), 'job')} at work" if len(waiting) < len(jobs) else ""
     others = f" ({counted(len(waiting), 'job')} wait)" if len(waiting) > 1 else ""
-    return f"{said}; {job_words(waiting[0], time.time())}{others}" if waiting else said
+    return f"{logged}; {job_words(waiting[0], time.time())}{others}" if waiting else logged
 
 
 def _queue(study: Study, own_jobs: bool) -> str:

@@ -120,10 +120,10 @@ def test_what_stays_is_left_to_the_terminal_to_wrap_and_the_last_look_goes(monke
     monkeypatch.setattr(stream, "isatty", lambda: True)
     path = "/a/long/path" * 20
     with open_view(stream) as view:
-        view.say(f"what snakemake says: {path}")
+        view.print(f"what snakemake says: {path}")
         view.show(LOOK, 0.0)
         view.clear()
-        view.say("snakemake has ended")
+        view.print("snakemake has ended")
     said = stream.getvalue()
     assert path in said
     assert "running" not in said.partition("snakemake has ended")[2]
@@ -276,9 +276,9 @@ def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: Ho
     failed = "push failed: storage is full: free room or quota; again in 1 s, for 1m00s more"
     write_log(study, name, f"{begun}10:00:02 run WARNING {failed}\n")
     look = watch.look()
-    assert (len(look.told), look.told[0].endswith(f": {failed}")) == (1, True)
+    assert (len(look.notices), look.notices[0].endswith(f": {failed}")) == (1, True)
     assert look.active[0].step == failed
-    assert watch.look().told == ()
+    assert watch.look().notices == ()
     stream = io.StringIO()
     Lines(stream, clock).ended(look)
     assert failed in stream.getvalue()
@@ -309,7 +309,7 @@ def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> No
     hold(house, name)
     log = f"10:00:00 run INFO {name}: attempt 1 on local-0\n10:00:01 run INFO push: the result goes to storage\n"
     write_log(study, name, f"{log}10:00:02 node ERROR push: storage is full: free room or quota\n10:00:03 run WARN")
-    (told,) = watch.look().told
+    (told,) = watch.look().notices
     assert told.endswith(": push: storage is full: free room or quota")
     (study.results_dir / "runs" / name / "lease.json").unlink()
     clock.now += 60
@@ -326,12 +326,12 @@ def test_another_start_of_the_study_is_told_once(house: House) -> None:
     first, second = (run.run_id for run in study.runs[:2])
     write_log(study, f"{first}.refused", "10:00:00 run ERROR of the last time\n")
     watch = Watch(study=study, asked=[first, second], clock=clock)
-    assert watch.look().told == ()
+    assert watch.look().notices == ()
     held = f"{second} is running already, attempt 1 of this run, since 10:00:00: process 7 on a; end it (kill 7); its end is waited for"
     write_log(study, f"{second}.refused", f"10:00:01 run WARNING {held}\n")
-    assert watch.look().told == (f"another start of this study is at work: {held}",)
+    assert watch.look().notices == (f"another start of this study is at work: {held}",)
     write_log(study, f"{first}.refused", f"10:00:02 run WARNING {held}\n")
-    assert watch.look().told == ()
+    assert watch.look().notices == ()
 
 
 def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:
@@ -408,15 +408,15 @@ def test_a_job_that_somebody_must_let_go_is_told_once(house: House) -> None:
     study, _, queue, watch = watched(house)
     first = study.runs[0].run_id
     queue.jobs = (job_of(study, first, reason="JobHeldUser"), job_of(study, study.runs[1].run_id, "32"))
-    (told,) = watch.look().told
+    (told,) = watch.look().notices
     assert told.endswith(": job 31 waits: held by you (JobHeldUser)")
-    assert watch.look().told == ()
+    assert watch.look().notices == ()
     queue.jobs = (job_of(study, first, reason="launch failed requeued held"),)
-    (told,) = watch.look().told
+    (told,) = watch.look().notices
     assert "Slurm could not start it on its nodes" in told
     whole = Watch(study=study, asked=[first], queue=queue, submission="slipway-small-0badcafe")
     queue.jobs = (queued_job(job_id="40", state="PENDING", reason="JobHeldAdmin", name="slipway-small-0badcafe"),)
-    assert whole.look().told == ("job 40 waits: held by an administrator (JobHeldAdmin)",)
+    assert whole.look().notices == ("job 40 waits: held by an administrator (JobHeldAdmin)",)
 
 
 def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(house: House) -> None:
