@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -159,10 +158,10 @@ def assert_complete(found: RankEvents, package: str) -> None:
     """The start, an evaluation and the end, whose window is that of the measured steps."""
     start, stop = found.start, found.stop
     assert start is not None
-    assert f"{package}_version" in start.provenance
+    assert f"{package}_version" in (start.provenance or {})
     assert found.evals
-    evaluation: dict[str, Any] = found.evals[-1]
-    assert (evaluation["split"], evaluation.get("samples")) == ("validation", EVALUATED[package])
+    evaluation = found.evals[-1]
+    assert (evaluation.split, evaluation.samples) == ("validation", EVALUATED[package])
     assert stop is not None
     assert stop.window_steps_s == pytest.approx(sum(step.seconds for step in found.steps.values() if step.measured))
     assert stop.window_wall_s >= stop.window_steps_s

@@ -20,6 +20,7 @@ from tests.containers.frameworks.environments import interpreter
 from tests.containers.test_steps_in_flight import footnotes
 from tests.gpu import NEEDS_GPU
 from workflow.run.record.events import read_events
+from workflow.run.record.model import Performance
 from workflow.run.record.rate import performance
 
 pytestmark = [pytest.mark.slow, NEEDS_GPU]
@@ -149,7 +150,7 @@ report({STEP_S})
 )
 
 
-def measured(path: Path, python: str, program: str, steps: int, *words: str) -> tuple[dict[str, Any], dict[str, Any], str | None]:
+def measured(path: Path, python: str, program: str, steps: int, *words: str) -> tuple[Performance, dict[str, Any], str | None]:
     """Return the record's `performance` of a program, what it found by itself, and its checksum in the events."""
     (path / "program.py").write_text(program)
     cell = {"steps": {"warmup": WARMUP, "measured": steps}, "batch_size": BATCH, "device": "cuda"}
@@ -173,8 +174,8 @@ def test_a_program_that_waits_for_no_step_has_its_true_rate_and_the_checksum_of_
 ) -> None:
     python, program = (sys.executable, ON_TORCH) if framework == "pytorch" else (interpreter("jax"), ON_JAX)
     found, own, checksum = measured(tmp_path, python, program, steps)
-    assert found["samples_per_s"] == pytest.approx(BATCH / own["seconds"], rel=0.02)
-    assert found["window_steps_ratio"] == pytest.approx(1, abs=0.02)
+    assert found.samples_per_s == pytest.approx(BATCH / own["seconds"], rel=0.02)
+    assert found.window_steps_ratio == pytest.approx(1, abs=0.02)
     assert checksum == own["checksum"] is not None
     assert not any(AHEAD in sentence for sentence in footnotes(tmp_path, found))
 
@@ -186,7 +187,7 @@ def test_steps_in_flight_on_a_gpu_are_waited_for_or_marked(tmp_path: Path, known
     if known == "cupy":
         pytest.importorskip("cupy")
     found, own, _ = measured(tmp_path, sys.executable, BY_HAND, steps, known)
-    off = found["samples_per_s"] * own["seconds"] / BATCH - 1
+    off = found.samples_per_s * own["seconds"] / BATCH - 1
     marked = any(AHEAD in sentence for sentence in footnotes(tmp_path, found))
     assert abs(off) < 0.02 or (known == "unknown" and marked), off
     assert known == "unknown" or not marked

@@ -249,7 +249,7 @@ def test_what_ends_it_is_an_event(tmp_path: Path, loss: str, kind: str) -> None:
     assert code == 1
     assert "Traceback" in said
     found = events(tmp_path)
-    assert [error["kind"] for error in found.errors] == [kind]
+    assert [error.kind for error in found.errors] == [kind]
     assert found.stop is None
 
 
@@ -267,13 +267,13 @@ def test_a_loss_that_was_not_written_yet_comes_before_what_it_led_to(tmp_path: P
     assert "ZeroDivisionError" in said or "LossNotFinite" in said
     found = events(tmp_path)
     assert sorted(found.steps) == [0, 1, 2, 3]
-    assert [(error["kind"], error["message"]) for error in found.errors] == [("nan", "LossNotFinite: the loss of step 4 is nan")]
+    assert [(error.kind, error.message) for error in found.errors] == [("nan", "LossNotFinite: the loss of step 4 is nan")]
 
 
 def test_a_loss_that_is_none_is_told_by_a_program_that_leaves_at_once_too(tmp_path: Path) -> None:
     text = LOOP.format(facts="", loss="float('nan') if run.step == 4 else (__import__('sys').exit() if run.step == 5 else 1.0)")
     start(tmp_path, text, CELL)
-    assert [(error["kind"], error["message"]) for error in events(tmp_path).errors] == [("nan", "LossNotFinite: the loss of step 4 is nan")]
+    assert [(error.kind, error.message) for error in events(tmp_path).errors] == [("nan", "LossNotFinite: the loss of step 4 is nan")]
 
 
 def test_a_loader_without_batches_is_no_endless_loop(tmp_path: Path) -> None:

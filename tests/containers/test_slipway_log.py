@@ -99,7 +99,7 @@ def test_a_daemon_that_keeps_the_output_open_keeps_nobody(tmp_path: Path) -> Non
 def test_a_loss_that_is_no_number_ends_the_program(tmp_path: Path) -> None:
     code, _, events = start(tmp_path, "echo it 1 loss 1; sleep 0.1; echo it 2 loss nan; exec sleep 60")
     assert code == 42
-    assert [(error["kind"], error["message"]) for error in events.errors] == [("nan", "the loss of step 1 is nan")]
+    assert [(error.kind, error.message) for error in events.errors] == [("nan", "the loss of step 1 is nan")]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_what_was_stopped_at_a_checkpoint_ends_as_what_was_not(tmp_path: Path) -
     (tmp_path / "stop").touch()
     cut = train(tmp_path / "cut", 43, SLIPWAY_STOP=str(tmp_path / "stop"))
     checkpoint = tmp_path / "cut" / "checkpoint.safetensors"
-    assert [(event["step"], event["resumable"]) for event in cut[0].checkpoints] == [(2, True)]
+    assert [(event.step, event.resumable) for event in cut[0].checkpoints] == [(2, True)]
     resumed = train(tmp_path / "resumed", 0, SLIPWAY_CHECKPOINT=str(checkpoint))
     assert (sorted(cut[0].steps), sorted(resumed[0].steps)) == ([0, 1], [2, 3, 4, 5])
     for step in range(6):

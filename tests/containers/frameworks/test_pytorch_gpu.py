@@ -75,8 +75,8 @@ def test_the_first_losses_are_those_of_the_cpu(run_program: Run, data: str, keys
     same = 1 if keys.get("precision") == "fp16" else 3  # the loss scaler leaves the first updates out, until its factor fits
     assert gpu.losses()[:same] == pytest.approx(cpu.losses()[:same], rel=rel)
     (start,) = gpu.of("run_start")
-    assert (start.device, start.provenance["backend"]) == ("cuda:0", "nccl")
-    assert start.provenance["tf32"] == (keys.get("precision") == "tf32")
+    assert (start["device"], start["provenance"]["backend"]) == ("cuda:0", "nccl")
+    assert start["provenance"]["tf32"] == (keys.get("precision") == "tf32")
 
 
 @pytest.mark.parametrize("keys", [{}, {"precision": "fp16"}, {"precision": "bf16", "model": "alexnet", "data": "photos"}], ids=str)

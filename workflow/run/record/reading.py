@@ -6,8 +6,9 @@ import json
 import os
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -16,7 +17,7 @@ import msgspec
 from base.errors import RecordError
 from base.jsonfile import json_text, with_keys_once
 from base.seal import WRONG, seal_state
-from workflow.run.record.model import NotBelieved, RunRecord, Steps, StepSeconds
+from workflow.run.record.model import NotBelieved, OwnKeys, RunRecord, Steps, StepSeconds
 from workflow.run.record.outcome import PREVENTED, TABLE
 from workflow.run.record.step_clock import BESIDE
 
@@ -180,7 +181,7 @@ def decoded(content: bytes) -> RunRecord:
     return record
 
 
-def read_value(content: bytes) -> dict[str, Any]:
+def read_value(content: bytes) -> OwnKeys:
     """Return the plain JSON of a record, its seal checked. Raises NotBelieved."""
     _check_bytes(content)
     try:
@@ -359,43 +360,20 @@ def _check_steps(steps: StepSeconds, window_s: float | None) -> None:
 # Records that are larger than their readers accept.
 
 
-SEAL_BYTES: Final = 1 << 10
-"""Left for what is added when it is written."""
-MOST_BYTES: Final = MAX_BYTES - SEAL_BYTES
-MOST_SAID: Final = 2000
+MOST_BYTES: Final = MAX_BYTES - (1 << 10)
+"""Room is left for the seal."""
 
 
-SHORTENED: Final = "it is without long values of provenance"
+def fitting(record: OwnKeys) -> OwnKeys:
+    """Return the record as it is if it has at most MOST_BYTES, else with as many of its files as have room, and a warning.
 
-
-def is_long(value: Any) -> bool:
-    """Return True if a record that is too large goes without this value of its provenance."""
-    return len(json_text(value)) > MOST_SAID
-
-
-def was_shortened(warning: str) -> bool:
-    """Return True if the warning is that of a record without its long values."""
-    return warning.startswith("this record would have more than ") and SHORTENED in warning
-
-
-def fitting(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the record as it is if it has at most MOST_BYTES, else a shortened one.
-
-    It then goes without long values of its provenance, and with as many of its files as have room; a warning says so. A large record is
-    never a reason to have no readable result.
+    A large record is never a reason to have no readable result.
     """
     if len(json_text(record)) <= MOST_BYTES:
         return record
-    short = {key: value for key, value in record["provenance"].items() if not is_long(value)}
-    warning = f"this record would have more than {MOST_BYTES} bytes: {SHORTENED}"
-    record = {**record, "provenance": short, "warnings": [warning, *record["warnings"]]}
-    left = MOST_BYTES - len(json_text({**record, "files": []})) - SEAL_BYTES
-    kept = []
-    for file in record["files"]:
-        left -= len(json_text([[file]]))
-        if left >= 0:
-            kept.append(file)
-    if len(kept) == len(record["files"]):
-        return record
-    record["warnings"][0] = f"{warning}, and names {len(kept)} of {len(record['files'])} files"
-    return {**record, "files": kept}
+    files = record["files"]
+    warning = f"this record would have more than {MOST_BYTES} bytes: it names {{}} of {len(files)} files"
+    left = MOST_BYTES - len(json_text({**record, "files": [], "warnings": [warning, *record["warnings"]]}))
+    ends = accumulate(len(json_text([[file]])) for file in files)
+    kept = sum(end <= left for end in ends)
+    return {**record, "files": files[:kept], "warnings": [warning.format(kept), *record["warnings"]]}

@@ -15,10 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from base.errors import RecordError
+from base.jsonfile import json_text
 from base.seal import sealed_text
 from tests.workflow.run.record.test_machine_load import node
 from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, parse_events, read_events
-from workflow.run.record.model import File, Performance, Steps, StepSeconds
+from workflow.run.record.model import File, NewRecord, Performance, Steps, StepSeconds
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.record.rate import performance, summarise, thinned, training
 from workflow.run.record.reading import read_record, validate_record
@@ -372,12 +373,21 @@ def test_the_tables_of_the_page_are_those_of_the_types() -> None:
 CAPTURED = Path(__file__).parents[3] / "captured"
 
 
-@pytest.mark.parametrize("path", sorted([*CAPTURED.glob("records/*.json"), *CAPTURED.glob("moved-project/**/record.json")]), ids=str)
+@pytest.mark.parametrize("path", sorted([*CAPTURED.glob("*records/*.json"), *CAPTURED.glob("moved-project/**/record.json")]), ids=str)
 def test_records_of_earlier_versions_are_believed(path: Path) -> None:
     value = json.loads(path.read_bytes())
     found = validate_record(value)  # their seals do not fit: directories and times in them were changed
     assert (found.run_id, found.run_s, found.seal) == (value["run_id"], value["run_s"], value.get("seal"))
     assert [node.hostname for node in found.nodes] == [node["hostname"] for node in value["nodes"]]
+
+
+def test_a_record_is_written_with_the_keys_that_it_had_before() -> None:
+    """The commit before the record was built of structs has written this one."""
+    content = (CAPTURED / "cpu-records" / "two-nodes.json").read_bytes()
+    value = json.loads(content)
+    written = NewRecord(read_record(content), value["provenance"]).to_json()
+    del value["seal"]
+    assert json_text(written) == json_text(value)
 
 
 def test_keys_of_a_later_version_are_passed_over() -> None:
