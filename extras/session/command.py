@@ -26,10 +26,9 @@ from base.units import format_duration, parse_duration, whole_duration
 from cluster.schedulers import holder_alive, jobs_of, refuse_what_never_starts
 from containers.engines import in_container
 from extras.session import start as starting
-from extras.session.limits import STOP_WAIT_S
-from extras.session.listing import Seen, clean, look, queued_ids, sessions, told
+from extras.session.listing import Seen, clean, look, queued_ids, read_session, sessions
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
-from extras.session.request import LOG, OUTPUT, STOP, Asked, Kind, all_sessions, session_dir
+from extras.session.request import LOG, OUTPUT, STOP, Kind, SessionRequest, all_sessions, session_dir
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.dataset import check_name
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
@@ -64,6 +63,8 @@ KINDS: Final[dict[str, Kind]] = {"shell": "shell", "notebook": "notebook", "tens
 """Command -> kind of session."""
 KEPT_S: Final = 86400.0
 """The seconds for which the log of an ended session is kept."""
+STOP_WAIT_S: Final = 120.0
+"""How long `slipway session stop` waits for a session that ends by itself."""
 QUEUE_PATIENCE_S: Final = 20.0
 QUEUE_ANSWER_S: Final = 10.0
 FIRST_LOCAL_PORT: Final = 20000
@@ -81,7 +82,7 @@ BY_SSH_ALONE: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Options:
     """The options of a session that is to be started. Durations as they were typed."""
 
     nodes: int
@@ -126,7 +127,7 @@ def start(  # noqa: PLR0913 - its options
     login: LoginOption = None,
 ) -> None:
     """Start it as a job of the site, wait until it answers, and print the line for your laptop."""
-    wanted = Wanted(
+    options = Options(
         nodes=nodes,
         gpus=gpus,
         dataset=dataset,
@@ -141,43 +142,43 @@ def start(  # noqa: PLR0913 - its options
         detach=detach,
         login=login,
     )
-    start_session(str(context.info_name), study, site, words or [], wanted)
+    start_session(str(context.info_name), study, site, words or [], options)
 
 
-def start_session(name: str, study_path: Path, site_name: str | None, words: Sequence[str], wanted: Wanted) -> None:
+def start_session(name: str, study_path: Path, site_name: str | None, words: Sequence[str], options: Options) -> None:
     """Start one, wait until it answers, and say how it is reached. Raises SlipwayError."""
     kind = KINDS[name]
-    _refuse_typed(name, kind, words, wanted)
-    needs_study = wanted.dataset is not None or (kind == "tensorboard" and wanted.logdir is None and not words)
+    _refuse_typed(name, kind, words, options)
+    needs_study = options.dataset is not None or (kind == "tensorboard" and options.logdir is None and not words)
     study = load_chosen_study(study_path, site_name) if needs_study or study_path.is_file() else None
     site = load_site(site_name) if study is None else study.site
     private_umask()
-    asked = _asked(kind, study, site, words, wanted)
-    starting.refuse(asked)
-    _refuse_unbuilt(study, wanted.dataset)
+    request = _request(kind, study, site, words, options)
+    starting.refuse(request)
+    _refuse_unbuilt(study, options.dataset)
     jobs = jobs_of(site.scheduler)
-    size = None if jobs is None else run_size(session_cell(asked, "/"), site_of(asked), asked.limits.walltime_s)
+    size = None if jobs is None else run_size(session_cell(request, "/"), site_of(request), request.limits.walltime_s)
     if jobs is not None and size is not None:
         refuse_unreachable(site, os.environ)
         refuse_what_never_starts(site.scheduler, size)
-    if (only := by_ssh_alone(asked)) is not None:
+    if (only := by_ssh_alone(request)) is not None:
         output.notice(only)
-    directory = starting.create(asked)
+    directory = starting.create(request)
     try:
-        if kind == "tensorboard" and study is not None and asked.mounts and wanted.logdir is None:
-            _export(study, Path(asked.mounts[0][0]))
+        if kind == "tensorboard" and study is not None and request.mounts and options.logdir is None:
+            _export(study, Path(request.mounts[0][0]))
         if in_container(site.engine):
             with waiting("image: pinning and archiving"):
-                starting.pin_image(asked, directory)
-        job_id = starting.submit(asked, directory, size)
+                starting.pin_image(request, directory)
+        job_id = starting.submit(request, directory, size)
     except BaseException:  # a job that was submitted nevertheless ends at once: its directory is gone
         with contextlib.suppress(OSError):
             remove_tree(directory)
         raise
-    say = output.notice if kind == "run" and not wanted.detach else output.line  # what a command prints is its own
-    say(f"session {asked.session}: job {job_id}" if jobs is not None else f"session {asked.session}: process {job_id} of this machine")
-    if wanted.detach:
-        output.line(f"`slipway session ls` shows how it stands, `slipway session stop {asked.session}` ends it")
+    say = output.notice if kind == "run" and not options.detach else output.line  # what a command prints is its own
+    say(f"session {request.session}: job {job_id}" if jobs is not None else f"session {request.session}: process {job_id} of this machine")
+    if options.detach:
+        output.line(f"`slipway session ls` shows how it stands, `slipway session stop {request.session}` ends it")
         return
     seen = _wait(directory, ("ready", "ended")) if kind != "run" else _follow(directory)
     if seen.is_over:
@@ -185,62 +186,62 @@ def start_session(name: str, study_path: Path, site_name: str | None, words: Seq
         return
     if kind == "shell":
         enter(seen)
-    _say_reached(seen, wanted.login)
+    _say_reached(seen, options.login)
 
 
-def _refuse_typed(name: str, kind: Kind, words: Sequence[str], wanted: Wanted) -> None:
+def _refuse_typed(name: str, kind: Kind, words: Sequence[str], options: Options) -> None:
     if words and kind == "shell":
         raise ConfigError(f"a shell takes no command; `slipway session run -- {shlex.join(words)}` runs one")
     if not words and kind in ("run", "program"):
         raise ConfigError(f"slipway session {name}: no command; valid: slipway session {name} ... -- COMMAND")
-    if wanted.idle is not None and kind == "run":
+    if options.idle is not None and kind == "run":
         raise ConfigError("--idle: nobody uses a command, so that it cannot be idle; valid: --time DURATION")
-    if kind == "shell" and not wanted.detach and not os.isatty(0):
+    if kind == "shell" and not options.detach and not os.isatty(0):
         raise ConfigError(NO_TERMINAL)
 
 
-def by_ssh_alone(asked: Asked) -> str | None:
+def by_ssh_alone(request: SessionRequest) -> str | None:
     """Return what to know, before it holds a node, of a shell whose scheduler has no other way to its node than ssh; None for others."""
-    jobs = jobs_of(asked.site.scheduler)
-    if asked.kind != "shell" or jobs is None or jobs.ENTER:
+    jobs = jobs_of(request.site.scheduler)
+    if request.kind != "shell" or jobs is None or jobs.ENTER:
         return None
-    return BY_SSH_ALONE.format(asked.site.scheduler)
+    return BY_SSH_ALONE.format(request.site.scheduler)
 
 
-def _asked(kind: Kind, study: Study | None, site: Site, words: Sequence[str], wanted: Wanted) -> Asked:
+def _request(kind: Kind, study: Study | None, site: Site, words: Sequence[str], options: Options) -> SessionRequest:
     """Build the request of a session from the options. Raises ConfigError."""
     session = f"{kind}-{secrets.token_hex(3)}"
-    ports = _ports(wanted.ports) or ((6006,) if kind == "tensorboard" else ())
+    ports = _ports(options.ports) or ((6006,) if kind == "tensorboard" else ())
     if ports and kind not in ("program", "tensorboard"):
         raise ConfigError(f"--ports: a {kind} needs none; `slipway session serve --ports ... -- COMMAND` is for programs that do")
     command, mounts = list(words), tuple[tuple[str, str, bool], ...]()
     if kind == "tensorboard" and not words:
-        logdir = str((wanted.logdir or session_dir(site.storage, session) / "tensorboard").absolute())
+        logdir = str((options.logdir or session_dir(site.storage, session) / "tensorboard").absolute())
         command, mounts = [f"--logdir={logdir}"], ((logdir, logdir, False),)
-    gpus = (1 if site.device == "cuda" and kind != "tensorboard" else 0) if wanted.gpus is None else wanted.gpus
-    python = wanted.python or "python3"
-    if wanted.python is not None and not in_container(site.engine) and not wanted.python.startswith("/"):
-        raise ConfigError(f"--python {wanted.python}: valid: the absolute path of an interpreter that all nodes have")
+    gpus = (1 if site.device == "cuda" and kind != "tensorboard" else 0) if options.gpus is None else options.gpus
+    python = options.python or "python3"
+    if options.python is not None and not in_container(site.engine) and not options.python.startswith("/"):
+        raise ConfigError(f"--python {options.python}: valid: the absolute path of an interpreter that all nodes have")
     spec: dict[str, Any] = {"source": NO_DATASET}
-    if wanted.dataset is not None and study is not None:
-        spec = study.datasets[check_name(study, wanted.dataset)].to_json()
-    return Asked(
+    if options.dataset is not None and study is not None:
+        spec = study.datasets[check_name(study, options.dataset)].to_json()
+    return SessionRequest(
         session=session,
         kind=kind,
         command=tuple(command),
         ports=ports,
-        network="shared" if wanted.allow_shared else "own",
+        network="shared" if options.allow_shared else "own",
         site=site,
-        nodes=wanted.nodes,
+        nodes=options.nodes,
         gpus=gpus,
-        dataset=wanted.dataset,
+        dataset=options.dataset,
         dataset_spec=spec,
         mounts=mounts,
-        image=wanted.image,
+        image=options.image,
         python=python,
-        limits=RunLimits(walltime_s=_seconds("--time", wanted.walltime)),
-        idle_s=None if wanted.idle is None else _seconds("--idle", wanted.idle),
-        push=wanted.push or kind == "run",
+        limits=RunLimits(walltime_s=_seconds("--time", options.walltime)),
+        idle_s=None if options.idle is None else _seconds("--idle", options.idle),
+        push=options.push or kind == "run",
         created=time.time(),
         host=os.uname().nodename,
     )
@@ -331,17 +332,17 @@ class Queue:
     """A session that is looked at every second: its files each time, its scheduler now and then."""
 
     def __init__(self) -> None:
-        self._asked = time.monotonic()
+        self._queried = time.monotonic()
 
     def look(self, directory: Path) -> Seen:
         """Return the state of the session."""
-        seen = told(directory)
-        jobs = jobs_of(seen.asked.site.scheduler)
-        if seen.is_over or (jobs is not None and time.monotonic() - self._asked < QUEUE_PATIENCE_S):
+        seen = read_session(directory)
+        jobs = jobs_of(seen.request.site.scheduler)
+        if seen.is_over or (jobs is not None and time.monotonic() - self._queried < QUEUE_PATIENCE_S):
             return seen
         queued = _queued(jobs) if jobs is not None and seen.state.stage == "waits" else None
         seen = look(directory, queued, time.time())
-        self._asked = time.monotonic()
+        self._queried = time.monotonic()
         return seen
 
 
@@ -360,10 +361,10 @@ def _say_end(seen: Seen) -> None:
     program failed, or something else, PushError where its files wait.
     """
     state = seen.state
-    words = f"session {seen.asked.session} has ended: {state.reason}"
+    words = f"session {seen.request.session} has ended: {state.reason}"
     if state.pushed is not None:
         words += f"\nwhat it wrote: {state.pushed}"
-    is_command = seen.asked.kind == "run"
+    is_command = seen.request.kind == "run"
     if is_command and state.program_code and not state.waits_on_nodes:
         output.notice(words)
         raise SystemExit(state.program_code)
@@ -384,27 +385,27 @@ def _say_reached(seen: Seen, login: str | None) -> None:
 
 def reached(seen: Seen, login: str | None) -> list[str]:
     """Return the line to type on the laptop, then what to open there, with the session's token."""
-    asked, state = seen.asked, seen.state
-    if state.directory is None or state.node is None or asked.kind == "run":
+    request, state = seen.request, seen.state
+    if state.directory is None or state.node is None or request.kind == "run":
         return []
     left = [] if state.deadline is None else [f"it ends in {whole_duration(max(1.0, state.deadline - time.time()))}"]
-    if asked.kind == "shell":
-        return [f"enter it: slipway session attach {asked.session}", *left]
-    first = FIRST_LOCAL_PORT + int(asked.session.rpartition("-")[2], 16) % FIRST_LOCAL_PORT
-    paths = sockets(asked, state.directory)
+    if request.kind == "shell":
+        return [f"enter it: slipway session attach {request.session}", *left]
+    first = FIRST_LOCAL_PORT + int(request.session.rpartition("-")[2], 16) % FIRST_LOCAL_PORT
+    paths = sockets(request, state.directory)
     ports = [first + index for index in range(len(paths))]
-    tunnel = shlex.join(tunnel_argv(list(zip(ports, paths, strict=True)), *_way_to(asked, state.node, login)))
-    return [f"on your laptop: {tunnel}", *(f"then open:      {one}" for one in addresses(asked, ports, seen.token or "TOKEN")), *left]
+    tunnel = shlex.join(tunnel_argv(list(zip(ports, paths, strict=True)), *_way_to(request, state.node, login)))
+    return [f"on your laptop: {tunnel}", *(f"then open:      {one}" for one in addresses(request, ports, seen.token or "TOKEN")), *left]
 
 
-def _way_to(asked: Asked, node: str, login: str | None) -> tuple[str, str | None]:
+def _way_to(request: SessionRequest, node: str, login: str | None) -> tuple[str, str | None]:
     """Return the node as the laptop reaches it, and the login node before it.
 
     Of the machine itself, `login` is its name on the laptop. The user of `login` is the node's too.
     """
-    if jobs_of(asked.site.scheduler) is None:
+    if jobs_of(request.site.scheduler) is None:
         return login or node, None
-    through = login or asked.host
+    through = login or request.host
     user, at, _ = through.rpartition("@")
     return f"{user}{at}{node}", through
 
@@ -414,21 +415,21 @@ def enter(seen: Seen) -> NoReturn:
     from extras.session.attach import attach
 
     node, directory = seen.state.node, seen.state.directory
-    if node is None or directory is None or seen.asked.kind != "shell":
-        raise ConfigError(f"{seen.asked.session} is a {seen.asked.kind}, and no shell; `slipway session ls` shows how it is reached")
+    if node is None or directory is None or seen.request.kind != "shell":
+        raise ConfigError(f"{seen.request.session} is a {seen.request.kind}, and no shell; `slipway session ls` shows how it is reached")
     if node == os.uname().nodename:
         raise SystemExit(attach(Path(directory)))
     remote = shlex.join([sys.executable, "-P", "-m", "extras.session.attach", directory])
     argv = ["ssh", "-t", node, f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {remote}"]
     code = subprocess.run(argv, check=False).returncode
-    if code == SSH_FAILED and not told(seen.directory).is_over:
+    if code == SSH_FAILED and not read_session(seen.directory).is_over:
         raise RemoteError(_not_reached(seen, node, remote))
     raise SystemExit(code)
 
 
 def _not_reached(seen: Seen, node: str, remote: str) -> str:
     """Advise what to do where ssh has failed while the session holds its node."""
-    jobs, name = jobs_of(seen.asked.site.scheduler), seen.asked.session
+    jobs, name = jobs_of(seen.request.site.scheduler), seen.request.session
     words = "" if jobs is None or seen.state.job_id is None else jobs.ENTER.format(job=seen.state.job_id, node=node)
     other = f"`{words} {remote}` enters it without ssh; " if words else ""
     return (
@@ -457,7 +458,7 @@ def ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption =
             if time.time() - seen.state.told > KEPT_S:
                 clean(seen)
         elif seen.state.stage == "ready" and not as_json:
-            output.line(f"\n{seen.asked.session}")
+            output.line(f"\n{seen.request.session}")
             for text in reached(seen, login):
                 output.line(f"  {text}")
 
@@ -467,18 +468,18 @@ def _row(seen: Seen) -> tuple[object, ...]:
     left = None if state.deadline is None or seen.is_over else whole_duration(max(1.0, state.deadline - time.time()))
     stage = f"ended: {state.reason}" if seen.is_over else {"waits": "waits for its job"}.get(state.stage, state.stage)
     idle = None if state.idle_s is None or seen.is_over else format_duration(state.idle_s)
-    return seen.asked.session, stage, state.node, state.job_id, left, idle
+    return seen.request.session, stage, state.node, state.job_id, left, idle
 
 
 def _as_json(seen: Seen) -> dict[str, Any]:
     state = seen.state
     return {
-        "session": seen.asked.session,
-        "kind": seen.asked.kind,
+        "session": seen.request.session,
+        "kind": seen.request.kind,
         "stage": state.stage,
         "node": state.node,
         "job_id": state.job_id,
-        "sockets": [] if state.directory is None or seen.is_over else sockets(seen.asked, state.directory),
+        "sockets": [] if state.directory is None or seen.is_over else sockets(seen.request, state.directory),
         "deadline": state.deadline,
         "idle_s": state.idle_s,
         "reason": state.reason,
@@ -516,14 +517,14 @@ def stop(
     for name in names:
         seen = _found(here, name)
         if seen.is_over:
-            output.line(f"session {seen.asked.session} has ended already: {seen.state.reason}")
+            output.line(f"session {seen.request.session} has ended already: {seen.state.reason}")
             clean(seen)
             continue
         (seen.directory / STOP).touch()
         if now or seen.state.stage == "waits":
             _cancel(seen, jobs)
         seen = _until_ended(seen)
-        output.line(f"session {seen.asked.session}: {seen.state.reason}")
+        output.line(f"session {seen.request.session}: {seen.state.reason}")
         if seen.state.pushed is not None:
             output.line(f"what it wrote: {seen.state.pushed}")
 
@@ -539,21 +540,21 @@ def _cancel(seen: Seen, jobs: Any) -> None:
 def _until_ended(seen: Seen) -> Seen:
     """Wait until the session has ended. Raises SlipwayError where it goes on."""
     queue, last = Queue(), seen
-    with waiting(f"session {seen.asked.session} ends"):
+    with waiting(f"session {seen.request.session} ends"):
         for last in looks(partial(queue.look, seen.directory), STOP_WAIT_S):
             if last.is_over:
                 return last
             if last.state.stage == "waits" and _is_cancelled(last):
                 clean(last)
-                return Seen(directory=last.directory, asked=last.asked, state=replace(last.state, stage="ended", reason=NOT_BEGUN))
+                return Seen(directory=last.directory, request=last.request, state=replace(last.state, stage="ended", reason=NOT_BEGUN))
     raise SlipwayError(
-        f"session {seen.asked.session} has not ended within {format_duration(STOP_WAIT_S)}: it may be pushing; "
-        f"`slipway session stop --now {seen.asked.session}` cancels its job"
+        f"session {seen.request.session} has not ended within {format_duration(STOP_WAIT_S)}: it may be pushing; "
+        f"`slipway session stop --now {seen.request.session}` cancels its job"
     )
 
 
 def _is_cancelled(seen: Seen) -> bool:
     """Return True if the scheduler does not know the session's job any more."""
-    jobs = jobs_of(seen.asked.site.scheduler)
+    jobs = jobs_of(seen.request.site.scheduler)
     queued = None if jobs is None else _queued(jobs)
     return queued is not None and seen.state.job_id not in queued

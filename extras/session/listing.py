@@ -6,12 +6,15 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from base.publish import remove_tree
 from cluster.schedulers import SCHEDULERS, holder_alive
 from cluster.schedulers.jobs import Jobs
-from extras.session.limits import GONE_S
-from extras.session.request import TOKEN, Asked, State, all_sessions, read_asked, read_state
+from extras.session.request import TOKEN, SessionRequest, State, all_sessions, read_request, read_state
+
+GONE_S: Final = 60.0
+"""How old the last word of a session must be before it counts as gone where its job is not in the queue: jobs show up late."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,7 @@ class Seen:
     """A session and its state."""
 
     directory: Path
-    asked: Asked
+    request: SessionRequest
     state: State
 
     @property
@@ -36,14 +39,14 @@ class Seen:
             return None
 
 
-def told(directory: Path) -> Seen:
+def read_session(directory: Path) -> Seen:
     """Return a session as its supervisor wrote last; nobody else is asked. Raises RecordError."""
-    return Seen(directory=directory, asked=read_asked(directory), state=read_state(directory))
+    return Seen(directory=directory, request=read_request(directory), state=read_state(directory))
 
 
 def look(directory: Path, queued: Collection[str] | None, now: float) -> Seen:
     """Return a session. `queued`: the ids of our jobs that are not over; None: nobody could tell. Raises RecordError."""
-    seen = told(directory)
+    seen = read_session(directory)
     state = seen.state
     if state.stage != "ended" and is_gone(state, queued, now):
         state = State(
@@ -80,5 +83,5 @@ def clean(seen: Seen) -> None:
     What was pushed stays, with its log, and the place for what is still to be pushed: its nodes may hold it.
     """
     (seen.directory / TOKEN).unlink(missing_ok=True)
-    if not seen.asked.push:
+    if not seen.request.push:
         remove_tree(seen.directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from extras.session.request import OUTPUT
 from workflow.run.node.workdir import of_run
@@ -13,19 +13,19 @@ RANK_LOG: Final = "own/logs/rank-0.log"
 PIECE: Final = 1 << 20
 
 
-def bring_output(cache: str, directory: str, start: int) -> dict[str, Any]:
+def bring_output(cache: str, directory: str, start: int) -> int:
     """Copy what came behind the first `start` bytes of the log to the same place in the file on storage, so that it may be done twice.
 
     Return how much is there then. Raises OSError.
     """
     log = next((path for work in of_run(Path(cache), Path(directory)) if (path := work / RANK_LOG).is_file()), None)
     if log is None:
-        return {"size": start}
+        return start
     with log.open("rb") as source:
         source.seek(start)
         piece = source.read(PIECE)
         if not piece:
-            return {"size": start}
+            return start
         target = os.open(Path(directory, OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             while piece:
@@ -36,4 +36,4 @@ def bring_output(cache: str, directory: str, start: int) -> dict[str, Any]:
                 piece = source.read(PIECE)
         finally:
             os.close(target)
-    return {"size": start}
+    return start

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from containers.engines import in_container
-from extras.session.request import Asked
+from extras.session.request import SessionRequest
 from workflow.study.cell import Cell
 from workflow.study.site import Site
 
@@ -26,45 +26,45 @@ def supervisor_argv(python: str, directory: str) -> tuple[str, ...]:
     return (python, "-P", "-m", "extras.session.supervisor", "--session", directory)
 
 
-def site_of(asked: Asked) -> Site:
+def site_of(request: SessionRequest) -> Site:
     """Return the site, without GPUs where the session asks for none: then the scheduler is asked for none."""
-    return asked.site if asked.gpus else replace(asked.site, gpus_per_node=None, device="cpu")
+    return request.site if request.gpus else replace(request.site, gpus_per_node=None, device="cpu")
 
 
-def session_cell(asked: Asked, directory: str) -> Cell:
+def session_cell(request: SessionRequest, directory: str) -> Cell:
     """Return the cell of a session, as a run has one. `directory`: on the node of the program, where its sockets are."""
-    contained = in_container(asked.site.engine)
-    settings = {"directory": INSIDE if contained else directory, "ports": asked.ports, "network": asked.network}
-    mounts = ((directory, INSIDE, True), *asked.mounts)
-    beside = [{"name": OTHER_NODES, "where": "each", "command": (*WRAPPER, OTHER_NODES, *asked.command), "env": {}, "ends": "with-ranks"}]
+    contained = in_container(request.site.engine)
+    settings = {"directory": INSIDE if contained else directory, "ports": request.ports, "network": request.network}
+    mounts = ((directory, INSIDE, True), *request.mounts)
+    beside = [{"name": OTHER_NODES, "where": "each", "command": (*WRAPPER, OTHER_NODES, *request.command), "env": {}, "ends": "with-ranks"}]
     program: dict[str, Any] = {
         "name": NAME,
-        "command": (*WRAPPER, asked.kind, *asked.command),
+        "command": (*WRAPPER, request.kind, *request.command),
         "launcher": "single",
-        "python": asked.python,
+        "python": request.python,
         "env": {"SLIPWAY_SESSION": json.dumps(settings)},
         "mounts": [{"source": source, "target": target, "writable": may} for source, target, may in mounts] if contained else [],
         "version": 1,
         "checkpoint": False,
-        **({"network": "none"} if asked.ports and asked.network == "own" else {}),
-        **({} if asked.image is None else {"image": asked.image}),
-        **({"sidecars": beside} if asked.nodes > 1 else {}),
+        **({"network": "none"} if request.ports and request.network == "own" else {}),
+        **({} if request.image is None else {"image": request.image}),
+        **({"sidecars": beside} if request.nodes > 1 else {}),
     }
     return Cell(
-        cell_id=asked.session,
+        cell_id=request.session,
         framework=NAME,
         mode="train",
         model="none",
-        dataset=asked.dataset or "none",
-        dataset_spec=asked.dataset_spec,
+        dataset=request.dataset or "none",
+        dataset_spec=request.dataset_spec,
         batch_size=1,
-        global_batch_size=max(1, asked.gpus) * asked.nodes,
-        nodes=asked.nodes,
-        gpus_per_node=max(1, asked.gpus),
+        global_batch_size=max(1, request.gpus) * request.nodes,
+        nodes=request.nodes,
+        gpus_per_node=max(1, request.gpus),
         precision="fp32",
         layout="nchw",
         comm_hook="none",
-        device="site" if asked.gpus else "cpu",
+        device="site" if request.gpus else "cpu",
         threads="auto",
         seed=0,
         optimizer={},
@@ -75,11 +75,11 @@ def session_cell(asked: Asked, directory: str) -> Cell:
     )
 
 
-def sockets(asked: Asked, directory: str) -> list[str]:
+def sockets(request: SessionRequest, directory: str) -> list[str]:
     """Return the paths of the sockets of a session on its node."""
-    if asked.kind in ("shell", "notebook"):
+    if request.kind in ("shell", "notebook"):
         return [f"{directory}/s.sock"]
-    return [f"{directory}/p{port}.sock" for port in asked.ports]
+    return [f"{directory}/p{port}.sock" for port in request.ports]
 
 
 def tunnel_argv(places: Sequence[tuple[int, str]], node: str, login: str | None) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ def tunnel_argv(places: Sequence[tuple[int, str]], node: str, login: str | None)
     return ("ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15", *forwards, *jump, node)
 
 
-def addresses(asked: Asked, ports: Sequence[int], token: str) -> list[str]:
+def addresses(request: SessionRequest, ports: Sequence[int], token: str) -> list[str]:
     """Return what to open in a browser on the laptop; `ports`: the local ones."""
-    place = "lab" if asked.kind == "notebook" else ""
+    place = "lab" if request.kind == "notebook" else ""
     return [f"http://127.0.0.1:{port}/{place}?token={token}" for port in ports]

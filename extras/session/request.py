@@ -22,7 +22,7 @@ from workflow.study.cell import RunLimits
 from workflow.study.site import Site
 
 FOLDER: Final = "sessions"
-ASKED: Final = "session.json"
+REQUEST: Final = "session.json"
 STATE: Final = "state.json"
 TOKEN: Final = "token"  # noqa: S105 - the name of a file
 STOP: Final = "stop"
@@ -37,7 +37,7 @@ Network = Literal["own", "shared"]
 Stage = Literal["waits", "staging", "starting", "ready", "ending", "ended"]
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class SessionRequest(Struct, frozen=True, kw_only=True):
     """The request of a session, before it has any node."""
 
     session: str
@@ -117,9 +117,9 @@ def read_state(directory: Path) -> State:
     return _read(directory / STATE, State) if (directory / STATE).exists() else State()
 
 
-def read_asked(directory: Path) -> Asked:
+def read_request(directory: Path) -> SessionRequest:
     """Read the request. Raises RecordError."""
-    found: Asked = _read(directory / ASKED, Asked)
+    found: SessionRequest = _read(directory / REQUEST, SessionRequest)
     return found
 
 
@@ -135,11 +135,12 @@ def all_sessions(storage: Path) -> Iterator[Path]:
 
     What others have made beside them, and links to ours, are none: where a session is reached stands in its files.
     """
-    found = [(asked_at, path.parent) for path in sessions_dir(storage).glob(f"*/{ASKED}") if (asked_at := _asked_by_us(path)) is not None]
+    paths = sessions_dir(storage).glob(f"*/{REQUEST}")
+    found = [(requested_at, path.parent) for path in paths if (requested_at := _requested_by_us(path)) is not None]
     yield from (directory for _, directory in sorted(found))
 
 
-def _asked_by_us(path: Path) -> float | None:
+def _requested_by_us(path: Path) -> float | None:
     """Return when it was requested; None for another user's, and for one that is being removed."""
     try:
         statuses = [one.lstat() for one in (path.parent, path)]

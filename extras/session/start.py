@@ -19,7 +19,7 @@ from cluster.schedulers import get_scheduler, jobs_of
 from cluster.schedulers.jobs import BatchJob, JobSize
 from containers.engines import in_container
 from extras.session.plan import session_cell, supervisor_argv
-from extras.session.request import ASKED, IMAGES, LOG, STATE, TOKEN, Asked, State, session_dir
+from extras.session.request import IMAGES, LOG, REQUEST, STATE, TOKEN, SessionRequest, State, session_dir
 from workflow.run.storage.prepared import plain
 from workflow.study.site import Site
 
@@ -28,88 +28,88 @@ SUBMIT_S: Final = 600.0
 MOST_PORTS: Final = 16
 
 
-def refuse(asked: Asked) -> None:
+def refuse(request: SessionRequest) -> None:
     """Raise ConfigError for what cannot be done."""
-    why = _why_not_here(asked, asked.site) or _why_not_program(asked)
+    why = _why_not_here(request, request.site) or _why_not_program(request)
     if why is not None:
         raise ConfigError(why)
 
 
-def _why_not_here(asked: Asked, site: Site) -> str | None:
+def _why_not_here(request: SessionRequest, site: Site) -> str | None:
     contained = in_container(site.engine)
-    if contained and asked.image is None:
+    if contained and request.image is None:
         return f"the site {site.name!r} has engine {site.engine}: --image NAME says which image has the program"
-    if not contained and asked.image is not None:
-        return f"--image {asked.image}: the site {site.name!r} has engine bare; leave it out, or choose another --site"
-    if asked.gpus > (site.gpus_per_node or asked.gpus):
-        return f"--gpus {asked.gpus}: a node of the site {site.name!r} has {site.gpus_per_node}"
-    if asked.gpus and site.device == "cpu":
-        return f"--gpus {asked.gpus}: the site {site.name!r} says device: cpu; valid: 0"
-    if site.walltime_s is not None and asked.limits.walltime_s > site.walltime_s:
-        asks, most = format_duration(asked.limits.walltime_s), format_duration(site.walltime_s)
+    if not contained and request.image is not None:
+        return f"--image {request.image}: the site {site.name!r} has engine bare; leave it out, or choose another --site"
+    if request.gpus > (site.gpus_per_node or request.gpus):
+        return f"--gpus {request.gpus}: a node of the site {site.name!r} has {site.gpus_per_node}"
+    if request.gpus and site.device == "cpu":
+        return f"--gpus {request.gpus}: the site {site.name!r} says device: cpu; valid: 0"
+    if site.walltime_s is not None and request.limits.walltime_s > site.walltime_s:
+        asks, most = format_duration(request.limits.walltime_s), format_duration(site.walltime_s)
         return f"--time {asks}: the site {site.name!r} says walltime: {most}; valid: at most that"
     return None
 
 
-def _why_not_program(asked: Asked) -> str | None:
-    if asked.nodes > 1 and asked.kind != "run":
-        words = f"slipway session run --nodes {asked.nodes} -- COMMAND"
-        return f"--nodes {asked.nodes}: a {asked.kind} is one program, on one node; valid: 1, or `{words}`, which runs it on every node"
-    if asked.kind == "program" and not asked.ports:
+def _why_not_program(request: SessionRequest) -> str | None:
+    if request.nodes > 1 and request.kind != "run":
+        words = f"slipway session run --nodes {request.nodes} -- COMMAND"
+        return f"--nodes {request.nodes}: a {request.kind} is one program, on one node; valid: 1, or `{words}`, which runs it on every node"
+    if request.kind == "program" and not request.ports:
         return "a program that is reached from outside listens on ports: --ports 5000,6006; one that is not: `slipway session run`"
-    wrong = any(not 1024 <= port <= 65535 for port in asked.ports)
-    if wrong or len(set(asked.ports)) != len(asked.ports) or len(asked.ports) > MOST_PORTS:
-        said = ",".join(map(str, asked.ports))
+    wrong = any(not 1024 <= port <= 65535 for port in request.ports)
+    if wrong or len(set(request.ports)) != len(request.ports) or len(request.ports) > MOST_PORTS:
+        said = ",".join(map(str, request.ports))
         return f"--ports {said}: valid: at most {MOST_PORTS} different numbers from 1024 to 65535"
-    broken = next((word for word in asked.command if "\0" in word or "\n" in word), None)
+    broken = next((word for word in request.command if "\0" in word or "\n" in word), None)
     return None if broken is None else f"{broken!r}: a word of the command holds the end of a line; put longer scripts into a file"
 
 
-def create(asked: Asked) -> Path:
+def create(request: SessionRequest) -> Path:
     """Make the session's directory on storage, which only the user can enter. Raises StorageError."""
-    directory = session_dir(asked.site.storage, asked.session)
+    directory = session_dir(request.site.storage, request.session)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=0o700)
         directory.chmod(0o700)
         publish(directory / TOKEN, secrets.token_urlsafe(TOKEN_BYTES).encode(), 0o600)  # no newline: Jupyter takes the file as it is
-        publish_json(directory / ASKED, plain(asked), 0o600)
+        publish_json(directory / REQUEST, plain(request), 0o600)
     except OSError as error:
         raise StorageError(f"the session's directory {error.filename or directory} cannot be written: {error.strerror}") from error
     return directory
 
 
-def pin_image(asked: Asked, directory: Path) -> None:
+def pin_image(request: SessionRequest, directory: Path) -> None:
     """Pin the image to what its name means now, and archive it on storage. Raises SlipwayError."""
     from workflow.run.images.pin import prepare
 
-    pinned = prepare(asked.site, [session_cell(asked, "/nowhere")], asked.site.registry_credentials)
+    pinned = prepare(request.site, [session_cell(request, "/nowhere")], request.site.registry_credentials)
     publish_json(directory / IMAGES, pinned.to_json())
 
 
-def submit(asked: Asked, directory: Path, size: JobSize | None) -> str:
+def submit(request: SessionRequest, directory: Path, size: JobSize | None) -> str:
     """Submit the session, and return the job's id; on this machine the number of its process. Raises SlipwayError."""
     argv = supervisor_argv(sys.executable, str(directory))
-    jobs = jobs_of(asked.site.scheduler)
+    jobs = jobs_of(request.site.scheduler)
     if jobs is not None and size is not None:
         log = str(directory / LOG)
-        job = BatchJob(name=job_name(asked), size=size, output=log, directory=str(directory), argv=argv, setup=asked.site.setup)
+        job = BatchJob(name=job_name(request), size=size, output=log, directory=str(directory), argv=argv, setup=request.site.setup)
         job_id = jobs.submit(job, SUBMIT_S)
         _note(directory, State(job_id=job_id, told=time.time()), f"job {job_id}", f"{jobs.CANCEL} {job_id}")
         return job_id
-    get_scheduler(asked.site.scheduler)
+    get_scheduler(request.site.scheduler)
     with (directory / LOG).open("ab") as log_file:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=log_file, stderr=subprocess.STDOUT, cwd=directory, start_new_session=True, env=os.environ
         )
-    holder = holder_of(process.pid, asked.site.scheduler, str(process.pid), 0)
+    holder = holder_of(process.pid, request.site.scheduler, str(process.pid), 0)
     _note(directory, State(job_id=str(process.pid), holder=holder, told=time.time()), f"process {process.pid}", f"kill {process.pid}")
     return str(process.pid)
 
 
-def job_name(asked: Asked) -> str:
+def job_name(request: SessionRequest) -> str:
     """Return the name of the job, which no job of a study has."""
-    return f"slipway-session-{asked.session}"
+    return f"slipway-session-{request.session}"
 
 
 def _note(directory: Path, state: State, what: str, end: str) -> None:

@@ -35,11 +35,10 @@ from cluster.schedulers import get_scheduler, node_cache
 from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
 from containers.engines.container_client import SHOWN
-from extras.session.limits import ANSWER_S, LOOK_S, OUTPUT_S, PAGE_S, PUSH_AGAIN_S, READY_LOOK_S, START_S, STATE_S, WARN_S
 from extras.session.output import bring_output
 from extras.session.page import LIMIT_S, ask
 from extras.session.plan import session_cell, site_of, sockets
-from extras.session.request import IMAGES, PUSHED, STOP, TOKEN, Asked, Kind, State, read_asked, write_state
+from extras.session.request import IMAGES, PUSHED, STOP, TOKEN, Kind, SessionRequest, State, read_request, write_state
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.plan import allocation_request
@@ -65,6 +64,24 @@ from workflow.run.supervisor.time_limits import (
 
 logger = logging.getLogger(__name__)
 
+READY_LOOK_S: Final = 1.0
+"""How often a program that has been started is asked whether it answers."""
+PAGE_S: Final = 15.0
+"""How often it is asked, once it does, how long nobody has used it."""
+LOOK_S: Final = 5.0
+"""How often storage is asked whether somebody wants the session's end."""
+OUTPUT_S: Final = 2.0
+"""How often what a command prints is brought to storage, where whoever waits for it reads it."""
+START_S: Final = 600.0
+"""How long a program may take until it answers: large images import for minutes."""
+ANSWER_S: Final = 30.0
+"""How long one of these questions may take in all, of a program and a storage that hang."""
+STATE_S: Final = 20.0
+"""How long storage may take to note how the session stands."""
+WARN_S: Final = (900.0, 300.0, 60.0)
+"""How long before its end the users of a session are told."""
+PUSH_AGAIN_S: Final = 10.0
+"""Between two tries to push, and how long the last one may take where the time is over."""
 NOTICE: Final = "notice"
 """The file in the directory of the sockets with a line for all users at the session's terminals."""
 HELD: Final = ".lock"
@@ -73,7 +90,7 @@ HELD: Final = ".lock"
 class Prepared(Struct, frozen=True, kw_only=True):
     """A session that has an allocation, described as a run."""
 
-    asked: Asked
+    request: SessionRequest
     run: PreparedRun
     directory: str
     """The directory of the sockets on this node."""
@@ -82,31 +99,31 @@ class Prepared(Struct, frozen=True, kw_only=True):
 def prepare(directory: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
     """Copy the token to this node and return a Prepared as JSON. Runs in a child process. Raises SlipwayError, OSError."""
     place = Path(directory)
-    asked, site = read_asked(place), site_of(read_asked(place))
-    here = runtime_directory() / "s" / asked.session
+    request, site = read_request(place), site_of(read_request(place))
+    here = runtime_directory() / "s" / request.session
     here.mkdir(parents=True, exist_ok=True, mode=0o700)
     publish(here / TOKEN, (place / TOKEN).read_bytes(), 0o600)
-    cell = session_cell(asked, str(here))
+    cell = session_cell(request, str(here))
     scheduler = get_scheduler(site.scheduler)
     allocation = scheduler.allocate(allocation_request(cell, [cell], site), environ, pid)
     run = PreparedRun(
         study="sessions",
-        run_id=asked.session,
+        run_id=request.session,
         cell=cell,
         dataset_build=description.build_name(cell),
         repeat=1,
         site=site,
-        limits=asked.limits,
+        limits=request.limits,
         allocation=allocation,
         attempt=1,
         token="",
-        tag=f"{asked.session}-{pid}",
+        tag=f"{request.session}-{pid}",
         result_number=1,
         run_dir=directory,
         resumable=(),
         done=None,
     )
-    return plain(Prepared(asked=asked, run=run, directory=str(here)))
+    return plain(Prepared(request=request, run=run, directory=str(here)))
 
 
 def sweep(sessions: Path, own: str) -> None:
@@ -117,11 +134,6 @@ def sweep(sessions: Path, own: str) -> None:
         with contextlib.suppress(OSError), LockFile(lock_path, trusted=True) as lock:
             if lock.try_take() and remove_leftover(sessions / lock_path.name.removesuffix(HELD)) is None:
                 lock_path.unlink(missing_ok=True)
-
-
-def wants_end(directory: str) -> bool:
-    """Return True if a user has requested the end of the session. Runs in a child process."""
-    return Path(directory, STOP).exists()
 
 
 def make_part(directory: str) -> str:
@@ -138,11 +150,6 @@ def finish_push(part: str, directory: str) -> str:
     return str(target)
 
 
-def drop_part(part: str) -> None:
-    """Remove the files of a push that failed. Runs in a child process."""
-    remove_tree(Path(part))
-
-
 class Session:
     """A session from its start to its exit code."""
 
@@ -153,14 +160,14 @@ class Session:
         self._state = State(stage="staging", holder=None)
         self._publishing: Call | None = None
         self._unpublished = False
-        self._asking: dict[str, Call] = {}
+        self._calls: dict[str, Call] = {}
         self._prepared: Prepared | None = None
         self._attempt: RunningAttempt | None = None
         self._lock: LockFile | None = None
         self._warned: set[float] = set()
         self._started: float | None = None
         """The start of the session's program, by the monotonic clock."""
-        self._asked_page = 0.0
+        self._page_time = 0.0
         self._brought = 0
         """How many bytes of the command's output are on storage."""
         self._deadline_seen = False
@@ -192,14 +199,14 @@ class Session:
         self._scope.end(ending)
         if ending.status != "ok" and ending.reason:
             logger.info("%s: %s", ending.status, ending.reason)
-        reason, code = told_ending(ending)
-        kind = None if self._prepared is None else self._prepared.asked.kind
+        reason, code = describe_ending(ending)
+        kind = None if self._prepared is None else self._prepared.request.kind
         self._tell(stage="ending", reason=reason, program_code=program_code(ending, kind))
         pushed, problem = self._finish(ending)
         code = code if problem is None else PushError.exit_code
         reason = reason if problem is None else f"{reason}; {problem}"
         self._tell(stage="ended", reason=reason, exit_code=code, pushed=pushed, waits_on_nodes=problem is not None, deadline=None)
-        self._last_words()
+        self._finish_state()
         return code
 
     def _hold(self, here: Path) -> None:
@@ -222,7 +229,7 @@ class Session:
         self._attempt = attempt = RunningAttempt(scope, self._clock, limit, job, locks, run)
         images = str(Path(self._directory, IMAGES)) if in_container(run.site.engine) else None
         work = attempt.start(images)
-        if prepared.asked.kind == "run":
+        if prepared.request.kind == "run":
             scope.loop.every(OUTPUT_S, self._bring_output)
         else:
             scope.loop.every(READY_LOOK_S, self._look_at_page)
@@ -240,45 +247,45 @@ class Session:
         if self._started is None:
             self._started = now
             self._tell(stage="starting", deadline=self._ends(attempt))
-        if self._state.stage == "ready" and now - self._asked_page < PAGE_S:
+        if self._state.stage == "ready" and now - self._page_time < PAGE_S:
             return
-        self._asked_page = now
+        self._page_time = now
         token = str(Path(prepared.directory, TOKEN))
-        self._ask("page", self._page_told, ask, prepared.asked.kind, sockets(prepared.asked, prepared.directory), token)
+        self._ask("page", self._note_page, ask, prepared.request.kind, sockets(prepared.request, prepared.directory), token)
 
-    def _page_told(self, told: dict[str, Any]) -> None:
+    def _note_page(self, found: dict[str, Any]) -> None:
         assert self._prepared is not None
         assert self._started is not None
-        asked = self._prepared.asked
-        if told["answers"] and self._state.stage != "ready":
-            logger.info("the %s answers", asked.kind)
+        request = self._prepared.request
+        if found["answers"] and self._state.stage != "ready":
+            logger.info("the %s answers", request.kind)
             self._tell(stage="ready")
-        if not told["answers"] and self._state.stage == "starting" and time.monotonic() - self._started > START_S:
+        if not found["answers"] and self._state.stage == "starting" and time.monotonic() - self._started > START_S:
             words = f"it did not answer within {format_duration(START_S)} of its start"
             self._scope.end(Ending(status="error", reason=f"{words}; the log of the session has what it said"))
-        idle = told["idle_s"]
+        idle = found["idle_s"]
         if idle is None or self._state.stage != "ready":
             return
         self._tell(idle_s=round(idle))
-        if asked.idle_s is not None and idle > asked.idle_s:
-            self._scope.end(Ending(status="cancelled", reason=f"nobody used it for {format_duration(asked.idle_s)}", planned=True))
+        if request.idle_s is not None and idle > request.idle_s:
+            self._scope.end(Ending(status="cancelled", reason=f"nobody used it for {format_duration(request.idle_s)}", planned=True))
 
     def _bring_output(self) -> None:
         attempt = self._attempt
         if attempt is not None and attempt.started:
-            self._ask("output", self._output_brought, bring_output, *self._output_places(attempt), self._brought)
+            self._ask("output", self._note_brought, bring_output, *self._output_places(attempt), self._brought)
 
     def _output_places(self, attempt: RunningAttempt) -> tuple[str, str]:
         """Return the cache of the first node, which is this one, and the directory for the output."""
         cache = node_cache(attempt.run.allocation.scheduler, attempt.run.site.cache.path, attempt.run.allocation.head)
         return str(expanded_path(str(cache), os.environ)), self._directory
 
-    def _output_brought(self, told: dict[str, Any]) -> None:
-        self._brought = told["size"]
+    def _note_brought(self, size: int) -> None:
+        self._brought = size
 
     def _bring_rest_of_output(self, attempt: RunningAttempt) -> None:
         """Copy the end of the output, when the command has ended. If storage fails, the pushed files still have it."""
-        before, loop = self._asking.get("output"), self._scope.loop
+        before, loop = self._calls.get("output"), self._scope.loop
         loop.until(lambda: before is None or before.finished, ANSWER_S)
         try:
             Call(loop, "output", bring_output, *self._output_places(attempt), self._brought, timeout_s=ANSWER_S).wait()
@@ -290,10 +297,10 @@ class Session:
         attempt = self._attempt
         if attempt is None or self._scope.ending is not None:
             return
-        if self._prepared is not None and self._prepared.asked.kind == "run" and attempt.started and self._started is None:
+        if self._prepared is not None and self._prepared.request.kind == "run" and attempt.started and self._started is None:
             self._started = time.monotonic()
             self._tell(stage="ready")
-        self._ask("stop", self._stop_told, wants_end, self._directory)
+        self._ask("stop", self._end_on_request, Path(self._directory, STOP).exists)
         ends = self._ends(attempt)
         left = ends - time.time()
         if self._state.deadline is None or abs(self._state.deadline - ends) > 5:
@@ -316,13 +323,13 @@ class Session:
             with contextlib.suppress(OSError):
                 publish(Path(self._prepared.directory, NOTICE), text.encode() + b"\n", 0o600)
 
-    def _stop_told(self, wanted: bool) -> None:
-        if wanted:
+    def _end_on_request(self, requested: bool) -> None:
+        if requested:
             self._scope.end(Ending(status="cancelled", reason="it was stopped by `slipway session stop`", planned=True))
 
     def _ask(self, what: str, then: Any, function: Any, *arguments: Any) -> None:
         """Call the function in a child, unless an earlier call of this kind is running. A later call tries again after a failure."""
-        before = self._asking.get(what)
+        before = self._calls.get(what)
         if before is not None and not before.finished:
             return
 
@@ -334,7 +341,7 @@ class Session:
                 return
             then(found)
 
-        self._asking[what] = Call(self._scope.loop, what, function, *arguments, timeout_s=ANSWER_S + LIMIT_S).then(answered)
+        self._calls[what] = Call(self._scope.loop, what, function, *arguments, timeout_s=ANSWER_S + LIMIT_S).then(answered)
 
     def _signalled(self, number: int) -> None:
         self._scope.cancels += 1
@@ -366,12 +373,12 @@ class Session:
             logger.warning("how the session stands cannot be told: %s", error)
         self._publish()
 
-    def _last_words(self) -> None:
+    def _finish_state(self) -> None:
         """Wait until the last state is on storage, then remove the token."""
         loop = self._scope.loop
         loop.until(lambda: not self._unpublished and (self._publishing is None or self._publishing.finished), 2 * STATE_S)
         with contextlib.suppress(SlipwayError):
-            Call(loop, "token", remove_token, self._directory, timeout_s=STATE_S).wait()
+            Call(loop, "token", Path(self._directory, TOKEN).unlink, True, timeout_s=STATE_S).wait()
 
     # -- the end
 
@@ -383,9 +390,9 @@ class Session:
         stop_s = CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else NODES_STOP_S
         attempt.nodes.ask(commands.Stop(), reports.Stopped, stop_s)
         pushed = problem = None
-        if prepared.asked.push and attempt.started:
+        if prepared.request.push and attempt.started:
             pushed, problem = self._push(attempt)
-        if prepared.asked.kind == "run" and attempt.started:
+        if prepared.request.kind == "run" and attempt.started:
             self._bring_rest_of_output(attempt)
         attempt.nodes.ask(commands.Release(), reports.Released, RELEASE_S)
         attempt.nodes.end(NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
@@ -426,7 +433,7 @@ class Session:
         except SlipwayError as error:
             if part is not None:
                 with contextlib.suppress(SlipwayError):  # storage that takes nothing may not let go of it either
-                    Call(loop, "push", drop_part, part, timeout_s=STORAGE_CALL_S).wait()
+                    Call(loop, "push", remove_tree, Path(part), timeout_s=STORAGE_CALL_S).wait()
             return error
 
 
@@ -434,12 +441,7 @@ def _answered(node: NodeHandle) -> bool:
     return node.lost or node.has_reported(reports.Pushed, reports.Failed)
 
 
-def remove_token(directory: str) -> None:
-    """Remove the token, by which the session was reached."""
-    Path(directory, TOKEN).unlink(missing_ok=True)
-
-
-def told_ending(ending: Ending) -> tuple[str, int]:
+def describe_ending(ending: Ending) -> tuple[str, int]:
     """Describe the ending to the user of a session, and return that text and the exit code."""
     if ending.status == "ok":
         return "its program has ended", 0

@@ -20,8 +20,8 @@ from extras.session import start
 from extras.session.attach import NO_SESSION, converse
 from extras.session.listing import is_gone
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
-from extras.session.request import Asked, State, all_sessions, read_asked, read_state, session_dir, write_state
-from extras.session.supervisor import program_code, told_ending
+from extras.session.request import SessionRequest, State, all_sessions, read_request, read_state, session_dir, write_state
+from extras.session.supervisor import describe_ending, program_code
 from tests.nobody import NOBODY
 from workflow.run.plan import describe_framework
 from workflow.run.record.outcome import Ending
@@ -30,7 +30,7 @@ from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Cache, Site
 
 SITE = Site(name="here", storage=Path("/nfs"), cache=Cache(path=Path("/local")), scheduler="slurm", device="cuda", gpus_per_node=4)
-ASKED = Asked(
+REQUEST = SessionRequest(
     session="program-1a2b3c",
     kind="program",
     command=("server", "--data", "{data}"),
@@ -51,7 +51,7 @@ ASKED = Asked(
 
 
 def test_the_cell_is_one_that_a_run_could_have() -> None:
-    cell = session_cell(ASKED, "/tmp/slipway-7/s/program-1a2b3c")
+    cell = session_cell(REQUEST, "/tmp/slipway-7/s/program-1a2b3c")
     assert Cell.from_json(json.loads(json.dumps(cell.to_json()))).program is not None
     framework = describe_framework(cell, "cuda")
     assert framework.command == ("{python}", "{lib}/slipway_session.py", "program", "server", "--data", "{data}")
@@ -62,37 +62,37 @@ def test_the_cell_is_one_that_a_run_could_have() -> None:
 
 
 def test_a_container_finds_the_sockets_at_one_place() -> None:
-    asked = changed(ASKED, site=replace(SITE, engine="podman"), image="digits:6")
-    framework = describe_framework(session_cell(asked, "/tmp/x/s/y"), "cuda")
+    request = changed(REQUEST, site=replace(SITE, engine="podman"), image="digits:6")
+    framework = describe_framework(session_cell(request, "/tmp/x/s/y"), "cuda")
     assert framework.mounts == (("/tmp/x/s/y", "/run/slipway-session", True),)
     assert json.loads(dict(framework.variables)["SLIPWAY_SESSION"])["directory"] == "/run/slipway-session"
     assert framework.image == "digits:6"
 
 
 def test_without_gpus_the_scheduler_is_asked_for_none() -> None:
-    asked = changed(ASKED, gpus=0)
-    assert site_of(asked).gpus_per_node is None
-    assert session_cell(asked, "/x").device == "cpu"
+    request = changed(REQUEST, gpus=0)
+    assert site_of(request).gpus_per_node is None
+    assert session_cell(request, "/x").device == "cpu"
 
 
 def test_a_command_runs_on_every_node() -> None:
-    asked = changed(ASKED, kind="run", nodes=3, ports=())
-    (sidecar,) = describe_framework(session_cell(asked, "/x"), "cuda").sidecars
+    request = changed(REQUEST, kind="run", nodes=3, ports=())
+    (sidecar,) = describe_framework(session_cell(request, "/x"), "cuda").sidecars
     assert (sidecar.where, sidecar.ends) == ("each", "with-ranks")
-    assert sidecar.command == ("{python}", "{lib}/slipway_session.py", "beside", *ASKED.command)
+    assert sidecar.command == ("{python}", "{lib}/slipway_session.py", "beside", *REQUEST.command)
 
 
 def test_the_line_for_the_laptop() -> None:
-    places = list(zip((27001, 27002), sockets(ASKED, "/tmp/s"), strict=True))
+    places = list(zip((27001, 27002), sockets(REQUEST, "/tmp/s"), strict=True))
     argv = tunnel_argv(places, "n1", "login")
     assert argv[-7:] == ("-L", "127.0.0.1:27001:/tmp/s/p5000.sock", "-L", "127.0.0.1:27002:/tmp/s/p6006.sock", "-J", "login", "n1")
     assert "-J" not in tunnel_argv(places, "n1", None)
-    assert addresses(ASKED, (27001,), "T") == ["http://127.0.0.1:27001/?token=T"]
-    assert addresses(changed(ASKED, kind="notebook"), (1,), "T") == ["http://127.0.0.1:1/lab?token=T"]
+    assert addresses(REQUEST, (27001,), "T") == ["http://127.0.0.1:27001/?token=T"]
+    assert addresses(changed(REQUEST, kind="notebook"), (1,), "T") == ["http://127.0.0.1:1/lab?token=T"]
 
 
 def test_its_job_is_no_submission_of_a_study_called_session() -> None:
-    assert not is_of_study(start.job_name(ASKED), "session")
+    assert not is_of_study(start.job_name(REQUEST), "session")
 
 
 @pytest.mark.parametrize(
@@ -112,19 +112,19 @@ def test_its_job_is_no_submission_of_a_study_called_session() -> None:
 )
 def test_what_cannot_be_done_is_refused_with_words(changes: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        start.refuse(changed(ASKED, **changes))
+        start.refuse(changed(REQUEST, **changes))
 
 
 def test_the_token_is_in_a_file_that_only_the_user_can_read(tmp_path: Path) -> None:
-    asked = changed(ASKED, site=replace(SITE, storage=tmp_path))
-    directory = start.create(asked)
+    request = changed(REQUEST, site=replace(SITE, storage=tmp_path))
+    directory = start.create(request)
     assert directory.stat().st_mode & 0o777 == 0o700
     assert (directory / "token").stat().st_mode & 0o777 == 0o600
     token = (directory / "token").read_text()
     assert len(token) >= 32
     assert token == token.strip()
     assert token not in (directory / "session.json").read_text()
-    assert read_asked(directory) == asked
+    assert read_request(directory) == request
     assert read_state(directory) == State()
     write_state(directory, State(stage="ready", node="n1", told=1.0))
     assert read_state(directory).node == "n1"
@@ -148,11 +148,11 @@ def test_a_session_is_gone_when_its_supervisor_is() -> None:
 
 
 def test_endings_in_the_words_of_a_session() -> None:
-    assert told_ending(Ending(status="ok")) == ("its program has ended", 0)
-    assert told_ending(Ending(status="timeout", reason="x")) == ("its time is over", 0)
-    assert told_ending(Ending(status="cancelled", reason="nobody used it", planned=True)) == ("nobody used it", 0)
-    assert told_ending(Ending(status="error", reason="no")) == ("no", 17)
-    assert told_ending(Ending(status="error", reason=f"it ended with 125{SHOWN}: no such image")) == (
+    assert describe_ending(Ending(status="ok")) == ("its program has ended", 0)
+    assert describe_ending(Ending(status="timeout", reason="x")) == ("its time is over", 0)
+    assert describe_ending(Ending(status="cancelled", reason="nobody used it", planned=True)) == ("nobody used it", 0)
+    assert describe_ending(Ending(status="error", reason="no")) == ("no", 17)
+    assert describe_ending(Ending(status="error", reason=f"it ended with 125{SHOWN}: no such image")) == (
         "it ended with 125: no such image",
         17,
     )
@@ -177,7 +177,7 @@ def test_a_directory_of_another_user_is_no_session_of_ours_though_it_links_to_on
     ours, planted = session_dir(tmp_path, "shell-1a2b3c"), session_dir(tmp_path, "shell-4d5e6f")
     for directory in (ours, planted):
         directory.mkdir(parents=True)
-    publish_json(ours / "session.json", plain(ASKED))
+    publish_json(ours / "session.json", plain(REQUEST))
     (planted / "session.json").symlink_to(ours / "session.json")
     write_state(planted, State(stage="ready", node="-oProxyCommand=x", directory="/tmp"))
     if os.geteuid() == 0:

@@ -16,7 +16,7 @@ from extras.session import start
 from extras.session.command import Queue, by_ssh_alone, enter
 from extras.session.listing import Seen
 from extras.session.request import STATE, State, sessions_dir, write_state
-from tests.extras.session.test_plan import ASKED, SITE
+from tests.extras.session.test_plan import REQUEST, SITE
 from workflow.commands.main import run
 
 pytestmark = pytest.mark.processes
@@ -55,7 +55,7 @@ def test_the_note_of_a_submission_takes_the_place_of_nothing(tmp_path: Path) -> 
 
 
 def test_who_waits_for_a_session_reads_its_files_and_does_not_ask_the_scheduler_each_second(tmp_path: Path, commands: Path) -> None:
-    directory = start.create(changed(ASKED, site=replace(SITE, storage=tmp_path)))
+    directory = start.create(changed(REQUEST, site=replace(SITE, storage=tmp_path)))
     holder = Holder(scheduler="slurm", job_id="7", restart_count=0, host="n1", pid=1, pid_start=1, boot_id="b", pid_namespace="p")
     write_state(directory, State(stage="ready", job_id="7", holder=holder, told=0.0))
     queue = Queue()
@@ -71,21 +71,21 @@ def test_a_node_that_ssh_does_not_reach_is_told_with_another_way_in(tmp_path: Pa
     ssh.write_text("#!/bin/sh\necho 'connect to host n7 port 22: Connection refused' >&2\nexit ${SSH_CODE:-255}\n")
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
-    asked = changed(ASKED, kind="shell", ports=(), site=replace(SITE, storage=tmp_path, scheduler="slurm"))
-    directory = start.create(asked)
+    request = changed(REQUEST, kind="shell", ports=(), site=replace(SITE, storage=tmp_path, scheduler="slurm"))
+    directory = start.create(request)
     state = State(stage="ready", job_id="4711", node="n7", directory="/run/s", told=1.0)
     write_state(directory, state)
     with pytest.raises(RemoteError) as told:
-        enter(Seen(directory=directory, asked=asked, state=state))
+        enter(Seen(directory=directory, request=request, state=state))
     assert "srun --jobid=4711 --overlap -N1 -n1 -w n7 --pty " in str(told.value)
-    assert f"slipway session stop {asked.session}" in str(told.value)
+    assert f"slipway session stop {request.session}" in str(told.value)
     monkeypatch.setenv("SSH_CODE", "3")
     with pytest.raises(SystemExit, match="3"):
-        enter(Seen(directory=directory, asked=asked, state=state))
+        enter(Seen(directory=directory, request=request, state=state))
 
 
 def test_a_shell_that_only_ssh_can_enter_is_said_before_it_holds_a_node() -> None:
-    shells = {name: by_ssh_alone(changed(ASKED, kind="shell", site=replace(SITE, scheduler=name))) for name in SCHEDULERS}
+    shells = {name: by_ssh_alone(changed(REQUEST, kind="shell", site=replace(SITE, scheduler=name))) for name in SCHEDULERS}
     assert {name for name, words in shells.items() if words is None} == {"local", "slurm"}
     assert "sge has no other way" in str(shells["sge"])
-    assert by_ssh_alone(changed(ASKED, kind="notebook", site=replace(SITE, scheduler="sge"))) is None
+    assert by_ssh_alone(changed(REQUEST, kind="notebook", site=replace(SITE, scheduler="sge"))) is None
