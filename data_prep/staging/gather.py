@@ -129,9 +129,10 @@ class Gather:
     def __init__(self, source: Source, part: Path, journal: Journal, exchange: Exchange, options: CopyOptions) -> None:
         self._journal, self._exchange, self._options = journal, exchange, options
         self._table, self._swarm = exchange.table, exchange.swarm
+        self._is_alone = exchange.peer_group.nodes == 1
         files = source.file_set.files
         self._targets = OpenFiles[Target](
-            lambda number: Target(part, files[number], self._direct[1]), MAX_OPEN, lambda target: target.is_synced
+            lambda number: Target(part, files[number], self._is_alone and self._direct[1]), MAX_OPEN, lambda target: target.is_synced
         )
         self._sources = OpenFiles[SourceFile](lambda number: open_source(source, files[number], self._direct[0]), 8)
         self._read_back = ReadBack(part, files, past_cache=True)
@@ -169,7 +170,6 @@ class Gather:
             self._quota = Quota(exchange)
             self._reader = VerifiedReader(self._source, self._rate, self._options.retries)
             self._share_rate()
-            _ = self._direct  # looked at before threads need it
             while self._swarm.missing or self._jobs > self._swarm.num_left or self._unsynced:
                 self._read_more()
                 if exchange.changed:
@@ -198,9 +198,10 @@ class Gather:
 
     @cached_property
     def _direct(self) -> tuple[bool, bool]:
-        """Return whether storage is read, and the copy written, past the page cache. In a group it is read so even where it is small, since
-        nothing is to be read ahead into another node's share, and never written so, since others are sent it from there."""
-        if self._exchange.peer_group.nodes == 1:
+        """Return whether storage is read, and the copy written, past the page cache. Looks at storage, which may hang: in a group it is for
+        the threads that read. A group reads so even where the files are small, since nothing is to be read ahead into another node's share,
+        and never writes so, since others are sent it from the page cache."""
+        if self._is_alone:
             return direct_io(self._source, self._part, self._options.direct)
         return direct_io(self._source, self._part, self._options.direct is not False)[0], False
 
