@@ -53,7 +53,7 @@ def rm(
         having = [cache for cache in caches if any(_is_of(row, name) for row in entries.ls(cache, group=group))]
         if not having:
             known = sorted({row.name for cache in caches for row in entries.ls(cache, group=group) if row.kind == "dataset"})
-            raise StagingError(f"{name!r} is in no cache of this node ({_named(caches)}); there: {', '.join(known) or 'nothing'}")
+            raise StagingError(f"{name!r} is in no cache of this node ({_paths_text(caches)}); there: {', '.join(known) or 'nothing'}")
         for cache in having:
             output.line(f"{cache}: {name} removed, {format_size(entries.rm(cache, name, force, group=group))} freed")
 
@@ -63,7 +63,7 @@ def _is_of(row: Row, name: str) -> bool:
     return row.kind != "result" and (row.name == name or row.name.startswith(f".{name}."))
 
 
-def _named(caches: Sequence[Path]) -> str:
+def _paths_text(caches: Sequence[Path]) -> str:
     return ", ".join(map(str, caches)) or "there is none"
 
 

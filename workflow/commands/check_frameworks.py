@@ -57,9 +57,9 @@ def first_runs(study: Study, cell_ids: Sequence[str]) -> dict[str, FirstRun]:
     for planned in sorted(study.runs, key=lambda planned: planned.repeat):
         if planned.cell.cell_id in cell_ids and planned.cell.cell_id not in found:
             path = study.record_path(planned.run_id)
-            told = _first_run(path) if path.exists() else None
-            if told is not None:
-                found[planned.cell.cell_id] = told
+            found_run = _first_run(path) if path.exists() else None
+            if found_run is not None:
+                found[planned.cell.cell_id] = found_run
     return found
 
 
@@ -199,13 +199,13 @@ def _compare(study: Study, as_json: bool, *, runs: bool) -> None:
 
 def _print(study: Study, groups: Sequence[Group]) -> None:
     cells = {cell.cell_id: cell for cell in study.cells}
-    alike = [
+    common = [
         replace(cells[group.cells[0].cell.cell_id], framework="", backend="auto", strategy="ddp", reader="slipway", layout="")
         for group in groups
     ]  # what a group has in common
-    words = words_of(alike, study.site, 1)
+    words = words_of(common, study.site, 1)
     rows = []
-    for cell, group in zip(alike, groups, strict=True):
+    for cell, group in zip(common, groups, strict=True):
         for number, one in enumerate(group.cells):
             first, last = (None, None) if one.losses is None else (one.losses.get(0), one.losses.get(FIRST_STEPS - 1))
             name = "" if number else words(Run(cell=cell, repeat=1))
@@ -214,7 +214,6 @@ def _print(study: Study, groups: Sequence[Group]) -> None:
 
 
 def _ranks(one: Compared) -> str:
-    """Describe whether the ranks of a run ended with the same parameters."""
     found = one.replicas
     if found is None:
         return "-" if one.run is None else "not told"

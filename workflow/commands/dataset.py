@@ -282,7 +282,6 @@ def _build(study: Study, name: str, jobs: int, *, strict: bool, fresh: bool) -> 
 
 
 def _print_left_out(left_out: Sequence[tuple[str, str]]) -> None:
-    """Print the entries of a tree that are no data."""
     for entry, reason in left_out[:MOST_LEFT_OUT]:
         output.line(f"  left out: {entry}: {reason}")
     if more := and_more(len(left_out), MOST_LEFT_OUT):

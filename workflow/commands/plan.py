@@ -380,7 +380,6 @@ def _batch_notes(cells: Sequence[Cell], datasets: Mapping[str, DatasetRequiremen
 
 
 def _queue_notes(study: Study, runs: Sequence[Run]) -> list[str]:
-    """Return notes on runs that the scheduler of this cluster will never start."""
     has_jobs = runs and jobs_of(study.site.scheduler) is not None
     problem = why_never_starts(study.site.scheduler, largest_job(study, runs)) if has_jobs else None
     return [f"{problem}: `{command(study)}` and `{command(study, 'submit')}` would refuse it"] if problem else []
@@ -516,10 +515,10 @@ def _print(plan: StudyPlan) -> None:
     output.table(("series", "scaling", "processes", "cells"), rows[:MAX_ROWS])
     _more(len(rows), "series")
     output.line()
-    told = keys_not_in_ids(study.cells)
+    differences = keys_not_in_ids(study.cells)
     output.table(
-        ("cell", *(["differs by"] if told else []), "batch", "global", "nodes", "per node", "memory", "of", "a run", "runs"),
-        [_cell_row(cell, told) for cell in plan.cells[:MAX_ROWS]],
+        ("cell", *(["differs by"] if differences else []), "batch", "global", "nodes", "per node", "memory", "of", "a run", "runs"),
+        [_cell_row(cell, differences) for cell in plan.cells[:MAX_ROWS]],
     )
     _more(len(plan.cells), "cells")
     for note in plan.notes:
@@ -530,13 +529,13 @@ def _print(plan: StudyPlan) -> None:
 
 
 def _print_requests(plan: StudyPlan) -> None:
-    asked, command = _requests(plan), jobs_at(plan.study.site).SUBMIT
+    requests, command = _requests(plan), jobs_at(plan.study.site).SUBMIT
     path = str(plan.study.path)
     output.line(f"\n{plan.study.command('run', path)} submits")
-    for kind in asked["jobs"][:MAX_ROWS]:
+    for kind in requests["jobs"][:MAX_ROWS]:
         output.line(f"  {counted(kind['jobs'], 'job')}, the first: {kind[command]}")
-    _more(len(asked["jobs"]), "kinds of jobs")
-    output.line(f"{plan.study.command('submit', path)} submits one\n  {' '.join([command, *asked['submit'][command]])}")
+    _more(len(requests["jobs"]), "kinds of jobs")
+    output.line(f"{plan.study.command('submit', path)} submits one\n  {' '.join([command, *requests['submit'][command]])}")
 
 
 def _more(count: int, what: str) -> None:
@@ -567,7 +566,6 @@ def _cost(plan: StudyPlan) -> Iterator[str]:
 
 
 def _hours(gpu: float, process: float) -> str:
-    """Format the hours of GPUs, and of processes on the CPU, which have no limit."""
     parts = [f"{gpu:,.2g} GPU hours" if gpu < 1 else f"{gpu:,.1f} GPU hours"] if gpu or not process else []
     parts += [f"{process:,.2g} process hours on the CPU" if process < 1 else f"{process:,.1f} process hours on the CPU"] if process else []
     return " and ".join(parts)
@@ -611,10 +609,10 @@ def _flat(keys: dict[str, Any]) -> dict[str, Any]:
     return flat({**keys, "steps": without_sum(keys["steps"] or {})})
 
 
-def _cell_row(plan: CellPlan, told: Mapping[str, str]) -> Sequence[object]:
-    """Return the row of a cell. `told`: what a cell's id holds as digits only, by cell; empty where ids tell all."""
+def _cell_row(plan: CellPlan, differences: Mapping[str, str]) -> Sequence[object]:
+    """Return the row of a cell. `differences`: by cell id the keys that its hash stands for; empty where ids name all."""
     cell = plan.cell
-    name = (cell.cell_id, told[cell.cell_id]) if told else (cell.cell_id,)
+    name = (cell.cell_id, differences[cell.cell_id]) if differences else (cell.cell_id,)
     states = ", ".join(f"{plan.states[state]} {state}" for state in STATES if plan.states[state])
     need = None if plan.memory_bytes is None else format_size(plan.memory_bytes)
     have = None if plan.available_bytes is None else format_size(plan.available_bytes) + ("" if plan.fits is not False else " TOO LITTLE")
@@ -687,7 +685,6 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
 
 
 def _program(framework: Framework) -> dict[str, Any] | None:
-    """Describe the folder of a program of the study, as it is now and would be copied."""
     if not framework.own:
         return None
     taken = look_at(Path(framework.folder))._asdict() if framework.folder else {}
@@ -695,7 +692,6 @@ def _program(framework: Framework) -> dict[str, Any] | None:
 
 
 def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
-    """Return the command that submits the run as a job of its own."""
     jobs = jobs_at(study.site)
     return {jobs.SUBMIT: run_words(jobs, job_of_run(study, cell, run_id))}
 
@@ -752,8 +748,8 @@ def _container(plan: EnginePlan) -> dict[str, Any]:
 
 def _print_cell(plan: Mapping[str, Any]) -> None:
     output.line(f"run {plan['run_id']}, attempt {plan['attempt']}; what is decided at the start stands in <>, or as port 0\n")
-    for asked in (plan[name] for name in with_jobs() if plan[name]):
-        output.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {' '.join(asked.values())}")
+    for request in (plan[name] for name in with_jobs() if plan[name]):
+        output.line(f"job, by `slipway run` (`slipway submit` takes one for all runs):\n  {' '.join(request.values())}")
     output.line(f"supervisor:\n  {shlex.join(plan['supervisor'])}")
     for launch in plan["launches"]:
         output.line(f"node program of node {', '.join(map(str, launch['nodes']))}:\n  {shlex.join(launch['argv'])}")

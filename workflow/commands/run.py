@@ -580,7 +580,6 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
 
 
 def _make_log(log: Path, study: Study) -> None:
-    """Create the log file. It is called in a child with a time limit. Raises StorageError."""
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.open("xb").close()

@@ -99,7 +99,7 @@ def submitted_as(study: Study, jobs: Jobs, token: str) -> QueuedJob | None:
     the scheduler has forgotten.
     """
     name = job_name(study.name, token)
-    noted = _noted(study, token)
+    noted = _noted_job(study, token)
     if noted is None and not _claim(study, token, 1).exists():
         return None  # nobody has begun
     found = jobs.jobs_named(name, LOOK_S)
@@ -114,11 +114,11 @@ def submit_once(study: Study, jobs: Jobs, job: BatchJob, token: str) -> str:
     A submission that is requested again, since nobody heard its answer, is not repeated. Whoever submits has claimed the token, so that two
     who ask at once, on two login nodes, do not both submit.
     """
-    number, told = 1, False
+    number, noted_wait = 1, False
     while not publish_new(_claim(study, token, number), json_line(holder_of(os.getpid(), LOCAL, "submit", 0).to_json())):
-        if not told:
+        if not noted_wait:
             output.notice("the same submission is at work in another process; it is waited for")
-            told = True
+            noted_wait = True
         noted = _await_end(study, token, number)
         if noted is not None:
             return noted
@@ -141,7 +141,7 @@ def _await_end(study: Study, token: str, number: int) -> str | None:
     path, give_up = _claim(study, token, number), time.monotonic() + CLAIM_S
     while True:
         alive = _alive(path)
-        noted = _noted(study, token)
+        noted = _noted_job(study, token)
         if noted is not None or alive is False or not path.exists() or time.monotonic() > give_up:
             return noted
         time.sleep(PAUSE_S)
@@ -155,7 +155,7 @@ def _alive(claim: Path) -> bool | None:
     return holder_alive(holder)
 
 
-def _noted(study: Study, token: str) -> str | None:
+def _noted_job(study: Study, token: str) -> str | None:
     """Read the job that was noted for the token. Raises RecordError for a note that is none."""
     path = _file(study, token)
     if not path.exists():
@@ -260,19 +260,19 @@ def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: 
         _refuse_second(jobs, graph, job.name)
         job = plan(built=is_prepared(graph.study, graph.runs_to_make))
     job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
-    made = _made(Path(job.output).parent)
+    made = _make_directories(Path(job.output).parent)
     try:
         job_id = jobs.submit(job, PATIENCE_S) if token is None else submit_once(graph.study, jobs, job, token)
     except SubmitError as error:
         if not isinstance(error, SubmitUnsure):  # a job that was taken needs the directory of its log
-            _remove(made)
+            _remove_directories(made)
         raise
     output.line(_submitted_text(jobs, graph, job, job_id))
     return QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted")
 
 
-def _made(directory: Path) -> tuple[Path, ...]:
-    """Make it; it and those above it that we have made, and nobody else meanwhile, the deepest first."""
+def _make_directories(directory: Path) -> tuple[Path, ...]:
+    """Make a directory, and return it and those above it that were not there before, the deepest first."""
     made: list[Path] = []
     for place in reversed((directory, *directory.parents)):
         try:
@@ -285,7 +285,7 @@ def _made(directory: Path) -> tuple[Path, ...]:
     return tuple(made)
 
 
-def _remove(made: Sequence[Path]) -> None:
+def _remove_directories(made: Sequence[Path]) -> None:
     """Remove what was made, since files of root would be in the way of the user who is asked to submit instead."""
     for directory in made:
         with suppress(OSError):  # somebody has put something into it
@@ -319,7 +319,7 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
-    """Ask for the queue with patience, which is said. Raises SchedulerSilent in the end."""
+    """Return our jobs in the queue, with a note where a silent scheduler is asked again. Raises SchedulerSilent in the end."""
     try:
         return jobs.our_jobs(NOTICE_AFTER_S, ANSWER_S)
     except SchedulerSilent:
@@ -380,14 +380,14 @@ def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: Vi
         if answer.began is None or answer.began == seen or any(one.job_id == job.job_id for one in answer.jobs):
             continue
         seen = answer.began
-        known, info = _ask(jobs, job)
+        known, info = _job_out_of_queue(jobs, job)
         if known and (info is None or info.stage == "over"):
             break
     refresher.stop(view)
     return info
 
 
-def _ask(jobs: Jobs, job: QueuedJob) -> tuple[bool, QueuedJob | None]:
+def _job_out_of_queue(jobs: Jobs, job: QueuedJob) -> tuple[bool, QueuedJob | None]:
     """Return whether the scheduler answers, and what it knows of a job that is not in the queue any more."""
     try:
         found = jobs.jobs_named(job.name, FOLLOW_PATIENCE_S)

@@ -42,16 +42,16 @@ def main(  # noqa: PLR0913 - its options
 ) -> None:
     """Make the tables from whatever records there are. With --show print the speed-up, with the name of a table that one, and leave all
     files alone. `slipway tables framework-facts` tells of all frameworks, and needs no study."""
-    name, rest = _named(places or [])
+    name, rest = _split_table_name(places or [])
     if name == FACTS:
         _show_facts(rest, out, as_json)
         return
     if name is not None:
-        analysis = _analysed(results_as_they_are(study, site, rest))
+        analysis = _analyse(results_as_they_are(study, site, rest))
         _show_table(analysis, name, out, as_json)
     elif show or as_json:
         results = results_as_they_are(study, site, rest)
-        analysis = _analysed(results)
+        analysis = _analyse(results)
         _print(analysis, out or results[0], as_json)
     else:
         analysis = _write(study, site, rest, out)
@@ -60,7 +60,7 @@ def main(  # noqa: PLR0913 - its options
         raise RecordError(f"{analysis.study}: {summary.closing_line()}; with --strict every run must be ok")
 
 
-def _named(places: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
+def _split_table_name(places: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
     """Return the name of a table and the places behind it, or None and all places. A file or directory of that name comes first. Raises
     ConfigError for a word that is neither, and no path."""
     if not places or places[0].exists():
@@ -86,7 +86,7 @@ def _show_facts(places: Sequence[Path], out: Path | None, as_json: bool) -> None
 
     table = facts_table()
     if out is not None or as_json:
-        _put(table, out, as_json)
+        _output_table(table, out, as_json)
         return
     for part in in_parts(table):
         print_table(part)
@@ -95,11 +95,10 @@ def _show_facts(places: Sequence[Path], out: Path | None, as_json: bool) -> None
 def _show_table(analysis: Analysis, name: str, out: Path | None, as_json: bool) -> None:
     from workflow.report.tables import TABLES
 
-    _put(TABLES[name](analysis), out, as_json)
+    _output_table(TABLES[name](analysis), out, as_json)
 
 
-def _put(table: Table, out: Path | None, as_json: bool) -> None:
-    """Print it, or write its files below `out`."""
+def _output_table(table: Table, out: Path | None, as_json: bool) -> None:
     from workflow.report.formats import to_values
     from workflow.report.terminal import print_table
 
@@ -127,7 +126,7 @@ def _write(study: Path, site: str | None, places: Sequence[Path], out: Path | No
     return analysis
 
 
-def _analysed(results: Sequence[Path]) -> Analysis:
+def _analyse(results: Sequence[Path]) -> Analysis:
     """Compute the analysis of the records as they are now, in memory: files that snakemake made stay as new as it left them."""
     report_outputs()
     from workflow.report.analysis import analyse

@@ -133,7 +133,6 @@ class CellMaker:
             self.faults.append(Fault(place=place_of(self.layers, candidate.place, key), message=message))
 
     def _identity(self, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keys that identify the cell: those that differ from the defaults."""
         found = {}
         for key in CellKeys.model_fields.keys() - {"dataset", "global_batch_size"}:
             value, default = keys[key], self.defaults.get(key)
@@ -220,7 +219,6 @@ def _check_dataset(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_tokens(spec: DatasetSpec, keys: Mapping[str, Any]) -> Verdict:
-    """Check what a network of ours for token sequences cannot do."""
     if not reads_tokens(keys["model"]):
         return None
     if keys["layout"] != "nchw":
@@ -314,7 +312,6 @@ def _check_training(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 
 def _check_reader(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
-    """Check what a framework's own reader cannot do."""
     if keys["reader"] == "slipway":
         return None
     if keys["program"] is not None:

@@ -24,9 +24,9 @@ def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run],
 
     def words(run: Run) -> str:
         cell, keys = run.cell, flats[run.cell.cell_id]
-        told = [_value(name, keys.get(name)) for name in names]
+        values = [_value(name, keys.get(name)) for name in names]
         repeat = [f"repeat {run.repeat}"] if repeats > 1 else []
-        return ", ".join([cell.model, *told, f"batch {cell.batch_size}", _size(cell, site), *repeat])
+        return ", ".join([cell.model, *values, f"batch {cell.batch_size}", _size(cell, site), *repeat])
 
     return words
 
@@ -43,9 +43,9 @@ def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
 
 def _differing(flats: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the keys with more than one value, but for those that have words of their own."""
-    said = {*_DESCRIBED_ELSEWHERE, *redundant_keys(list(flats.values()))}
+    described = {*_DESCRIBED_ELSEWHERE, *redundant_keys(list(flats.values()))}
     names = dict.fromkeys(name for keys in flats.values() for name in keys)
-    return [name for name in names if name not in said and len({repr(keys.get(name)) for keys in flats.values()}) > 1]
+    return [name for name in names if name not in described and len({repr(keys.get(name)) for keys in flats.values()}) > 1]
 
 
 def stage_words(cell: Cell) -> str:

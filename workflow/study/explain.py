@@ -159,7 +159,6 @@ def _unknown_key(place: Place, model: type[BaseModel], hints: Mapping[str, str])
 
 
 def _known_keys(place: Place, model: type[BaseModel]) -> list[str]:
-    """Return the keys of the model that stands at `place`, found by walking down the annotations."""
     current: Any = model
     for part in place:
         if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:

@@ -160,7 +160,6 @@ def layers_of(keys: StudyFile) -> Layers:
 
 
 def _with_single_args(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn `args: {width: 512}` into `args.width: 512`."""
     args = {f"{ARGS}{name}": value for name, value in (keys.get("args") or {}).items()}
     return {**{key: value for key, value in keys.items() if key != "args"}, **args}
 
@@ -198,7 +197,6 @@ def _values(layers: Layers) -> Iterator[tuple[Place, str, Any]]:
 
 
 def _word_fault(key: str, value: Any, datasets: Mapping[str, Any], programs: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the name of a dataset, program or framework."""
     if key == "dataset" and value not in datasets:
         return f"found {value!r}, which is not under datasets; {choices(value, datasets)}"
     if key == "program" and value not in programs:

@@ -48,9 +48,6 @@ REQUIREMENT: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(==[A-Za-z0-9]
 PYTHON: Final = ("{python}", "python", "python3")
 SCRIPTS: Final = (".py", ".sh")
 MAX_TEXT: Final = 1000
-MAX_SIDECARS: Final = 32
-MAX_PORTS: Final = 64
-"""The most ports of a program: each is reserved and held on every node of a run."""
 
 
 def _argument_name(value: object) -> object:
@@ -293,19 +290,10 @@ def program_faults(
         yield from _mount_faults((*place, "mounts"), program.mounts, folder)
         yield from _path_faults((*place, "python"), program.python, folder)
         yield from _events_faults(place, program)
-        yield from _too_many(place, program, commands.values())
         yield from _sidecar_faults(place, program)
         for inner, command in commands.items():
             for number, word in enumerate(command):
                 yield from _placeholder_faults((*place, *inner, number), word, arguments.get(name), name in bare)
-
-
-def _too_many(place: Place, program: Program, commands: Iterable[Sequence[str]]) -> Iterator[Fault]:
-    if len(program.sidecars) > MAX_SIDECARS:
-        yield Fault(place=(*place, "sidecars"), message=f"found {len(program.sidecars)} sidecars; valid: at most {MAX_SIDECARS}")
-    ports = {found for command in commands for word in command for found in names_in(word) if found.startswith(PORT)}
-    if len(ports) > MAX_PORTS:
-        yield Fault(place=place, message=f"found {len(ports)} names of ports ({{port.NAME}}) in its commands; valid: at most {MAX_PORTS}")
 
 
 def _sidecar_faults(place: Place, program: Program) -> Iterator[Fault]:

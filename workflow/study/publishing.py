@@ -354,7 +354,7 @@ def publish_content(
     time_text = (now or datetime.now(UTC)).isoformat(timespec="seconds")
     changed = False
     while True:
-        last = _last(directory)
+        last = _last_claim(directory)
         before: Mapping[str, Any] = last.history[-1] if last.history else {}
         version = {"sha256": digest, **kept_of(origin, before)}
         if before and all(before.get(key) == version.get(key) for key in ("sha256", "path", "file_sha256")):
@@ -374,7 +374,7 @@ def _settle(directory: Path, last: Last) -> None:
     """Make study.json and the study file those of the last claim, also where another one is made meanwhile."""
     _copy(directory, last)
     while max(claims_in(directory), default=0) != last.number:
-        last = _last(directory)
+        last = _last_claim(directory)
         _copy(directory, last)
     for number in claims_in(directory)[KEPT:]:
         with contextlib.suppress(OSError):  # the next one tries again
@@ -406,18 +406,18 @@ def claims_in(directory: Path) -> list[int]:
     return sorted((int(name[1]) for name in found if name is not None), reverse=True)
 
 
-def _last(directory: Path) -> Last:
+def _last_claim(directory: Path) -> Last:
     """Return the last claim that can be read, or study.json where that has come further.
 
     An older version makes no claims. Raises RecordError for a study.json that cannot be read.
     """
     while True:
         numbers = claims_in(directory)
-        told = read_resolved(directory).history if (directory / STUDY_FILE).exists() else ()
+        history = read_resolved(directory).history if (directory / STUDY_FILE).exists() else ()
         claims = (_read(directory / CLAIM.format(number=number)) for number in numbers)
-        claim = next((claim for claim in claims if claim is not None and len(claim.study["history"]) >= len(told)), None)
+        claim = next((claim for claim in claims if claim is not None and len(claim.study["history"]) >= len(history)), None)
         if numbers == claims_in(directory):
-            return Last(max(numbers, default=0), told if claim is None else tuple(claim.study["history"]), claim)
+            return Last(max(numbers, default=0), history if claim is None else tuple(claim.study["history"]), claim)
 
 
 def _read(path: Path) -> Claim | None:

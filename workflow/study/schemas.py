@@ -78,7 +78,6 @@ def _noise(name: str, item: Any) -> bool:
 
 
 def _with_words(name: str, schema: Any) -> Any:
-    """Return the schema of a cell key, with its valid words where a registry knows them."""
     if name not in WORDS:
         return schema
     words = {"enum": WORDS[name]}

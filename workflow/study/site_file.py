@@ -212,7 +212,6 @@ def _site(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Sit
 
 
 def _mounts(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the mounts by target. Raises ConfigError."""
     seen: set[str] = set()
     for number, mount in sorted(enumerate(keys.mounts), key=lambda one: one[1].target):
         with _at(document, "mounts", number, "target"):

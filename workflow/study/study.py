@@ -319,7 +319,6 @@ def _check_limits(document: Document, site: Site, limits: Limits, cells: Sequenc
 
 
 def _saves(cell: Cell) -> bool:
-    """Return True if the cell's program writes checkpoints."""
     return bool(load_framework(cell.framework).checkpoint if cell.program is None else cell.program["checkpoint"])
 
 

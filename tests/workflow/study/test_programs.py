@@ -176,12 +176,6 @@ def test_a_cell_of_a_framework_says_nothing_of_programs(tmp_path: Path) -> None:
             "programs.gpt.sidecars[0].name: found 'orted', which the launcher mpirun has for one of its own",
         ),
         (
-            {"sidecars": [{"name": f"a{number}", "where": "head", "command": ["x"]} for number in range(33)]},
-            {},
-            "programs.gpt.sidecars: found 33 sidecars; valid: at most 32",
-        ),
-        ({"command": [f"{{port.p{number}}}" for number in range(65)]}, {}, "programs.gpt: found 65 names of ports ({port.NAME}) in its"),
-        (
             {
                 **{"launcher": "ranks", "env_from": ["dmlc"]},
                 "sidecars": [{"name": "a", "where": "head", "command": ["x"], "env": {"DMLC_ROLE": "server", "DMLC_NUM_WORKER": "3"}}],

@@ -116,7 +116,6 @@ def state_of(results: Path, run: Run, alive: Alive = holder_alive) -> RunState:
 
 
 def _read_record(found: Found, run: Run, study: str) -> tuple[RunRecord | None, str]:
-    """Return the record, or why it is not believed."""
     try:
         return (None if found.content is None else record_of(found.content, run.run_id, study=study)), "it is gone"
     except NotBelieved as error:
@@ -148,7 +147,6 @@ def _warnings(record: RunRecord) -> list[str]:
 
 
 def _continuation_text(record: RunRecord) -> str | None:
-    """Describe the continuation of a run that was cut off and went on from a checkpoint."""
     earlier = record.resumed_from
     return None if earlier is None else f"went on from attempt {earlier.attempt} at step {earlier.step}"
 
@@ -333,7 +331,6 @@ class Watch:
             return
 
     def _look_at(self, name: str, stamp: Stamp, now: float) -> Ended | None:
-        """Return how a run has ended since the last look, or None."""
         run = self._runs[name]
         seen = self._seen.get(name)
         if seen is None:
@@ -531,7 +528,6 @@ def _submission_text(job: QueuedJob, now: float) -> str:
 
 
 def _elsewhere(silent: str) -> Callable[[Holder], bool | None]:
-    """Return a check of holders that does not ask the scheduler that is silent."""
     return lambda holder: None if holder.scheduler == silent else holder_alive(holder)
 
 
