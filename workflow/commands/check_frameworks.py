@@ -43,9 +43,9 @@ from workflow.run.record.rate import FIRST_STEPS, first_losses, in_words
 from workflow.run.record.reading import MAX_BYTES, read_record
 from workflow.study import paths
 from workflow.study.cell import Cell, Run
-from workflow.study.cell_words import words_of
 from workflow.study.model import CellKeys
 from workflow.study.next_command import command
+from workflow.study.series import words_of
 from workflow.study.study import Study, load_study
 
 # The first losses of the cells of a study.

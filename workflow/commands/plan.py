@@ -81,11 +81,10 @@ from workflow.run.storage.results import attempt_numbers, nodes_to_avoid
 from workflow.study import paths
 from workflow.study.cell import NO_DATASET, Cell, Run, datasets_of
 from workflow.study.cell_maker import without_sum
-from workflow.study.cell_words import keys_not_in_ids
 from workflow.study.next_command import command
 from workflow.study.paths import run_dir
 from workflow.study.publishing import refuse_results_of_others
-from workflow.study.series import NOT_SERIES, Series, flat, redundant_keys, series_of
+from workflow.study.series import NOT_SERIES, Series, flat, keys_not_in_ids, redundant_keys, series_of
 from workflow.study.site import Site, device_of, refuse_other_scheduler, storage_limit
 from workflow.study.study import Study
 

@@ -56,9 +56,9 @@ from workflow.dag.snakemake_call import snakemake_argv
 from workflow.run.record.continuation import with_login
 from workflow.run.record.events import last_error
 from workflow.study.cell import datasets_of
-from workflow.study.cell_words import words_of
 from workflow.study.model import CellKeys
 from workflow.study.next_command import command, completed
+from workflow.study.series import words_of
 from workflow.study.site import Site
 from workflow.study.study import Study, key_of_option
 

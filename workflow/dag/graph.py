@@ -33,9 +33,9 @@ from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.run.storage.results import parse_requested, requested_result
 from workflow.study.cell import Run, datasets_of
-from workflow.study.cell_words import stage_words, train_words, words_of
 from workflow.study.paths import STUDY_FILE
 from workflow.study.publishing import STORAGE_S, origin_of, publish_content, refuse_unless_owner, resolved_study
+from workflow.study.series import stage_words, train_words, words_of
 from workflow.study.study import Study
 
 # The resources of Snakemake's rules.

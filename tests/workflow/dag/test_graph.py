@@ -22,9 +22,9 @@ from workflow.dag.graph import Graph
 from workflow.dag.image_file import keep_images
 from workflow.dag.refusals import load_graph
 from workflow.run.storage.lease import new_lease
-from workflow.study.cell_words import train_words, words_of
 from workflow.study.next_command import command, retry_command
 from workflow.study.paths import run_dir
+from workflow.study.series import train_words, words_of
 
 pytestmark = pytest.mark.processes
 

@@ -19,7 +19,7 @@ from tests.workflow.report.builder import cell_result
 from tests.workflow.study.studies import changed, load, write
 from workflow.report.cells import series_words, varying
 from workflow.study.cell import Cell
-from workflow.study.cell_words import keys_not_in_ids
+from workflow.study.series import keys_not_in_ids
 
 ROOT = Path(__file__).parents[3]
 SITE = "storage: storage\ncache: {path: cache}\nscheduler: local\nengine: bare\ndevice: cpu\ndeadline_margin: 2s\n"

@@ -11,8 +11,7 @@ from base.errors import ConfigError, RecordError
 from data_prep.tree.manifest import FOLDER
 from tests.workflow.study.studies import changed, load
 from workflow.study.cell import Cell, datasets_of
-from workflow.study.cell_words import words_of
-from workflow.study.series import series_of
+from workflow.study.series import series_of, words_of
 from workflow.study.study import Study
 
 COMMAND = ["{python}", "{folder}/train.py", "--width", "{args.width}"]

@@ -35,9 +35,9 @@ from workflow.run.record.reading import Found, find_record, record_of
 from workflow.run.storage.results import parse_requested
 from workflow.study import paths
 from workflow.study.cell import Run, datasets_of
-from workflow.study.cell_words import words_of
 from workflow.study.next_command import completed
 from workflow.study.paths import REFUSED as BESIDE
+from workflow.study.series import words_of
 from workflow.study.study import Study
 
 # The state of each run, by the files on storage.
