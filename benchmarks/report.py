@@ -26,7 +26,7 @@ from tests.workflow.report.builder import failed, make_record, plausible_records
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.collect import write_records as write_parquet
-from workflow.report.keeping import all_kept
+from workflow.report.garbage_collection import without_garbage_collection
 from workflow.report.outputs import write_all, write_page, write_tables
 
 Axes = Mapping[str, Sequence[Any]]
@@ -87,7 +87,7 @@ def timed(what: str, count: int, used_s: dict[str, float] | None = None) -> Iter
 
 def report(results: Path, count: int, *, page: bool, used_s: dict[str, float] | None = None) -> Analysis:
     """Collect, and write the tables; with `page` also the page, without its plots, whose number of points is bounded."""
-    with all_kept(), timed("all", count, used_s):
+    with without_garbage_collection(), timed("all", count, used_s):
         with timed("collect", count, used_s):
             collection = collect([results])
         with timed("records.parquet", count, used_s):

@@ -14,12 +14,12 @@ from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption,
 from workflow.commands.results import report_outputs, results_as_they_are
 from workflow.commands.watching import output
 from workflow.commands.watching.output import progress
-from workflow.report.keeping import all_kept
+from workflow.report.garbage_collection import without_garbage_collection
 
 MOST_SHOWN: Final = 200
 
 
-@all_kept()
+@without_garbage_collection()
 def main(
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,

@@ -15,7 +15,7 @@ from data_prep.build import workers
 from data_prep.sources import lmdb_file
 from tests.base import in_children
 from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
-from workflow.report import collect
+from workflow.report import record_reader
 
 HOSTILE = ("base", "cluster", "types", "queue", "json", "workflow", "data_prep")
 
@@ -58,7 +58,7 @@ def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, mon
     write_records(study, [make_record(cell) for cell in cells])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     runs = sorted(path.name for path in (study / "runs").iterdir())
-    assert collect.read_runs(study / "runs", runs, chunk=1, alone=0)["status"].to_list() == ["ok", "ok"]
+    assert record_reader.read_runs(study / "runs", runs, chunk=1, alone=0)["status"].to_list() == ["ok", "ok"]
 
     with pytest.raises((DatasetError, StorageError), match="nowhere"):
         workers.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)

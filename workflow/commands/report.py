@@ -11,10 +11,10 @@ from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption,
 from workflow.commands.results import report_outputs, results_dirs
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
-from workflow.report.keeping import all_kept
+from workflow.report.garbage_collection import without_garbage_collection
 
 
-@all_kept()
+@without_garbage_collection()
 def main(
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,

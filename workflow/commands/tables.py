@@ -15,7 +15,7 @@ from workflow.commands.results import report_outputs, results_as_they_are, resul
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
 from workflow.report.files import PAGE_FILE, TABLE_NAMES
-from workflow.report.keeping import all_kept
+from workflow.report.garbage_collection import without_garbage_collection
 
 if TYPE_CHECKING:
     from workflow.report.analysis import Analysis
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FACTS: Final = "framework-facts"
 
 
-@all_kept()
+@without_garbage_collection()
 def main(  # noqa: PLR0913 - its options
     places: Annotated[
         list[Path] | None,

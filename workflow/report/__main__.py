@@ -16,17 +16,17 @@ from pathlib import Path
 from base.errors import SlipwayError, StorageError
 from base.logs import configure
 from cluster.guard import guarded
-from workflow.report.keeping import all_kept
+from workflow.report.garbage_collection import without_garbage_collection
 
 logger = logging.getLogger("workflow.report")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Make what the words name; return the exit code."""
     arguments = _parser().parse_args(argv)
     configure("report")
     try:
-        with all_kept():
+        with without_garbage_collection():
             _run(arguments.what, arguments.results, arguments.out or arguments.results[0])
     except SlipwayError as error:
         logger.error("%s", error)

@@ -60,11 +60,11 @@ class Summary:
 
     @property
     def failed_rows(self) -> int:
-        """Results that are no measurement, prevented attempts and unreadable records; a run that has not begun is none of these."""
+        """Count results that are no measurement, prevented attempts and unreadable records; a run that has not begun is none of these."""
         return self.num_runs - self.ok - self.missing
 
     def closing_line(self) -> str:
-        """`17 of 18 runs ok, 1 failed (1 oom)`, and what else there is to know."""
+        """Describe how the runs ended, as `17 of 18 runs ok, 1 failed (1 oom)`, and what else there is to know."""
         text = f"{self.ok} of {self.num_runs} runs ok"
         text += f" ({self.ends[TIMES_ONLY]} with {TIMES_ONLY})" if self.ends.get(TIMES_ONLY) else ""
         for name, statuses in {"failed": self._failed(), "prevented": PREVENTED, UNREADABLE: (UNREADABLE,), MISSING: (MISSING,)}.items():
@@ -99,7 +99,7 @@ class Analysis:
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        """The model, and every other key of a series that differs inside the study: what tells rows and lines apart."""
+        """Return the model, and every other key of a series that differs inside the study: what tells rows and lines apart."""
         return tuple(dict.fromkeys(("model", *varying(self.cells))))
 
     @cached_property
@@ -122,32 +122,34 @@ class Analysis:
 
     @cached_property
     def cell_names(self) -> tuple[str, ...]:
-        """The model, and what else tells all cells apart, measured or not."""
+        """Return the model, and what else tells all cells apart, measured or not."""
         return tuple(dict.fromkeys(("model", *telling(self.cells))))
 
     @cached_property
     def label_names(self) -> tuple[str, ...]:
-        """The model, and what else tells the lines of the plots apart: keys in which cells that were not measured differ are no part."""
+        """Return the model, and what else tells the lines of the plots apart.
+
+        Keys in which cells that were not measured differ are no part.
+        """
         return tuple(dict.fromkeys(("model", *telling([cell for cell in self.cells if cell.num_measured]))))
 
     @property
     def processes(self) -> str:
-        """`GPUs` or `processes`."""
         return {"GPU": "GPUs", "process": "processes"}[self.process_name]
 
     @cached_property
     def lines(self) -> dict[Line, tuple[Comparison, ...]]:
-        """What is drawn as one line and read as one row, with the baseline that it begins at."""
+        """Return what is drawn as one line and read as one row, with the baseline that it begins at."""
         return lines_of(self.comparisons)
 
     @cached_property
     def crossed(self) -> bool:
-        """Whether any line has several baselines: then each number has to say which one it is measured against."""
+        """Return True if any line has several baselines: then each number has to say which one it is measured against."""
         return any(has_several_baselines(line) for line in self.lines.values())
 
     @cached_property
     def flat(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """(source, cell) -> its keys, nested ones with dots: every table asks."""
+        """Return for each source and cell its keys, nested ones with dots: every table asks."""
         made: dict[str, dict[str, Any]] = {}
         for cell in self.cells:
             if cell.keys_digest not in made:
@@ -211,7 +213,7 @@ class Analysis:
 
     @property
     def rate_words(self) -> str:
-        """`samples/s`, `tokens/s`; of a study with both `samples/s or tokens/s`."""
+        """Return `samples/s`, `tokens/s`; of a study with both `samples/s or tokens/s`."""
         return " or ".join(f"{unit}/s" for unit in self.units)
 
     @cached_property

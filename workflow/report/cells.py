@@ -157,7 +157,7 @@ BEGAN_EARLY: Final = (pl.col("last_half_ratio") > EARLY_RATE) & (pl.col("first_s
 
 
 def drift_sums(measured: pl.Expr) -> list[pl.Expr]:
-    """For a group of runs: what `drifts` needs of those that are `measured`."""
+    """Return what `drifts` needs of a group of runs, of those that are `measured`."""
     told = measured & pl.col("drift_change_ratio").is_not_null() & pl.col("drift_others_ratio").is_not_null()
     halves = pl.col("drift_ratio").filter(measured & (pl.col("num_measured_steps") >= MIN_STEPS) & (pl.col("drift_ratio") > 0)).log()
     return [
@@ -171,7 +171,7 @@ def drift_sums(measured: pl.Expr) -> list[pl.Expr]:
 
 
 def drifts(sums: Mapping[str, Any]) -> bool:
-    """Whether the change is larger than chance makes it in 95 of 100 cells without any, and than LEAST_CHANGE; or began_early."""
+    """Return True if the change is larger than chance makes it in 95 of 100 cells without any, and than LEAST_CHANGE; or began_early."""
     if began_early(sums):
         return True
     if sums["drift.change"] is not None:
@@ -519,7 +519,7 @@ def _cell(row: Mapping[str, Any], first: dict[str, Cell]) -> Cell:
 
 
 def _distinct(row: Mapping[str, Any], met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
-    """The values of DISTINCT in the runs of a cell; those of most cells are equal, and one object."""
+    """Return the values of DISTINCT in the runs of a cell; those of most cells are equal, and one object."""
     values = tuple([tuple(row[name]) for name in DISTINCT])
     if values not in met:
         met[values] = {name: frozenset(found) for name, found in zip(DISTINCT, values, strict=True)}
@@ -553,8 +553,10 @@ def _sample(row: Mapping[str, Any], name: str, by_block: tuple[tuple[int, float]
 
 
 def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
-    """Marks for what must be one and the same wherever numbers are put together. On GPUs the CPU's threads only feed them. What a record
-    does not tell differs from nothing."""
+    """Return marks for what must be one and the same wherever numbers are put together.
+
+    On GPUs the CPU's threads only feed them. What a record does not tell differs from nothing.
+    """
     found = {mark for name, mark in _MIXED.items() if len(distinct.get(name, ())) > 1}
     return found if "cpu" in distinct["device"] else found - {"threads"}
 
@@ -589,7 +591,7 @@ def varying(cells: Sequence[CellResult]) -> list[str]:
 
 
 def constant(cells: Sequence[CellResult]) -> str:
-    """What all cells share of the best known keys beside the model: `pytorch, digits, train, fp32, nchw`."""
+    """Format what all cells share of the best known keys beside the model: `pytorch, digits, train, fp32, nchw`."""
     if not cells:
         return ""
     flat, *others = [flat_keys(cell) for cell in {cell.series: cell.cell for cell in cells}.values()]
@@ -599,7 +601,7 @@ def constant(cells: Sequence[CellResult]) -> str:
 
 
 def telling(cells: Sequence[CellResult]) -> list[str]:
-    """Of the keys that vary those which a legend needs: without a detail of optimizer or steps where the others tell the series apart."""
+    """Return the varying keys that a legend needs: without a detail of optimizer or steps where the others tell the series apart."""
     names = varying(cells)
     flats = [flat_keys(cell) for cell in {cell.series: cell.cell for cell in cells}.values()]
 
@@ -614,7 +616,7 @@ def telling(cells: Sequence[CellResult]) -> list[str]:
 
 
 def detail_title(name: str) -> str:
-    """`learning rate`, `measured steps`: the key without the one that it stands in, but for words that say nothing alone."""
+    """Format a key without the one that it stands in, but for words that say nothing alone: `learning rate`, `measured steps`."""
     inner = name.rpartition(".")[2]
     if name.startswith(ARGS) and inner in (*WORDS, *SIZES):
         return name  # an argument that is called as a key of the cell

@@ -9,85 +9,26 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import queue
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final
 
 import msgspec
 import polars as pl
 
 from base.errors import RecordError
-from base.jsonfile import json_line, read_content
+from base.jsonfile import read_content
 from base.names import is_name
-from base.piped import PipedChild
 from base.publish import publish
-from workflow.report.chunks import BESIDE, LENGTH_BYTES, read_chunk
 from workflow.report.files import RECORDS_FILE
 from workflow.report.mfu import with_utilisation
-from workflow.report.records import SCHEMA
+from workflow.report.record_reader import BESIDE, SCHEMA, read_runs
 from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
 from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
 from workflow.run.record.continuation import STATUS as WAITING
 from workflow.run.record.reading import names, read_record
 from workflow.run.storage.results import waiting_runs
 from workflow.study.cell import SIZES, WORDS, Cell
-
-# Reading in one process per core, since reading a record is work of the processor and not of the disk.
-
-
-CHUNK = 4096
-ALONE: Final = 3
-"""So many chunks are read here: a process that reads needs as long to start as for the half of a chunk."""
-MOST_PROCESSES: Final = 16  # more of them ask a file server more than it answers
-
-
-def read_runs(runs_dir: Path, runs: Sequence[str], chunk: int = CHUNK, alone: int = ALONE) -> pl.DataFrame:
-    """One row per run, in the order of `runs`; a process reads `chunk` of them at a time, this one up to `alone` chunks.
-    Raises RecordError when one dies."""
-    chunks = [runs[start : start + chunk] for start in range(0, len(runs), chunk)] or [[]]
-    processes = min(len(chunks), len(os.sched_getaffinity(0)), MOST_PROCESSES)
-    if processes == 1 or len(chunks) <= alone:
-        return pl.concat([read_chunk(str(runs_dir), part) for part in chunks])
-    with ExitStack() as stack:
-        free: queue.SimpleQueue[PipedChild] = queue.SimpleQueue()
-        for _ in range(processes):
-            child = PipedChild("workflow.report.chunks", str(runs_dir), POLARS_MAX_THREADS="1")  # each has a core
-            free.put(stack.enter_context(child))
-
-        def ask(chunk: Sequence[str]) -> pl.DataFrame:
-            reader = free.get()
-            try:
-                return _answer(reader, chunk)
-            finally:
-                free.put(reader)
-
-        with ThreadPoolExecutor(processes) as pool:
-            return pl.concat(pool.map(ask, chunks))
-
-
-def _answer(reader: PipedChild, runs: Sequence[str]) -> pl.DataFrame:
-    try:
-        reader.ask(json_line(runs))
-        length = int.from_bytes(_exactly(reader.answers, LENGTH_BYTES), "big")
-        return pl.read_ipc_stream(io.BytesIO(_exactly(reader.answers, length)))
-    except (OSError, EOFError) as error:
-        raise RecordError(
-            f"the process that read {len(runs)} records from {runs[0]} on ended before it had done so (exit {reader.process.poll()}; "
-            "out of memory, or killed?); ask again"
-        ) from error
-
-
-def _exactly(answers: IO[bytes], length: int) -> bytes:
-    content = answers.read(length)
-    if len(content) < length:
-        raise EOFError
-    return content
-
 
 MAX_RECORDS_BYTES = 4 << 30
 _META = "slipway"
@@ -114,8 +55,10 @@ def collect(directories: Sequence[Path]) -> Collection:
 
 
 def _each_once(frames: Sequence[pl.DataFrame], sources: Sequence[Source]) -> Collection:
-    """A record that lies in two of the directories, the same by its seal, is one measurement. Of a directory that holds nothing but
-    copies, what is missing is missing in the other one too."""
+    """Count once a record that lies in two of the directories, the same by its seal.
+
+    Of a directory that holds nothing but copies, what is missing is missing in the other one too.
+    """
     kept, counted = [], []
     seals: set[str] = set()
     for frame, source in zip(frames, sources, strict=True):
@@ -138,7 +81,7 @@ def write_records(collection: Collection, out: Path) -> Path:
 
 
 def read_records(path: Path) -> Collection:
-    """What write_records wrote. Raises RecordError when it is missing, torn or of another version."""
+    """Read what write_records wrote. Raises RecordError when it is missing, torn or of another version."""
     try:
         content = read_content(path, max_bytes=MAX_RECORDS_BYTES)  # not by its name, in which polars would take [, * and ? for a pattern
     except RecordError as error:
@@ -154,7 +97,7 @@ def read_records(path: Path) -> Collection:
 
 
 def _columns() -> str:
-    """Names what records.parquet holds: a table would miss a column that came later."""
+    """Hash the names of what records.parquet holds: a table would miss a column that came later."""
     return hashlib.sha256(",".join((*SCHEMA, *CELL_COLUMNS, *BESIDE)).encode()).hexdigest()[:12]
 
 
@@ -177,7 +120,7 @@ def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
 
 
 def _with_waiting(frame: pl.DataFrame, waiting: Mapping[str, str]) -> pl.DataFrame:
-    """Runs without a record whose result waits on its nodes: prevented, and no word of them is missing."""
+    """Mark runs without a record whose result waits on its nodes as prevented: no word of them is missing."""
     if not waiting:
         return frame
     said = pl.col("run_id").replace_strict(waiting, default=None, return_dtype=pl.String())
@@ -186,7 +129,7 @@ def _with_waiting(frame: pl.DataFrame, waiting: Mapping[str, str]) -> pl.DataFra
 
 
 def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
-    """A record that is not of the run or attempt whose directory it lies in is not believed."""
+    """Refuse a record that is not of the run or attempt whose directory it lies in."""
     number = pl.col("record").str.extract(r"/attempts/(\d+)/").cast(pl.Int64, strict=False)
     other_run = pl.col("record").is_not_null() & pl.col("said_run_id").ne_missing(pl.col("run_id"))
     other_attempt = number.is_not_null() & pl.col("attempt").ne_missing(number)
@@ -196,7 +139,7 @@ def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, pl.DataFrame]:
-    """The study as its records tell it, for a directory without study.json: one record per cell is read whole. The rows come back, those
+    """Derive the study from its records, for a directory without study.json: one record per cell is read whole. The rows come back, those
     whose record is not believed then with the reason."""
     readable = rows.filter(pl.col("record").is_not_null() & pl.col("problem").is_null())
     cells: dict[str, Cell] = {}
@@ -221,7 +164,7 @@ def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, p
 
 
 def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
-    """Rows with the keys of the study's own cell beside them (names of today), and the row's final status."""
+    """Join the rows with the keys of the study's own cell (names of today), and set each row's final status."""
     cell_ids, repeats = [cell_id for cell_id, _ in study.runs.values()], [repeat for _, repeat in study.runs.values()]
     types = {"run_id": pl.String(), "cell_id": pl.String(), "repeat": pl.Int64()}
     wanted = pl.DataFrame({"run_id": list(study.runs), "cell_id": cell_ids, "repeat": repeats}, schema=types)
@@ -238,7 +181,7 @@ def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
 
 
 def _differences() -> pl.Expr:
-    """In words what a record says otherwise than the study's own cell of its run. A key that it does not know was not asked then."""
+    """Describe what a record says otherwise than the study's own cell of its run. A key that it does not know was not asked then."""
     own = {"study": "study", "repeat": "repeat", "cell_id": "cell_id", "device": "cell_device", "seed": "seed"}
     own |= {name: name for name in (*SIZES, *WORDS) if name not in ("dataset", "device")}
     differs = [
@@ -250,7 +193,7 @@ def _differences() -> pl.Expr:
 
 
 def _judged(frame: pl.DataFrame) -> pl.DataFrame:
-    """`missing` and `unreadable` rows say so, and hold nothing of a record that is not believed."""
+    """Give `missing` and `unreadable` rows their status, and drop all that a record holds that is not believed."""
     no_record = pl.col("record").is_null()
     told = pl.col("problem").is_null() & ~no_record
     frame = frame.with_columns(pl.when(told).then(_differences()).otherwise("problem").alias("problem"))
@@ -276,8 +219,10 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rates() -> list[pl.Expr]:
-    """Samples of the window over its wall time, or tokens where these are the unit of the program; in inference the sum of the ranks' own
-    rates, which only the record knows. `rate_per_s` is the one of both that there is.
+    """Compute samples of the window over its wall time, or tokens where these are the unit of the program; in inference the sum of the
+    ranks' own rates, which only the record knows.
+
+    `rate_per_s` is the one of both that there is.
 
     A record without `samples` is of a version that took the global batch over the median step for the rate, and the rank that ended its
     steps last for a straggler: its rate is made of the wall time that it holds, and the rank is left out.

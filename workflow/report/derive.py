@@ -61,7 +61,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> Line:
-        """What is drawn as one line and read as one row: source, series, kind of scaling, and the batch that it holds constant."""
+        """Return what is drawn as one line and read as one row: source, series, kind of scaling, and the batch that it holds constant."""
         kind = "strong" if self.scaling == "strong" else "weak"
         return self.cell.source, self.cell.series, kind, self.cell.size(BATCH[kind])
 
@@ -109,7 +109,7 @@ def compare(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[C
 
 
 def lines_of(comparisons: Sequence[Comparison], *, also_hidden: bool = False) -> dict[Line, tuple[Comparison, ...]]:
-    """The comparisons of each line, in the order of the study.
+    """Return the comparisons of each line, in the order of the study.
 
     A line is there for its primary comparisons (`also_hidden`: for any), and has all that belong to it: cells whose primary comparison is
     another, and the baseline of the same series, which may begin several. A baseline without any has a line of its own; one of another
@@ -140,13 +140,13 @@ def has_several_baselines(line: Iterable[Comparison]) -> bool:
 
 
 def regrouped(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[CellResult, ...]:
-    """The same cells, in one series also where they differ in what the baseline names and goes along with the size."""
+    """Return the same cells, in one series also where they differ in what the baseline names and goes along with the size."""
     names = joined_series([cell.cell for cell in cells], baseline)
     return tuple(cell if name is None else replace(cell, series=name) for cell, name in zip(cells, names, strict=True))
 
 
 def _family(cell: CellResult, baseline: Mapping[str, Any]) -> str:
-    """Cells with equal text may be partners: the source and all series keys that the baseline does not name itself."""
+    """Return a text that is equal for cells that may be partners: the source and the series keys that the baseline does not name."""
     return json.dumps([cell.source, comparable(cell.cell, baseline)], sort_keys=True)
 
 
@@ -223,14 +223,14 @@ def _other_lengths(cell: Cell, other: Cell) -> bool:
 
 
 def _mixed(cell: CellResult, partner: CellResult) -> set[str]:
-    """What differs that must not; where the cells ask for different arithmetic, its settings differ because they do."""
+    """Return the marks of what differs and must not; where the cells ask for different arithmetic, its settings differ because they do."""
     own, others = cell.distinct, partner.distinct
     found = mixed(own if own is others else {name: own[name] | others[name] for name in own})
     return found if cell.cell.precision == partner.cell.precision else found - {"settings"}
 
 
 def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons, marked where a process does more than one of fewer processes on the same line, in any case by RISING.
+    """Mark the comparisons where a process does more than one of fewer processes on the same line, in any case by RISING.
 
     The two cells' own rates are compared: they share the baseline, so it says nothing here, and its error would only be in the way.
     """
@@ -239,13 +239,13 @@ def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
         fewer: list[CellResult] = []
         for _, group in groupby(sorted((one for one in line if one.efficiency), key=_processes), key=_processes):
             alike = list(group)
-            rising |= {id(one) for one in alike if fewer and _rises(_alike(one.cell, fewer), one.cell)}
+            rising |= {id(one) for one in alike if fewer and _rises(_same_per_node(one.cell, fewer), one.cell)}
             fewer = [one.cell for one in alike]
     return [replace(one, marks=one.marks | {"rising"}) if id(one) in rising else one for one in comparisons]
 
 
 def _of_baselines(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons, marked where the baseline carries a mark, of its runs or of its place on a line, that the cell does not."""
+    """Mark the comparisons where the baseline carries a mark, of its runs or of its place on a line, that the cell does not."""
     bases = {id(one.cell): one.cell.marks | one.marks for one in comparisons if one.is_baseline}
     marked = []
     for one in comparisons:
@@ -258,13 +258,13 @@ def _processes(comparison: Comparison) -> int:
     return comparison.cell.num_processes
 
 
-def _alike(cell: CellResult, others: Sequence[CellResult]) -> CellResult:
-    """The one with as many processes per node, if there is one; never chosen by its numbers."""
+def _same_per_node(cell: CellResult, others: Sequence[CellResult]) -> CellResult:
+    """Return the cell with as many processes per node, if there is one; it is never chosen by its numbers."""
     return next((other for other in others if other.cell.gpus_per_node == cell.cell.gpus_per_node), others[0])
 
 
 def _rises(before: CellResult, after: CellResult) -> bool:
-    """By the lower end of the interval (one-sided 95 %); without an interval there is no test."""
+    """Test by the lower end of the interval (one-sided 95 %); without an interval there is no test."""
     if before.rate is None or after.rate is None:
         return False
     of_a_process = ratio(after.rate, before.rate).scaled(before.num_processes / after.num_processes)

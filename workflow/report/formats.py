@@ -177,7 +177,7 @@ def _row_links(row: Sequence[Value], anchors: Container[str]) -> Iterator[str]:
 
 
 def _folded(columns: Sequence[Column], values: Sequence[Value]) -> str:
-    """The first values of a row in one, for a narrow screen; a bare number with the title of its column."""
+    """Join the first values of a row for a narrow screen; a bare number has the title of its column."""
     texts = [(column.title.lower(), value.text) for column, value in zip(columns, values, strict=True) if value.text]
     words = [f"{title} {text}" if text[:1].isdecimal() and " " not in text else text for title, text in texts]
     return f'<td class="folded">{html.escape(", ".join(words))}</td>' if values else ""
@@ -205,7 +205,7 @@ def _class(column: Column, *, muted: bool = False, fold: bool = False) -> str:
 
 
 def _sorted(marks: frozenset[str], letters: dict[str, str]) -> list[str]:
-    """Letters of a set of marks. Each format caches what it makes of them: a table of 10^5 values has a few dozen sets."""
+    """Return the letters of a set of marks. Each format caches what it makes of them: a table of 10^5 values has a few dozen sets."""
     return sorted(letters[mark] for mark in marks)
 
 

@@ -54,19 +54,19 @@ def shape_title(shape: Shape, several: Collection[int], analysis: Analysis) -> s
 
 
 def shape_words(analysis: Analysis, cell: CellResult) -> str:
-    """`1 node \N{MULTIPLICATION SIGN} 2 processes`."""
+    """Describe the shape of a cell, such as `1 node × 2 processes`."""
     _, nodes, per_node = cell.shape
     each = f"{per_node} {analysis.process_name if per_node == 1 else analysis.processes}"
     return f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {each}"
 
 
 def counted_shape(analysis: Analysis, cell: CellResult) -> str:
-    """`4 processes`; with its nodes where that number stands for several shapes of the study."""
+    """Describe the processes of a cell, such as `4 processes`; with its nodes where that number stands for several shapes."""
     return shape_title(cell.shape, several_shapes(analysis.shapes), analysis)
 
 
 def shares(analysis: Analysis) -> str:
-    """What a node is where the nodes are parts of one machine; nothing where each is a machine of its own."""
+    """Explain what a node is where the nodes are parts of one machine; empty where each is a machine of its own."""
     parts = max((cell.cell.nodes for cell in analysis.cells), default=1)
     schedulers = set(analysis.frame["scheduler"].drop_nulls().unique().to_list())
     if schedulers != {"local"} or parts == 1:
@@ -83,5 +83,5 @@ def not_compared(frame: pl.DataFrame) -> str:
 
 
 def sentence(*parts: str) -> str:
-    """The parts that say something, each with its full stop."""
+    """Join the parts that say something, each with its full stop."""
     return " ".join(f"{part}." for part in parts if part)

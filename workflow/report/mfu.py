@@ -22,7 +22,7 @@ _NAMED = pl.concat_str("gpu_models", pl.lit("\n"), "arithmetic")
 
 
 def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with what mfu is made of: `flop_per_unit` and whose word that is (`flop_source`: model, program), `arithmetic` (precision
+    """Add to the rows what mfu is made of: `flop_per_unit` and whose word that is (`flop_source`: model, program), `arithmetic` (precision
     of its matrices; of a program of one's own only that knows), `peak_flop_per_s` of one GPU, `peak_source`, and `mfu`."""
     macs = (
         pl.when(pl.col("mode") == "infer")
@@ -51,7 +51,7 @@ def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _peaks(rows: pl.DataFrame) -> dict[str, Peak]:
-    """GPU and precision, as `_NAMED` has them -> what such a GPU can do."""
+    """Return for each GPU and precision, as `_NAMED` has them, what such a GPU can do."""
     pairs = rows.select(_NAMED.alias("named"), "gpu_models", "arithmetic").drop_nulls().unique()
     found = {named: peak(model, precision) for named, model, precision in pairs.iter_rows()}
     return {named: one for named, one in found.items() if one is not None}

@@ -19,7 +19,7 @@ from workflow.report.tables import all_tables
 
 
 def write_all(directories: Sequence[Path], out: Path) -> Analysis:
-    """Collect, and write everything into `out`."""
+    """Write everything into `out`."""
     analysis = write_collected(directories, out)
     write_tables(analysis, out)
     write_page(analysis, out, write_plots(analysis, out))
@@ -27,7 +27,7 @@ def write_all(directories: Sequence[Path], out: Path) -> Analysis:
 
 
 def write_collected(directories: Sequence[Path], out: Path) -> Analysis:
-    """Collect, and write records.parquet only."""
+    """Write records.parquet only."""
     collection = collect(directories)
     _keep_last_trace(collection, out)
     out.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def _keep_last_trace(collection: Collection, out: Path) -> None:
 
 
 def read_or_collect(directories: Sequence[Path], out: Path) -> Analysis:
-    """records.parquet of `out`, as `collect` left it; collected now where there is none, or one of another version."""
+    """Read records.parquet of `out`, as `collect` left it; collect where there is none, or one of another version."""
     if (out / RECORDS_FILE).exists():
         with suppress(RecordError):
             return analyse(read_records(out / RECORDS_FILE))
@@ -61,7 +61,7 @@ def read_or_collect(directories: Sequence[Path], out: Path) -> Analysis:
 
 
 def tables_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """Name and text of every file of tables/."""
+    """Yield name and text of every file of tables/."""
     for table in all_tables(analysis):
         yield from _files_of(table)
 
@@ -71,7 +71,7 @@ def _files_of(table: Table) -> Iterator[tuple[str, str]]:
 
 
 def plots_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """Name and text of every file of plots/."""
+    """Yield name and text of every file of plots/."""
     from workflow.report.plots import PLOTS, to_json, to_svg
 
     for name in PLOT_NAMES:
@@ -81,17 +81,17 @@ def plots_of(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 
 def write_tables(analysis: Analysis, out: Path) -> None:
-    """tables/<name>.<csv, md, tex, html>."""
+    """Write tables/<name>.<csv, md, tex, html>."""
     _write(tables_of(analysis), out / "tables")
 
 
 def write_table(table: Table, out: Path) -> None:
-    """The files of one table."""
+    """Write the files of one table."""
     _write(_files_of(table), out / "tables")
 
 
 def write_plots(analysis: Analysis, out: Path) -> dict[str, str]:
-    """plots/<name>.svg and .vl.json; the SVGs by name."""
+    """Write plots/<name>.svg and .vl.json. Return the SVGs by name."""
     files = dict(plots_of(analysis))
     _write(files.items(), out / "plots")
     return {name: files[f"plots/{name}.svg"] for name in PLOT_NAMES}
@@ -104,7 +104,7 @@ def _write(files: Iterable[tuple[str, str]], folder: Path) -> None:
 
 
 def read_plots(out: Path) -> dict[str, str] | None:
-    """The SVGs in plots/, if all are there and none is older than records.parquet."""
+    """Read the SVGs in plots/, if all are there and none is older than records.parquet."""
     paths = {name: out / "plots" / f"{name}.svg" for name in PLOT_NAMES}
     try:
         made = (out / RECORDS_FILE).stat().st_mtime_ns
@@ -116,7 +116,7 @@ def read_plots(out: Path) -> dict[str, str] | None:
 
 
 def write_page(analysis: Analysis, out: Path, svgs: dict[str, str]) -> Path:
-    """report.html."""
+    """Write report.html."""
     from workflow.report.page import page
 
     publish(out / PAGE_FILE, page(analysis, svgs, out).encode())

@@ -25,8 +25,7 @@ from workflow.report.keys import counted_shape, not_compared, sentence, shares
 from workflow.report.links import cell_anchor, file_links
 from workflow.report.number_format import NONE, estimate_text, percent, significant, with_error
 from workflow.report.plots import inline, line_label
-from workflow.report.provenance import Block, provenance
-from workflow.report.reproduce import reproduction
+from workflow.report.provenance import Block, provenance, reproduction
 from workflow.report.style import STYLE
 from workflow.report.table import Column, Table, explained, numbers, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
@@ -268,7 +267,10 @@ def _found(analysis: Analysis) -> list[str]:
 
 
 def _slowed(analysis: Analysis) -> list[str]:
-    """What the baseline carries of the best speed-up, and of those above the growth in processes: a slow one makes them too large."""
+    """Describe the marks of the baselines of the best speed-up, and of those above the growth in processes.
+
+    A slow baseline makes a speed-up too large.
+    """
     best = _best(analysis)
     found, other = [], "The largest speed-up, that" if len(_measured(analysis)) > 1 else "The speed-up"
     for one in _measured(analysis):
@@ -347,7 +349,10 @@ def _choice(analysis: Analysis) -> str:
 
 
 def _measured(analysis: Analysis) -> list[Comparison]:
-    """All measured speed-ups that the table and the plots show. A cell with the same partner on a weak and a strong line is one of them."""
+    """Return all measured speed-ups that the table and the plots show.
+
+    A cell with the same partner on a weak and a strong line is one of them.
+    """
     shown = [one for line in analysis.lines.values() for one in line if one.speedup and not one.is_baseline]
     return list({(id(one.cell), id(one.partner)): one for one in reversed(shown)}.values())[::-1]
 
@@ -387,7 +392,7 @@ TOOLS: Final = (
     "<output></output> <button type=button hidden>Show all</button></div>\n"
 )
 """Shown by the script, since nothing else makes it work."""
-_WANTED: Final = (
+_RUN_COLUMNS: Final = (
     *(
         "source",
         "run_id",
@@ -458,14 +463,14 @@ def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, .
 
 def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
     frame = analysis.frame
-    wanted = [pl.col(name) for name in _WANTED if name in frame.columns]
+    wanted = [pl.col(name) for name in _RUN_COLUMNS if name in frame.columns]
     return frame.select(*wanted, END.alias("end_word"), pl.col("status"), MEASURED.alias("measured"), *marks_as_columns()).iter_rows(
         named=True
     )
 
 
 def _in_words(analysis: Analysis, cell: Any) -> str:
-    """`lenet, batch 32, 2 nodes x 1`."""
+    """Describe a cell, such as `lenet, batch 32, 2 nodes x 1`."""
     nodes, per_node = cell.cell.nodes, cell.cell.gpus_per_node
     shape = f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {per_node}"
     return printable(", ".join([*series_words(cell, analysis.cell_names), f"batch {cell.cell.batch_size}", shape]))
@@ -510,7 +515,7 @@ def _text(value: str) -> str:
 
 
 def _folded(rows: Sequence[str]) -> str:
-    """The rows that are not drawn before they are asked for: a browser takes a minute to lay out 20,000, and a second to read them."""
+    """Fold the rows that are not drawn before they are asked for: a browser needs a minute to lay out 20,000, a second to read them."""
     if len(rows) <= MOST_DRAWN:
         return ""
     note = f"{MOST_DRAWN} of {len(rows):,} runs are shown; where scripts run, the others are folded here, and else in records.parquet."

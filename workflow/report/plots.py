@@ -57,7 +57,7 @@ CONFIG: Final[dict[str, Any]] = {
 
 
 def to_svg(spec: dict[str, Any], name: str) -> str:
-    """The chart as an SVG of its own, on white. Nothing is loaded from anywhere: an address in the data is text.
+    """Render the chart as an SVG of its own, on white. Nothing is loaded from anywhere: an address in the data is text.
 
     Ids are counted through the life of the process: here they get the chart's `name`, so that the same chart is the same bytes, and
     several charts can stand in one page.
@@ -76,15 +76,17 @@ def to_json(spec: dict[str, Any]) -> str:
 
 
 def inline(svg: str, title: str) -> str:
-    """The SVG as part of a page: no background of its own, so that the page's colours apply; named for people who do not see it."""
+    """Make the SVG a part of a page: no background of its own, so that the page's colours apply; named for people who do not see it."""
     escaped = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     body = _BACKGROUND.sub("", svg, count=1)
     return body.replace("<svg ", f'<svg role="img" aria-label="{escaped}" ', 1)
 
 
 def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
-    """What makes an axis or a legend show its labels in lines of at most LABEL_WIDTH characters: nothing of them is cut off. Labels are
-    text in the expression, whatever a study calls itself."""
+    """Return what makes an axis or a legend show its labels in lines of at most LABEL_WIDTH characters: nothing of them is cut off.
+
+    Labels are text in the expression, whatever a study calls itself.
+    """
     lines = {label: label_lines(label) for label in labels}
     if all(len(those) == 1 for those in lines.values()):
         return {"labelLimit": 0}
@@ -93,7 +95,7 @@ def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def label_lines(label: str) -> list[str]:
-    """A label as lines: broken between its parts, and a part that is longer than a line inside of it."""
+    """Break a label between its parts, and a part that is longer than a line inside of it."""
     lines = [""]
     for part in label.split(SEPARATOR):
         joined = SEPARATOR.join(filter(None, (lines[-1], part)))
@@ -139,7 +141,7 @@ NOTHING: Final = "no run was measured"
 
 
 def throughput(analysis: Analysis) -> dict[str, Any]:
-    """Samples, or tokens, per second over processes, both logarithmic, with what would be ideal from the baseline on. Those of a study
+    """Draw samples, or tokens, per second over processes, both logarithmic, with what would be ideal from the baseline on. Those of a study
     with both units stand in panels of their own."""
     import altair as alt
 
@@ -180,15 +182,17 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
 
 
 def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = None, *, with_model: bool = True) -> str:
-    """`resnet18 · 32 each`; `line`: where the comparison stands on another than its own."""
+    """Format a label, such as `resnet18 · 32 each`; `line`: where the comparison stands on another than its own."""
     names = analysis.label_names if with_model else analysis.label_names[1:]
     words = [*series_words(comparison.cell, names), batch_text(*(line or comparison.line)[2:])]
     return printable(SEPARATOR.join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
 
 
 def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, Any]]:
-    """One per measured cell. Many lines of several models: one panel per model, and the legend names the rest. `by_unit`: no panel has
-    samples/s beside tokens/s."""
+    """Return a point for each measured cell.
+
+    Many lines of several models: one panel per model, and the legend names the rest. `by_unit`: no panel has samples/s beside tokens/s.
+    """
     lines = list(analysis.lines)[:MOST_LINES]
     several = len({cell.cell.model for cell in analysis.cells}) > 1
     paneled = several and len(analysis.lines) > MOST_IN_ONE
@@ -215,7 +219,7 @@ def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None
 
 
 def _beside(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The points, each with its place `x` beside its number of processes: those of several lines stand beside one another, so that no
+    """Give each point its place `x` beside its number of processes: those of several lines stand beside one another, so that no
     whisker covers another. All of a line are moved by one factor, and together they take less than half the way to the next number."""
     counts = sorted({point["processes"] for point in points})
     gap = min((math.log2(high / low) for low, high in pairwise(counts)), default=1.0)
@@ -239,7 +243,7 @@ def _subtitle(analysis: Analysis, text: str) -> str:
 
 
 def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For every baseline, from there to the largest number of processes that is measured against it: throughput in proportion."""
+    """Return the ideal throughput from every baseline to the most processes that are measured against it."""
     found = []
     for part in dict.fromkeys((point["line"], point["part"]) for point in points):
         own = [point for point in points if (point["line"], point["part"]) == part]
@@ -279,7 +283,7 @@ def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
 
 
 def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any) -> list[Any]:
-    """Line, whiskers and points, in the colours of the lines."""
+    """Draw line, whiskers and points, in the colours of the lines."""
     import altair as alt
 
     labels = list(dict.fromkeys(point["label"] for point in points))
@@ -319,14 +323,17 @@ def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> dict[str
 
 
 def _even_ticks(low: float, high: float) -> list[float]:
-    """At least three, evenly apart: all values are nearly the same, or there is one, and between two round numbers of an axis."""
+    """Return at least three ticks, evenly apart.
+
+    All values are nearly the same, or there is one, and between two round numbers of an axis.
+    """
     power = 10.0 ** math.floor(math.log10(high - low))
     steps = (power / part for part in (1, 2, 5))
     return next(ticks for step in steps if len(ticks := [step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1)]) >= 3)
 
 
 def legend_columns(labels: Sequence[str]) -> int:
-    """As many as fit below a chart."""
+    """Return how many columns of a legend fit below a chart."""
     longest = max(len(line) for label in labels for line in label_lines(label))
     return max(1, min(4, 66 // (longest + 6)))
 
@@ -431,8 +438,10 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
 
 
 def loss(analysis: Analysis) -> dict[str, Any]:
-    """Training loss over samples, or tokens, seen, one run per cell; read from the records, where alone the curves are. Where cells count
-    different things it is over steps."""
+    """Draw the training loss over samples, or tokens, seen, one run per cell; read from the records, where alone the curves are.
+
+    Where cells count different things it is over steps.
+    """
     import altair as alt
 
     trained = [(label, comparison) for label, comparison in _labelled(analysis) if comparison.cell.cell.mode == "train"]
@@ -476,14 +485,14 @@ PLOTS: Final[dict[str, Callable[[Analysis], dict[str, Any]]]] = {
 
 
 def _of_a_step(analysis: Analysis) -> pl.Expr:
-    """What a step of a row adds to the loss plot's axis: samples, tokens in the mean over the window, or itself."""
+    """Return what a step adds to the loss plot's axis: samples, tokens in the mean over the window, or itself."""
     if len(analysis.units) > 1:
         return pl.lit(1)
     return pl.col("global_batch_size") if analysis.units == ("samples",) else pl.col("tokens") / pl.col("num_measured_steps")
 
 
 def _bar(labels: Sequence[str]) -> int:
-    """Points from one row to the next, so that labels of several lines do not meet."""
+    """Return the points from one row to the next, so that labels of several lines do not meet."""
     return BAR + LINE * (max(len(label_lines(label)) for label in labels) - 1)
 
 
@@ -494,7 +503,7 @@ def _short_numbers() -> Any:
 
 
 def _labelled(analysis: Analysis) -> list[tuple[str, Comparison]]:
-    """(label, comparison) of the cells with a number. `lenet · 32 each · 2×1` names nodes and processes per node."""
+    """Return label and comparison of the cells with a number. `lenet · 32 each · 2×1` names nodes and processes per node."""
     found = []
     for comparison in analysis.primary:
         if comparison.cell.num_measured:
@@ -506,7 +515,7 @@ def _labelled(analysis: Analysis) -> list[tuple[str, Comparison]]:
 
 
 def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparison]]:
-    """At most MOST_CURVES: of every line the smallest, then the largest cell, then the others."""
+    """Choose at most MOST_CURVES: of every line the smallest, then the largest cell, then the others."""
     lines: dict[Any, list[tuple[str, Comparison]]] = {}
     for label, comparison in cells:
         lines.setdefault(comparison.line, []).append((label, comparison))
@@ -519,7 +528,7 @@ def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparis
 
 
 def _losses(path: Path) -> Sequence[tuple[int, float]]:
-    """None where the record went, or was changed, since it was collected: one curve less."""
+    """Read the losses of a record; none where it went, or was changed, since it was collected."""
     try:
         training = read_record(read_content(path)).training
     except (RecordError, NotBelieved):
@@ -528,7 +537,7 @@ def _losses(path: Path) -> Sequence[tuple[int, float]]:
 
 
 def _spread(label: str, cell: CellResult) -> dict[str, Any]:
-    """Milliseconds; what was not measured is null and not drawn."""
+    """Return the spread of a cell's steps in milliseconds; what was not measured is null and not drawn."""
     p50, p95 = cell.step_s, cell.p95_s
     seconds = {"min": cell.means["step_min_s"], "p99": cell.means["step_p99_s"]}
     seconds |= {"p50": p50.value if p50 else None, "p95": p95.value if p95 else None}

@@ -1,18 +1,28 @@
-"""Where the numbers come from: hardware and software per source."""
+"""Write where the numbers come from, and how to reproduce a study: its file as it was typed, its site, its programs and the commands."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import shlex
 from collections import Counter
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
 
 import polars as pl
 
-from base.logs import printable
+from base.logs import masked, printable
 from base.units import counted, some
+from base.untrusted import open_file
 from workflow.report.analysis import Analysis
-from workflow.report.sources import Source
+from workflow.report.sources import Source, StudyFile, read_study
+from workflow.report.tables import interval_text
 from workflow.run.record.columns import PROVENANCE
+from workflow.study.paths import STUDY_SOURCE, kept_program
+from workflow.study.site import KEYS_OF_FILE, Site
 
 MOST_HOSTS: Final = 12
 MOST_VALUES: Final = 6
@@ -30,7 +40,7 @@ class Block:
 
 
 def provenance(analysis: Analysis) -> tuple[Block, ...]:
-    """One block per source. Several values of one thing are all shown, with the number of runs that had each."""
+    """Make one block per source. Several values of one thing are all shown, with the number of runs that had each."""
     return tuple(_of_source(analysis, source) for source in analysis.sources)
 
 
@@ -65,3 +75,215 @@ def _hosts(rows: pl.DataFrame) -> str:
 
 def _gib(size: int) -> str:
     return f"{size / 2**30:.0f} GiB each"
+
+
+# Write how to reproduce a study: its file as it was typed, its site, its programs and the commands. A test runs them in a fresh clone.
+
+
+DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+# Commands that bring back the files of the study's own programs.
+
+
+SHORT = 12
+KEPT = (
+    "The files of the study's own programs as they were in the runs are kept beside the results; `slipway verify` compares them with the "
+    "digests in the records. "
+)
+
+
+def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
+    """List the programs of a source, and the commands that put their folders where its study file looks for them.
+
+    None where it has none.
+    """
+    ran = _ran(analysis, source)
+    study = read_study(source.place) if ran else None
+    if not ran or study is None:
+        return None
+    words, code = [KEPT], []
+    for name, digests in sorted(ran.items()):
+        digest, runs = digests.most_common(1)[0]
+        folder, kept = _folder(study, name), kept_program(Path(source.path), digest)
+        if len(digests) > 1:
+            others = some([f"{other[:SHORT]} ({counted(number, 'run')})" for other, number in digests.most_common()[1:]], 3)
+            words.append(f"{name} had several states: {digest[:SHORT]} ({counted(runs, 'run')}, here), {others}. ")
+        if not kept_program(source.place, digest).is_dir():
+            words.append(f"That of {name} is not there: {kept}. ")
+        elif folder is None:
+            words.append(f"Let `folder` of the program {name} in the study file be {kept}. ")
+        else:
+            target = shlex.quote(folder)
+            code.append(f"mkdir -p {target} && cp -R {shlex.quote(str(kept))}/. {target} && chmod -R u+w {target}")
+    return Block(title=printable(f"The programs{of}"), text=printable("".join(words).strip()), code=printable("\n".join(code)))
+
+
+def _ran(analysis: Analysis, source: Source) -> dict[str, Counter[str]]:
+    """Return for each program the digests of its folder, with the number of runs that had each."""
+    rows = analysis.frame.filter((pl.col("source") == source.label) & pl.col("program_digest").is_not_null())
+    found: dict[str, Counter[str]] = {}
+    for name, digest in rows.select("framework", "program_digest").iter_rows():
+        if DIGEST.fullmatch(digest):
+            found.setdefault(str(name), Counter())[digest] += 1
+    return found
+
+
+def _folder(study: StudyFile, name: str) -> str | None:
+    """Return the program's folder, relative to the study file.
+
+    None where it does not lie beside that, so that nothing may be written there.
+    """
+    folders = [cell.program.get("folder") for cell in study.cells.values() if cell.framework == name and cell.program]
+    if not folders or not isinstance(folders[0], str) or study.file_path is None:
+        return None
+    relative = os.path.relpath(folders[0], Path(study.file_path).parent)
+    return None if relative == "." or relative.startswith("..") else relative
+
+
+MAX_PROGRAM_BYTES: Final = 1 << 20
+END: Final = "END_OF_FILE"
+STORAGE: Final = ".slipway/storage"
+LOCAL: Final = ("name", "storage", "cache", "device")
+_UNITS: Final = {
+    "memory_per_node_bytes": "B",
+    "walltime_s": "s",
+    "deadline_margin_s": "s",
+    "max_bytes": "B",
+    "check_s": "s",
+    "bytes_per_s": "B",
+}
+_DEFAULTS: Final = {field.name: field.default for field in fields(Site) if field.default is not MISSING}
+CHANGED: Final = (
+    "The file that lies beside the results is not the one that made them: its digest differs from that in study.json, which has all that "
+    "the runs came to. "
+)
+HOW: Final = (
+    ("step time", "median over the measured steps of the slowest process's time; warm-up steps are left out"),
+    ("cell", "geometric mean over its runs; an interval needs three of them"),
+    ("efficiency E", "S / (N / N0), N and N0 the processes of cell and baseline"),
+    ("weak, strong", "the baseline has the same batch per process, or the same global batch"),
+)
+
+
+def reproduction(analysis: Analysis) -> tuple[Block, ...]:
+    """Show the study file, and the commands that make its runs and tables anew; those that make the tables from the records."""
+    blocks = [block for source in analysis.sources for block in _reproduce_of_source(analysis, source)]
+    directories = " ".join(f"--results {shlex.quote(source.path)}" for source in analysis.sources)
+    again = Block(
+        title="Tables, plots and this page, from the records",
+        text="The records say everything that a table says. Where the results were copied, name the copy.",
+        code=printable(f"python -m workflow.report all {directories}"),
+    )
+    return (_checkout(analysis), *blocks, again, Block(title="How the numbers are made", items=_how(analysis)))
+
+
+def _how(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    rates = [
+        (f"{unit}/s", f"{unit} of the measured window over its wall time, that of the slowest process; mode infer: the sum of the own")
+        for unit in analysis.units
+    ]
+    return (*rates, ("speed-up S", f"{analysis.rate_words} over the baseline's"), ("intervals", interval_text(analysis)), *HOW)
+
+
+def study_text(source: Source) -> str | None:
+    """Read the study file as it was typed, stored beside the results; None where an older version left none, or where something else lies
+    there: a page made of another's results must not show what a link of theirs leads to."""
+    try:
+        with os.fdopen(open_file(source.place / STUDY_SOURCE), "rb") as file:
+            content = file.read(MAX_PROGRAM_BYTES + 1)
+    except OSError:
+        return None
+    return content.decode(errors="surrogateescape") if len(content) <= MAX_PROGRAM_BYTES else None
+
+
+def _checkout(analysis: Analysis) -> Block:
+    commits = [sha for sha in analysis.frame["git_sha"].drop_nulls().unique(maintain_order=True).to_list() if sha]
+    versions = [version for version in analysis.frame["slipway_version"].drop_nulls().unique(maintain_order=True).to_list() if version]
+    dirty = "true" in analysis.frame["git_dirty"].drop_nulls().unique().to_list()
+    words = ["In a fresh clone of Slipway, with Python 3.11 or newer and make."]
+    if len(commits) > 1:
+        words.append(f"The runs came from {len(commits)} commits, of which this is the first: see Provenance.")
+    if not commits:
+        words.append(
+            f"The records name no commit: they came from an installed version {' and '.join(versions) or 'that they do not tell'}."
+        )
+    if dirty:
+        words.append("Some runs came from a checkout with changes that are in no commit; those changes are not known.")
+    code = [f"git checkout --quiet {shlex.quote(commits[0])}"] if commits else []
+    return Block(
+        title="Slipway as it was",
+        text=printable(" ".join(words)),
+        code=printable("\n".join([*code, "make install", ". .venv/bin/activate"])),
+    )
+
+
+def _reproduce_of_source(analysis: Analysis, source: Source) -> tuple[Block, ...]:
+    several = len(analysis.sources) > 1
+    of = f" ({source.label})" if several else ""
+    number = analysis.sources.index(source) + 1 if several else ""
+    study, site = f"study{number}.yaml", f"site{number}.yaml"
+    typed = study_text(source)
+    if typed is None:
+        nothing = "The study file was not stored: the results are of an older version. study.json beside them has all that it came to."
+        return (Block(title=printable(f"The study file{of}"), text=nothing),)
+    own, told = _site_text(source.site_keys)
+    chosen = site if own else "local"
+    scheduled = source.site_keys.get("scheduler", "local") != "local"
+    runs = f"slipway submit {study} --site {chosen} --wait" if scheduled else f"slipway run {study} --site {chosen}"
+    changed = source.file_sha256 is not None and hashlib.sha256(typed.encode(errors="surrogateescape")).hexdigest() != source.file_sha256
+    how = "changed since the last run" if changed else "as it was typed"
+    blocks = [
+        Block(
+            title=printable(f"The study file, {how}{of}"),
+            text=f"{CHANGED if changed else ''}Relative paths in it are relative to the file: what they name is put beside it.",
+            code=_file(study, typed),
+        )
+    ]
+    if (programs := programs_block(analysis, source, of)) is not None:
+        blocks.append(programs)
+    if own:
+        blocks.append(Block(title=printable(f"The site{of}"), text=printable(told), code=_file(site, own)))
+    return (
+        *blocks,
+        Block(title=printable(f"Runs, tables and page{of}"), code=f"{runs}\nslipway tables --study {study} --site {chosen} --show"),
+    )
+
+
+def _file(name: str, text: str) -> str:
+    """Return the command that writes a file. What cannot be shown is replaced in it."""
+    shown = printable(text if text.endswith("\n") else f"{text}\n")
+    end = END
+    while end in shown.splitlines():
+        end += "_"
+    return f"cat > {name} <<'{end}'\n{shown}{end}"
+
+
+def _site_text(keys: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the site file, with storage of its own so that the results that there are do not count as done; and what is to be said of it.
+
+    Nothing for the built-in site, this machine.
+    """
+    stated = {key: value for key, value in keys.items() if key != "name" and not _is_default(key, value)}
+    if not keys or (keys.get("name") == "local" and stated.keys() <= set(LOCAL)):
+        return "", ""
+    stated["device"] = keys.get("device", "cpu")  # what a site file without one means depends on its scheduler, and on the machine
+    import yaml
+
+    whole = {KEYS_OF_FILE.get(key, key): _stated(key, value) for key, value in stated.items()}
+    text = yaml.safe_dump({**whole, "storage": STORAGE}, sort_keys=False, allow_unicode=True, width=1000)
+    hidden = masked(text)
+    secrets = " What looked like a secret in it is ***: put it back." if hidden != text else ""
+    return hidden, f"As the runs had it, but with storage of its own; on a cluster clone to storage that all nodes see.{secrets}"
+
+
+def _is_default(key: str, value: Any) -> bool:
+    default = _DEFAULTS.get(key)
+    return value == (list(default) if isinstance(default, tuple) else default) or value in (None, [], {})
+
+
+def _stated(key: str, value: Any) -> Any:
+    """Return a value as a site file has it: sizes and times with their units, nothing that was not stated."""
+    if isinstance(value, dict) and key != "images":
+        inner = {"check_s": "check"}
+        return {inner.get(name, name): _stated(name, entry) for name, entry in value.items() if entry is not None}
+    return f"{value:.15g}{_UNITS[key]}" if key in _UNITS and isinstance(value, int | float) else value

@@ -74,12 +74,12 @@ class Group:
 
     @property
     def is_compared(self) -> bool:
-        """Whether losses tell of the network."""
+        """Return True if losses tell of the network."""
         return not drops(self.cells[0].cell)
 
 
 def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Those of two cells and more. Programs of the study are left out: nobody knows their network."""
+    """Group cells that differ only in their framework. The study's own programs are left out: nobody knows their network."""
     found: dict[bytes, list[Cell]] = {}
     for cell in cells:
         if cell.program is None:
@@ -94,7 +94,7 @@ def drops(cell: Cell) -> bool:
 
 
 def compare(cells: Sequence[Cell], runs: Mapping[str, FirstRun]) -> Group:
-    """One group. `runs`: by cell_id, a finished one of each."""
+    """Compare the cells of a group. `runs`: by cell_id, a finished one of each."""
     finished = [(index, cell) for index, cell in enumerate(cells) if cell.cell_id in runs]
     if not finished:
         return Group(reference=None, cells=tuple(Compared(cell=cell, run=None) for cell in cells))
@@ -117,7 +117,7 @@ def compare(cells: Sequence[Cell], runs: Mapping[str, FirstRun]) -> Group:
 
 
 def called(cell: Cell) -> str:
-    """`pytorch`, `pytorch (fsdp2)`, `keras (jax)`, `caffe (native reader)`."""
+    """Name what trains a cell: `pytorch`, `pytorch (fsdp2)`, `keras (jax)`, `caffe (native reader)`."""
     more = [cell.backend] if cell.backend != "auto" else []
     more += [cell.strategy] if cell.strategy != "ddp" else []
     more += ["native reader"] if cell.reader == "native" else []
@@ -125,12 +125,12 @@ def called(cell: Cell) -> str:
 
 
 def compared_steps(*cells: Cell) -> int:
-    """How many first losses are compared: one where a framework chooses the order of its samples by itself."""
+    """Return how many first losses are compared: one where a framework chooses the order of its samples by itself."""
     return 1 if any(map(has_own_order, cells)) else FIRST_STEPS
 
 
 def has_own_order(cell: Cell) -> bool:
-    """Whether its framework chooses the order of its samples by itself: always, or because it reads them itself."""
+    """Return True if its framework chooses the order of its samples by itself: always, or because it reads them itself."""
     if cell.reader == "native":
         return True
     try:
@@ -140,12 +140,12 @@ def has_own_order(cell: Cell) -> bool:
 
 
 def tolerance(cell: Cell) -> float:
-    """How far, relative to the other one, a loss may lie apart."""
+    """Return how far, relative to the other one, a loss may lie apart."""
     return RELATIVE.get(cell.precision, RELATIVE["fp32"])
 
 
 def first_difference(losses: Losses, expected: Losses, steps: int = FIRST_STEPS, relative: float = RELATIVE["fp32"]) -> int | None:
-    """The first step whose loss is another one, or is told on one side only; None: all that are compared are equal."""
+    """Return the first step whose loss is another one, or is told on one side only; None: all that are compared are equal."""
     for step in range(steps):
         found, other = losses.get(step), expected.get(step)
         if (found is None) != (other is None) or (found is not None and other is not None and abs(found - other) > relative * abs(other)):
@@ -154,7 +154,7 @@ def first_difference(losses: Losses, expected: Losses, steps: int = FIRST_STEPS,
 
 
 def difference_in_words(one: Compared, group: Group) -> str:
-    """`step 3, loss 2.401122, not 2.330215`; nothing of a cell that does not differ."""
+    """Describe a difference, such as `step 3, loss 2.401122, not 2.330215`; empty for a cell that does not differ."""
     if one.differs_at is None or group.reference is None:
         return ""
     ours, theirs = ((told.losses or {}).get(one.differs_at) for told in (one, group.reference))
@@ -162,12 +162,12 @@ def difference_in_words(one: Compared, group: Group) -> str:
 
 
 def loss_text(loss: float | None) -> str:
-    """With the digits that are compared."""
+    """Format a loss with the digits that are compared."""
     return "-" if loss is None else f"{loss:.7g}"
 
 
 def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
-    """The same cells with MARK where one is not the same network as another of its source, and DROPOUT where that cannot be told; and of
+    """Mark the cells with MARK where one is not the same network as another of its source, and DROPOUT where that cannot be told; and of
     each framework that has one the first step that differs, in words."""
     if len({called(cell.cell) for cell in cells}) < 2:
         return tuple(cells), ""
@@ -189,7 +189,7 @@ def marked(cells: Sequence[CellResult]) -> tuple[tuple[CellResult, ...], str]:
 
 
 def to_json(group: Group) -> dict[str, Any]:
-    """For programs."""
+    """Return a group for programs, JSON-able."""
     return {
         "reference": None if group.reference is None else group.reference.cell.cell_id,
         "cells": [

@@ -41,7 +41,7 @@ class Source:
 
     @property
     def place(self) -> Path:
-        """The directory in which its files are read."""
+        """Return the directory in which its files are read."""
         return Path(self.path if self.lies is None else self.lies)
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +66,10 @@ class StudyFile:
 
 
 def read_study(directory: Path) -> StudyFile | None:
-    """study.json of a results directory, None if there is none. Raises RecordError when it is torn or is no study, or a link to nowhere."""
+    """Read study.json of a results directory, None if there is none.
+
+    Raises RecordError when it is torn or is no study, or a link to nowhere.
+    """
     path = directory / "study.json"
     if not os.path.lexists(path):
         return None
@@ -136,7 +139,7 @@ CELL_COLUMNS: dict[str, pl.DataType] = {
 
 
 def labelled(sources: Sequence[Source]) -> list[Source]:
-    """The sources with a label each of its own: the site's name, else the study's, else as much of the path as tells them apart."""
+    """Give each source a label of its own: the site's name, else the study's, else as much of the path as tells them apart."""
     parts = [Path(source.path).parts for source in sources]
     choices = [[source.site or source.study for source in sources], [source.study for source in sources]]
     choices += [["/".join(part[-depth:]) for part in parts] for depth in range(1, max((len(part) for part in parts), default=0) + 1)]

@@ -75,7 +75,7 @@ def hours(analysis: Analysis) -> Table:
 
 
 def _seconds(frame: pl.DataFrame) -> pl.DataFrame:
-    """Per cell the seconds of its attempts by how they ended, and of all of them times their GPUs."""
+    """Sum per cell the seconds of its attempts by how they ended, and of all of them times their GPUs."""
     run_s = pl.col("run_s").fill_null(0.0)
     cut = pl.col("status").is_in(PREVENTED)
     return (
@@ -225,7 +225,7 @@ def _interval_method(ratio: Estimate | None) -> str | None:
     return None if ratio is None or ratio.low is None else "paired" if ratio.paired else "welch"
 
 
-def _four_digits(value: float | None) -> str:
+def _to_four(value: float | None) -> str:
     return significant(value, 4)
 
 
@@ -233,7 +233,7 @@ def _three(
     keys: tuple[str, str, str],
     estimates: Sequence[Estimate | None],
     marks: Sequence[Marks],
-    show: Callable[[float | None], str] = _four_digits,
+    show: Callable[[float | None], str] = _to_four,
 ) -> Iterator[Column]:
     """Make columns of values and of both ends of their intervals."""
     yield numbers(keys[0], _title(keys[0]), show, [one and one.value for one in estimates], marks)
@@ -319,7 +319,7 @@ def _reason(text: str | None) -> str | None:
 
 
 def _cells(frame: pl.DataFrame) -> pl.DataFrame:
-    """Per measured cell what its runs have in common, null where they differ."""
+    """Return per measured cell what its runs have in common, null where they differ."""
     return (
         frame.filter(MEASURED & pl.col("cell_id").is_not_null())
         .group_by("source", "cell_id", maintain_order=True)
@@ -337,7 +337,7 @@ def _in(unit: float, value: float | None, digits: int = 3) -> str:
 
 
 def _why_none(cell: CellResult, row: Mapping[str, Any]) -> str | None:
-    """Why there is no utilisation; None where there is one."""
+    """Explain why there is no utilisation; None where there is one."""
     if row["device"] == "cpu":
         return "it ran on CPUs, whose peak is not told"
     if row["differ"]:
@@ -563,7 +563,7 @@ def interval_text(analysis: Analysis) -> str:
 
 
 def baseline_text(analysis: Analysis) -> str:
-    """`nodes: 1`, as the study file has it; and where all cells of a series have that, which of them are taken."""
+    """Format the baseline as the study file has it; and where all cells of a series have that, which of them are taken."""
     baseline = analysis.sources[0].baseline
     narrowed = any(is_named(one.cell.cell, baseline) and not one.is_baseline for one in analysis.primary)
     taken = f"; where all cells of a series have that, those with the fewest {analysis.processes} are the baseline" if narrowed else ""
@@ -571,7 +571,10 @@ def baseline_text(analysis: Analysis) -> str:
 
 
 def against_text(analysis: Analysis) -> str:
-    """What a number is measured against, where there are several baselines; and which of these carry marks of what slows one down."""
+    """Describe what a number is measured against, where there are several baselines.
+
+    Name those which carry marks of what slows one down.
+    """
     if not analysis.crossed:
         return ""
     doubted: dict[str, set[str]] = {}
@@ -612,13 +615,13 @@ def short_reason(comparison: Comparison) -> str:
 
 
 def _perplexity(cell: CellResult) -> float | None:
-    """Of tokens: e to the mean loss of the last evaluation; None where that is no number that can be shown."""
+    """Return e to the mean loss of the last evaluation, of tokens; None where that is no number that can be shown."""
     loss = cell.means["eval_loss"] if cell.unit == "tokens" else None
     return None if loss is None or loss > MOST_LOSS else math.exp(loss)
 
 
 def _against(analysis: Analysis, comparison: Comparison) -> str:
-    """The baseline of a number in words, where its study has several of one series."""
+    """Describe the baseline of a number, where its study has several of one series."""
     if not analysis.crossed or comparison.is_baseline or comparison.partner is None or comparison.speedup is None:
         return ""
     return shape_words(analysis, comparison.partner)

@@ -48,7 +48,7 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
 
 
 def _with_rates(table: Table, analysis: Analysis) -> Table:
-    """With the rate of each row where every row has one size only: then no speed-up tells them apart."""
+    """Add the rate of each row where every row has one size only: then no speed-up tells them apart."""
     lines = list(analysis.lines.values())
     if any(len(line) > 1 for line in lines):
         return table

@@ -26,9 +26,9 @@ from tests.workflow.report.builder import (
     write_study,
 )
 from workflow.report.analysis import analyse
-from workflow.report.collect import collect, read_records, read_runs
+from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
-from workflow.report.records import read_rows
+from workflow.report.record_reader import read_rows, read_runs
 from workflow.run.record.columns import FIELDS, MISSING, PREVENTED, RESULTS, SEVEN_STEPS, UNREADABLE
 from workflow.run.record.reading import find_record, validate_record
 

@@ -13,8 +13,9 @@ import pytest
 
 from base.errors import RecordError
 from tests.workflow.report.builder import collected, make_cell, make_record, scaling_cells, write_records, write_study
-from workflow.report.collect import collect, read_runs
+from workflow.report.collect import collect
 from workflow.report.formats import FORMATS, MOST_ROWS
+from workflow.report.record_reader import read_runs
 from workflow.report.tables import TABLES
 
 pytestmark = pytest.mark.processes

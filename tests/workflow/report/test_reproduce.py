@@ -19,8 +19,7 @@ from tests.workflow.report.builder import collected, make_cell, make_record, wri
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.page import page
-from workflow.report.provenance import Block
-from workflow.report.reproduce import reproduction
+from workflow.report.provenance import Block, reproduction
 from workflow.study.site_file import read_site
 
 STUDIES = (

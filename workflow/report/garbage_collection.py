@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def all_kept() -> Iterator[None]:
-    """No collection of reference cycles meanwhile; what is referred to no more goes as always."""
+def without_garbage_collection() -> Iterator[None]:
+    """Collect no reference cycles meanwhile; what is referred to no more goes as always."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,0 +1,200 @@
+"""Read the records of runs into rows, here and in child processes. One bad record of 10^5 is one row that says so.
+
+`python -m workflow.report.record_reader RUNS_DIR` reads for a parent that has more than one core: names of runs in, one JSON list on a
+line; out, for each line, eight bytes of length and the rows as Arrow's stream. (Workers of `concurrent.futures` would outlive a parent that
+is killed.)
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import queue
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, Final
+
+import polars as pl
+
+from base.errors import RecordError
+from base.jsonfile import json_line
+from base.piped import PipedChild
+from workflow.run.record.columns import FIELDS, MACHINES, Stored, row_of, values_of
+from workflow.run.record.model import NotBelieved
+from workflow.run.record.reading import Found, beside, find_record, read_record
+
+_TYPES: Final = {float: pl.Float64(), int: pl.Int64(), bool: pl.Boolean(), str: pl.String()}
+
+
+def _dtype(stored: Stored) -> pl.DataType:
+    return pl.List(_TYPES[stored.kind]) if stored.is_list else _TYPES[stored.kind]
+
+
+SCHEMA: Final[dict[str, pl.DataType]] = {name: _dtype(stored) for name, stored in {**FIELDS, **MACHINES}.items() if name != "schema"}
+_ROWS: Final = {"row": pl.Int64(), "is_given": pl.Boolean()}
+
+
+def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
+    """Return one row per record, in order, and in `problem` what keeps it from being believed: then it holds nothing else."""
+    rows: list[tuple[Any, ...]] = []
+    problems: dict[int, str] = {}
+    for place, content in enumerate(contents):
+        try:
+            rows.append(row_of(read_record(content)))  # at once, while it is in the cache of the processor
+        except NotBelieved as error:
+            problems[place] = str(error)
+    values = values_of(rows)
+    frame = pl.DataFrame([_series(name, values[name], dtype) for name, dtype in SCHEMA.items()])
+    if not problems:
+        return frame.with_columns(problem=pl.lit(None, pl.String()))
+    read = pl.Series("place", [place for place in range(len(contents)) if place not in problems], dtype=pl.Int64())
+    reasons = pl.DataFrame({"place": range(len(contents)), "problem": [problems.get(place) for place in range(len(contents))]})
+    joined = reasons.join(frame.with_columns(read), on="place", how="left", maintain_order="left")
+    return joined.select(*SCHEMA, "problem")
+
+
+def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
+    """Return a column. Most have one value in all rows; of lists all that is in them is put into the column together, since one list after
+    the other takes ten times as long."""
+    if values and values[0] == values[-1] and values.count(values[0]) == len(values):
+        return pl.Series(name, values[:1], dtype=dtype).new_from_index(0, len(values))
+    if not isinstance(dtype, pl.List):
+        return pl.Series(name, values, dtype=dtype)
+    rows = pl.DataFrame({"row": range(len(values)), "is_given": [value is not None for value in values]}, schema=_ROWS)
+    at = pl.Series("row", [row for row, value in enumerate(values) if value for _ in value], dtype=pl.Int64())
+    items = pl.Series("items", [item for value in values if value for item in value], dtype=dtype.inner)
+    found = rows.join(
+        pl.DataFrame([at, items]).group_by("row", maintain_order=True).agg("items"), on="row", how="left", maintain_order="left"
+    )
+    lists = pl.when("is_given").then(pl.col("items").fill_null(pl.lit([], dtype=dtype)))
+    return found.select(lists.alias(name))[name]
+
+
+# A few thousand runs: the record that counts, and what its attempts took beside it.
+
+
+THREADS = 8
+FIRST = 16
+SLOW_STORAGE_S = 0.0005
+"""A small file takes longer on network storage, which answers several questions at once; a disk gains nothing from threads."""
+LENGTH_BYTES = 8
+BESIDE: Final = ("prevented_s", "repeated_s", "unmeasured_s", "aside_s", "beside_gpu_s")
+"""Columns: of a run's attempts beside the one that counts the prevented ones, results that it replaced, results where it cannot be read,
+attempts that lie beside since another had their number; and all of these times their GPUs."""
+_NO_OTHERS: Final = [0.0] * len(BESIDE)
+
+
+def read_chunk(runs_dir: str, runs: Sequence[str]) -> pl.DataFrame:
+    """Read one row per run, in order: `record` is the path of the one that counts, and null where there is none."""
+    found = _found(runs_dir, runs)
+    read = [record for record in found if record.content is not None]
+    rows = read_rows([record.content for record in read if record.content is not None]).rename({"run_id": "said_run_id"})
+    rows = rows.with_columns(pl.Series("run_id", [record.run_id for record in read], dtype=pl.String))
+    place = {"run_id": list(runs), "record": [run.path for run in found], "num_attempts": [len(run.attempts) for run in found]}
+    places = pl.DataFrame(place, schema={"run_id": pl.String, "record": pl.String, "num_attempts": pl.Int64})
+    return places.hstack(_beside(runs_dir, found, rows)).join(rows, on="run_id", how="left", maintain_order="left")
+
+
+def _found(runs_dir: str, runs: Sequence[str]) -> list[Found]:
+    started = time.perf_counter()
+    found = [find_record(runs_dir, run_id) for run_id in runs[:FIRST]]
+    if time.perf_counter() - started <= SLOW_STORAGE_S * FIRST:
+        return found + [find_record(runs_dir, run_id) for run_id in runs[FIRST:]]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return found + list(pool.map(lambda run_id: find_record(runs_dir, run_id), runs[FIRST:]))
+
+
+def _beside(runs_dir: str, found: Sequence[Found], rows: pl.DataFrame) -> pl.DataFrame:
+    """Sum the seconds of the attempts of each run beside the one that counts, by what became of them: BESIDE.
+
+    Where it is not known which one counts, no result was replaced by it, and none is a measurement.
+    """
+    counted = dict(zip(rows["run_id"].to_list(), rows["attempt"].to_list(), strict=True))
+    took: list[list[float]] = []
+    for run in found:
+        attempt = counted.get(run.run_id)
+        if len(run.attempts) <= (attempt is not None) and not run.aside:
+            took.append(_NO_OTHERS)
+            continue
+        others = beside(runs_dir, run, attempt)
+        kinds = ("prevented", "aside", "result")
+        prevented, aside, results = (math.fsum(other.run_s for other in others if other.kind == kind) for kind in kinds)
+        gpu_s = math.fsum(other.run_s * other.num_gpus for other in others)
+        took.append([prevented, *((results, 0.0) if attempt is not None else (0.0, results)), aside, gpu_s])
+    return pl.DataFrame(took, schema=dict.fromkeys(BESIDE, pl.Float64()), orient="row")
+
+
+# Reading in one process per core, since reading a record is work of the processor and not of the disk.
+
+
+CHUNK = 4096
+ALONE: Final = 3
+"""So many chunks are read here: a process that reads needs as long to start as for the half of a chunk."""
+MOST_PROCESSES: Final = 16  # more of them ask a file server more than it answers
+
+
+def read_runs(runs_dir: Path, runs: Sequence[str], chunk: int = CHUNK, alone: int = ALONE) -> pl.DataFrame:
+    """Read one row per run, in the order of `runs`; a process reads `chunk` of them at a time, this one up to `alone` chunks.
+    Raises RecordError when one dies."""
+    chunks = [runs[start : start + chunk] for start in range(0, len(runs), chunk)] or [[]]
+    processes = min(len(chunks), len(os.sched_getaffinity(0)), MOST_PROCESSES)
+    if processes == 1 or len(chunks) <= alone:
+        return pl.concat([read_chunk(str(runs_dir), part) for part in chunks])
+    with ExitStack() as stack:
+        free: queue.SimpleQueue[PipedChild] = queue.SimpleQueue()
+        for _ in range(processes):
+            child = PipedChild("workflow.report.record_reader", str(runs_dir), POLARS_MAX_THREADS="1")  # each has a core
+            free.put(stack.enter_context(child))
+
+        def ask(chunk: Sequence[str]) -> pl.DataFrame:
+            reader = free.get()
+            try:
+                return _answer(reader, chunk)
+            finally:
+                free.put(reader)
+
+        with ThreadPoolExecutor(processes) as pool:
+            return pl.concat(pool.map(ask, chunks))
+
+
+def _answer(reader: PipedChild, runs: Sequence[str]) -> pl.DataFrame:
+    try:
+        reader.ask(json_line(runs))
+        length = int.from_bytes(_exactly(reader.answers, LENGTH_BYTES), "big")
+        return pl.read_ipc_stream(io.BytesIO(_exactly(reader.answers, length)))
+    except (OSError, EOFError) as error:
+        raise RecordError(
+            f"the process that read {len(runs)} records from {runs[0]} on ended before it had done so (exit {reader.process.poll()}; "
+            "out of memory, or killed?); ask again"
+        ) from error
+
+
+def _exactly(answers: IO[bytes], length: int) -> bytes:
+    content = answers.read(length)
+    if len(content) < length:
+        raise EOFError
+    return content
+
+
+def main(runs_dir: str) -> None:
+    """Answer until nobody asks any more. Ctrl-C is for the parent, which ends this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for line in sys.stdin.buffer:
+        content = io.BytesIO()
+        read_chunk(runs_dir, json.loads(line)).write_ipc_stream(content)
+        sys.stdout.buffer.write(content.tell().to_bytes(LENGTH_BYTES, "big") + content.getbuffer())
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    from workflow.report.garbage_collection import without_garbage_collection
+
+    with without_garbage_collection():
+        main(sys.argv[1])
