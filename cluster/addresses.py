@@ -19,7 +19,7 @@ _PORT: Final = 9  # of no consequence: a datagram socket that is connected sends
 
 
 def resolve(name: str) -> str | None:
-    """The first address of a host, IPv4 before IPv6; None where nobody knows it."""
+    """Return the first address of a host, IPv4 before IPv6, or None if it is unknown."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -29,7 +29,7 @@ def resolve(name: str) -> str | None:
 
 
 def source_address(target: str) -> str | None:
-    """Our address on the way to the address `target`; None where no way leads there."""
+    """Return our address on the route to the address `target`, or None without a route."""
     family = socket.AF_INET6 if ":" in target else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -40,7 +40,7 @@ def source_address(target: str) -> str | None:
 
 
 def address_of(interface: str) -> str:
-    """The IPv4 address of one of our interfaces. Raises AllocationError."""
+    """Return the IPv4 address of one of our interfaces. Raises AllocationError."""
     address = ipv4_addresses().get(interface)
     if address is None:
         raise AllocationError(
@@ -51,12 +51,12 @@ def address_of(interface: str) -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has this address; None where none has."""
+    """Return our interface that has this address, or None."""
     return next((name for name, found in ipv4_addresses().items() if found == address), None)
 
 
 def here(peer: str, interface: str | None) -> tuple[str, str | None]:
-    """Our address for others, and its interface: of `interface`, else the one on the way to `peer`. Raises AllocationError."""
+    """Return our address for others, and its interface: `interface`, or the one on the route to `peer`. Raises AllocationError."""
     if interface is not None:
         return address_of(interface), interface
     address = source_address(resolve(peer) or peer)
@@ -66,8 +66,10 @@ def here(peer: str, interface: str | None) -> tuple[str, str | None]:
 
 
 def listening_address(peers: Iterable[str], interface: str | None) -> str:
-    """The address at which all `peers` (addresses) reach us: of `interface`, else on the way to the first that is not ourselves, else
-    loopback."""
+    """Return the address at which all `peers` (addresses) reach us.
+
+    It is that of `interface`, or the one on the route to the first peer that is not ourselves, or loopback.
+    """
     if interface is not None:
         return address_of(interface)
     for peer in peers:
@@ -78,7 +80,7 @@ def listening_address(peers: Iterable[str], interface: str | None) -> str:
 
 
 def ipv4_addresses() -> dict[str, str]:
-    """Of each of our interfaces that has one."""
+    """Map each of our interfaces that has an IPv4 address to it."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

@@ -49,12 +49,12 @@ OF_A_JOB: Final = re.compile(r"(SLURM|PBS|LSB|LSF|SGE)_\w+|TMPDIR|TMP|TEMP|JOB_I
 
 
 def scheduler_of(environ: Mapping[str, str]) -> str | None:
-    """The scheduler whose allocation this process runs in; None outside of all. A variable that is empty counts as not set."""
+    """Return the scheduler of the job that this process runs in, or None outside of jobs. An empty variable counts as not set."""
     return next((name for name, signs in SIGNS.items() if all(environ.get(variable) for variable in signs.variables)), None)
 
 
 def node_name(environ: Mapping[str, str]) -> str | None:
-    """What the scheduler of our job calls this node; None where it does not say it."""
+    """Return the name of this node for the scheduler of our job, or None if the scheduler does not tell it."""
     variables = (signs.node for signs in SIGNS.values() if signs.node is not None)
     return next((environ[variable] for variable in variables if environ.get(variable)), None)
 
@@ -66,5 +66,5 @@ def off_node(environ: Mapping[str, str]) -> str | None:
 
 
 def of_a_job(variables: Iterable[str]) -> str | None:
-    """The first of these variables that has another value in each job, or on each machine; None: there is none."""
+    """Return the first of these variables that has another value in each job or on each machine, or None."""
     return next((name for name in variables if OF_A_JOB.fullmatch(name)), None)

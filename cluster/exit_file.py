@@ -23,7 +23,7 @@ STRICT: Final = "set -euo pipefail; "
 
 
 def main(argv: list[str]) -> int:
-    """The exit code of the command; 128 and the number of the signal that killed it, as a shell says it."""
+    """Run the command and return its exit code, or 128 and the number of the signal that killed it, as a shell does."""
     file, command = Path(argv[0]), argv[1]
     for number in ENDS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # what the scheduler's script ignores, the command is to ignore too
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
 
 
 def read_exit(file: Path) -> int | None:
-    """The exit code in a file; None while there is none."""
+    """Read the exit code in a file. Returns None if there is none yet."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):

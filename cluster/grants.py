@@ -13,11 +13,11 @@ from cluster.types import Allocation, ForeignUse, GpuFault, Grant, Node
 def complete(
     allocation: Allocation, grants: Sequence[Grant | None], processes: int, foreign_gpu: str = "record"
 ) -> tuple[Allocation, tuple[str, ...]]:
-    """The allocation with its nodes filled in, and warnings for the record. `grants`: one per node, in order, or None where the scheduler
-    has said all beforehand; `processes`: GPUs (on the CPU: processes) of the run per node; `foreign_gpu`: `record` processes of others on
-    these GPUs, or `refuse`.
+    """Complete the nodes of an allocation by their grants, and return it with warnings for the record.
 
-    Raises AllocationError, which names the node, what was asked and what was found.
+    `grants` has one grant per node, in order, or None if the allocation is complete already. `processes` are the run's GPUs (on the CPU:
+    processes) per node. `foreign_gpu`: `record` processes of others on these GPUs, or `refuse`. Raises AllocationError, which names the
+    node, the request and the grant.
     """
     if all(grant is None for grant in grants):
         return allocation, ()
@@ -62,7 +62,7 @@ def _node(allocation: Allocation, node: Node, grant: Grant, processes: int) -> N
 
 
 def _gpus(allocation: Allocation, grant: Grant, processes: int, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """UUIDs and models; more than are needed only where the scheduler manages no GPUs and the node is ours alone."""
+    """Return UUIDs and models. There may be more than needed only if the scheduler manages no GPUs and the node is ours alone."""
     if allocation.device == "cpu":
         return (), ()
     found = len(grant.gpus)
@@ -86,7 +86,7 @@ def _gpus(allocation: Allocation, grant: Grant, processes: int, where: str) -> t
 
 
 def _cores(allocation: Allocation, grant: Grant) -> tuple[int, ...]:
-    """All that may be used; on a shared node where the scheduler binds nobody, as many as were granted, from a place of the job's own."""
+    """Return all usable cores; on a shared node without binding as many as were granted, from an offset that depends on the job."""
     if allocation.exclusive or grant.cpus is None or grant.cpus >= len(grant.cores):
         return grant.cores
     digits = "".join(letter for letter in allocation.job_id if letter.isdigit())
@@ -115,13 +115,13 @@ def _unbound(allocation: Allocation, grants: Sequence[Grant]) -> list[str]:
 
 
 def _foreign(allocation: Allocation, nodes: Sequence[Node], grants: Sequence[Grant], foreign_gpu: str) -> list[str]:
-    """Of the GPUs that the run will use. Raises AllocationError where the site refuses such."""
+    """Warn of processes of others on the GPUs of the run. Raises AllocationError if the site refuses them."""
     found = [(node.name, use) for node, grant in zip(nodes, grants, strict=True) for use in grant.foreign if use.uuid in ("", *node.gpus)]
     return foreign_warnings(f"job {allocation.job_id}", found, foreign_gpu)
 
 
 def foreign_warnings(job: str, found: Sequence[tuple[str, ForeignUse]], foreign_gpu: str) -> list[str]:
-    """What is to be said of processes of others on GPUs of (node, ...). Raises AllocationError where the site refuses such."""
+    """Warn of processes of others on the GPUs of (node, ...). Raises AllocationError if the site refuses them."""
     used = [(name, use) for name, use in found if use.uuid]
     if used and foreign_gpu == "refuse":
         raise AllocationError(
@@ -132,7 +132,7 @@ def foreign_warnings(job: str, found: Sequence[tuple[str, ForeignUse]], foreign_
 
 
 def health_warnings(job: str, found: Sequence[tuple[str, GpuFault]], gpu_health: str) -> list[str]:
-    """What is to be said of GPUs of (node, ...) that are not well. Raises AllocationError where the site refuses such."""
+    """Warn of the faulty GPUs of (node, ...). Raises AllocationError if the site refuses them."""
     if found and gpu_health == "refuse":
         more = f", and {len(found) - 1} more such" if len(found) > 1 else ""
         raise AllocationError(
@@ -143,7 +143,7 @@ def health_warnings(job: str, found: Sequence[tuple[str, GpuFault]], gpu_health:
 
 
 def _by_text(found: Iterable[tuple[str, str]]) -> list[str]:
-    """One warning for all nodes of which the same is to be said."""
+    """Join the nodes with the same warning."""
     nodes: dict[str, list[str]] = {}
     for node, text in found:
         nodes.setdefault(text, []).append(node)

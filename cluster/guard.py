@@ -139,7 +139,7 @@ class _Guard:
 
 
 def _as_it_ended(code: int) -> int:
-    """The exit code of the child; a signal that has ended it ends us too."""
+    """Return the exit code of the child. A signal that has ended it ends us too."""
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])

@@ -10,7 +10,7 @@ from cluster.types import Holder
 
 
 def holder_of(pid: int, scheduler: str, job_id: str, restart_count: int) -> Holder:
-    """The holder that process `pid` of this machine is."""
+    """Describe process `pid` of this machine as a holder."""
     state = processes.state_of(pid)
     if state is None:
         raise LeaseError(f"process {pid}, which wants a lease, has ended")
@@ -28,9 +28,10 @@ def holder_of(pid: int, scheduler: str, job_id: str, restart_count: int) -> Hold
 
 
 def lives(pid: int, start: int | None, boot_id: str | None, pid_namespace: str | None, *, same_machine: bool) -> bool | None:
-    """Whether a process still runs, by what it noted of itself; what it did not note, or earlier versions did not, counts as equal.
+    """Return True if a process still runs, by its own notes. A missing note, as in those of earlier versions, counts as equal.
 
-    None where that cannot be seen from here: it is of another pid namespace, or of another boot of what is not known to be `same_machine`.
+    The result is None if this cannot be seen from here: the process belongs to another pid namespace, or to another boot of a machine that
+    may not be the `same_machine`.
     """
     if boot_id not in (None, processes.boot_id()):
         return False if same_machine else None
@@ -40,5 +41,5 @@ def lives(pid: int, start: int | None, boot_id: str | None, pid_namespace: str |
 
 
 def holder_lives(holder: Holder, *, same_machine: bool) -> bool | None:
-    """The same of a holder's process."""
+    """Return True if the process of a holder still runs, as `lives` does."""
     return lives(holder.pid, holder.pid_start, holder.boot_id, holder.pid_namespace, same_machine=same_machine)

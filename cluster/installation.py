@@ -30,13 +30,13 @@ DISTRIBUTION: Final = "slipway-cluster"
 
 
 def own_checkout(rooms: Path = ROOMS) -> Path | None:
-    """The checkout we run from, where this user may write in it: several may use one that belongs to a group."""
+    """Return the checkout that this program runs from, or None if this user may not write in it, as in one of a group."""
     kept = rooms / ".slipway"
     return rooms if FROM_CHECKOUT and os.access(kept if kept.exists() else rooms, os.W_OK) else None
 
 
 def default_storage() -> Path:
-    """Of the built-in site `local`."""
+    """Return the storage of the built-in site `local`."""
     from platformdirs import user_data_path
 
     checkout = own_checkout()
@@ -44,7 +44,7 @@ def default_storage() -> Path:
 
 
 def default_cache() -> Path:
-    """Of the built-in site `local`."""
+    """Return the cache of the built-in site `local`."""
     from platformdirs import user_cache_path
 
     checkout = own_checkout()
@@ -52,7 +52,7 @@ def default_cache() -> Path:
 
 
 def own_sites() -> Path:
-    """Where a new site file of this user goes."""
+    """Return the directory for new site files of this user."""
     from platformdirs import user_config_path
 
     checkout = own_checkout()
@@ -60,7 +60,7 @@ def own_sites() -> Path:
 
 
 def sites_directories() -> tuple[Path, ...]:
-    """Where a site is looked up by its name, the nearest first: this user's, those of the group whose installation it is, our example."""
+    """Return the directories in which a site is looked up by its name: this user's, those of the group's installation, our example."""
     from platformdirs import user_config_path
 
     group = () if FROM_CHECKOUT else (Path(sys.prefix, "etc", NAME, "sites"),)
@@ -68,5 +68,5 @@ def sites_directories() -> tuple[Path, ...]:
 
 
 def site_files(directories: Callable[[], Sequence[Path]] = sites_directories) -> dict[str, Path]:
-    """The sites that can be chosen by name, each as the nearest directory of sites has it."""
+    """Map the names of sites to their files. The nearest directory of sites wins."""
     return {file.stem: file for directory in reversed(directories()) for file in directory.glob("*.yaml") if file.is_file()}

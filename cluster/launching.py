@@ -16,7 +16,7 @@ class Launched:
     """A running launch: `exit_fd` is readable when it has ended, `stderr_fd` when it has said something."""
 
     def __init__(self, launch: Launch, first_line: bytes, env: Mapping[str, str], held: tuple[int, ...] = ()) -> None:
-        """`held`: descriptors that it inherits, such as of locks that last until it has ended."""
+        """Start a launch. It inherits the descriptors `held`, such as those of locks that last until it has ended."""
         self.launch = launch
         self.last_words = b""
         try:
@@ -45,7 +45,7 @@ class Launched:
             return  # it has ended already: its exit and last words tell why
 
     def read_stderr(self) -> bytes:
-        """What it has said since the last call; empty when the stream has ended or there is nothing now."""
+        """Read the output since the last call. It is empty when the stream has ended or holds nothing now."""
         try:
             words = os.read(self.stderr_fd, 1 << 16)
         except BlockingIOError:
@@ -54,7 +54,7 @@ class Launched:
         return words
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal, or None while it runs."""
+        """Return the exit code, negative for a signal, or None while it runs."""
         return self._process.poll()
 
     def signal(self, number: int) -> None:

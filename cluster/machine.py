@@ -27,7 +27,7 @@ class Parent(NamedTuple):
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """Controller -> path of the process; the unified hierarchy of v2 has an empty name."""
+    """Map each controller to the cgroup of the process. The unified hierarchy of v2 has an empty name."""
     found = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -37,8 +37,10 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def memory_cgroups(membership: Path, root: Path) -> list[tuple[bool, Path]]:
-    """(whether it is one of v1, its directory) of the cgroups that count the memory of the process whose /proc/PID/cgroup is `membership`;
-    none if it has ended. `root`: where cgroups are mounted."""
+    """Return the cgroups that count the memory of a process, each as (whether it is of v1, its directory).
+
+    `membership` is /proc/PID/cgroup, and `root` the mount point of cgroups. The list is empty if the process has ended.
+    """
     found = []
     for line in machine_text(membership).splitlines():
         _, controllers, path = (line.split(":", 2) + ["?", "?"])[:3]
@@ -48,7 +50,7 @@ def memory_cgroups(membership: Path, root: Path) -> list[tuple[bool, Path]]:
 
 
 def parent_of(text: str, scheduler: str, job_id: str) -> Parent:
-    """For the containers of a process whose /proc/self/cgroup holds `text`, in that job."""
+    """Find the parent for the containers of a job's process, whose /proc/self/cgroup holds `text`."""
     membership = parse_membership(text)
     if any(name and not name.startswith("name=") for name in membership):
         return Parent(None, "this node has cgroup v1, where a parent would be made in every hierarchy and outlive the job")
@@ -87,7 +89,7 @@ class Interface(TypedDict):
 
 
 def interfaces(net: Path = Path("/sys/class/net"), infiniband: Path = Path("/sys/class/infiniband")) -> list[Interface]:
-    """Those that are up and are no software of this machine, such as bridges and loopback; sorted, at most MOST."""
+    """Return the interfaces that are up and belong to hardware, which bridges and loopback do not; sorted, at most MOST."""
     return [*_ports(infiniband), *_cards(net)][:MOST]
 
 
@@ -104,7 +106,7 @@ def _ports(root: Path) -> list[Interface]:
 
 
 def _cards(root: Path) -> list[Interface]:
-    """Ethernet: type 1. InfiniBand's own interfaces (32) are told by their ports."""
+    """Return the Ethernet cards (type 1). InfiniBand's own interfaces (32) appear as ports."""
     found: list[Interface] = []
     for card in sorted(root.glob("*")):
         if (card / "device").exists() and machine_text(card / "operstate") == "up" and machine_text(card / "type") == "1":
@@ -117,12 +119,12 @@ Topology = Mapping[int, tuple[int, int]]
 
 
 def usable_cores() -> tuple[int, ...]:
-    """The CPU numbers we may run on, in order."""
+    """Return the CPU numbers that this process may run on, in order."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def read_topology(cores: tuple[int, ...], root: Path = Path("/sys/devices/system/cpu")) -> dict[int, tuple[int, int]]:
-    """Package and core of each CPU number; a number the kernel does not describe is a core of its own."""
+    """Return package and core of each CPU number. A number that the kernel does not describe is a core of its own."""
     found = {}
     for number in cores:
         directory = root / f"cpu{number}" / "topology"
@@ -134,7 +136,7 @@ def read_topology(cores: tuple[int, ...], root: Path = Path("/sys/devices/system
 
 
 def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
-    """Such as `Intel(R) Xeon(R) Platinum 8481C`; None where the kernel does not say."""
+    """Return a name such as `Intel(R) Xeon(R) Platinum 8481C`, or None if the kernel has none."""
     for line in machine_text(path).splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model", "cpu model"):
@@ -143,13 +145,13 @@ def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
 
 
 def core_counts() -> dict[str, int]:
-    """`sockets`, `cores` and `cpus` (hardware threads) of the whole machine, whatever we may use of it."""
+    """Count the `sockets`, `cores` and `cpus` (hardware threads) of the whole machine."""
     topology = read_topology(tuple(range(os.cpu_count() or 1)))
     return {"sockets": len({package for package, _ in topology.values()}), "cores": len(set(topology.values())), "cpus": len(topology)}
 
 
 def memory_bytes(path: Path = Path("/proc/meminfo")) -> int | None:
-    """Installed memory."""
+    """Return the installed memory."""
     for line in machine_text(path).splitlines():
         if line.startswith("MemTotal:"):
             amount = digits((line.split() + [""])[1])
@@ -158,7 +160,7 @@ def memory_bytes(path: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def os_name(path: Path = Path("/etc/os-release")) -> str | None:
-    """Such as `Debian GNU/Linux 12 (bookworm)`."""
+    """Return a name such as `Debian GNU/Linux 12 (bookworm)`."""
     for line in machine_text(path).splitlines():
         if line.startswith("PRETTY_NAME="):
             return text(line.partition("=")[2].strip().strip("'\""), 200)
@@ -166,28 +168,28 @@ def os_name(path: Path = Path("/etc/os-release")) -> str | None:
 
 
 def oom_kills(cgroups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """How many processes of our cgroup the kernel has killed for want of memory; None where it does not count them."""
+    """Count the processes of our cgroup that the kernel has killed for lack of memory, or return None if it does not count them."""
     return next((count for path in oom_counters(cgroups, root) if (count := read_oom_kills(path)) is not None), None)
 
 
 def oom_counters(cgroups: Path, root: Path = Path("/sys/fs/cgroup")) -> tuple[Path, ...]:
-    """The files that may hold that count for the process whose `cgroups` these are: those of cgroup v1 and v2. None if it has ended."""
+    """Return the files of cgroup v1 and v2 that may hold that count for the process of `cgroups`; empty if it has ended."""
     return tuple(path / ("memory.oom_control" if is_v1 else "memory.events") for is_v1, path in memory_cgroups(cgroups, root))
 
 
 def read_oom_kills(path: Path) -> int | None:
-    """The count in one of those files; None where it is not there (any more)."""
+    """Read the count in one of those files. Returns None if it is missing."""
     entries = [entry.split() for entry in machine_text(path).splitlines()]
     return next((digits(words[1]) for words in entries if len(words) == 2 and words[0] == "oom_kill"), None)
 
 
 def driver_version(path: Path = Path("/sys/module/nvidia/version")) -> str | None:
-    """Of NVIDIA's kernel module, such as `550.54.15`: what nvidia-smi calls the driver's version; None where it is not loaded."""
+    """Return the version of NVIDIA's kernel module, such as `550.54.15`, or None if it is not loaded."""
     return machine_text(path)[:40] or None
 
 
 def facts() -> dict[str, Any]:
-    """What the record says of a node."""
+    """Collect what the record holds about a node."""
     name = os.uname()
     return {
         "hostname": name.nodename,

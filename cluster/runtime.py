@@ -29,7 +29,7 @@ _DISAGREE: Final = "what is made there vanishes or stays locked; look what clear
 
 
 def runtime_directory(*patterns: str) -> Path:
-    """Made if it is not there. Raises AllocationError when it cannot be one that only we can enter."""
+    """Return the directory, and create it if necessary. Raises AllocationError if others could enter it."""
     problems = []
     for pattern in patterns or RUNTIME_DIRECTORIES:
         first = Path(pattern.format(uid=os.geteuid()))
@@ -47,7 +47,7 @@ def runtime_directory(*patterns: str) -> Path:
 
 
 def _agreed(first: Path) -> Path | None:
-    """None: it did not come about."""
+    """Return the directory that all processes agree on, or None if they do not agree."""
     for _ in range(TRIES):
         ours = _ours(first)
         marked = _marked(ours)
@@ -87,7 +87,7 @@ def _marked(ours: Sequence[Path]) -> list[Path]:
 
 
 def _ours(first: Path) -> list[Path]:
-    """Those of this user, `first` before all others. Raises AllocationError for one that others can enter."""
+    """Return the directories of this user, `first` before the others. Raises AllocationError for one that others can enter."""
     found = []
     for path in (first, *sorted(first.parent.glob(f"{first.name}-*"))):
         try:
@@ -103,7 +103,6 @@ def _ours(first: Path) -> list[Path]:
 
 
 def _make(first: Path) -> None:
-    """Under its own name, or under one that nobody has taken."""
     try:
         first.mkdir(0o700)
     except FileExistsError:

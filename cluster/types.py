@@ -12,7 +12,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def is_job_id(text: str) -> bool:
-    """Whether it can be one of any scheduler, or is empty: no option of a command, no separator, nothing long."""
+    """Return True for a possible job id of any scheduler, or nothing: no option of a command, no separator, nothing long."""
     return re.fullmatch(r"(?!-)[\w.+\[\]@:<>-]{0,128}", text, re.ASCII) is not None
 
 
@@ -110,11 +110,11 @@ class Allocation:
 
     @property
     def head(self) -> Node:
-        """The node of rank 0 and of the rendezvous."""
+        """Return the node of rank 0 and of the rendezvous."""
         return self.nodes[0]
 
     def to_json(self) -> dict[str, Any]:
-        """A dict that JSON can carry."""
+        """Return a dict that JSON can hold."""
         return asdict(self)
 
 
@@ -191,5 +191,5 @@ class Holder:
     """Which machine, whatever it is called (processes.machine); None where that is not known, as in leases of earlier versions."""
 
     def to_json(self) -> dict[str, Any]:
-        """A dict that JSON can carry."""
+        """Return a dict that JSON can hold."""
         return asdict(self)

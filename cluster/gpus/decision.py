@@ -48,7 +48,7 @@ class Claim:
 
     @property
     def kind(self) -> Literal["nothing", "uuids", "numbers", "other"]:
-        """What its names are."""
+        """Return the kind of its names."""
         if not self.names:
             return "nothing"
         if all(_UUID.fullmatch(name) for name in self.names):
@@ -56,7 +56,7 @@ class Claim:
         return "numbers" if all(digits(name) is not None for name in self.names) else "other"
 
     def describe(self) -> str:
-        """For people: the value and how it is read."""
+        """Describe the value and its meaning, for people."""
         kind = {
             "nothing": "no GPUs",
             "uuids": "UUIDs, which mean the same to everybody",
@@ -67,13 +67,13 @@ class Claim:
 
 
 def names_in(value: str) -> tuple[str, ...]:
-    """The names in a list with commas or spaces, each once. OpenPBS may leave its commas behind backslashes."""
+    """Split a list at commas or blanks, and keep each name once. OpenPBS may leave its commas behind backslashes."""
     names = tuple(dict.fromkeys(name for name in re.split(r"[\\,\s]+", value) if name))
     return () if names and names[0] in NOTHING else names
 
 
 def claims_of(environ: Mapping[str, str], scheduler: str | None, place: Place) -> tuple[Claim, ...]:
-    """What is said, the most trusted first. A list of the whole node comes before one that is relative to what shows here."""
+    """Return the claims of a job, the most trusted first: a list of the whole node before one of the visible GPUs."""
     readers = {"slurm": _slurm, "lsf": _lsf, "pbs": _pbs, "sge": _sge}
     found = readers[scheduler](environ, place) if scheduler in readers else _cuda(environ)
     if not found and environ.get(ALIAS):
@@ -82,8 +82,10 @@ def claims_of(environ: Mapping[str, str], scheduler: str | None, place: Place) -
 
 
 def said_count(environ: Mapping[str, str], scheduler: str | None) -> int | None:
-    """How many GPUs the scheduler says it granted on this node, where it has a word for that. A step's own list comes before the count,
-    which may be the job's."""
+    """Return the number of GPUs that the scheduler granted on this node, or None if it has no variable for that.
+
+    A step's own list comes before the count, which may be the job's.
+    """
     if scheduler != "slurm":
         return None
     value = environ.get("SLURM_GPUS_ON_NODE", "")
@@ -95,7 +97,10 @@ def _cuda(environ: Mapping[str, str]) -> tuple[Claim, ...]:
 
 
 def _slurm(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # noqa: ARG001 - the same for all
-    """SLURM_JOB_GPUS is of the job's first node only, and stands in for a step that has no list of its own; not for one without GPUs."""
+    """Read Slurm's variables.
+
+    SLURM_JOB_GPUS describes the job's first node only, and replaces the list of a step that has none; not for a step without GPUs.
+    """
     cuda = _cuda(environ)
     variables = ["SLURM_STEP_GPUS"]
     if environ.get("SLURM_NODEID") == "0" and not any(claim.kind == "nothing" for claim in cuda):
@@ -104,7 +109,7 @@ def _slurm(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # no
 
 
 def _lsf(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # noqa: ARG001 - the same for all
-    """CUDA_VISIBLE_DEVICES of this process, and CUDA_VISIBLE_DEVICES<n> of the job's other tasks here: together they are the node's."""
+    """Join CUDA_VISIBLE_DEVICES of this process and CUDA_VISIBLE_DEVICES<n> of the job's other tasks here: together they are the node's."""
     tasks = sorted((name for name in environ if re.fullmatch(rf"{CUDA}\d+", name)), key=lambda name: int(name.removeprefix(CUDA)))
     variables = [name for name in (CUDA, *tasks) if name in environ]
     if not variables:
@@ -114,7 +119,7 @@ def _lsf(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # noqa
 
 
 def _pbs(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:
-    """The cgroup hook of OpenPBS says UUIDs; Torque has a file."""
+    """Read the file of Torque, and the UUIDs of OpenPBS's cgroup hook."""
     lines = [line.strip().rpartition("-gpu") for line in place.gpu_file.splitlines() if line.strip()]
     here = place.hostname.partition(".")[0]
     ours = tuple(dict.fromkeys(number for host, _, number in lines if host.partition(".")[0] == here))
@@ -123,7 +128,7 @@ def _pbs(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:
 
 
 def _sge(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # noqa: ARG001 - the same for all
-    """The site chooses the complex's name, and may number from `gpu0`. Son of Grid Engine says nothing."""
+    """Read the complex, whose name the site chooses, and whose numbers may be `gpu0`. Son of Grid Engine has no variable."""
     variables = sorted(name for name in environ if _GPU_COMPLEX.fullmatch(name) and environ[name])
     claims = [Claim(name, environ[name], "node", tuple(map(_plain, names_in(environ[name])))) for name in variables]
     return (*claims, *_cuda(environ))
@@ -155,18 +160,18 @@ class Decision:
 def granted_gpus(
     gpus: Sequence[Gpu], environ: Mapping[str, str], granted: int | None, *, everything: bool = False, place: Place = NOWHERE
 ) -> tuple[Gpu, ...]:
-    """The GPUs of `decide`. Raises AllocationError where it refuses."""
+    """Return the GPUs of `decide`. Raises AllocationError if it refuses."""
     return accepted(decide(gpus, environ, granted, everything=everything, place=place)).gpus
 
 
 def decide(
     gpus: Sequence[Gpu], environ: Mapping[str, str], granted: int | None, *, everything: bool = False, place: Place = NOWHERE
 ) -> Decision:
-    """Of the GPUs and MIG instances that show here, those that were granted: `granted` many, None where the environment has to tell.
+    """Select the granted ones of the visible GPUs and MIG instances. `granted` is their number, or None if the environment has it.
 
-    UUIDs count as they stand. Where as many show as were granted, the scheduler hides the others, and all are ours, whatever the numbers
-    say. Where more show, numbers count in PCI order; MIG instances have none. Where nothing says which, and several show, it is refused,
-    unless `everything` says that the node is ours alone.
+    UUIDs count as they are. If as many GPUs are visible as were granted, the scheduler hides the others, and all are ours, whatever the
+    numbers say. If more are visible, numbers count in PCI order; MIG instances have none. If nothing tells which ones, and several are
+    visible, it is refused, unless `everything` says that the node is ours alone.
     """
     case = _Case(in_pci_order(gpus), environ, granted, everything, place)
     try:
@@ -179,7 +184,7 @@ def decide(
 
 
 def accepted(decision: Decision) -> Decision:
-    """The decision. Raises AllocationError where it is a refusal."""
+    """Return the decision. Raises AllocationError if it is a refusal."""
     if decision.refusal is not None:
         raise AllocationError(decision.refusal)
     return decision
@@ -214,7 +219,7 @@ class _Case:
         return len(named.names)
 
     def decide(self) -> tuple[Rule, tuple[Gpu, ...]]:
-        """The rules, best first. Raises AllocationError."""
+        """Apply the rules, best first. Raises AllocationError."""
         named = next((claim for claim in self.claims if claim.kind == "uuids"), None)
         if self.said == 0 or (self.said is None and self.claims and all(claim.kind == "nothing" for claim in self.claims)):
             return self._by("nothing", "no GPU was granted", ())
@@ -237,7 +242,7 @@ class _Case:
         return rule, found
 
     def _agreement(self) -> str:
-        """Whether the scheduler's numbers would have led to the same GPUs: it tells whether they count in PCI order at this site."""
+        """Describe whether the scheduler's numbers would lead to the same GPUs, so whether they count in PCI order at this site."""
         order = sorted(self.place.node_buses, key=bus_key)
         for claim in self.claims:
             if claim.kind == "numbers" and claim.scope == "node" and all(int(name) < len(order) for name in claim.names):
@@ -247,7 +252,7 @@ class _Case:
         return ""
 
     def _by_uuids(self, claim: Claim) -> tuple[Gpu, ...]:
-        """CUDA takes the beginning of a UUID for the whole; a MIG instance that cannot be listed here is taken at its word."""
+        """Match UUIDs, also by their beginnings as CUDA does. A MIG instance that cannot be listed here counts as it is."""
         instances = any(gpu.is_instance for gpu in self.gpus)
         found = []
         for name in claim.names:
@@ -280,7 +285,7 @@ class _Case:
         return f"{more}{claim.variable} says which, in PCI order", tuple(self._at(claim, name, order) for name in claim.names)
 
     def _order(self, claim: Claim) -> tuple[str, ...]:
-        """The bus ids that the numbers count: the driver's, where some GPUs of the node are hidden and the numbers count them too."""
+        """Return the bus ids that the numbers count: the driver's if some GPUs are hidden and the numbers count them too."""
         seen = tuple(gpu.bus_id for gpu in self.gpus)
         if claim.scope == "seen" or not all(seen) or len(self.place.node_buses) <= len(seen):
             return seen
@@ -314,12 +319,12 @@ def _name(gpu: Gpu) -> str:
 
 
 def listed_uuids(text: str) -> tuple[str, ...]:
-    """The output of `nvidia-smi -L`: what programs can use there; of a GPU that is divided, its MIG instances."""
+    """Parse the output of `nvidia-smi -L` into the usable UUIDs: for a GPU that is divided, its MIG instances."""
     return tuple(uuid for gpu, instances in parse_instances(text).items() for uuid in ([each for _, each in instances] or [gpu]))
 
 
 def compare(expected: Sequence[str], seen: Sequence[str]) -> str | None:
-    """None where both name the same GPUs, in whatever order; else what is missing there, and what was never granted."""
+    """Compare two lists of GPUs in any order. Returns None for the same ones, or the missing ones and those never granted."""
     missing = [uuid for uuid in dict.fromkeys(expected) if uuid not in seen]
     foreign = [uuid for uuid in dict.fromkeys(seen) if uuid not in expected]
     if not missing and not foreign:
@@ -330,7 +335,7 @@ def compare(expected: Sequence[str], seen: Sequence[str]) -> str | None:
 
 
 def beyond(granted: Sequence[str], seen: Sequence[str]) -> str | None:
-    """Where nothing hides the other GPUs of the node: None where there are none, else which, and what keeps the ranks to theirs."""
+    """Describe the visible GPUs that were not granted, and what keeps the ranks to theirs. Returns None if there are none."""
     foreign = [uuid for uuid in dict.fromkeys(seen) if uuid not in granted]
     if not foreign:
         return None

@@ -45,7 +45,7 @@ class Gpu(NamedTuple):
 
     @property
     def is_instance(self) -> bool:
-        """Whether this is a part of a GPU: it has a UUID of its own, and no number."""
+        """Return True for a MIG instance: it has a UUID of its own, and no number."""
         return self.uuid.startswith("MIG-")
 
 
@@ -64,7 +64,7 @@ class Place:
 
 
 def bus_key(bus_id: str) -> tuple[int, int, int, int]:
-    """Domain, bus, device, function: old drivers write the domain with four digits, new ones with eight. Raises ValueError."""
+    """Parse a bus id into domain, bus, device and function. The domain has four digits or eight. Raises ValueError."""
     found = _BUS.fullmatch(bus_id.strip())
     if found is None:
         raise ValueError(f"{bus_id!r} is no PCI bus id")
@@ -73,18 +73,18 @@ def bus_key(bus_id: str) -> tuple[int, int, int, int]:
 
 
 def short_bus(bus_id: str) -> str:
-    """`07:00.0`, as people say it; with the domain where that is not 0."""
+    """Format a bus id as `07:00.0`, with the domain if it is not 0."""
     domain, bus, device, function = bus_key(bus_id)
     return f"{f'{domain:04X}:' if domain else ''}{bus:02X}:{device:02X}.{function}"
 
 
 def in_pci_order(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-    """Sorted by bus id, which is what schedulers count by; NVML's order may be another. MIG instances of a GPU keep their order."""
+    """Sort GPUs by bus id, which is what schedulers count by. MIG instances of a GPU keep their order."""
     return tuple(sorted(gpus, key=lambda gpu: (bus_key(gpu.bus_id) if gpu.bus_id else (0, 0, 0, 0), gpu.number)))
 
 
 def parse_gpus(answer: str) -> tuple[Gpu, ...]:
-    """The output of `QUERY`, as it stands. Raises AllocationError on a line that is none of it."""
+    """Parse the output of `QUERY`. Raises AllocationError for a line that cannot be read."""
     found = []
     for line in answer.splitlines():
         words = [word.strip() for word in line.split(",", 3)]
@@ -99,7 +99,7 @@ def parse_gpus(answer: str) -> tuple[Gpu, ...]:
 
 
 def parse_instances(text: str) -> dict[str, tuple[tuple[str, str], ...]]:
-    """The output of `LIST`: UUID of each GPU -> (profile, UUID) of its MIG instances."""
+    """Parse the output of `LIST`: UUID of each GPU -> (profile, UUID) of its MIG instances."""
     found: dict[str, tuple[tuple[str, str], ...]] = {}
     gpu = ""
     for line in text.splitlines():
@@ -112,7 +112,7 @@ def parse_instances(text: str) -> dict[str, tuple[tuple[str, str], ...]]:
 
 
 def with_instances(gpus: Iterable[Gpu], listed: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Gpu, ...]:
-    """What programs can be given, in PCI order: a GPU that is divided cannot be used, its MIG instances stand in its place."""
+    """Replace each GPU that is divided by its MIG instances, in PCI order."""
     return tuple(
         unit
         for gpu in in_pci_order(gpus)
@@ -123,7 +123,7 @@ def with_instances(gpus: Iterable[Gpu], listed: Mapping[str, Sequence[tuple[str,
 
 
 def split_gpus(gpus: Sequence[Gpu], nodes: int, per_node: int) -> tuple[tuple[Gpu, ...], ...]:
-    """As many groups of `per_node` as there are nodes, none twice. Raises AllocationError when there are fewer."""
+    """Divide GPUs into `nodes` groups of `per_node`. Raises AllocationError if there are too few."""
     if len(gpus) < nodes * per_node:
         seen = ", ".join(gpu.uuid for gpu in gpus) or "none"
         raise AllocationError(
@@ -137,7 +137,7 @@ def split_gpus(gpus: Sequence[Gpu], nodes: int, per_node: int) -> tuple[tuple[Gp
 
 
 def query_gpus() -> tuple[Gpu, ...]:
-    """The GPUs and MIG instances that show here, in PCI order; none where there is no nvidia-smi. Raises AllocationError when it fails."""
+    """List the visible GPUs and MIG instances in PCI order; empty without nvidia-smi. Raises AllocationError if that fails."""
     if shutil.which(QUERY[0]) is None:
         return ()
     answer = _ask(QUERY)
@@ -145,7 +145,7 @@ def query_gpus() -> tuple[Gpu, ...]:
 
 
 def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
-    """What Place holds. Raises AllocationError where PBS_GPUFILE names a file that cannot be read."""
+    """Read what Place holds. Raises AllocationError if the file of PBS_GPUFILE cannot be read."""
     path = environ.get("PBS_GPUFILE", "") if scheduler_of(environ) == "pbs" else ""
     try:
         gpu_file = read_content(Path(path), AllocationError, MAX_FILE).decode(errors="replace") if path else ""
@@ -156,7 +156,7 @@ def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
 
 
 def _ask(argv: Sequence[str]) -> str:
-    """Its standard output, empty where it says that there are no devices."""
+    """Return the standard output of nvidia-smi; empty if it reports that there are no devices."""
     try:
         result: CommandResult = run(argv, timeout_s=GPU_LIST_S)
     except SlipwayError as error:
@@ -191,7 +191,7 @@ class App(NamedTuple):
 
 
 def parse_apps(answer: str) -> tuple[App, ...]:
-    """The output of `QUERY`; lines in brackets, by which old cards say that they do not know, are none. Raises ValueError."""
+    """Parse the output of `PROCESSES_QUERY`. Lines in brackets, by which old cards report nothing, are skipped. Raises ValueError."""
     found = []
     for line in answer.splitlines():
         words = [word.strip() for word in line.split(",", 3)]
@@ -206,13 +206,13 @@ def parse_apps(answer: str) -> tuple[App, ...]:
 
 
 def foreign_use(uuids: Sequence[str], apps: Iterable[App], own_pids: Collection[int]) -> tuple[ForeignUse, ...]:
-    """Pure: of the processes, those that are not ours and on a GPU of ours, in the order of the GPUs."""
+    """Select the processes that are not ours and use a GPU of ours, in the order of the GPUs."""
     others = [app for app in apps if app.pid not in own_pids]
     return tuple(ForeignUse(uuid, _said(app)) for uuid in uuids for app in others if app.gpu == uuid)
 
 
 def query_foreign_use(uuids: Sequence[str]) -> tuple[ForeignUse, ...]:
-    """Ask. That it cannot be known is said under no GPU: it harms nobody."""
+    """Query the processes of others on our GPUs. A failure is reported under no GPU: it harms nobody."""
     if not uuids:
         return ()
     try:
@@ -223,7 +223,7 @@ def query_foreign_use(uuids: Sequence[str]) -> tuple[ForeignUse, ...]:
 
 
 def query_apps() -> tuple[App, ...]:
-    """The compute processes on the GPUs that show here. Raises SlipwayError, ValueError."""
+    """Query the compute processes on the visible GPUs. Raises SlipwayError and ValueError."""
     result = run(PROCESSES_QUERY, timeout_s=GPU_USE_S)
     if result.returncode:
         raise SlipwayError(describe(result))
@@ -279,12 +279,12 @@ _UNKNOWN_FIELD: Final = re.compile(r'Field "([a-z_.]+)" is not a valid field')
 
 
 def query(fields: Sequence[str]) -> tuple[str, ...]:
-    """Pure: the question."""
+    """Build the command that queries fields of all GPUs."""
     return ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
 
 
 def parse_health(answer: str, fields: Sequence[str]) -> list[dict[str, str]]:
-    """Pure: a GPU per line, by the names of `fields`; a line that is none is passed over."""
+    """Parse a GPU per line, by the names of `fields`. Other lines are skipped."""
     found = []
     for line in answer.splitlines():
         words = [word.strip() for word in line.split(",")]
@@ -294,7 +294,7 @@ def parse_health(answer: str, fields: Sequence[str]) -> list[dict[str, str]]:
 
 
 def faults_of(gpu: Mapping[str, str]) -> Iterable[str]:
-    """Pure: what is wrong with one of `parse_health`, in words. What the driver does not tell (`[N/A]`) is no fault."""
+    """Yield the faults of one GPU of `parse_health`. What the driver does not know (`[N/A]`) is no fault."""
     errors = digits(gpu.get(ECC, "")) or 0
     if errors:
         yield f"{errors} uncorrected ECC error{'s' * (errors > 1)} since the driver was loaded"
@@ -309,7 +309,7 @@ def faults_of(gpu: Mapping[str, str]) -> Iterable[str]:
 
 
 def xids(kernel_log: str, uptime_s: float) -> dict[Bus, list[int]]:
-    """Pure: the Xids of hardware of the last day, each once. `kernel_log`: of dmesg, with seconds since boot."""
+    """Find the hardware Xids of the last day, each once, in the output of dmesg with seconds since boot."""
     found: dict[Bus, list[int]] = {}
     for seconds, bus, number in _XID.findall(kernel_log):
         xid = int(number)
@@ -321,7 +321,7 @@ def xids(kernel_log: str, uptime_s: float) -> dict[Bus, list[int]]:
 
 
 def judge(uuids: Sequence[str], gpus: Iterable[Mapping[str, str]], by_bus: Mapping[Bus, Sequence[int]]) -> tuple[GpuFault, ...]:
-    """Pure: what is wrong with ours, in their order. One that is not listed any more is lost; a MIG instance is listed nowhere."""
+    """Return the faults of our GPUs, in their order. A GPU that is not listed any more is lost; MIG instances are never listed."""
     known = {gpu["uuid"]: gpu for gpu in gpus}
     found = []
     for uuid in uuids:
@@ -349,7 +349,7 @@ def query_gpu_faults(uuids: Sequence[str]) -> tuple[GpuFault, ...]:
 
 
 def _health_fields() -> list[dict[str, str]]:
-    """By the names that this driver has for the fields, without those that it does not know. Raises SlipwayError."""
+    """Query the health, by the names that this driver has for the fields. Raises SlipwayError."""
     asked = {field: field for field in FIELDS}
     while True:
         result = run(query(tuple(asked.values())), timeout_s=GPU_USE_S)
@@ -366,7 +366,7 @@ def _health_fields() -> list[dict[str, str]]:
 
 
 def _kernel_xids() -> dict[Bus, list[int]]:
-    """None where the kernel's log may not be read here."""
+    """Query the kernel's log; empty if it may not be read here."""
     try:
         result = run(("dmesg",), timeout_s=GPU_USE_S)
         uptime_s = float(Path("/proc/uptime").read_text().split()[0])

@@ -131,7 +131,7 @@ _BEFORE: Final = ("NVIDIA ", "Tesla ")
 
 
 def peak(model: str, precision: str) -> Peak | None:
-    """Of one GPU with the name `model`, for matrices of `precision` (fp32, tf32, bf16, fp16); None where nobody has published it here."""
+    """Return the peak of one GPU with the name `model`, for matrices of `precision` (fp32, tf32, bf16, fp16), or None if unknown."""
     name = model
     for word in _BEFORE:
         name = name.removeprefix(word)

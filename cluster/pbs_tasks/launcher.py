@@ -31,7 +31,7 @@ CONFIGURATION: Final = "/etc/pbs.conf"
 
 
 def command(name: str) -> str:
-    """The path of a command of PBS: in jobs it need not be on PATH, but then pbs.conf says where it is."""
+    """Return the path of a command of PBS. In jobs it may be missing on PATH, but then pbs.conf has its directory."""
     if shutil.which(name):
         return name
     try:
@@ -66,18 +66,18 @@ WAITED_FOR: Final = ENDS | {signal.SIGCHLD}
 
 
 def launcher_argv(node: str, argv: Sequence[str]) -> tuple[str, ...]:
-    """Pure: the command that runs `argv` on a node of our job."""
+    """Build the command that runs `argv` on a node of our job."""
     return (sys.executable, "-P", "-m", "cluster.pbs_tasks.launcher", "--node", node, "--", *argv)
 
 
 def order_of(line: bytes, directory: str, node: str) -> bytes:
-    """Our environment but for what each node has of its own, and what else a program needs there."""
+    """Encode our environment, without the variables of each node, and what else a program needs on the node."""
     pairs = [os.fsencode(f"{name}={value}") for name, value in os.environ.items() if not remote.is_of_a_node(name)]
     return b"\0".join([line, os.fsencode(directory), os.fsencode(node), *pairs])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of the program; 1 where it could not be started, which is said."""
+    """Run the program and return its exit code. If it cannot be started, print the reason and return 1."""
     parser = argparse.ArgumentParser(prog="python -m cluster.pbs_tasks.launcher")
     parser.add_argument("--node", required=True)
     parser.add_argument("command", nargs="+")
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _private_directory() -> Iterator[Path]:
-    """Gone afterwards. What launches that were killed have left, goes too when it is old. Raises OSError."""
+    """Create a directory for one launch, and remove it afterwards, with old ones of killed launches. Raises OSError."""
     parent = Path.cwd() / PLACE
     parent.mkdir(parents=True, exist_ok=True)
     for other in parent.iterdir():
@@ -129,7 +129,7 @@ class _Program:
         signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)  # after it: a child inherits what is blocked
 
     def run(self) -> int:
-        """Until it has ended, or was told to and does not."""
+        """Wait until the program has ended, or does not end although it was signalled, and return its exit code."""
         told, give_up = 0, float("inf")
         while self._client.poll() is None and time.monotonic() < give_up:
             heard = signal.sigtimedwait(WAITED_FOR, WORDS_EVERY_S)
@@ -149,7 +149,7 @@ class _Program:
         return subprocess.Popen([command("pbs_tmrsh"), self.node, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def _forward(self, number: int) -> None:
-        """A program that has not taken its order yet, never gets it."""
+        """Send a signal to the program. A program that has not read its start file yet never gets it."""
         with contextlib.suppress(FileNotFoundError):
             self.order.unlink()
         try:
@@ -170,7 +170,7 @@ class _Program:
 
 
 def _copied(path: Path, start: int, stream: IO[bytes]) -> int:
-    """How many bytes of a file from `start` on went into a stream; none of a file that is not there yet."""
+    """Copy the bytes of a file from `start` on into a stream, and return their number; 0 if the file does not exist yet."""
     try:
         with path.open("rb") as file:
             file.seek(start)

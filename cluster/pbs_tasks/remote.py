@@ -19,12 +19,12 @@ NAMES_OF_A_NODE = frozenset({"TMPDIR", "NCPUS", "PWD", "OLDPWD", "SHLVL", "_"})
 
 
 def is_of_a_node(name: str) -> bool:
-    """Whether a variable is each node's own."""
+    """Return True if each node has its own value of a variable."""
     return name in NAMES_OF_A_NODE or name.startswith(OF_A_NODE)
 
 
 def main(argv: list[str]) -> None:
-    """Does not return, but for an exit code 127 where COMMAND cannot be started."""
+    """Execute COMMAND in this process. Exits with 127 if it cannot be started."""
     order, late_s, command = argv[0], float(argv[1]), argv[2:]
     os.umask(0o077)
     for stream, name in ((1, "out"), (2, "words")):
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
 
 
 def take(order: str, late_s: float) -> bytes:
-    """What is in the file, which is gone then. Network storage may show it late."""
+    """Read and remove the file. Network storage may show it late."""
     give_up = time.monotonic() + late_s
     while True:
         try:

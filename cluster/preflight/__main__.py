@@ -31,7 +31,7 @@ class Child:
         self._rest = b""
 
     async def run(self) -> int:
-        """Until the orders end; the exit code."""
+        """Execute commands until their stream ends, and return the exit code."""
         os.set_blocking(0, False)
         asyncio.get_running_loop().add_reader(0, self._readable)
         first = await self.orders.get()
@@ -68,13 +68,13 @@ class Child:
 
 
 def say(what: str, **fields: Any) -> None:
-    """One line on standard output."""
+    """Print one line on standard output."""
     sys.stdout.write(json.dumps({"say": what, **fields}) + "\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the probes and return the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

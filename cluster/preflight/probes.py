@@ -74,13 +74,13 @@ class Wire:
                 oldest.cancel()
 
     def _ended(self, connection: socket.socket, task: asyncio.Task[bool]) -> None:
-        """Nobody has taken the connection of one who was refused, or has had all he came for."""
+        """Close the connection of a task that was refused, or that has done its work."""
         self._pending.remove(task)
         if task.cancelled() or not task.result():
             connection.close()
 
     async def _welcome(self, connection: socket.socket) -> bool:
-        """Whether it is somebody's now."""
+        """Let a connection in, and return True if somebody uses it now."""
         try:
             _prepare(connection)
             async with asyncio.timeout(PREFLIGHT_HANDSHAKE_S):
@@ -112,11 +112,11 @@ class Wire:
         return self._arrived.setdefault((peer, purpose), asyncio.get_running_loop().create_future())
 
     async def arrival(self, peer: int, purpose: str) -> socket.socket:
-        """The connection that `peer` has made, or will make."""
+        """Wait for the connection that `peer` makes."""
         return await self._expected(peer, purpose)
 
     async def dial(self, peer: int, address: tuple[str, int], purpose: str) -> socket.socket:
-        """A connection to `peer` from our own address, both ends proved. Raises OSError, EOFError, NoProof."""
+        """Connect to `peer` from our own address, with proof on both ends. Raises OSError, EOFError, NoProof."""
         return await patiently(lambda: self._dial(peer, address, purpose))
 
     async def _dial(self, peer: int, address: tuple[str, int], purpose: str) -> socket.socket:
@@ -129,7 +129,7 @@ class Wire:
         return connection
 
     async def connect(self, address: tuple[str, int]) -> tuple[socket.socket, float]:
-        """A connection from our own address, and the seconds until it stood. Raises OSError."""
+        """Connect from our own address, and return the connection and its seconds. Raises OSError."""
         connection = socket.socket(self._family, socket.SOCK_STREAM)
         _prepare(connection)
         try:
@@ -149,7 +149,7 @@ class Wire:
         handshake.check_welcome(await receive(connection, WELCOME_BYTES), peer, purpose)
 
     def close(self) -> None:
-        """Nobody comes in any more."""
+        """Stop listening and close all connections."""
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         for task in self._pending:
@@ -160,8 +160,7 @@ class Wire:
 
 
 async def patiently(attempt: Callable[[], Awaitable[_T]]) -> _T:
-    """`attempt()`, and again for TURNED_AWAY_S while the other end hangs up, as one does to whom too many have come.
-    Raises what it raises."""
+    """Repeat `attempt()` for TURNED_AWAY_S while the other end hangs up because of too many connections, and return its result."""
     give_up, pause_s = time.monotonic() + TURNED_AWAY_S, TURNED_AWAY_PAUSE_S
     while True:
         try:
@@ -179,7 +178,7 @@ def _prepare(connection: socket.socket) -> None:
 
 
 async def receive(connection: socket.socket, size: int) -> bytearray:
-    """Exactly `size` bytes. Raises EOFError when the other end has gone, OSError."""
+    """Receive exactly `size` bytes. Raises EOFError when the other end has gone, and OSError."""
     loop = asyncio.get_running_loop()
     data = bytearray(size)
     view, have = memoryview(data), 0
@@ -206,7 +205,7 @@ Address = tuple[str, int]
 
 
 async def reach(wire: Wire, peers: Sequence[Address]) -> list[list[Any] | None]:
-    """Per node [seconds until the connection stood, what happened instead]; None for ourselves."""
+    """Connect to all nodes, and return for each [seconds until it was connected, what happened instead]; None for ourselves."""
     order = [(wire.index + step) % wire.nodes for step in range(1, wire.nodes)]  # not all at the first node at once
     answers = await asyncio.gather(*(_reach(wire, peer, peers[peer]) for peer in order))
     found: list[list[Any] | None] = [None] * wire.nodes
@@ -242,7 +241,7 @@ async def _reach(wire: Wire, peer: int, address: Address) -> list[Any]:
 
 
 async def all_reduce(wire: Wire, peers: Sequence[Address], attempt: int) -> dict[str, Any]:
-    """Around the ring, summed and checked: {seconds, problem, damaged}. `damaged`: wrong bytes came, and from whom is in the problem."""
+    """Sum around the ring and check the sums. Returns {seconds, problem, damaged}; `damaged` means that wrong bytes came."""
     following, previous = (wire.index + 1) % wire.nodes, (wire.index - 1) % wire.nodes
     links: list[socket.socket] = []
     begun = time.perf_counter()
@@ -274,7 +273,7 @@ class _Ring:
         self.chunks = [self.base * (chunk + 1) * (index + 1) for chunk in range(nodes)]
 
     async def run(self) -> str | None:
-        """None if every sum is right, else what is wrong."""
+        """Run the all-reduce. Returns None if every sum is right, or what is wrong."""
         nodes, index = self.nodes, self.index
         for step in range(nodes - 1):
             came = await self._pass_on((index - step) % nodes)
@@ -312,7 +311,7 @@ class _Ring:
 
 
 async def tournament(wire: Wire, peers: Sequence[Address], attempt: int, size: int, limit_s: float) -> list[list[float] | None]:
-    """Per node [bytes, seconds, busy seconds] of what came from it; None where nobody was met."""
+    """Exchange data with one node after the other, and return for each [bytes, seconds, busy seconds]; None for others."""
     found: list[list[float] | None] = [None] * wire.nodes
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(tournament_s(wire.nodes, limit_s)):
@@ -326,7 +325,7 @@ async def tournament(wire: Wire, peers: Sequence[Address], attempt: int, size: i
 
 
 async def _meet(wire: Wire, peers: Sequence[Address], other: int, purpose: str) -> socket.socket:
-    """Both are ready when this returns: who has come to an earlier round waits."""
+    """Connect with a partner. Both are ready when this returns: who comes early waits."""
     loop = asyncio.get_running_loop()
     if wire.index > other:
         connection = await wire.arrival(other, purpose)
@@ -342,7 +341,7 @@ async def _meet(wire: Wire, peers: Sequence[Address], other: int, purpose: str) 
 
 
 async def _exchange(connection: socket.socket, size: int, limit_s: float) -> list[float]:
-    """Both directions at once; [bytes that came, seconds they took, seconds in which this process had a core or waited for one]."""
+    """Send and receive at once. Returns [bytes received, seconds, seconds in which this process had a core or waited for one]."""
     came, last = 0, 0.0
     begun, busy = time.perf_counter(), busy_s()
 
@@ -364,14 +363,14 @@ async def _exchange(connection: socket.socket, size: int, limit_s: float) -> lis
 
 
 def busy_s() -> float:
-    """Seconds in which this process has run, or could have but for others on its core: for these the network is not to blame."""
+    """Return the seconds in which this process has run, or waited for a core: the network is not their cause."""
     words = machine_text("/proc/self/schedstat").split()
     waited_ns = int(words[1]) if len(words) > 1 else 0  # a kernel may not count it
     return time.process_time() + waited_ns / 1e9
 
 
 async def _both(first: Coroutine[Any, Any, _T], second: Coroutine[Any, Any, None]) -> _T:
-    """The result of the first, when both are done; neither goes on after a failure, on a connection that is closed then."""
+    """Return the result of the first when both are done. Neither goes on after a failure, on a connection that is closed then."""
     tasks = asyncio.create_task(first), asyncio.create_task(second)
     try:
         await asyncio.gather(*tasks)

@@ -43,12 +43,12 @@ class Sample(NamedTuple):
 
     @property
     def mbit(self) -> float:
-        """Mbit/s."""
+        """Return the rate in Mbit/s."""
         return self.bytes * 8e-6 / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def network_s(self) -> float:
-        """The time for which only the network can be blamed: neither end had anything to do."""
+        """Return the time in which neither end was busy, so that only the network can be the cause."""
         return max(0.0, self.seconds - self.busy_s)
 
 
@@ -66,7 +66,7 @@ Rates = Mapping[tuple[int, int], Sample]
 
 
 def told(places: Sequence[Place], pair: tuple[int, int], problem: str) -> str:
-    """From where to where, over what, and what happened."""
+    """Describe a failed connection: from where, to where, over what, and what happened."""
     origin, target = places[pair[0]], places[pair[1]]
     over = f" over {origin.interface}" if origin.interface else ""
     return f"{origin.name} ({origin.address}{over}) to {target.name} ({target.address} port {target.port}): {problem}"
@@ -80,7 +80,7 @@ FLOOR_MBIT: Final = 100.0
 
 
 def best_of(attempts: Sequence[Rates]) -> dict[tuple[int, int], Sample]:
-    """The best of several measurements: what makes one slow by chance does not come three times."""
+    """Return the best of several measurements: a chance event does not slow three of them."""
     found: dict[tuple[int, int], Sample] = {}
     for attempt in attempts:
         for pair, sample in attempt.items():
@@ -90,7 +90,7 @@ def best_of(attempts: Sequence[Rates]) -> dict[tuple[int, int], Sample]:
 
 
 def judge_rates(places: Sequence[Place], rates: Rates, excess_s: float = EXCESS_S) -> list[Finding]:
-    """Slow nodes, then slow links between nodes that are not, links through which nothing passes, a network that is slow as a whole."""
+    """Find slow nodes, slow links between other nodes, links that pass no data, and a network that is slow as a whole."""
     dead = [_dead(places, pair) for pair, sample in sorted(rates.items()) if sample.bytes == 0]
     if dead or not rates:
         return dead
@@ -111,7 +111,7 @@ def _dead(places: Sequence[Place], pair: tuple[int, int]) -> Finding:
 
 
 def _pairs(rates: Rates) -> dict[tuple[int, int], Sample]:
-    """(smaller, larger index) -> the slower direction."""
+    """Map (smaller, larger index) to the slower direction."""
     found: dict[tuple[int, int], Sample] = {}
     for (origin, target), sample in rates.items():
         pair = (min(origin, target), max(origin, target))
@@ -121,7 +121,7 @@ def _pairs(rates: Rates) -> dict[tuple[int, int], Sample]:
 
 
 def _of(pairs: Rates, index: int, among: set[int] | None = None) -> list[Sample]:
-    """The samples of one node, slowest first."""
+    """Return the samples of one node, slowest first."""
     chosen = [sample for pair, sample in pairs.items() if index in pair and (among is None or among.issuperset(pair))]
     return sorted(chosen, key=lambda sample: sample.mbit)
 
@@ -132,13 +132,13 @@ def _reference(pairs: Rates, nodes: int) -> float:
 
 
 def _slow(sample: Sample, reference: float, excess_s: float) -> bool:
-    """Whether the network took twice as long as at the rate `reference`, and by so much longer."""
+    """Return True if the network took twice as long as at the rate `reference`, and longer by `excess_s`."""
     expected_s = sample.bytes * 8e-6 / reference if reference else 0.0
     return sample.network_s > expected_s / SLOW_RATIO and sample.network_s - expected_s >= excess_s
 
 
 def _slow_nodes(pairs: Rates, nodes: int, reference: float, excess_s: float) -> list[int]:
-    """The worst by the median of its exchanges, then the worst of what is left without it, and so on: at most half of them."""
+    """Find the worst node by the median of its exchanges, then the worst of the rest without it, and so on: at most half of all nodes."""
     left = set(range(nodes))
     found: list[int] = []
     while len(found) < nodes // 2:
@@ -154,7 +154,7 @@ def _slow_nodes(pairs: Rates, nodes: int, reference: float, excess_s: float) -> 
 
 
 def _middle(ordered: Sequence[Sample]) -> Sample:
-    """The median, the better of two."""
+    """Return the median, the better of two."""
     return ordered[len(ordered) // 2]
 
 
@@ -204,7 +204,7 @@ class RateSummary(NamedTuple):
 
 
 def summary(rates: Rates) -> RateSummary:
-    """Summarise the rates of all ordered pairs."""
+    """Return median and least rate over the ordered pairs, and the slowest pair."""
     ordered = sorted((sample.mbit, pair) for pair, sample in rates.items())
     return RateSummary(ordered[len(ordered) // 2][0], *ordered[0]) if ordered else RateSummary()
 
@@ -219,7 +219,7 @@ MOST_PAIRS: Final = 8
 
 
 def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach]) -> Finding | None:
-    """The ordered pairs (from, to) that cannot connect, and the node that most of them accuse; None if all can."""
+    """Describe the ordered pairs (from, to) that cannot connect, and the node in most of them. Returns None if all can."""
     failed = {pair: reach for pair, reach in sorted(reached.items()) if reach.problem is not None}
     if not failed:
         return None
@@ -234,7 +234,7 @@ def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach
 
 
 def _most_accused(failed: Iterable[tuple[int, int]], nodes: int) -> int | None:
-    """The node in more failed pairs than any other; None where two share that, or only one pair of nodes is concerned."""
+    """Return the node in more failed pairs than any other. Returns None for a tie, or if only one pair of nodes failed."""
     counts = [0] * nodes
     for pair in failed:
         for index in pair:
@@ -250,8 +250,10 @@ def _involved(failed: Iterable[tuple[int, int]], accused: int | None) -> tuple[i
 def network_verdict(
     places: Sequence[Place], attempts: Sequence[Rates], rings: Sequence[Sequence[Mapping[str, Any]]]
 ) -> tuple[list[Finding], bool]:
-    """What the measurements so far say, and whether that is all there is to ask: nobody looks slow, two in a row name the same, or there
-    were three. `rings`: all-reduces, of fewer measurements."""
+    """Return what the measurements so far mean, and whether they are enough.
+
+    They are if nobody looks slow, if two in a row name the same nodes, or if there were three. There are fewer all-reduces (`rings`).
+    """
     excess_s = SUSPECT_S if len(attempts) == 1 else EXCESS_S
     findings = [*judge_all_reduce(places, rings), *judge_rates(places, best_of(attempts), excess_s)]
     if not findings or len(attempts) >= ATTEMPTS:
@@ -262,13 +264,15 @@ def network_verdict(
 
 
 def all_reduced(ring: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether this all-reduce ended well on all nodes."""
+    """Return True if this all-reduce succeeded on all nodes."""
     return all(answer["problem"] is None for answer in ring)
 
 
 def judge_all_reduce(places: Sequence[Place], rings: Sequence[Sequence[Mapping[str, Any]]]) -> list[Finding]:
-    """`rings`: per measurement and node {seconds, problem, damaged}. Wrong bytes count at once, an all-reduce that does not end when none
-    of them did."""
+    """Judge all-reduces, each with {seconds, problem, damaged} per node.
+
+    Wrong bytes count at once, an all-reduce that does not end only if no other did.
+    """
     found = []
     for ring in rings:
         for index, answer in enumerate(ring):
@@ -299,7 +303,7 @@ AGAIN: Final = 4
 
 
 def rounds(nodes: int) -> list[int]:
-    """The rounds of a tournament that are played: all of them, or as many as time allows, evenly spread."""
+    """Return the rounds of a tournament that are played: all of them, or as many as time allows, evenly spread."""
     every = _even(nodes) - 1
     if every <= MOST_ROUNDS:
         return list(range(every))
@@ -307,7 +311,7 @@ def rounds(nodes: int) -> list[int]:
 
 
 def partner(nodes: int, number: int, index: int) -> int | None:
-    """Whom node `index` meets in round `number`: the circle method. None: it rests, as one of an odd number does in every round."""
+    """Return the partner of node `index` in round `number` by the circle method, or None if the node rests."""
     last = _even(nodes) - 1
     if index == last:
         found = number * (last + 1) // 2 % last
@@ -318,28 +322,28 @@ def partner(nodes: int, number: int, index: int) -> int | None:
 
 
 def exchange_bytes(nodes: int, again: bool = False) -> int:
-    """What each of a pair sends to the other: less with more rounds, more where somebody looks slow."""
+    """Return the bytes that each of a pair sends: fewer with more rounds, more `again` where a node looks slow."""
     return (AGAIN if again else 1) * max(MIB, min(4 * MIB, 16 * MIB // len(rounds(nodes))))
 
 
 def exchange_s(nodes: int, again: bool = False) -> float:
-    """When an exchange is cut: then what has come tells the rate."""
+    """Return the time limit of an exchange, after which the bytes so far give the rate."""
     limit_s = max(0.05, min(0.25, 0.8 / len(rounds(nodes))))
     return max(0.5, AGAIN * limit_s) if again else limit_s
 
 
 def tournament_s(nodes: int, limit_s: float) -> float:
-    """The longest a tournament of exchanges of at most `limit_s` may take."""
+    """Return the time limit of a tournament of exchanges of at most `limit_s`."""
     return len(rounds(nodes)) * limit_s + LATE_PARTNER_S
 
 
 def measure_s(nodes: int, limit_s: float) -> float:
-    """The longest that all-reduce and tournament may take."""
+    """Return the time limit of all-reduce and tournament."""
     return RING_S + tournament_s(nodes, limit_s)
 
 
 def chunk_lanes(nodes: int) -> int:
-    """Numbers in each of the `nodes` chunks of the ring all-reduce."""
+    """Return the count of numbers in each of the `nodes` chunks of the ring all-reduce."""
     return max(1, RING_BYTES // LANE // nodes)
 
 

@@ -39,7 +39,10 @@ class Transport(Protocol):
 
 
 def transport_to(host: str, kind: str | None = None) -> Transport:
-    """The transport `kind`; None: `ssh` where it is installed. Raises ConfigError for a host that is none, RemoteError without paramiko."""
+    """Choose the transport `kind`; None: `ssh` where it is installed.
+
+    Raises ConfigError for a host that is none, and RemoteError without paramiko.
+    """
     if not host or host.startswith("-") or any(character.isspace() or not character.isprintable() for character in host):
         raise ConfigError(f"{host!r} is no host; valid: a name of your ssh configuration, HOST, or USER@HOST")
     if (kind or ("ssh" if shutil.which("ssh") else "paramiko")) == "ssh":
@@ -78,7 +81,7 @@ def closing(transport: Transport) -> Iterator[Transport]:
 
 
 def again(call: Callable[[], Answer]) -> Answer:
-    """`call()`, which may be done twice; a second time where the line was cut, such as one that slept with its laptop. Raises LineCut."""
+    """Return `call()`, which is repeated once if the connection was lost, as after a laptop has slept. Raises LineCut."""
     try:
         return call()
     except LineCut:

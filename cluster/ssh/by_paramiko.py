@@ -43,7 +43,7 @@ class Known(NamedTuple):
 
 
 def known_keys(wanted: HostSettings) -> Known:
-    """Of the files of `wanted`, as far as they are there."""
+    """Read the keys of a host from the files in its settings, as far as they exist."""
     name = wanted.alias if wanted.port == SSH_PORT or wanted.alias != wanted.hostname else f"[{wanted.hostname}]:{wanted.port}"
     texts = []
     for file in wanted.known_hosts:
@@ -55,7 +55,7 @@ def known_keys(wanted: HostSettings) -> Known:
 
 
 def parse_known(files: Iterable[tuple[str, str]], name: str) -> Known:
-    """Pure: of (file, its text). A revoked key is no key of the host."""
+    """Parse pairs of a file and its text. A revoked key is no key of the host."""
     keys: set[tuple[str, str]] = set()
     revoked: set[tuple[str, str]] = set()
     authority = None
@@ -68,7 +68,7 @@ def parse_known(files: Iterable[tuple[str, str]], name: str) -> Known:
 
 
 def _lines_of(files: Iterable[tuple[str, str]], name: str) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    """(file, mark or "", (kind, base64)) of the lines that are about `name`."""
+    """Yield (file, mark or "", (kind, base64)) for each line about `name`."""
     for file, text in files:
         for line in text.splitlines():
             words = line.split()
@@ -78,7 +78,7 @@ def _lines_of(files: Iterable[tuple[str, str]], name: str) -> Iterator[tuple[str
 
 
 def is_about(patterns: str, name: str) -> bool:
-    """Whether the first field of a line names the host: hashed, or patterns of which none with `!` fits."""
+    """Return True if the first field of a line names the host: hashed, or by patterns, none of which with `!` matches."""
     if patterns.startswith("|1|"):
         return _is_hash_of(patterns, name)
     found = [(one.startswith("!"), fnmatch.fnmatchcase(name, _literal(one.removeprefix("!").lower()))) for one in patterns.split(",")]
@@ -86,7 +86,6 @@ def is_about(patterns: str, name: str) -> bool:
 
 
 def _literal(pattern: str) -> str:
-    """`[` is no set here."""
     return pattern.replace("[", "[[]")
 
 
@@ -140,7 +139,7 @@ class ByParamiko:
             raise
 
     def _refuse_strange_key(self, known: Known, wanted: HostSettings) -> None:
-        """Raises RemoteError unless known_hosts has exactly this key."""
+        """Raise RemoteError unless known_hosts has exactly this key."""
         key = self._transport.get_remote_server_key()
         if (key.get_name(), key.get_base64()) in known.keys:
             return
@@ -179,7 +178,7 @@ class ByParamiko:
             raise RemoteError(advice_on(self.host, f"Permission denied ({','.join(left)})"))
 
     def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
-        """See Transport."""
+        """Run a command as Transport.stream does."""
         self.connect(ask=False)
         paramiko = _paramiko()
         word = f"slipway-{secrets.token_hex(8)}"
@@ -203,7 +202,7 @@ class ByParamiko:
         return code
 
     def _pass_on(self, channel: Any, sinks: Sequence[tuple[After, Sink]], feed: _Feed, limit: _Limit) -> None:
-        """Until the other end has closed. Raises EOFError for a line that does not answer, RemoteError when the time is over."""
+        """Copy until the other end has closed. Raises EOFError if the host is silent, RemoteError when the time is over."""
         readers = ((channel.recv_ready, channel.recv), (channel.recv_stderr_ready, channel.recv_stderr))
         asked = time.monotonic()
         while True:
@@ -237,7 +236,7 @@ class ByParamiko:
             self._transport.global_request("keepalive@openssh.com", wait=True)
 
     def close(self) -> None:
-        """See Transport."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
@@ -262,7 +261,7 @@ class _Feed:
         self.is_over = False
 
     def some(self) -> bool:
-        """Whether some went."""
+        """Send some bytes if possible. Returns True if some were sent."""
         if self.is_over:
             return False
         if not self._left and self._content is not None:
@@ -278,7 +277,7 @@ class _Feed:
 
 
 def _paramiko() -> Any:
-    """Raises RemoteError where it is not installed."""
+    """Import paramiko. Raises RemoteError if it is not installed."""
     try:
         import paramiko
     except ImportError as error:
@@ -290,7 +289,7 @@ def _paramiko() -> Any:
 
 
 def _preferred(transport: Any, known: Known) -> tuple[str, ...]:
-    """The kinds of keys that we know first, as OpenSSH does, so that a host with several shows one that can be compared."""
+    """Return the kinds of keys, known ones first as OpenSSH does, so that a host with several keys shows one that can be compared."""
     offered = tuple(transport.get_security_options().key_types)
     kinds = {kind for kind, _ in known.keys}
     kinds |= {"rsa-sha2-512", "rsa-sha2-256"} if "ssh-rsa" in kinds else set()
@@ -298,7 +297,7 @@ def _preferred(transport: Any, known: Known) -> tuple[str, ...]:
 
 
 def _keys(paramiko: Any, wanted: HostSettings) -> Generator[Any, None, None]:
-    """Those of the agent, which sign as long as this is open, then the files that need no passphrase."""
+    """Yield the keys of the agent, which sign as long as this is open, then the files that need no passphrase."""
     with closing(paramiko.Agent()) as agent:
         yield from agent.get_keys()
     for file in wanted.identity_files:

@@ -53,18 +53,18 @@ LOST: Final = re.compile(
 
 
 def is_lost(said: str) -> bool:
-    """Whether the line, and not the login, is at fault, so that the same may do later."""
+    """Return True if the connection, and not the login, failed, so that the same may succeed later."""
     return LOST.search(said) is not None and not DENIED.search(said)
 
 
 def needs_person(said: str) -> bool:
-    """Whether the host asks for what only a person can say: a password, or a second factor."""
+    """Return True if the host asks for what only a person can give: a password, or a second factor."""
     found = DENIED.search(said)
     return found is not None and bool({"password", "keyboard-interactive"} & set((found["ways"] or "").split(",")))
 
 
 def advice_on(host: str, said: str) -> str:
-    """One paragraph for an error message."""
+    """Write one paragraph for an error message."""
     lines = last_lines(said, 4)
     if CHANGED in said:
         return (
@@ -106,8 +106,10 @@ MAX_LINE: Final = 100_000
 
 
 def remote_line(argv: Sequence[str], word: str) -> str:
-    """The line that runs `argv` there after it has said `word`, on a line of its own, on both streams. Raises ValueError for what no
-    program can get: no word at all, a null character, more than MAX_LINE bytes."""
+    """Build the line that runs `argv` on the host after it has printed `word`, on a line of its own, on both streams.
+
+    Raises ValueError for what no program can get: no word at all, a null character, more than MAX_LINE bytes.
+    """
     if not argv or any("\0" in one for one in argv):
         raise ValueError(f"no argv that can be run there: {list(argv)!r}")
     script = f"printf '\\n{word}\\n'; printf '\\n{word}\\n' >&2; exec {shlex.join(argv)}"
@@ -128,7 +130,7 @@ class After:
         self._mark = f"\n{word}\n".encode()
 
     def take(self, data: bytes) -> bytes:
-        """The part of `data` that is of the program."""
+        """Return the part of `data` that belongs to the program."""
         if self.seen:
             return data
         before, mark, after = (self.noise + data).partition(self._mark)
@@ -167,7 +169,7 @@ class OpenSsh:
             raise (LineCut if is_lost(said) else RemoteError)(advice_on(self.host, said))
 
     def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
-        """See Transport."""
+        """Run a command as Transport.stream does."""
         self.connect(ask=False)
         word = f"slipway-{secrets.token_hex(8)}"
         line = self._argv("-T", *([] if stdin else ["-n"]), "-o", "BatchMode=yes", "--", self.host, remote_line(argv, word))
@@ -212,7 +214,7 @@ class OpenSsh:
                         sink(rest)
 
     def close(self) -> None:
-        """Nothing: the master stays for the next command, at most PERSIST_S."""
+        """Leave the master connection open for the next command, at most PERSIST_S."""
 
     def hang_up(self) -> bool:
         """End the master connection; False where there was none."""
@@ -225,7 +227,7 @@ class OpenSsh:
         return command.run(self._argv(*words), timeout_s=MUX_S)
 
     def _open(self, words: Sequence[str], stdin: IO[str] | None, limit_s: float) -> tuple[int, str]:
-        """(exit code, what ssh said) of an attempt. What a person is asked goes to the terminal by itself; all else is told if it fails."""
+        """Try to connect, and return ssh's exit code and its messages. A person is asked at the terminal."""
         argv = self._argv("-f", "-N", "-M", *words, "--", self.host)
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(argv, stdin=stdin or subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
@@ -255,7 +257,7 @@ class OpenSsh:
         return ["ssh", *(part for key, value in options.items() for part in ("-o", f"{key}={value}")), *words]
 
     def _sockets(self) -> Path:
-        """A directory of ours alone."""
+        """Return a directory that only we can enter."""
         if self._directory is None:
             runtime = os.environ.get("XDG_RUNTIME_DIR")
             place = Path(runtime, "slipway-ssh") if runtime and len(runtime) < LONGEST_RUNTIME else Path(f"/tmp/slipway-ssh-{os.getuid()}")
@@ -358,7 +360,7 @@ class HostSettings:
 
 
 def settings_of(host: str) -> HostSettings:
-    """Raises RemoteError."""
+    """Query the user's ssh configuration for a host. Raises RemoteError."""
     if shutil.which("ssh") is None:
         return by_name(host, getpass.getuser())
     result = run(["ssh", "-G", "--", host], timeout_s=CONFIG_S)
@@ -368,7 +370,7 @@ def settings_of(host: str) -> HostSettings:
 
 
 def by_name(host: str, user: str) -> HostSettings:
-    """Pure: of `USER@HOST` or `HOST`."""
+    """Build the settings for `USER@HOST` or `HOST` without a configuration."""
     given, _, name = host.rpartition("@")
     files = tuple(expanded(f"~/.ssh/{key}") for key in KEYS)
     return HostSettings(
@@ -377,7 +379,7 @@ def by_name(host: str, user: str) -> HostSettings:
 
 
 def parse_settings(text: str) -> HostSettings:
-    """Of the output of `ssh -G`. Raises RemoteError."""
+    """Parse the output of `ssh -G`. Raises RemoteError."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")
@@ -400,5 +402,5 @@ def parse_settings(text: str) -> HostSettings:
 
 
 def expanded(path: str) -> str:
-    """With the user's home directory."""
+    """Return a path in which `~` is replaced."""
     return str(Path(path).expanduser())

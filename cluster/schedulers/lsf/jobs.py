@@ -121,7 +121,7 @@ def _is_shard(job: BatchJob) -> bool:
 
 
 def _quoted(what: str, value: str) -> str:
-    """Quote a value for a line of the script, which bsub splits as a shell does. Raises ConfigError."""
+    """Put a value between quotation marks, for a line that bsub splits as a shell does. Raises ConfigError."""
     one_line(what, value)
     if re.fullmatch(r"[\w@%+=:,./-]+", value, re.ASCII):
         return value

@@ -184,7 +184,7 @@ def _path(path: str) -> str:
 
 
 def _quoted(what: str, value: str) -> str:
-    """Quote a value for a line of the script, which Grid Engine splits at blanks. Raises ConfigError."""
+    """Put a value between quotation marks, for a line that Grid Engine splits at blanks. Raises ConfigError."""
     one_line(what, value)
     if not set(value) & set(" \t'\""):
         return value
