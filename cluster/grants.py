@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from base.errors import AllocationError
-from cluster.types import Allocation, ForeignUse, GpuFault, Grant, Node
+from cluster.types import Allocation, GpuFault, Grant, Node, OtherUse
 
 
 def complete(
@@ -27,7 +27,7 @@ def complete(
     nodes = tuple(_node(allocation, node, grant, processes) for node, grant in zip(allocation.nodes, told, strict=True))
     crowded = _crowded(nodes, told, processes)
     done = dataclasses.replace(allocation, nodes=nodes, oversubscribed=allocation.oversubscribed or bool(crowded))
-    foreign = _foreign(allocation, nodes, told, foreign_gpu)
+    foreign = _other_use(allocation, nodes, told, foreign_gpu)
     return done, (*crowded, *_unbound(allocation, told), *_different_models(nodes), *foreign)
 
 
@@ -114,13 +114,13 @@ def _unbound(allocation: Allocation, grants: Sequence[Grant]) -> list[str]:
     )
 
 
-def _foreign(allocation: Allocation, nodes: Sequence[Node], grants: Sequence[Grant], foreign_gpu: str) -> list[str]:
+def _other_use(allocation: Allocation, nodes: Sequence[Node], grants: Sequence[Grant], foreign_gpu: str) -> list[str]:
     """Warn of processes of others on the GPUs of the run. Raises AllocationError if the site refuses them."""
     found = [(node.name, use) for node, grant in zip(nodes, grants, strict=True) for use in grant.foreign if use.uuid in ("", *node.gpus)]
-    return foreign_warnings(f"job {allocation.job_id}", found, foreign_gpu)
+    return other_use_warnings(f"job {allocation.job_id}", found, foreign_gpu)
 
 
-def foreign_warnings(job: str, found: Sequence[tuple[str, ForeignUse]], foreign_gpu: str) -> list[str]:
+def other_use_warnings(job: str, found: Sequence[tuple[str, OtherUse]], foreign_gpu: str) -> list[str]:
     """Warn of processes of others on the GPUs of (node, ...). Raises AllocationError if the site refuses them."""
     used = [(name, use) for name, use in found if use.uuid]
     if used and foreign_gpu == "refuse":

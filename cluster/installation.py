@@ -14,9 +14,9 @@ from typing import Final
 
 from base.packages import ROOMS
 
-_CARRIED: Final = ROOMS / "workflow" / "installed"
-FROM_CHECKOUT: Final = not _CARRIED.is_dir()
-FILES: Final = ROOMS if FROM_CHECKOUT else _CARRIED
+_PACKAGED: Final = ROOMS / "workflow" / "installed"
+FROM_CHECKOUT: Final = not _PACKAGED.is_dir()
+FILES: Final = ROOMS if FROM_CHECKOUT else _PACKAGED
 SNAKEFILE: Final = FILES / "Snakefile"
 PROFILES: Final = FILES / "profiles"
 CONFIG: Final = FILES / "config"

@@ -118,7 +118,7 @@ class Allocation:
         return asdict(self)
 
 
-class ForeignUse(NamedTuple):
+class OtherUse(NamedTuple):
     """A process that is not ours on a GPU that is. `uuid` is empty where it cannot be known whether there are such."""
 
     uuid: str
@@ -152,7 +152,7 @@ class Grant:
     """As the scheduler calls them."""
     gpu_rule: str | None = None
     """By which rule `gpus` were found (cluster/gpus/decision.py): `all` means that nothing says that they are ours."""
-    foreign: tuple[ForeignUse, ...] = ()
+    foreign: tuple[OtherUse, ...] = ()
     """Who else uses `gpus`, before we do."""
     restart_count: int | None = None
 

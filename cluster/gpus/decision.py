@@ -81,7 +81,7 @@ def claims_of(environ: Mapping[str, str], scheduler: str | None, place: Place) -
     return found
 
 
-def said_count(environ: Mapping[str, str], scheduler: str | None) -> int | None:
+def granted_count(environ: Mapping[str, str], scheduler: str | None) -> int | None:
     """Return the number of GPUs that the scheduler granted on this node, or None if it has no variable for that.
 
     A step's own list comes before the count, which may be the job's.
@@ -161,7 +161,7 @@ def granted_gpus(
     gpus: Sequence[Gpu], environ: Mapping[str, str], granted: int | None, *, everything: bool = False, place: Place = NOWHERE
 ) -> tuple[Gpu, ...]:
     """Return the GPUs of `decide`. Raises AllocationError if it refuses."""
-    return accepted(decide(gpus, environ, granted, everything=everything, place=place)).gpus
+    return or_raise(decide(gpus, environ, granted, everything=everything, place=place)).gpus
 
 
 def decide(
@@ -183,7 +183,7 @@ def decide(
     return Decision(gpus=found, rule=rule, refusal=None, steps=(*case.steps, f"granted: {counted(len(found), 'GPU')}: {shown}"))
 
 
-def accepted(decision: Decision) -> Decision:
+def or_raise(decision: Decision) -> Decision:
     """Return the decision. Raises AllocationError if it is a refusal."""
     if decision.refusal is not None:
         raise AllocationError(decision.refusal)
@@ -201,7 +201,7 @@ class _Case:
         self.steps += [claim.describe() for claim in self.claims] or [f"no variable names GPUs: looked for {', '.join(KNOWN)}"]
         self.is_told = granted is not None or self.scheduler is not None
         """Whether somebody hands GPUs out here, and so may hide the others."""
-        self.said = granted if granted is not None else said_count(environ, self.scheduler)
+        self.said = granted if granted is not None else granted_count(environ, self.scheduler)
         self.count = self._count()
         self.steps.append(f"seen here: {counted(len(gpus), 'GPU')}{': ' if gpus else ''}{', '.join(_name(gpu) for gpu in gpus)}")
         hidden = len(place.node_buses) - len({gpu.bus_id for gpu in gpus})

@@ -18,7 +18,7 @@ from base.sanitize import digits, printable, text
 from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.limits import GPU_LIST_S, GPU_USE_S, XID_RECENT_S
-from cluster.types import ForeignUse, GpuFault
+from cluster.types import GpuFault, OtherUse
 
 QUERY: Final = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id,name", "--format=csv,noheader")
 LIST: Final = ("nvidia-smi", "-L")
@@ -205,21 +205,21 @@ def parse_apps(answer: str) -> tuple[App, ...]:
     return tuple(found)
 
 
-def foreign_use(uuids: Sequence[str], apps: Iterable[App], own_pids: Collection[int]) -> tuple[ForeignUse, ...]:
+def other_use(uuids: Sequence[str], apps: Iterable[App], own_pids: Collection[int]) -> tuple[OtherUse, ...]:
     """Select the processes that are not ours and use a GPU of ours, in the order of the GPUs."""
     others = [app for app in apps if app.pid not in own_pids]
-    return tuple(ForeignUse(uuid, _said(app)) for uuid in uuids for app in others if app.gpu == uuid)
+    return tuple(OtherUse(uuid, _describe_app(app)) for uuid in uuids for app in others if app.gpu == uuid)
 
 
-def query_foreign_use(uuids: Sequence[str]) -> tuple[ForeignUse, ...]:
+def query_other_use(uuids: Sequence[str]) -> tuple[OtherUse, ...]:
     """Query the processes of others on our GPUs. A failure is reported under no GPU: it harms nobody."""
     if not uuids:
         return ()
     try:
-        return foreign_use(uuids, query_apps(), {os.getpid(), *processes.descendants(os.getpid())})
+        return other_use(uuids, query_apps(), {os.getpid(), *processes.descendants(os.getpid())})
     except (SlipwayError, ValueError) as error:
         logger.debug("nvidia-smi does not list the processes on GPUs", exc_info=True)
-        return (ForeignUse("", f"whether other processes use the GPUs is not known: {error}"),)
+        return (OtherUse("", f"whether other processes use the GPUs is not known: {error}"),)
 
 
 def query_apps() -> tuple[App, ...]:
@@ -230,7 +230,7 @@ def query_apps() -> tuple[App, ...]:
     return tuple(app._replace(owner=processes.owner_of(app.pid)) for app in parse_apps(result.stdout))
 
 
-def _said(app: App) -> str:
+def _describe_app(app: App) -> str:
     memory = f", which holds {app.used_mib} MiB" if app.used_mib is not None else ""
     return f"{app.gpu} is used by process {app.pid} ({app.name}) of {app.owner or 'another user'}{memory}"
 

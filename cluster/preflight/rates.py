@@ -65,7 +65,7 @@ Rates = Mapping[tuple[int, int], Sample]
 """(from, to) -> what came."""
 
 
-def told(places: Sequence[Place], pair: tuple[int, int], problem: str) -> str:
+def describe_failure(places: Sequence[Place], pair: tuple[int, int], problem: str) -> str:
     """Describe a failed connection: from where, to where, over what, and what happened."""
     origin, target = places[pair[0]], places[pair[1]]
     over = f" over {origin.interface}" if origin.interface else ""
@@ -106,7 +106,7 @@ def judge_rates(places: Sequence[Place], rates: Rates, excess_s: float = EXCESS_
 
 def _dead(places: Sequence[Place], pair: tuple[int, int]) -> Finding:
     problem = "they connect, but no data passes: packets of full size are lost (compare the MTU of interfaces and switches)"
-    text = told(places, pair, problem)
+    text = describe_failure(places, pair, problem)
     return Finding(text=text, nodes=tuple(sorted(pair)), fatal=True)
 
 
@@ -223,7 +223,7 @@ def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach
     failed = {pair: reach for pair, reach in sorted(reached.items()) if reach.problem is not None}
     if not failed:
         return None
-    shown = some([told(places, pair, str(reach.problem)) for pair, reach in failed.items()], MOST_PAIRS, "; ")
+    shown = some([describe_failure(places, pair, str(reach.problem)) for pair, reach in failed.items()], MOST_PAIRS, "; ")
     accused = _most_accused(failed, len(places))
     blame = ""
     if accused is not None:

@@ -10,12 +10,12 @@ from typing import Final, TypeVar
 from base.errors import AllocationError, NoScheduler, SchedulerOutputError, SchedulerSilent, UnsupportedRequest
 from base.units import some
 from cluster import addresses
-from cluster.gpus.decision import accepted, claims_of, decide
-from cluster.gpus.listing import query_foreign_use, query_gpus, read_place
+from cluster.gpus.decision import claims_of, decide, or_raise
+from cluster.gpus.listing import query_gpus, query_other_use, read_place
 from cluster.holder import holder_lives
 from cluster.machine import usable_cores
 from cluster.schedulers.jobs import SUBMISSION
-from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, asked, refusal_words
+from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, query, refusal_words
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 IGNORE_USR2: Final = "trap '' USR2; exec \"$@\""
@@ -141,7 +141,7 @@ def read_grant(
     alone. Raises AllocationError.
     """
     address, found_interface = addresses.here(peer, interface)
-    found = None if device == "cpu" else accepted(decide(query_gpus(), environ, gpu_count, everything=True, place=read_place(environ)))
+    found = None if device == "cpu" else or_raise(decide(query_gpus(), environ, gpu_count, everything=True, place=read_place(environ)))
     gpus = () if found is None else found.gpus
     hostname = os.uname().nodename
     return Grant(
@@ -153,7 +153,7 @@ def read_grant(
         gpus=tuple(gpu.uuid for gpu in gpus),
         gpu_models=tuple(gpu.model for gpu in gpus),
         gpu_rule=None if found is None else found.rule,
-        foreign=query_foreign_use([gpu.uuid for gpu in gpus]),
+        foreign=query_other_use([gpu.uuid for gpu in gpus]),
     )
 
 
@@ -232,7 +232,7 @@ def requeue(
     if not allocation.own_job:
         raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
     try:
-        result = asked(server, argv, patience_s)
+        result = query(server, argv, patience_s)
     except NoScheduler as error:
         raise UnsupportedRequest(f"job {allocation.job_id} cannot be requeued{hint}: {error}") from error
     if result.returncode:

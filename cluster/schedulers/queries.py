@@ -89,13 +89,13 @@ def ask(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, tim
     Raises SchedulerSilent when the time is over, SchedulerOutputError if the command itself fails, and NoScheduler if the command cannot
     work on this machine.
     """
-    result = asked(server, argv, patience_s, timeout_s)
+    result = query(server, argv, patience_s, timeout_s)
     if result.returncode and not complains_only_of(result, server.harmless):
         raise refusal(server, result)
     return result.stdout
 
 
-def asked(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> CommandResult:
+def query(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> CommandResult:
     """Return the result of a query, whatever its exit code.
 
     Raises SchedulerSilent, NoScheduler if the command is missing, and SchedulerOutputError if it cannot be started.
@@ -204,14 +204,14 @@ SECRET: Final = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|API_?KEY", 
 """Secret words in a name that is allowed only because of its prefix."""
 
 
-def carried(environ: Mapping[str, str]) -> dict[str, str]:
+def inherited_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Select the variables that the scheduler gets and the job inherits."""
     return {name: value for name, value in environ.items() if name in NAMES or (name.startswith(PREFIXES) and not SECRET.search(name))}
 
 
-def carried_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+def inherited_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of the inherited variables for `sbatch --export`, for a script submitted from a whole environment.
 
     Slurm adds its own variables. Exported functions have no name that Slurm accepts; they come from the login shell of such a job.
     """
-    return tuple(sorted(name for name in carried(environ) if name.isidentifier() and not name.startswith(("SLURM_", "SBATCH_"))))
+    return tuple(sorted(name for name in inherited_environ(environ) if name.isidentifier() and not name.startswith(("SLURM_", "SBATCH_"))))

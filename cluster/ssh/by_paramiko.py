@@ -173,7 +173,7 @@ class ByParamiko:
             if not (ask and sys.stdin.isatty()):
                 raise RemoteError(f"{self.host}: {MUST_ASK}: type this in a terminal, or install OpenSSH's client")
             with suppress(paramiko.BadAuthenticationType, paramiko.AuthenticationException):
-                transport.auth_interactive(wanted.user, _asked)
+                transport.auth_interactive(wanted.user, _answers)
         if not transport.is_authenticated():
             raise RemoteError(advice_on(self.host, f"Permission denied ({','.join(left)})"))
 
@@ -307,7 +307,7 @@ def _keys(paramiko: Any, wanted: HostSettings) -> Generator[Any, None, None]:
                 yield paramiko.PKey.from_path(file)
 
 
-def _asked(title: str, instructions: str, prompts: Sequence[tuple[str, bool]]) -> list[str]:
+def _answers(title: str, instructions: str, prompts: Sequence[tuple[str, bool]]) -> list[str]:
     for words in (title, instructions):
         if words.strip():
             sys.stderr.write(f"{printable(words.strip())}\n")

@@ -14,8 +14,8 @@ from cluster.gpus.decision import beyond, compare, listed_uuids
 from cluster.gpus.listing import (
     Gpu,
     bus_key,
-    foreign_use,
     in_pci_order,
+    other_use,
     parse_apps,
     parse_gpus,
     parse_instances,
@@ -130,13 +130,13 @@ def test_processes_on_gpus_are_read() -> None:
 
 def test_processes_of_others_on_our_gpus_are_found() -> None:
     apps = [app._replace(owner="alice") if app.pid == 41207 else app for app in parse_apps(answer("compute-apps"))]
-    found = foreign_use([EIGHT[1].uuid, EIGHT[3].uuid, EIGHT[5].uuid], apps, {41300})
+    found = other_use([EIGHT[1].uuid, EIGHT[3].uuid, EIGHT[5].uuid], apps, {41300})
     assert [use.text for use in found] == [
         f"{EIGHT[1].uuid} is used by process 41207 (/usr/bin/python3) of alice, which holds 10245 MiB",
         f"{EIGHT[3].uuid} is used by process 977 ([Not Found]) of another user",
     ]
     assert [use.uuid for use in found] == [EIGHT[1].uuid, EIGHT[3].uuid]
-    assert foreign_use([EIGHT[0].uuid], apps, ()) == ()
+    assert other_use([EIGHT[0].uuid], apps, ()) == ()
 
 
 def test_the_owner_of_a_process() -> None:
@@ -176,8 +176,8 @@ def test_a_lost_gpu_is_named_with_its_node(path: Path) -> None:
 @pytest.mark.processes
 def test_who_uses_gpus_may_not_be_known(path: Path) -> None:
     install(path, [])
-    assert listing.query_foreign_use([]) == ()
-    (found,) = listing.query_foreign_use(["GPU-a"])
+    assert listing.query_other_use([]) == ()
+    (found,) = listing.query_other_use(["GPU-a"])
     assert found.uuid == ""
     assert "is not known" in found.text
 

@@ -7,7 +7,7 @@ import pytest
 
 from base.errors import AllocationError
 from cluster.grants import complete
-from cluster.types import Allocation, ForeignUse, Grant, Node
+from cluster.types import Allocation, Grant, Node, OtherUse
 
 GPUS = tuple(f"GPU-{number}" for number in range(8))
 
@@ -105,7 +105,7 @@ def test_on_a_shared_node_without_binding_a_job_keeps_to_as_many_cores_as_it_was
     assert "binds to none" in warnings[0]
 
 
-USED = (ForeignUse("GPU-b", "GPU-b is used by process 7 (x) of alice"), ForeignUse("GPU-z", "GPU-z is used by process 8 (x) of bob"))
+USED = (OtherUse("GPU-b", "GPU-b is used by process 7 (x) of alice"), OtherUse("GPU-z", "GPU-z is used by process 8 (x) of bob"))
 
 
 def test_other_processes_on_our_gpus_are_told() -> None:
@@ -120,7 +120,7 @@ def test_where_the_site_says_so_they_are_refused() -> None:
         AllocationError, match=r"node n1: GPU-b is used by process 7 \(x\) of alice; the site file says foreign_gpu: refuse"
     ):
         complete(allocation(), [grant("n1", foreign=USED), grant("n2")], 2, "refuse")
-    unknown = (ForeignUse("", "whether other processes use the GPUs is not known: x"),)
+    unknown = (OtherUse("", "whether other processes use the GPUs is not known: x"),)
     _, warnings = complete(allocation(), [grant("n1", foreign=unknown), grant("n2", foreign=USED[1:])], 2, "refuse")
     assert warnings == ("n1: whether other processes use the GPUs is not known: x",)
 

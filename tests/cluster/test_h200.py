@@ -8,7 +8,7 @@ import pytest
 
 from cluster.gpus import listing
 from cluster.gpus.decision import listed_uuids
-from cluster.gpus.listing import Gpu, foreign_use, parse_apps, parse_gpus, parse_instances, query_apps, query_gpus
+from cluster.gpus.listing import Gpu, other_use, parse_apps, parse_gpus, parse_instances, query_apps, query_gpus
 from cluster.gpus.peak import peak
 from cluster.watching.readers import parse_looks, query
 from extras.doctor.machine import judge_gpus
@@ -72,8 +72,8 @@ def test_driver_580_knows_both_names_of_what_holds_a_clock_down() -> None:
 def test_nobody_and_somebody_use_it() -> None:
     assert parse_apps(answer("h200-no-compute-apps")) == ()
     apps = parse_apps(answer("h200-compute-apps"))
-    assert foreign_use([UUID], apps, {659}) == ()
-    (use,) = foreign_use([UUID], apps, {1})
+    assert other_use([UUID], apps, {659}) == ()
+    (use,) = other_use([UUID], apps, {1})
     assert f"{UUID} is used by process 659 (/usr/bin/python3)" in use.text
     assert "which holds 1002 MiB" in use.text
 

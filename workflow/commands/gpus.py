@@ -11,7 +11,7 @@ import typer
 from base.errors import SlipwayError
 from base.units import counted
 from cluster.detection import off_node, scheduler_of
-from cluster.gpus.decision import Decision, accepted, decide
+from cluster.gpus.decision import Decision, decide, or_raise
 from cluster.gpus.listing import App, Gpu, query_apps, query_gpus, read_place, short_bus
 from workflow.commands.options import JsonOption
 from workflow.commands.watching import output
@@ -32,7 +32,7 @@ def main(
         _print(gpus, decision, apps, trouble)
         if explain:
             _explain(decision, os.environ)
-    accepted(decision)
+    or_raise(decision)
 
 
 def _apps() -> tuple[tuple[App, ...], str | None]:

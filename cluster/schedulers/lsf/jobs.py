@@ -26,7 +26,7 @@ from cluster.schedulers.jobs import (
 )
 from cluster.schedulers.lsf import SECONDS, STARTED, STARTS
 from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, carried, in_english
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, in_english, inherited_environ
 from cluster.schedulers.submission import Submitter, submit_script
 
 # The batch script.
@@ -183,7 +183,7 @@ def _queued(job: Listed, details: Details | None) -> QueuedJob:
 
 CLUSTER: Final = ("LSF_ENVDIR", "LSF_SERVERDIR", "LSF_BINDIR", "LSF_LIBDIR", "XLSF_UIDDIR", "EGO_TOP", "EGO_CONFDIR")
 """Variables by which the commands find their cluster."""
-NOT_CARRIED: Final = ("SLURM_", "SBATCH_", "LSB_")
+NOT_INHERITED: Final = ("SLURM_", "SBATCH_", "LSB_")
 TITLE = "LSF"
 SERVER = "LSF's mbatchd"
 SUBMIT = "bsub"
@@ -202,7 +202,7 @@ def submit(job: BatchJob, patience_s: float) -> str:
 
 def submit_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a job inherits, and those that bsub needs."""
-    inherited = {name: value for name, value in carried(environ).items() if not name.startswith(NOT_CARRIED)}
+    inherited = {name: value for name, value in inherited_environ(environ).items() if not name.startswith(NOT_INHERITED)}
     return in_english({**inherited, **{name: environ[name] for name in CLUSTER if name in environ}})
 
 

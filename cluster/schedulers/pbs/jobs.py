@@ -37,7 +37,7 @@ from cluster.schedulers.queries import (
     ANSWER_S,
     QUICK_ANSWER_S,
     ask,
-    carried,
+    inherited_environ,
 )
 from cluster.schedulers.submission import Submitter, submit_script
 
@@ -164,7 +164,7 @@ OWNED: Mapping[str, str] = {
     "rerun": "-r",
     "directive": "-C|-z|-I|-X",
 }
-NOT_CARRIED: Final = re.compile(r"PBS_|SLURM_|SBATCH_|TMPDIR$")
+NOT_INHERITED: Final = re.compile(r"PBS_|SLURM_|SBATCH_|TMPDIR$")
 """Variables that PBS sets itself in each job."""
 
 
@@ -224,7 +224,7 @@ def batch_script(job: BatchJob, environ: Mapping[str, str] | None = None, hosts:
 
 def taken_along(environ: Mapping[str, str]) -> dict[str, str]:
     """Select the variables that a job inherits. Functions come from the login shell that PBS starts for a job."""
-    return {name: value for name, value in carried(environ).items() if name.isidentifier() and not NOT_CARRIED.match(name)}
+    return {name: value for name, value in inherited_environ(environ).items() if name.isidentifier() and not NOT_INHERITED.match(name)}
 
 
 def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:

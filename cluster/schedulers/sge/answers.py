@@ -13,7 +13,7 @@ from base.account import account_name
 from base.errors import SchedulerOutputError
 from base.sanitize import digits, text
 from cluster.schedulers.jobs import Hold, Stage
-from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, asked, refusal
+from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, query, refusal
 
 LATEST: Final = 2**33
 """The latest time that is accepted, in unix seconds: the year 2242."""
@@ -257,7 +257,7 @@ def job_details(job_ids: Sequence[str], patience_s: float = PATIENCE_S, timeout_
 
 def ask_about(argv: Sequence[str], accepted: Sequence[str], patience_s: float, timeout_s: float = ANSWER_S) -> str:
     """Return the standard output of a command about jobs, which may complain, on either stream, in one of the words `accepted`."""
-    result = asked(SGE, argv, patience_s, timeout_s)
+    result = query(SGE, argv, patience_s, timeout_s)
     if result.returncode and not any(words in f"{result.stdout}\n{result.stderr}" for words in accepted):
         raise refusal(SGE, result)
     return result.stdout

@@ -28,9 +28,9 @@ from cluster.schedulers.jobs import (
 from cluster.schedulers.queries import (
     QUICK_ANSWER_S,
     ask,
-    carried,
-    carried_names,
     in_english,
+    inherited_environ,
+    inherited_names,
 )
 from cluster.schedulers.sge import BEGUN, SECONDS, STARTED
 from cluster.schedulers.sge.answers import (
@@ -294,12 +294,12 @@ SHOW = "qstat -j"
 CANCEL = "qdel"
 ENTER = ""
 SUBMITTER: Final = Submitter(server=SGE, argv=("qsub", "-terse"), job_id=r"^(\d+)(?:\.\S+)?$", look=LIST, end=CANCEL)
-script, options, inherited = batch_script, qsub_options, carried_names
+script, options, inherited = batch_script, qsub_options, inherited_names
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
-    """Submit a job, which inherits the variables that `carried` selects, and those that qsub needs."""
-    env = in_english({**carried(os.environ), **{name: os.environ[name] for name in CELL if name in os.environ}})
+    """Submit a job, which inherits the variables that `inherited_environ` selects, and those that qsub needs."""
+    env = in_english({**inherited_environ(os.environ), **{name: os.environ[name] for name in CELL if name in os.environ}})
     return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, env)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from base.errors import AllocationError
 from base.sanitize import digits
 from cluster.addresses import resolve
-from cluster.gpus.decision import said_count
+from cluster.gpus.decision import granted_count
 from cluster.schedulers import inside_job
 from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.answers import (
@@ -140,7 +140,7 @@ def gpu_indices(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def gpu_count(environ: Mapping[str, str]) -> int | None:
     """Return the number of GPUs granted here, or None if Slurm manages no GPUs."""
-    count = said_count(environ, NAME)
+    count = granted_count(environ, NAME)
     return count if count is not None else (len(gpu_indices(environ)) or None)
 
 

@@ -14,7 +14,7 @@ from base.names import choices
 from base.sanitize import digits, text
 from base.units import counted, format_duration
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, carried, carried_names
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_environ, inherited_names
 from cluster.schedulers.slurm.answers import (
     ENDED_BY,
     JOB_ID,
@@ -291,12 +291,12 @@ SHOW = "squeue -j"
 CANCEL = "scancel"
 ENTER = "srun --jobid={job} --overlap -N1 -n1 -w {node} --pty"
 SUBMITTER: Final = Submitter(server=SLURM, argv=("sbatch", "--parsable"), job_id=r"^(\d+)(?:;\S*)?$", look=LIST, end=CANCEL)
-script, options, inherited = batch_script, sbatch_options, carried_names
+script, options, inherited = batch_script, sbatch_options, inherited_names
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
-    """Submit a job, which inherits the variables that `carried` selects."""
-    return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, carried(os.environ))
+    """Submit a job, which inherits the variables that `inherited_environ` selects."""
+    return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, inherited_environ(os.environ))
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from cluster.machine import MOST as MOST_INTERFACES
-from cluster.types import ForeignUse, GpuFault, Grant
+from cluster.types import GpuFault, Grant, OtherUse
 from workflow.run.record.model import Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
 
@@ -242,7 +242,7 @@ class Staged(Message, frozen=True, kw_only=True):
     dataset: StagedCopy | None
     """Null where the plan names none."""
     image: LoadedImage | None
-    foreign: tuple[ForeignUse, ...]
+    foreign: tuple[OtherUse, ...]
     """Processes of others on the run's GPUs, where the grant did not tell of them."""
     faults: tuple[GpuFault, ...] = ()
     """What driver and kernel know to be wrong with the run's GPUs."""

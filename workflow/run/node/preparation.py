@@ -27,7 +27,7 @@ from base.storage import DISK_FULL
 from base.units import format_duration
 from cluster import processes
 from cluster.holder import holder_of
-from cluster.types import Allocation, ForeignUse, GpuFault
+from cluster.types import Allocation, GpuFault, OtherUse
 from containers.engines import STORES, in_container
 from containers.placeholders import fill, names_in
 from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
@@ -312,9 +312,9 @@ def prepare_node(
         cdi = find_cdi(engine, granted)
     foreign: list[tuple[str, str]] = []
     if gpus:
-        from cluster.gpus.listing import query_foreign_use
+        from cluster.gpus.listing import query_other_use
 
-        foreign = [(use.uuid, use.text) for use in query_foreign_use(gpus)]
+        foreign = [(use.uuid, use.text) for use in query_other_use(gpus)]
     from cluster.gpus import listing
 
     faults = [(fault.uuid, fault.text) for fault in listing.query_gpu_faults(granted)]
@@ -474,7 +474,7 @@ class Preparation:
         """The job's, where containers may be put into it."""
         self.cdi = False
         """Whether docker takes GPUs by CDI."""
-        self.foreign: tuple[ForeignUse, ...] = ()
+        self.foreign: tuple[OtherUse, ...] = ()
         """Processes of others on our GPUs."""
         self.faults: tuple[GpuFault, ...] = ()
         """What is wrong with our GPUs."""
@@ -651,7 +651,7 @@ class Preparation:
         logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
         self.cgroup_parent, why = found["parent"]
         logger.debug("cgroup of containers: %s: %s", self.cgroup_parent or "the engine's, with the limits of the job copied", why)
-        self.foreign = tuple(ForeignUse(*use) for use in found["foreign"])
+        self.foreign = tuple(OtherUse(*use) for use in found["foreign"])
         self.faults = tuple(GpuFault(*fault) for fault in found["faults"])
         argv = image_argv(sys.executable, self.plan)
         if argv is None:

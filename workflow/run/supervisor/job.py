@@ -216,7 +216,7 @@ class Job:
         name = f"run {run.run_id}"
         try:
             return (
-                *grants.foreign_warnings(name, foreign, run.site.foreign_gpu),
+                *grants.other_use_warnings(name, foreign, run.site.foreign_gpu),
                 *grants.health_warnings(name, faults, run.site.gpu_health),
             )
         except AllocationError as error:

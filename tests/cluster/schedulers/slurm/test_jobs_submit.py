@@ -12,7 +12,7 @@ import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
-from cluster.schedulers.queries import SUBMIT_S, carried, one_try
+from cluster.schedulers.queries import SUBMIT_S, inherited_environ, one_try
 from cluster.schedulers.slurm.answers import SLURM
 from cluster.schedulers.slurm.jobs import SUBMITTER
 from cluster.schedulers.submission import submit_once
@@ -42,7 +42,7 @@ class Controller:
         return self.queue.pop(0)
 
     def submit(self, patience_s: float = 60.0) -> str:
-        attempt = partial(one_try, SLURM, SUBMITTER.argv, SUBMIT_S, "#!/bin/bash\n", SubmitError, carried(os.environ))
+        attempt = partial(one_try, SLURM, SUBMITTER.argv, SUBMIT_S, "#!/bin/bash\n", SubmitError, inherited_environ(os.environ))
         return submit_once(SUBMITTER, attempt, self.find, "one", patience_s, lambda seconds: None)
 
     @property

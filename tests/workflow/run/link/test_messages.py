@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from base.jsonfile import json_line
-from cluster.types import Allocation, ForeignUse, Grant, Node
+from cluster.types import Allocation, Grant, Node, OtherUse
 from data_prep import staging
 from data_prep.staging import exchange
 from tests.hostile import changed
@@ -22,7 +22,7 @@ from workflow.run.plan import Framework, Sidecar
 from workflow.run.record.model import Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
 
-GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(ForeignUse("GPU-1", "python"),))
+GRANT: Final = Grant(node="n0", hostname="n0", address="10.0.0.1", cores=(0, 1), foreign=(OtherUse("GPU-1", "python"),))
 ALLOCATION: Final = Allocation(
     scheduler="local", job_id="1", nodes=(Node(name="n0", hostname="h", address="127.0.0.1"),), device="cpu", exclusive=True
 )
@@ -43,7 +43,7 @@ DATASET: Final = reports.StagedCopy(
     **{"root": "/c/d", "digest": "d", "lost_peers": {"1": "gone"}, "hit": False, "lease": None, "seconds": 1.0},
     **{name: 1 for name in ("bytes", "copied_bytes", "storage_bytes", "peer_bytes", "resumed_bytes", "checked_bytes")},
 )  # type: ignore[arg-type]
-STAGED: Final = reports.Staged(dataset=DATASET, image=None, foreign=(ForeignUse("", "not known"),))
+STAGED: Final = reports.Staged(dataset=DATASET, image=None, foreign=(OtherUse("", "not known"),))
 END: Final = RankEnd(ranks=(0,), host="n0", exit_code=0, time=1.0)
 RING: Final = reports.Ring(seconds=0.1, problem=None, damaged=False)
 SAID: Final[tuple[reports.Report, ...]] = (
