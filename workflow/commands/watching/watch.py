@@ -450,9 +450,9 @@ def _is_shard_to_build(key: str, build: str, there: set[str]) -> bool:
 def _jobs_text(jobs: Sequence[QueuedJob]) -> str:
     """Describe the jobs of shards; one of those that wait stands for all."""
     waiting = [job for job in jobs if job.waits]
-    logged = f", {counted(len(jobs) - len(waiting), 'job')} at work" if len(waiting) < len(jobs) else ""
+    at_work = f", {counted(len(jobs) - len(waiting), 'job')} at work" if len(waiting) < len(jobs) else ""
     others = f" ({counted(len(waiting), 'job')} wait)" if len(waiting) > 1 else ""
-    return f"{logged}; {job_words(waiting[0], time.time())}{others}" if waiting else logged
+    return f"{at_work}; {job_words(waiting[0], time.time())}{others}" if waiting else at_work
 
 
 def _queue(study: Study, own_jobs: bool) -> str:
