@@ -7,10 +7,6 @@ from typing import Final
 TOKEN_S: Final = 60.0
 """How long after its start a node program waits for the run's token: as long as the supervisor waits for the node program. A launcher may
 hold the standard input open for ever after its job was cancelled (LSF)."""
-TOKEN_LOOK_EVERY_S: Final = 4.0
-"""How often it looks meanwhile whether its supervisor still awaits a node program."""
-TOKEN_LOOK_S: Final = 2.0
-"""How long such a look may take."""
 SUPERVISOR_SILENCE_S: Final = 60.0
 """After how long without a message the supervisor is lost: longer than a node may be silent, so that the supervisor notices first."""
 NODE_ALIVE_EVERY_S: Final = 2.0

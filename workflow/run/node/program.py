@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +29,7 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import ProtocolError, name_of
 from workflow.run.link.protocol import Channel, Link, LinkClosed, connect
-from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S, TOKEN_LOOK_EVERY_S, TOKEN_LOOK_S, TOKEN_S
+from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S, TOKEN_S
 from workflow.run.node.node_work import NodeWork
 from workflow.run.node.preparation import end_older_attempts
 from workflow.run.plan import TAG
@@ -39,22 +37,10 @@ from workflow.run.plan import TAG
 # The token of the run, which the supervisor sends over standard input.
 
 
-def read_token(
-    descriptor: int, limit_s: float, is_awaited: Callable[[], bool] = lambda: True, look_every_s: float = TOKEN_LOOK_EVERY_S
-) -> bytes:
-    """Read the first line of `descriptor`, which a launcher or a job that has ended may hold open for ever. `is_awaited()`: whether the
-    supervisor still takes node programs. Raises NodeLost."""
-    give_up = time.monotonic() + limit_s
-    while not select.select([descriptor], [], [], max(0.0, min(look_every_s, give_up - time.monotonic())))[0]:
-        if time.monotonic() < give_up and not is_awaited():
-            raise NodeLost(
-                "nobody has handed this node program the run's token, and its supervisor awaits none any more: another has come up in its "
-                "place, or the run has ended"
-            )
-        if time.monotonic() >= give_up:
-            break
+def read_token(descriptor: int, limit_s: float) -> bytes:
+    """Read the first line of `descriptor`, which a launcher or a job that has ended may hold open for ever. Raises NodeLost."""
     try:
-        line = first_line(descriptor, max(0.0, give_up - time.monotonic()))
+        line = first_line(descriptor, limit_s)
     except TimeoutError as error:
         raise NodeLost(
             f"nobody has handed this node program the run's token within {limit_s:g} s: its launcher or its job has ended"
@@ -66,17 +52,6 @@ def read_token(
     if not token:
         raise NodeLost("the standard input of this node program has ended without the run's token: its launcher or its job has ended")
     return token
-
-
-def listens(address: tuple[str, int]) -> bool:
-    """Return False if nobody listens there: a supervisor that has all its node programs takes no more."""
-    try:
-        socket.create_connection(address, timeout=TOKEN_LOOK_S).close()
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 logger = logging.getLogger(__name__)
@@ -232,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     supervisor = (host, int(port))
     try:
         index = arguments.node if arguments.nodes is None else position_of(arguments.nodes, os.environ)
-        token = read_token(sys.stdin.fileno(), TOKEN_S, partial(listens, supervisor))
+        token = read_token(sys.stdin.fileno(), TOKEN_S)
     except (OSError, NodeLost) as error:
         logger.error("%s", error)
         return NodeLost.exit_code

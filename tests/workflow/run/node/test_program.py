@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import NodeLost
-from workflow.run.node.program import listens, position_of, read_token
+from workflow.run.node.program import position_of, read_token
 
 
 def test_a_node_finds_its_position_by_its_name_and_not_by_the_scheduler_s_number() -> None:
@@ -60,18 +59,6 @@ def test_a_line_that_never_ends_is_not_waited_for(pipe: tuple[int, int]) -> None
     os.write(pipe[1], b"00")
     with pytest.raises(NodeLost, match="within 0.1 s"):
         read_token(pipe[0], 0.1)
-
-
-def test_a_node_program_that_nobody_awaits_any_more_ends_before_its_time(pipe: tuple[int, int]) -> None:
-    """Its launcher said that it has started nothing, and has ended; another was started, and the supervisor takes no more (LSF)."""
-    with socket.create_server(("127.0.0.1", 0)) as supervisor:
-        address = supervisor.getsockname()
-        assert listens(address)
-        with pytest.raises(NodeLost, match=r"within 0\.3 s"):
-            read_token(pipe[0], 0.3, lambda: listens(address), look_every_s=0.05)
-    assert not listens(address)
-    with pytest.raises(NodeLost, match="another has come up in its place, or the run has ended"):
-        read_token(pipe[0], 60.0, lambda: listens(address), look_every_s=0.05)
 
 
 LIMITED = """
