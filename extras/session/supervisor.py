@@ -47,20 +47,11 @@ from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.time_limits import (
-    CONTAINERS_STOP_S,
-    NODES_LEAVE_S,
-    NODES_STOP_S,
-    RELEASE_S,
-    STORAGE_CALL_S,
-    RunEnded,
-    RunScope,
-    TimeLimit,
-    supervising,
-)
+from workflow.run.supervisor.time_limits import RunEnded, RunScope, TimeLimit, supervising
 
 logger = logging.getLogger(__name__)
 
@@ -387,22 +378,22 @@ class Session:
         attempt, prepared = self._attempt, self._prepared
         if attempt is None or prepared is None:
             return None, None
-        stop_s = CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else NODES_STOP_S
+        stop_s = time_limits.CONTAINERS_STOP_S if in_container(prepared.run.site.engine) else time_limits.NODES_STOP_S
         attempt.nodes.ask(commands.Stop(), reports.Stopped, stop_s)
         pushed = problem = None
         if prepared.request.push and attempt.started:
             pushed, problem = self._push(attempt)
         if prepared.request.kind == "run" and attempt.started:
             self._bring_rest_of_output(attempt)
-        attempt.nodes.ask(commands.Release(), reports.Released, RELEASE_S)
-        attempt.nodes.end(NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
+        attempt.nodes.ask(commands.Release(), reports.Released, time_limits.RELEASE_S)
+        attempt.nodes.end(time_limits.NODES_LEAVE_S, None if problem is None else partial(self._pending, problem))
         if ending.rank_end is not None and ending.rank_end.last_lines:
             logger.error("last lines:\n%s", ending.rank_end.last_lines)
         return pushed, problem
 
     def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
         """Push the results, with retries until the job's time is over. Return the target and the reason of a failure."""
-        attempt.nodes.ask(commands.Collect(), reports.Collected, RELEASE_S)
+        attempt.nodes.ask(commands.Collect(), reports.Collected, time_limits.RELEASE_S)
         end = max(attempt.limit.deadline, time.monotonic() + PUSH_AGAIN_S)
         while True:
             problem = self._push_once(attempt, max(PUSH_AGAIN_S, end - time.monotonic()))
@@ -422,18 +413,18 @@ class Session:
     def _push_once(self, attempt: RunningAttempt, limit_s: float) -> str | SlipwayError:
         loop, nodes, part = self._scope.loop, attempt.nodes, None
         try:
-            part = str(Call(loop, "push", make_part, self._directory, timeout_s=STORAGE_CALL_S).wait())
+            part = str(Call(loop, "push", make_part, self._directory, timeout_s=time_limits.STORAGE_CALL_S).wait())
             nodes.forget(reports.Pushed, reports.Failed)
             nodes.send_all(commands.Push(part=part, limit_s=limit_s))
             loop.until(lambda: all(_answered(node) for node in nodes.present()), limit_s)
             failed = [message.message for node in nodes.present() if (message := node.last(reports.Failed)) is not None]
             if failed or not all(node.has_reported(reports.Pushed) for node in nodes.present()):
                 raise PushError(failed[0] if failed else "a node did not answer in time")
-            return str(Call(loop, "push", finish_push, part, self._directory, timeout_s=STORAGE_CALL_S).wait())
+            return str(Call(loop, "push", finish_push, part, self._directory, timeout_s=time_limits.STORAGE_CALL_S).wait())
         except SlipwayError as error:
             if part is not None:
                 with contextlib.suppress(SlipwayError):  # storage that takes nothing may not let go of it either
-                    Call(loop, "push", remove_tree, Path(part), timeout_s=STORAGE_CALL_S).wait()
+                    Call(loop, "push", remove_tree, Path(part), timeout_s=time_limits.STORAGE_CALL_S).wait()
             return error
 
 

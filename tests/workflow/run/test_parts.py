@@ -21,7 +21,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, RECENT_BYTES, RankEvents, RankLog, Reservation, first_port, ports
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
-from workflow.run.supervisor import job
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.running_attempt import parse_git_status, slipway_provenance
 from workflow.run.supervisor.time_limits import RunScope
@@ -291,7 +291,7 @@ def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_who_waits_tells_it_when_another_run_has_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "HOLDER_AGAIN_S", 0.0)
+    monkeypatch.setattr(time_limits, "HOLDER_AGAIN_S", 0.0)
     path = tmp_path / "measuring.lock"
     scope = RunScope(Loop())
     first, last = NodeLocks(scope, [path], 1), NodeLocks(scope, [path], 1)

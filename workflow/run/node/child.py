@@ -16,7 +16,7 @@ from base.sanitize import text
 from cluster.processes import boot_id, die_with_parent, pid_namespace, prepare_prctl, wait_for_ends, wait_for_killed
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.reports import Count, Progress, Value, Waiting, What
-from workflow.run.node.limits import WATCHER_END_S
+from workflow.run.node import limits
 from workflow.run.record.events import parse_line
 
 READ_BYTES: Final = 1 << 18
@@ -243,7 +243,7 @@ class Watcher:
     def close(self) -> None:
         """Give them a moment for that, then end them. One that hangs in the kernel is left to the end of all descendants."""
         self.finish()
-        wait_for_ends([child.pid for child in self._children if child.poll() is None], WATCHER_END_S)
+        wait_for_ends([child.pid for child in self._children if child.poll() is None], limits.WATCHER_END_S)
         for child in self._children:
             if child.poll() is None:
                 child.kill()

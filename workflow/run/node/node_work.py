@@ -23,8 +23,8 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.protocol import CANCELLED_PUSH_S
 from workflow.run.link.reports import Value
+from workflow.run.node import limits
 from workflow.run.node.child import SUPERVISOR, Child, Watcher, pid_here, watching_argv
-from workflow.run.node.limits import RANK_LOOK_EVERY_S
 from workflow.run.node.preparation import Preparation, Reporter, for_this_node
 from workflow.run.node.ranks import Ranks, Reservation, Shutdown
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
@@ -172,7 +172,7 @@ class NodeWork:
         self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
         self.report(reports.Started())
-        self.loop.every(min(RANK_LOOK_EVERY_S, started.beat_s / 4), self._tick)
+        self.loop.every(min(limits.RANK_LOOK_EVERY_S, started.beat_s / 4), self._tick)
         self._look()
 
     def _rank_ended(self, end: RankEnd) -> None:

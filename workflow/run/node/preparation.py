@@ -35,17 +35,8 @@ from workflow.run.link import commands, reports
 from workflow.run.link.commands import Plan
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.reports import Count, Listening, Loading, Port, Progress, Seconds, StagedCopy, Value, Waiting, What
+from workflow.run.node import limits
 from workflow.run.node.child import Problem, Worker, WorkLine, report_progress
-from workflow.run.node.limits import (
-    COPIES_REMOVAL_S,
-    DELIVERY_STALL_S,
-    IMAGE_LOAD_S,
-    IMAGE_PROGRESS_EVERY_S,
-    LEFTOVERS_END_S,
-    LOOK_S,
-    NODE_PREPARATION_S,
-    PACKAGES_S,
-)
 from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run, room_bytes
 from workflow.run.plan import TAG, Framework
 from workflow.run.storage.attempt import fetch_file
@@ -89,7 +80,7 @@ class ImageChild(Worker[Loaded]):
         report: Callable[[Loading | Progress | Waiting], None],
         wants: Callable[[], None],
         then: Callable[[Loaded | None, Problem | None], None],
-        limit_s: float = IMAGE_LOAD_S,
+        limit_s: float = limits.IMAGE_LOAD_S,
     ) -> None:
         self._report, self._wants, self._limit_s = report, wants, limit_s
         self._since = self._limited_from = time.monotonic()
@@ -99,7 +90,7 @@ class ImageChild(Worker[Loaded]):
         self._look_later()
 
     def _look_later(self) -> None:
-        self.loop.after(min(IMAGE_PROGRESS_EVERY_S, self._limit_s), self._look)
+        self.loop.after(min(limits.IMAGE_PROGRESS_EVERY_S, self._limit_s), self._look)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -146,7 +137,7 @@ def end_older_attempts(tag: str) -> None:
     if not left:
         return
     processes.send(left, signal.SIGKILL)
-    gone = processes.wait_for_ends(left, LEFTOVERS_END_S)
+    gone = processes.wait_for_ends(left, limits.LEFTOVERS_END_S)
     logger.warning("killed %d processes of an earlier attempt of this run%s", len(left), "" if gone else "; some have not ended yet")
 
 
@@ -250,7 +241,7 @@ def why_packages_differ(framework: Framework) -> str | None:
     if not packages:
         return None
     try:
-        asked = run([python, "-c", PACKAGES, *packages], timeout_s=PACKAGES_S)
+        asked = run([python, "-c", PACKAGES, *packages], timeout_s=limits.PACKAGES_S)
     except SlipwayError as error:
         return f"{python} cannot be asked for the packages that the program {framework.name!r} needs: {error}"
     said = asked.stdout.strip() if asked.returncode == 0 else f"it ended with {asked.returncode}: {asked.stderr[-500:]}"
@@ -495,7 +486,9 @@ class Preparation:
         cache, run_dir = Path(self.plan.cache), Path(self.plan.run_dir)
         if any((place / PENDING).exists() for place in of_run(cache, run_dir)):
             arguments = (cache, run_dir, self.plan.group)
-            self._call("delivery of what waits", deliver_run, *arguments, timeout_s=DELIVERY_STALL_S, then=self._delivered, renewed=True)
+            self._call(
+                "delivery of what waits", deliver_run, *arguments, timeout_s=limits.DELIVERY_STALL_S, then=self._delivered, renewed=True
+            )
         else:
             self._look(delivered=False)
 
@@ -514,7 +507,7 @@ class Preparation:
             self.report(reports.LookedAt(delivered=delivered))
             return
         arguments, then = (ranks.framework, in_container(ranks.engine)), partial(self._looked, delivered)
-        self._call("look for what the program needs", refuse_what_is_missing, *arguments, timeout_s=LOOK_S, then=then)
+        self._call("look for what the program needs", refuse_what_is_missing, *arguments, timeout_s=limits.LOOK_S, then=then)
 
     def _looked(self, delivered: bool, call: Call) -> None:
         try:
@@ -591,7 +584,7 @@ class Preparation:
         from data_prep.cache.entries import remove_unused
 
         arguments = (Path(self.plan.cache), self._passing, self._holder, self.plan.group)
-        self._call("remove what was passed on", remove_unused, *arguments, timeout_s=COPIES_REMOVAL_S, then=self._dropped)
+        self._call("remove what was passed on", remove_unused, *arguments, timeout_s=limits.COPIES_REMOVAL_S, then=self._dropped)
 
     def _dropped(self, call: Call) -> None:
         try:
@@ -636,7 +629,7 @@ class Preparation:
             return
         directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
         arguments = (ranks.engine, directory, ranks.framework, job, granted, gpus)
-        self._call("prepare the node", prepare_node, *arguments, timeout_s=NODE_PREPARATION_S, then=self._prepared)
+        self._call("prepare the node", prepare_node, *arguments, timeout_s=limits.NODE_PREPARATION_S, then=self._prepared)
 
     def _prepared(self, call: Call) -> None:
         try:
@@ -749,7 +742,7 @@ class Preparation:
         self._passing.remove(name)
         arguments = (Path(self.plan.cache), [name], self._holder, self.plan.group)
         then = partial(self._removed_copy, order)
-        self._call("remove the checkpoint's copy", remove_unused, *arguments, timeout_s=COPIES_REMOVAL_S, then=then)
+        self._call("remove the checkpoint's copy", remove_unused, *arguments, timeout_s=limits.COPIES_REMOVAL_S, then=then)
 
     def _removed_copy(self, order: commands.Fetch, call: Call) -> None:
         try:

@@ -29,7 +29,7 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import ProtocolError, name_of
 from workflow.run.link.protocol import Channel, Link, LinkClosed, connect
-from workflow.run.node.limits import NODE_ALIVE_EVERY_S, SUPERVISOR_SILENCE_S, TOKEN_S
+from workflow.run.node import limits
 from workflow.run.node.node_work import NodeWork
 from workflow.run.node.preparation import end_older_attempts
 from workflow.run.plan import TAG
@@ -83,7 +83,7 @@ class NodeProgram:
     def run(self) -> int:
         """Serve until told to end, or until the supervisor is gone; the exit code."""
         self.loop.on_signals(self._signalled)
-        self.loop.every(NODE_ALIVE_EVERY_S, self._report_alive)
+        self.loop.every(limits.NODE_ALIVE_EVERY_S, self._report_alive)
         try:
             grant = self._grant()
         except SlipwayError as error:
@@ -148,9 +148,9 @@ class NodeProgram:
 
     def _report_alive(self) -> None:
         self.report(reports.Alive(step=self.work.least_step(), tokens=self.work.tokens()))
-        if time.monotonic() - self._heard > SUPERVISOR_SILENCE_S:
+        if time.monotonic() - self._heard > limits.SUPERVISOR_SILENCE_S:
             self.channel.close()
-            self._lost(f"nothing heard from it for {SUPERVISOR_SILENCE_S:g} s")
+            self._lost(f"nothing heard from it for {limits.SUPERVISOR_SILENCE_S:g} s")
 
     def _signalled(self, number: int) -> None:
         logger.warning("got %s: ending all that runs here", signal.Signals(number).name)
@@ -207,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     supervisor = (host, int(port))
     try:
         index = arguments.node if arguments.nodes is None else position_of(arguments.nodes, os.environ)
-        token = read_token(sys.stdin.fileno(), TOKEN_S)
+        token = read_token(sys.stdin.fileno(), limits.TOKEN_S)
     except (OSError, NodeLost) as error:
         logger.error("%s", error)
         return NodeLost.exit_code

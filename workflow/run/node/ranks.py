@@ -26,7 +26,7 @@ from cluster.machine import oom_kills
 from containers.engines import Engine, Process
 from containers.spec import EnginePlan
 from workflow.run.link.event_loop import Call, Loop, Timer
-from workflow.run.node.limits import CONTAINER_REMOVAL_S, DESCENDANTS_END_S, RANKS_END_S, RANKS_TERM_S
+from workflow.run.node import limits
 from workflow.run.node.window_watch import Line, WindowWatch
 from workflow.run.record.events import (
     MAX_LINE,
@@ -454,7 +454,7 @@ class Ranks:
         """Remove the container in a child, since the daemon may be slow. Return False if this engine makes none."""
         made = self.plan.container is not None and bool(self.plan.container.find)
         if made:
-            Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=CONTAINER_REMOVAL_S).then(then)
+            Call(self._loop, "removal of the container", self._engine.remove, self.plan, timeout_s=limits.CONTAINER_REMOVAL_S).then(then)
         return made
 
 
@@ -552,7 +552,7 @@ class Shutdown:
         if ranks is None or not ranks.running():
             self._finish()
             return
-        self._timers = [loop.after(RANKS_TERM_S, self._kill), loop.after(RANKS_END_S, self._finish)]
+        self._timers = [loop.after(limits.RANKS_TERM_S, self._kill), loop.after(limits.RANKS_END_S, self._finish)]
         ranks.signal(signal.SIGTERM)
 
     def also(self, then: Callable[[bool], None]) -> None:
@@ -592,7 +592,7 @@ class Shutdown:
             self._end_descendants(closed)
 
     def _end_descendants(self, removed: bool) -> None:
-        ended = processes.kill_descendants(DESCENDANTS_END_S)
+        ended = processes.kill_descendants(limits.DESCENDANTS_END_S)
         if not ended:
             logger.error("processes of this run are left in uninterruptible sleep")
         clean = ended and removed

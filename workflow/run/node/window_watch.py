@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from workflow.run.node.limits import RANK_LOOK_EVERY_S, WINDOW_LOOK_S, WINDOW_WAIT_S, WINDOW_WAITS_S
+from workflow.run.node import limits
 from workflow.run.record.outcome import ObservedWindow
 from workflow.run.record.window_seen import SLACK_RATIO, SLACK_S
 
@@ -110,10 +110,10 @@ class WindowWatch:
     def next_look_s(self, now: float, any_step: bool) -> float:
         """Return the seconds until the next look."""
         if self._first is not None:
-            return min(RANK_LOOK_EVERY_S, max(WINDOW_LOOK_S, SHARE * (now - self._first.by)))
+            return min(limits.RANK_LOOK_EVERY_S, max(limits.WINDOW_LOOK_S, SHARE * (now - self._first.by)))
         if any_step and not self._any_step:
             self._since, self._any_step = now, True
-        return WINDOW_WAIT_S if now - self._since < WINDOW_WAITS_S else RANK_LOOK_EVERY_S
+        return limits.WINDOW_WAIT_S if now - self._since < limits.WINDOW_WAITS_S else limits.RANK_LOOK_EVERY_S
 
 
 def _gap_s(before: _Mark | None, first: Line) -> float | None:

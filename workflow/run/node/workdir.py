@@ -46,8 +46,8 @@ from containers.program_folder import changes, copy
 from containers.spec import Paths
 from data_prep.push import Delivery, deliver_pending
 from workflow.run.link.commands import Pending, Plan
+from workflow.run.node import limits
 from workflow.run.node.caches import refuse_distrusted
-from workflow.run.node.limits import DELIVERY_STALL_S
 from workflow.run.plan import CellDocument
 from workflow.run.record.machine_load import file_name
 from workflow.run.storage import lease as leases
@@ -438,7 +438,7 @@ def publish_delivered(run_dir: Path, pid: int) -> str:
 def _published(run_dir: Path) -> str:
     try:
         said: str = call_limited(
-            f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=DELIVERY_STALL_S, renewed=True
+            f"record of {run_dir.name}", publish_delivered, run_dir, os.getpid(), timeout_s=limits.DELIVERY_STALL_S, renewed=True
         )
         return said
     except StorageError:

@@ -28,21 +28,10 @@ from workflow.run.record.step_clock import run_s
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import RunningAttempt, run_facts, times_of
-from workflow.run.supervisor.time_limits import (
-    COLLECT_S,
-    CONTAINERS_STOP_S,
-    LEAST_PUSH_S,
-    NODES_LEAVE_S,
-    NODES_STOP_S,
-    RELEASE_S,
-    REQUEUE_S,
-    STORAGE_CLEAN_UP_S,
-    STORAGE_FIRST_PAUSE_S,
-    STORAGE_LONGEST_PAUSE_S,
-    RunScope,
-)
+from workflow.run.supervisor.time_limits import RunScope
 from workflow.study.cell import unit_of
 
 # Repeated last steps, where storage fails: until the deadline where it does not answer, for a minute where it is full, since time alone
@@ -75,7 +64,7 @@ class Retries:
     def repeat(self, what: str, step: Callable[[float], None]) -> None:
         """Call `step(seconds left)` until it succeeds or time is over. A lost lease is final, and so is a defect of ours. Raises the last
         error."""
-        pause = STORAGE_FIRST_PAUSE_S
+        pause = time_limits.STORAGE_FIRST_PAUSE_S
         while True:
             try:
                 step(max(1.0, self._until - time.monotonic()))
@@ -93,7 +82,7 @@ class Retries:
                 self._scope.loop.until(lambda: self.cancelled, pause)
                 if self.cancelled:
                     raise
-            pause = min(2 * pause, STORAGE_LONGEST_PAUSE_S)
+            pause = min(2 * pause, time_limits.STORAGE_LONGEST_PAUSE_S)
 
     def call(self, what: str, function: Any, *arguments: Any, left_s: float) -> Any:
         """Call `function` in a child that may touch storage. Raises what it raises, StorageError when it takes too long, PushError when we
@@ -130,7 +119,7 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
     if ending.reason:
         logger.info("%s: %s", ending.status, ending.reason)
     if attempt is not None:
-        attempt.nodes.end(NODES_LEAVE_S)
+        attempt.nodes.end(time_limits.NODES_LEAVE_S)
     if run is not None:
         _try(loop, "release of the run", attempts.give_up, run)
     return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
@@ -138,7 +127,7 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
 
 def late_lease(loop: Loop, preparing: Call) -> PreparedRun | None:
     """Wait for a lease that was being taken when the run was cancelled, to give it back."""
-    loop.until(lambda: preparing.finished, STORAGE_CLEAN_UP_S)
+    loop.until(lambda: preparing.finished, time_limits.STORAGE_CLEAN_UP_S)
     with contextlib.suppress(SlipwayError):
         return from_plain(preparing.result(), PreparedRun) if preparing.finished else None
     return None
@@ -151,7 +140,7 @@ def finish(attempt: RunningAttempt, work: Work, ending: Ending) -> int:
 
 def _try(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
     try:
-        Call(loop, what, function, *arguments, timeout_s=STORAGE_CLEAN_UP_S).wait()
+        Call(loop, what, function, *arguments, timeout_s=time_limits.STORAGE_CLEAN_UP_S).wait()
     except SlipwayError as error:
         logger.warning("%s", error)
 
@@ -176,7 +165,7 @@ class _Finish:
             self._look_for_checkpoint()
             self._announce()
         self._look_at_leftovers()
-        self.nodes.ask(commands.Collect(), reports.Collected, COLLECT_S)
+        self.nodes.ask(commands.Collect(), reports.Collected, time_limits.COLLECT_S)
         self._look_at_owners()
         self._look_at_program()
         self._push_and_publish()
@@ -242,7 +231,7 @@ class _Finish:
         """Put the job back into the queue, to resume from the checkpoint. Last of all, since the scheduler then ends this job."""
         try:
             job = self.attempt.job
-            Call(self.loop, "requeue", job.scheduler.requeue, job.allocation, timeout_s=REQUEUE_S).wait()
+            Call(self.loop, "requeue", job.scheduler.requeue, job.allocation, timeout_s=time_limits.REQUEUE_S).wait()
         except SlipwayError as error:
             logger.info("the job is not put back into the queue (%s): the same command continues the run", error)
         else:
@@ -263,7 +252,7 @@ class _Finish:
             logger.info("push: the result goes to storage")
             again.repeat("push", lambda left_s: self._push(again, left_s))
             self.clock.enter("release")
-            self.nodes.ask(commands.Release(), reports.Released, RELEASE_S)
+            self.nodes.ask(commands.Release(), reports.Released, time_limits.RELEASE_S)
             again.repeat("publish", lambda left_s: again.call("publish", attempts.publish_attempt, *self._publication(), left_s=left_s))
         except LeaseError as error:
             self.ending = Ending(status="storage", reason=str(error), error=LeaseError)
@@ -272,7 +261,7 @@ class _Finish:
             pending = error
             self._keep(error)
         if pending is None:
-            self.nodes.end(NODES_LEAVE_S)
+            self.nodes.end(time_limits.NODES_LEAVE_S)
 
     def _in_a_hurry(self) -> bool:
         """Return True if the scheduler kills what is left, some 30 s after it has told us to end."""
@@ -280,14 +269,14 @@ class _Finish:
 
     def _stop_limit_s(self) -> float:
         if not in_container(self.run.site.engine) or self._in_a_hurry():
-            return NODES_STOP_S
-        return max(NODES_STOP_S, min(CONTAINERS_STOP_S, self.limit.deadline - time.monotonic()))
+            return time_limits.NODES_STOP_S
+        return max(time_limits.NODES_STOP_S, min(time_limits.CONTAINERS_STOP_S, self.limit.deadline - time.monotonic()))
 
     def _push_limit_s(self) -> float:
         if self._in_a_hurry():
             return CANCELLED_PUSH_S
         limit_s = self.attempt.scope.limits.push_s
-        return max(LEAST_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
+        return max(time_limits.LEAST_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
 
     def _let_others(self) -> None:
         """Give this machine's turn back if nothing that we started is left. Not the nodes of a job: what runs there next would have them to
@@ -368,7 +357,7 @@ class _Finish:
         if self.part_directory is not None:
             _try(self.loop, "removal of the half-pushed attempt", attempts.remove_part, self.part_directory)
         self.clock.enter("release")
-        self.nodes.ask(commands.Release(), reports.Released, RELEASE_S)
+        self.nodes.ask(commands.Release(), reports.Released, time_limits.RELEASE_S)
         if isinstance(error, Defect):
             self.found = Measurements()  # perhaps it cannot be made of that
         record, ended = self._notes(was)
@@ -380,7 +369,7 @@ class _Finish:
             notes = (record, ended) if node.index == 0 else (None, None)
             return commands.Pending(target=str(own), reason=text, record=notes[0], ended=notes[1])
 
-        self.nodes.end(NODES_LEAVE_S, pending)
+        self.nodes.end(time_limits.NODES_LEAVE_S, pending)
 
     def _notes(self, was: Ending) -> tuple[OwnKeys | None, OwnKeys | None]:
         """Return the notes of the attempt as it is, and as it will be when it is delivered. Whatever fails here, the files are kept."""

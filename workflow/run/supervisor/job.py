@@ -22,16 +22,9 @@ from workflow.run.link.reports import Ready, Staged
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage.prepared import PreparedRun
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import Nodes
-from workflow.run.supervisor.time_limits import (
-    HOLDER_AGAIN_S,
-    JOB_END_CAUSE_S,
-    JOB_FACTS_AGAIN_S,
-    JOB_FACTS_S,
-    NODE_LOCKS_WAIT_S,
-    RunScope,
-    TimeLimit,
-)
+from workflow.run.supervisor.time_limits import RunScope, TimeLimit
 
 # Locks on what runs must not share: this machine while a run measures, or some nodes of a job with many runs. The kernel frees a lock when
 # the last process that has its file open ends.
@@ -85,7 +78,7 @@ class NodeLocks:
         told: list[str] = []
 
         def tell_holder() -> None:
-            timers[:] = [self._scope.loop.after(HOLDER_AGAIN_S, tell_holder)]
+            timers[:] = [self._scope.loop.after(time_limits.HOLDER_AGAIN_S, tell_holder)]
             holder = self.signature()
             if [holder] != told:
                 told[:] = [holder]
@@ -127,7 +120,7 @@ class NodeLocks:
     def _wait(self, locks: Sequence[LockFile], count: int) -> None:
         """Wait until `count` of `locks` have become ours: a lock belongs to the open file, so a child can wait for it in our name."""
         descriptors = tuple(lock.descriptor for lock in locks)
-        self._scope.call("turn", lock_some, descriptors, count, timeout_s=NODE_LOCKS_WAIT_S, keep=descriptors)
+        self._scope.call("turn", lock_some, descriptors, count, timeout_s=time_limits.NODE_LOCKS_WAIT_S, keep=descriptors)
 
     def sign(self, text: str) -> None:
         """Say in the files who has them."""
@@ -234,15 +227,17 @@ class Job:
     def ask(self) -> None:
         """Ask for the job's end, and how long it waited, unless that is known and the job is not ours alone."""
         if self.allocation.own_job or self.allocation.deadline is None:
-            call = Call(self._scope.loop, "the scheduler", self.scheduler.job_facts, self.allocation, timeout_s=JOB_FACTS_S)
+            call = Call(self._scope.loop, "the scheduler", self.scheduler.job_facts, self.allocation, timeout_s=time_limits.JOB_FACTS_S)
             call.then(self._answered)
 
     def _answered(self, call: Call) -> None:
         try:
             facts: dict[str, Any] = call.result()
         except SlipwayError as error:
-            logger.warning("the job's end is not known, the run's own walltime counts: %s; asked again in %.0f s", error, JOB_FACTS_AGAIN_S)
-            self._scope.loop.after(JOB_FACTS_AGAIN_S, self.ask)
+            logger.warning(
+                "the job's end is not known, the run's own walltime counts: %s; asked again in %.0f s", error, time_limits.JOB_FACTS_AGAIN_S
+            )
+            self._scope.loop.after(time_limits.JOB_FACTS_AGAIN_S, self.ask)
             return
         if facts["deadline"] is not None:
             self.allocation = dataclasses.replace(self.allocation, deadline=facts["deadline"])
@@ -255,7 +250,7 @@ class Job:
         `otherwise`: how, if it says nothing."""
         if not self.is_ending and self._scope.ending is None:
             self.is_ending = True
-            call = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=JOB_END_CAUSE_S)
+            call = Call(self._scope.loop, "the scheduler", self.scheduler.ended_by, self.allocation, timeout_s=time_limits.JOB_END_CAUSE_S)
             call.then(partial(self._cause_known, told, number, otherwise))
 
     def _cause_known(self, told: str, number: int | None, otherwise: Ending | None, call: Call) -> None:

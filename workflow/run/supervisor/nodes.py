@@ -21,17 +21,8 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import name_of
 from workflow.run.link.protocol import Channel, Link, Listener
-from workflow.run.supervisor.time_limits import (
-    HUNG_UP_S,
-    LAUNCH_MUTE_PAUSE_S,
-    LAUNCH_MUTE_TRIES,
-    LAUNCH_RETRY_S,
-    LAUNCH_TERM_S,
-    NODE_DOUBT_S,
-    SUPERVISOR_ALIVE_EVERY_S,
-    USUAL,
-    AttemptLimits,
-)
+from workflow.run.supervisor import time_limits
+from workflow.run.supervisor.time_limits import USUAL, AttemptLimits
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +119,7 @@ class Nodes:
         self.all = [NodeHandle(index, node) for index, node in enumerate(allocation.nodes)]
         self._listener = Listener(loop, address, self._token, self._expects, self._admit, len(self.all), limits.handshake_s)
         self.address = self._listener.address
-        loop.every(min(SUPERVISOR_ALIVE_EVERY_S, limits.node_silence_s / 4), self._say_alive)
+        loop.every(min(time_limits.SUPERVISOR_ALIVE_EVERY_S, limits.node_silence_s / 4), self._say_alive)
 
     # -- coming up
 
@@ -136,7 +127,7 @@ class Nodes:
         """Start the commands that bring node programs up; they inherit the descriptors `held`. Raises AllocationError."""
         env = {**environ, **rooms_environ(environ)}
         for launch in launches:
-            self._launch(launch, env, held, time.monotonic() + LAUNCH_RETRY_S)
+            self._launch(launch, env, held, time.monotonic() + time_limits.LAUNCH_RETRY_S)
 
     def _launch(self, launch: Launch, env: Mapping[str, str], held: tuple[int, ...], give_up: float) -> None:
         launched = Launched(launch, self._token.hex().encode() + b"\n", env, held)
@@ -214,7 +205,7 @@ class Nodes:
         """Take nodes for lost that have said nothing lately, and return the names of all lost nodes; none where all are silent, since it is
         we then who hear nothing. The scheduler kills the rest of the job soon: the end of the run must not wait for a node that is dead."""
         now = time.monotonic()
-        found = [node for node in self.all if node.lost or (node.channel is not None and now - node.heard > NODE_DOUBT_S)]
+        found = [node for node in self.all if node.lost or (node.channel is not None and now - node.heard > time_limits.NODE_DOUBT_S)]
         if len(found) == len(self.all):
             return ()
         for node in found:
@@ -231,7 +222,7 @@ class Nodes:
     def _hung_up(self, node: NodeHandle, why: str) -> None:
         """Drop the node a moment later: its process then has ended, and its exit code says more than the end of the connection."""
         node.channel = None
-        self._loop.after(HUNG_UP_S, partial(self._lose, node, why))
+        self._loop.after(time_limits.HUNG_UP_S, partial(self._lose, node, why))
 
     def _launch_ended(self, launched: Launched, again: Callable[[], None], give_up: float) -> None:
         code = launched.poll()
@@ -261,10 +252,12 @@ class Nodes:
         if hindrance and time.monotonic() < give_up:
             logger.warning("%s; node programs are started again in %g s", hindrance, self._pause_s)
             return self._pause_s
-        if self._is_mute(launched, code, words) and self._times(launch) < LAUNCH_MUTE_TRIES:
+        if self._is_mute(launched, code, words) and self._times(launch) < time_limits.LAUNCH_MUTE_TRIES:
             names = some([self.all[index].node.name for index in launch.nodes], 3)
-            logger.warning("the launcher has started nothing on %s, and says nothing; once more in %.0f s", names, LAUNCH_MUTE_PAUSE_S)
-            return LAUNCH_MUTE_PAUSE_S
+            logger.warning(
+                "the launcher has started nothing on %s, and says nothing; once more in %.0f s", names, time_limits.LAUNCH_MUTE_PAUSE_S
+            )
+            return time_limits.LAUNCH_MUTE_PAUSE_S
         return None
 
     def _is_mute(self, launched: Launched, code: int, words: str) -> bool:
@@ -318,11 +311,11 @@ class Nodes:
     def wait_for_end(self, limit_s: float) -> bool:
         """Wait until every launch has ended; those that have not are told to shortly before the limit, and killed at it. Return False if
         one was."""
-        ended = self._have_ended(limit_s - LAUNCH_TERM_S)
+        ended = self._have_ended(limit_s - time_limits.LAUNCH_TERM_S)
         if not ended:
             for launched in self._launched:
                 self._end_launch(launched)
-            ended = self._have_ended(LAUNCH_TERM_S)
+            ended = self._have_ended(time_limits.LAUNCH_TERM_S)
         for launched in self._launched:
             if launched.poll() is None:
                 launched.signal(signal.SIGKILL)

@@ -41,21 +41,7 @@ from cluster.types import Allocation
 from containers.engines import ONLY_UNDER, in_container
 from containers.images.model import StudyImage, check_same
 from workflow.run.link import commands, reports
-from workflow.run.link.commands import Checkpoint, Image, Plan, RanksPlan, ReportRanks
 from workflow.run.link.event_loop import Call
-from workflow.run.link.reports import (
-    Alive,
-    Exited,
-    GpusSeen,
-    Measured,
-    Overdue,
-    PreflightAnswered,
-    ProbesListen,
-    RankReport,
-    Reached,
-    Ready,
-    Staged,
-)
 from workflow.run.node.child import SUPERVISOR, process_identity
 from workflow.run.plan import TAG, Framework, at_site, cell_document, node_argv, processes_of, threads_per_rank
 from workflow.run.record import model
@@ -81,19 +67,20 @@ from workflow.run.storage import description
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepare import with_results
 from workflow.run.storage.prepared import PreparedRun, from_plain, plain
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.staging import Staging, bring_checkpoint, bring_parameters
-from workflow.run.supervisor.time_limits import GIT_S, PREFLIGHT_ANSWER_S, RANK_LOOKS_S, STORAGE_CALL_S, RunEnded, RunScope, TimeLimit
+from workflow.run.supervisor.time_limits import RunEnded, RunScope, TimeLimit
 from workflow.study.cell import Run, unit_of
 from workflow.study.site import Site, storage_limit
 
-# The command Plan, which is the same for all node programs except for the path of each node's own cache.
+# The command commands.Plan, which is the same for all node programs except for the path of each node's own cache.
 
 
-def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence_s: float) -> Plan:
+def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence_s: float) -> commands.Plan:
     """Return the plan of a run, which is the same for all nodes."""
-    ranks = RanksPlan(
+    ranks = commands.RanksPlan(
         framework=at_site(work.framework, run.site),
         cell=cell_document(Run(cell=run.cell, repeat=run.repeat), run.attempt, allocation, work.model),
         engine=run.site.engine,
@@ -105,9 +92,9 @@ def node_plan(run: PreparedRun, allocation: Allocation, work: Work, rank_silence
     return replace(plan, run_id=run.run_id, ranks=ranks)
 
 
-def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, source: str | None) -> Plan:
+def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, source: str | None) -> commands.Plan:
     """Return a plan without ranks, which stages only the dataset `source` under the name `tag`. A source of None means no dataset."""
-    return Plan(
+    return commands.Plan(
         allocation=allocation,
         tag=tag,
         run_id=tag,
@@ -123,9 +110,9 @@ def staging_plan(site: Site, allocation: Allocation, tag: str, run_dir: str, sou
     )
 
 
-def _image(image: StudyImage, site: Site) -> Image:
+def _image(image: StudyImage, site: Site) -> commands.Image:
     credentials = None if site.registry_credentials is None else str(site.registry_credentials)
-    return Image(archive=image.archive, cache=str(site.cache.path), may_pull=site.nodes_may_pull, credentials=credentials)
+    return commands.Image(archive=image.archive, cache=str(site.cache.path), may_pull=site.nodes_may_pull, credentials=credentials)
 
 
 # The preflight: before anything is staged, the nodes of the allocation test the network between them.
@@ -133,7 +120,7 @@ def _image(image: StudyImage, site: Site) -> Image:
 
 logger = logging.getLogger(__name__)
 
-A = TypeVar("A", ProbesListen, Reached, Measured)
+A = TypeVar("A", reports.ProbesListen, reports.Reached, reports.Measured)
 
 
 def is_needed(allocation: Allocation) -> bool:
@@ -185,12 +172,12 @@ class Preflight:
     def _listen(self) -> None:
         nodes = self._allocation.nodes
         self._tell([commands.Listen(index=index, nodes=len(nodes), address=node.address) for index, node in enumerate(nodes)])
-        answers = self._answers(ProbesListen, PREFLIGHT_ANSWER_S)
+        answers = self._answers(reports.ProbesListen, time_limits.PREFLIGHT_ANSWER_S)
         self._places = [Place(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)]
 
     def _reach(self) -> None:
         order = commands.Reach(peers=tuple((place.address, place.port) for place in self._places))
-        answers = self._ask(Reached, REACH_S, order)
+        answers = self._ask(reports.Reached, REACH_S, order)
         reached = {
             (origin, target): Reach(*reach)
             for origin, answer in enumerate(answers)
@@ -203,31 +190,31 @@ class Preflight:
         self._found([problem] if problem is not None else [])
         self._end_if_fatal()
 
-    def _measure(self, attempt: int, ring: bool) -> list[Measured]:
+    def _measure(self, attempt: int, ring: bool) -> list[reports.Measured]:
         count, again = len(self._places), attempt > 0
         limit_s = exchange_s(count, again)
         order = commands.Measure(attempt=attempt, ring=ring, bytes=exchange_bytes(count, again), limit_s=limit_s)
-        return self._ask(Measured, measure_s(count, limit_s), order)
+        return self._ask(reports.Measured, measure_s(count, limit_s), order)
 
     # -- orders and answers
 
     def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure | None]) -> None:
-        self._nodes.forget(PreflightAnswered)
+        self._nodes.forget(reports.PreflightAnswered)
         for node, order in zip(self._nodes.all, own, strict=True):
             self._nodes.send(node, commands.Preflight(order=order))
 
     def _ask(self, kind: type[A], limit_s: float, order: commands.Reach | commands.Measure) -> list[A]:
         self._tell([order] * len(self._allocation.nodes))
-        return self._answers(kind, limit_s + PREFLIGHT_ANSWER_S)
+        return self._answers(kind, limit_s + time_limits.PREFLIGHT_ANSWER_S)
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
         """Return one answer of this kind per node. An answer about another number of nodes ends the run."""
-        if not self._scope.wait(lambda: all(node.has_reported(PreflightAnswered) for node in self._nodes.all), limit_s):
-            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_reported(PreflightAnswered))
+        if not self._scope.wait(lambda: all(node.has_reported(reports.PreflightAnswered) for node in self._nodes.all), limit_s):
+            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_reported(reports.PreflightAnswered))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")
         found: list[A] = []
         for node in self._nodes.all:
-            answer = node.answer(PreflightAnswered).answer
+            answer = node.answer(reports.PreflightAnswered).answer
             if not isinstance(answer, kind) or _nodes_in(answer) not in (None, len(self._nodes.all)):
                 self._end(f"{node.node.name} gives an answer to another question than that for {kind.__name__}")
             found.append(answer)
@@ -262,17 +249,17 @@ class Preflight:
         return f"{record.pairs} pairs connect in {record.connect_ms_max:.1f} ms at most{rates}; tested in {record.seconds:.2f} s"
 
 
-def _nodes_in(answer: ProbesListen | Reached | Measured) -> int | None:
+def _nodes_in(answer: reports.ProbesListen | reports.Reached | reports.Measured) -> int | None:
     match answer:
-        case ProbesListen():
+        case reports.ProbesListen():
             return None
-        case Reached():
+        case reports.Reached():
             return len(answer.reached)
-        case Measured():
+        case reports.Measured():
             return len(answer.rates)
 
 
-def _samples(answers: list[Measured]) -> dict[tuple[int, int], Sample]:
+def _samples(answers: list[reports.Measured]) -> dict[tuple[int, int], Sample]:
     """Collect the samples by (sender, receiver): the rate that the receiver measured, and how busy both were."""
     found = {}
     for target, answer in enumerate(answers):
@@ -313,7 +300,7 @@ def _git(root: str) -> dict[str, Any]:
         return unknown
     argv = ["git", "-C", root, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
-        result = run(argv, timeout_s=GIT_S)
+        result = run(argv, timeout_s=time_limits.GIT_S)
     except SlipwayError:
         return unknown
     return parse_git_status(result.stdout) if result.returncode == 0 else unknown
@@ -365,7 +352,7 @@ class Training:
         if not self._framework.checkpoint:
             return f"framework {self._framework.name!r} writes none"
         self._on_saved = on_saved
-        self._nodes.send(self._nodes.all[0], Checkpoint())
+        self._nodes.send(self._nodes.all[0], commands.Checkpoint())
         return None
 
     def _fail(self, ending: Ending) -> None:
@@ -374,19 +361,19 @@ class Training:
         else:
             self._on_end(ending)
 
-    def heard(self, node: NodeHandle, message: Exited | Overdue | Alive) -> None:
+    def heard(self, node: NodeHandle, message: reports.Exited | reports.Overdue | reports.Alive) -> None:
         """Handle a node's report on its ranks."""
         match message:
-            case Exited():
+            case reports.Exited():
                 self.rank_ended(message)
-            case Overdue():
+            case reports.Overdue():
                 self.overdue()
-            case Alive():
+            case reports.Alive():
                 self.show(node)
             case _:
                 assert_never(message)
 
-    def rank_ended(self, message: Exited) -> None:
+    def rank_ended(self, message: reports.Exited) -> None:
         """Handle the end of a process of a node. A sidecar's end counts as a failure while ranks run."""
         skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
         windows = tuple(in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
@@ -405,8 +392,8 @@ class Training:
             self._on_saved(None, failure.reason if failure is not None else None)
             return
         self._first_failure = time.monotonic()
-        self._nodes.forget(RankReport)
-        self._nodes.send_all(ReportRanks())
+        self._nodes.forget(reports.RankReport)
+        self._nodes.send_all(commands.ReportRanks())
         self._loop.after(self._limits.other_failures_s, self._judge)
 
     def _is_saved(self, end: RankEnd) -> bool:
@@ -426,7 +413,7 @@ class Training:
         """Name the cause after the grace period. While all failures look like consequences, wait for a node that may be lost."""
         assert self._first_failure is not None
         waited = time.monotonic() - self._first_failure
-        silent = [node for node in self._nodes.present() if not node.has_reported(RankReport)]
+        silent = [node for node in self._nodes.present() if not node.has_reported(reports.RankReport)]
         if only_consequences(self._ends) and waited < self._limits.cause_search_s and (silent or self._left):
             self._loop.after(self._limits.other_failures_s, self._judge)
             return
@@ -444,20 +431,25 @@ class Training:
         if self._overdue or self._on_saved is not None:
             return
         self._overdue = True
-        self._nodes.forget(RankReport)
-        self._nodes.send_all(ReportRanks())
-        self._loop.after(RANK_LOOKS_S, self._name_hanging)
+        self._nodes.forget(reports.RankReport)
+        self._nodes.send_all(commands.ReportRanks())
+        self._loop.after(time_limits.RANK_LOOKS_S, self._name_hanging)
 
     def _name_hanging(self) -> None:
         if self._first_failure is not None or self._on_saved is not None:
             return
-        told = [message for node in self._nodes.all for message in (node.last(Overdue), node.last(RankReport)) if message is not None]
+        told = [
+            message
+            for node in self._nodes.all
+            for message in (node.last(reports.Overdue), node.last(reports.RankReport))
+            if message is not None
+        ]
         ranks = [rank for message in told for rank in message.ranks]
         self._on_end(hang([rank for rank in ranks if rank.is_overdue or rank.is_frozen] or ranks))
 
     def show(self, node: NodeHandle) -> None:
         """Log the step that all ranks have reached, and the rate."""
-        alive = [message for other in self._nodes.all if (message := other.last(Alive)) is not None]
+        alive = [message for other in self._nodes.all if (message := other.last(reports.Alive)) is not None]
         steps = [message.step for message in alive if message.step is not None]
         tokens = [message.tokens for message in alive if message.tokens is not None]
         all_tokens = sum(tokens) if len(tokens) == (1 if self._framework.launcher == "single" else len(self._nodes.all)) else None
@@ -502,7 +494,7 @@ class RunningAttempt:
         self.staging = Staging(scope, self.nodes)
         argv = node_argv(sys.executable, self.nodes.address, site.setup, allocation.device, interface)
         self._launches = scheduler.launches(allocation, argv)
-        self.provenance = Call(scope.loop, "provenance", slipway_provenance, timeout_s=STORAGE_CALL_S)
+        self.provenance = Call(scope.loop, "provenance", slipway_provenance, timeout_s=time_limits.STORAGE_CALL_S)
 
     def start(self, images: str | None) -> description.Work:
         """Start the node programs, and describe the run's framework, dataset, network and image while they come up. `images` is the
@@ -700,7 +692,7 @@ def times_of(clock: Clock) -> RunTimes:
 def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
     """Collect the facts of the attempt, the first argument of record.build_record."""
     run, allocation, nodes, dataset = attempt.run, attempt.job.allocation, attempt.nodes.all, work.dataset
-    head = nodes[0].last(Ready)
+    head = nodes[0].last(reports.Ready)
     return RunFacts(
         run_id=run.run_id,
         repeat=run.repeat,
@@ -735,7 +727,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
 
 
 def _driver(nodes: Sequence[NodeHandle]) -> str | None:
-    found = {ready.facts.driver_version for node in nodes if (ready := node.last(Ready)) is not None}
+    found = {ready.facts.driver_version for node in nodes if (ready := node.last(reports.Ready)) is not None}
     return " + ".join(sorted(version for version in found if version)) or None
 
 
@@ -754,7 +746,7 @@ def _site_provenance(site: Site) -> dict[str, Any]:
 
 
 def _node_record(node: NodeHandle) -> model.Node:
-    ready, staged, seen = node.last(Ready), node.last(Staged), node.last(GpusSeen)
+    ready, staged, seen = node.last(reports.Ready), node.last(reports.Staged), node.last(reports.GpusSeen)
     models = node.node.gpu_models or (None,) * len(node.node.gpus)
     facts = {} if ready is None else {key: getattr(ready.facts, key) for key in OF_MACHINE}
     return model.Node(

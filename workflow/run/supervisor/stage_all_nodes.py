@@ -39,11 +39,12 @@ from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import PublishedDataset, build_of, describe_dataset
 from workflow.run.storage.prepared import from_plain, plain
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.running_attempt import staging_plan
 from workflow.run.supervisor.staging import Staging
-from workflow.run.supervisor.time_limits import NODES_STOP_S, RunEnded, RunScope, supervising
+from workflow.run.supervisor.time_limits import RunEnded, RunScope, supervising
 from workflow.study.cell import datasets_of
 from workflow.study.publishing import read_resolved
 from workflow.study.site import Site, storage_limit
@@ -111,7 +112,7 @@ class StageAllNodes:
             if self.nodes is not None:
                 self.nodes.send_all(commands.Stop())
                 self.nodes.send_all(commands.Release())
-                self.nodes.end(NODES_STOP_S)
+                self.nodes.end(time_limits.NODES_STOP_S)
 
     def _signalled(self, number: int) -> None:
         self._cancel(f"got {signal.Signals(number).name}")

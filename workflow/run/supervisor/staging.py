@@ -14,39 +14,14 @@ from base.errors import DigestMismatch, StagingError, StorageError
 from base.units import format_duration, format_size
 from cluster.types import Node
 from containers.spec import CHECKPOINT
-from workflow.run.link import commands
-from workflow.run.link.commands import Fetch, Forget
+from workflow.run.link import commands, reports
 from workflow.run.link.protocol import NODE_CONNECT_S
-from workflow.run.link.reports import (
-    DatasetIsHere,
-    Failed,
-    Fetched,
-    Listening,
-    LoadedImage,
-    Loading,
-    LookedAt,
-    Message,
-    Progress,
-    Ready,
-    Reserved,
-    Staged,
-    StagingEnded,
-    StagingReport,
-    Waiting,
-    What,
-)
 from workflow.run.record.continuation import EarlierAttempt
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import PreparedRun
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.time_limits import (
-    CHECKPOINT_ANSWER_S,
-    CHECKPOINT_LEAST_S,
-    PEERS_MEET_S,
-    SHOW_EVERY_S,
-    STAGING_STALL_S,
-    RunScope,
-)
+from workflow.run.supervisor.time_limits import RunScope
 
 # A transfer: one set of files on its way to all nodes. Nodes that stage it are told of each other, so that storage is read once.
 
@@ -54,22 +29,22 @@ from workflow.run.supervisor.time_limits import (
 class Transfer:
     """Of `what`. At most `readers` nodes read storage; None: all may. `now` is time.monotonic()."""
 
-    def __init__(self, what: What, nodes: Nodes, readers: int | None) -> None:
+    def __init__(self, what: reports.What, nodes: Nodes, readers: int | None) -> None:
         self.what, self._nodes, self._readers = what, nodes, readers
         self._begun: float | None = None
-        self._listening: dict[int, Listening | None] = {}
+        self._listening: dict[int, reports.Listening | None] = {}
         """Where each node's stager listens, None where it waits for somebody else's."""
-        self._introduced: list[Listening | None] | None = None
+        self._introduced: list[reports.Listening | None] | None = None
         """The same, once the nodes were told of each other; None before."""
         self._appointed: tuple[int, ...] = ()
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, reports.Progress] = {}
 
     def begin(self, now: float) -> None:
         """Note the start: nodes wait for each other from now on."""
         if self._begun is None:
             self._begun = now
 
-    def answers(self, node: NodeHandle, where: Listening | None, now: float) -> None:
+    def answers(self, node: NodeHandle, where: reports.Listening | None, now: float) -> None:
         """Note where a node's stager listens, None if it waits. One that comes late is told of the others, and goes to them."""
         self.begin(now)
         self._listening[node.index] = where
@@ -83,7 +58,7 @@ class Transfer:
         if self._introduced is not None or self._begun is None or not any(self._listening.values()):
             return
         silent = [node for node in self._nodes.all if not node.lost and node.index not in self._listening and not has_it(node)]
-        if silent and now - self._begun <= PEERS_MEET_S:
+        if silent and now - self._begun <= time_limits.PEERS_MEET_S:
             return
         self._introduced = [None if node.lost else self._listening.get(node.index) for node in self._nodes.all]
         self._appointed = pick_readers([None if said is None else said.have == "all" for said in self._introduced], self._readers)
@@ -97,7 +72,7 @@ class Transfer:
         others = commands.Others(peers=peers, readers=self._appointed, most_readers=self._readers, late=late)
         self._nodes.send(node, commands.MeetPeers(what=self.what, others=others))
 
-    def progress(self, node: NodeHandle, message: Progress, now: float) -> bool:
+    def progress(self, node: NodeHandle, message: reports.Progress, now: float) -> bool:
         """Note the bytes that are done, which a node also reports while nothing moves. Return True if some moved."""
         self.begin(now)
         before = self._progress.get(node.index)
@@ -139,16 +114,16 @@ class Staging:
     def __init__(self, scope: RunScope, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
         self._scope, self._nodes, self._clock = scope, nodes, clock
         self._heard = self._shown = self._clock()
-        self._transfers: dict[What, Transfer] = {}
+        self._transfers: dict[reports.What, Transfer] = {}
         self._readers: int | None = None
         self._is_limited = False
 
     def wait_for_nodes(self) -> None:
         """Wait until every node program has come up."""
-        while not self._scope.wait(lambda: self._everybody(Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - self._clock())):
+        while not self._scope.wait(lambda: self._everybody(reports.Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - self._clock())):
             if self._clock() < self._nodes.launched + NODE_CONNECT_S:
                 continue
-            late = tuple(node.node.name for node in self._nodes.all if not node.has_reported(Ready))
+            late = tuple(node.node.name for node in self._nodes.all if not node.has_reported(reports.Ready))
             missing = ", ".join(late)
             self._scope.fail(
                 Ending(status="node_lost", reason=f"no node program came up on {missing} within {NODE_CONNECT_S:.0f} s", nodes=late)
@@ -160,28 +135,30 @@ class Staging:
         for node in self._nodes.all:
             self._nodes.send(node, replace(plan, cache=cache_of(node.node)))
         if plan.ranks is not None:
-            self._scope.wait(lambda: self._everybody(LookedAt, Failed))
+            self._scope.wait(lambda: self._everybody(reports.LookedAt, reports.Failed))
 
     def run(self, plan: commands.Plan, readers: int | None) -> None:
         """Wait until every node, which has the plan, has dataset and image, and the ports of its processes. At most `readers` nodes read
         storage; None: all may."""
         self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
-        self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(What)}
+        self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(reports.What)}
         self._nodes.send_all(commands.Stage())
         self._nodes.send_all(commands.Reserve())
         self._heard = self._clock()
         self._transfers["dataset"].begin(self._heard)
         limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
-        while not self._scope.wait(lambda: self._is_over() and self._everybody(Reserved, Failed), 1.0):
+        while not self._scope.wait(lambda: self._is_over() and self._everybody(reports.Reserved, reports.Failed), 1.0):
             if self._clock() - self._heard > limit_s:
                 self._scope.fail(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
-        show_origin("image", [said.image for node in self._nodes.all if (said := node.last(Staged)) is not None and said.image is not None])
+        show_origin(
+            "image", [said.image for node in self._nodes.all if (said := node.last(reports.Staged)) is not None and said.image is not None]
+        )
 
     def bring_file(self, order: commands.Fetch) -> bool:
         """Wait until every node has answered. Return False if no node has got on for as long as one may take to copy it."""
         transfer = self._transfers["checkpoint"] = Transfer("checkpoint", self._nodes, self._readers)
         self._heard = self._clock()
-        self._nodes.forget(Fetched)
+        self._nodes.forget(reports.Fetched)
         self._nodes.send_all(order)
 
         def is_over() -> bool:
@@ -189,15 +166,15 @@ class Staging:
             return all(map(_has_answered, self._nodes.all))  # one that goes while its job is ended is lost, and is no end of ours
 
         while not self._scope.wait(is_over, 1.0):
-            if self._clock() - self._heard > order.limit_s + CHECKPOINT_ANSWER_S:
+            if self._clock() - self._heard > order.limit_s + time_limits.CHECKPOINT_ANSWER_S:
                 return False
-        show_origin(order.what, [node.answer(Fetched) for node in self._nodes.all])
+        show_origin(order.what, [node.answer(reports.Fetched) for node in self._nodes.all])
         return True
 
     def end(self) -> None:
         """Wait until nothing of it goes on on any node: what is measured comes next."""
         self._nodes.send_all(commands.AllStaged())
-        self._scope.wait(lambda: self._everybody(StagingEnded, Failed))
+        self._scope.wait(lambda: self._everybody(reports.StagingEnded, reports.Failed))
 
     def _is_over(self) -> bool:
         """Return True if every node has all; those that stage the same are introduced before. If the site limits how storage is read, the
@@ -206,33 +183,33 @@ class Staging:
         self._transfers["dataset"].introduce(now, _has_dataset)
         if not self._is_limited or all(node.lost or _has_dataset(node) for node in self._nodes.all):
             self._transfers["image"].introduce(now, _has_image)
-        return self._everybody(Staged, Failed)
+        return self._everybody(reports.Staged, reports.Failed)
 
-    def heard(self, node: NodeHandle, message: StagingReport) -> None:
+    def heard(self, node: NodeHandle, message: reports.StagingReport) -> None:
         """Handle a node's report while it is prepared."""
         if not self._transfers:
             return  # nothing was ordered yet
         now = self._clock()
         match message:
-            case Listening():
+            case reports.Listening():
                 self._heard = now
                 self._transfers[message.what].answers(node, message, now)
-            case Waiting():
+            case reports.Waiting():
                 self._transfers[message.what].answers(node, None, now)
-            case Progress():
+            case reports.Progress():
                 transfer = self._transfers[message.what]
                 if transfer.progress(node, message, now):
                     self._heard = now
                 if self._is_time_to_show(now):
                     logger.info("%s: %s", "stage" if message.what == "dataset" else message.what, transfer.described(now))
-            case DatasetIsHere():
+            case reports.DatasetIsHere():
                 self._heard = now
-            case Loading():
+            case reports.Loading():
                 self._loads(now)
             case _:
                 assert_never(message)
 
-    def _everybody(self, *kinds: type[Message]) -> bool:
+    def _everybody(self, *kinds: type[reports.Message]) -> bool:
         return all(node.lost or node.has_reported(*kinds) for node in self._nodes.all)
 
     def _loads(self, now: float) -> None:
@@ -241,8 +218,8 @@ class Staging:
             self._heard = now
         if not self._is_time_to_show(now):
             return
-        nodes = [node for node in self._nodes.all if not node.lost and not node.has_reported(Staged)]
-        loading = [(node.node.name, said.seconds) for node in nodes if (said := node.last(Loading)) is not None]
+        nodes = [node for node in self._nodes.all if not node.lost and not node.has_reported(reports.Staged)]
+        loading = [(node.node.name, said.seconds) for node in nodes if (said := node.last(reports.Loading)) is not None]
         if not loading:
             return
         seconds = max(seconds for _, seconds in loading)
@@ -250,13 +227,13 @@ class Staging:
         logger.info("image: comes to %s, for %s so far", names, format_duration(seconds))
 
     def _is_time_to_show(self, now: float) -> bool:
-        if now - self._shown < SHOW_EVERY_S:
+        if now - self._shown < time_limits.SHOW_EVERY_S:
             return False
         self._shown = now
         return True
 
 
-def show_origin(what: str, brought: Sequence[LoadedImage | Fetched]) -> None:
+def show_origin(what: str, brought: Sequence[reports.LoadedImage | reports.Fetched]) -> None:
     """Log what the nodes have read from storage, and what they have sent each other."""
     read, sent = sum(one.storage_bytes for one in brought), sum(one.peer_bytes for one in brought)
     if read or sent:
@@ -264,22 +241,22 @@ def show_origin(what: str, brought: Sequence[LoadedImage | Fetched]) -> None:
 
 
 def _has_answered(node: NodeHandle) -> bool:
-    return node.has_reported(Fetched)
+    return node.has_reported(reports.Fetched)
 
 
 def _has_dataset(node: NodeHandle) -> bool:
-    return node.has_reported(DatasetIsHere, Staged, Failed)
+    return node.has_reported(reports.DatasetIsHere, reports.Staged, reports.Failed)
 
 
 def _has_image(node: NodeHandle) -> bool:
-    return node.has_reported(Staged, Failed)
+    return node.has_reported(reports.Staged, reports.Failed)
 
 
 def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
     """Return how long staging may go on without progress. `bytes_per_s` is shared by the nodes that read storage, at most `most_readers`
     (None: all)."""
     readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
-    return STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
+    return time_limits.STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
 
 
 # The start of training: the newest whole checkpoint of the run's earlier attempts, else the parameters that the cell names.
@@ -304,7 +281,7 @@ def bring_checkpoint(
             logger.info("going on from attempt %d at step %d; %s were trained before", offer.attempt, offer.step, before)
             return offer
         warn(f"attempt {offer.attempt} cannot be resumed: {problem}")
-        nodes.send_all(Forget())
+        nodes.send_all(commands.Forget())
     return None
 
 
@@ -316,15 +293,15 @@ def bring_parameters(scope: RunScope, nodes: Nodes, staging: Staging, given: Map
         scope.fail(Ending(status="storage", reason=reason, error=DigestMismatch))
 
 
-def _order(what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, *, listed: bool) -> Fetch:
-    limit_s = max(CHECKPOINT_LEAST_S, num_bytes / LEAST_RATE)
-    return Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, listed=listed)
+def _order(what: Literal["checkpoint", "parameters"], source: str, num_bytes: int, blake3: str, *, listed: bool) -> commands.Fetch:
+    limit_s = max(time_limits.CHECKPOINT_LEAST_S, num_bytes / LEAST_RATE)
+    return commands.Fetch(what=what, source=source, bytes=num_bytes, blake3=blake3, limit_s=limit_s, listed=listed)
 
 
-def _bring(scope: RunScope, nodes: Nodes, staging: Staging, order: Fetch) -> str | None:
+def _bring(scope: RunScope, nodes: Nodes, staging: Staging, order: commands.Fetch) -> str | None:
     """Return what is wrong with the file, once all nodes have answered. Ends the run if storage does not give it."""
     if not staging.bring_file(order):
-        silent = ", ".join(node.node.name for node in nodes.all if not node.has_reported(Fetched))
+        silent = ", ".join(node.node.name for node in nodes.all if not node.has_reported(reports.Fetched))
         reason = f"the {order.what} {order.source} did not reach {silent} within {order.limit_s:.0f} s"
         scope.fail(Ending(status="storage", reason=reason, error=StorageError))
-    return next((problem for node in nodes.all if (problem := node.answer(Fetched).problem) is not None), None)
+    return next((problem for node in nodes.all if (problem := node.answer(reports.Fetched).problem) is not None), None)

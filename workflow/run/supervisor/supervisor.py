@@ -35,21 +35,11 @@ from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.prepared import Done, PreparedRun, from_plain
 from workflow.run.storage.results import parse_requested
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.finish import finish, give_up, late_lease
 from workflow.run.supervisor.job import Job, NodeLocks, take_nodes
 from workflow.run.supervisor.running_attempt import RunningAttempt
-from workflow.run.supervisor.time_limits import (
-    LEASE_AGAIN_S,
-    LOG_REST_S,
-    LOG_UNDECIDED_S,
-    STORAGE_CALL_S,
-    USUAL,
-    AttemptLimits,
-    RunEnded,
-    RunScope,
-    TimeLimit,
-    supervising,
-)
+from workflow.run.supervisor.time_limits import USUAL, AttemptLimits, RunEnded, RunScope, TimeLimit, supervising
 from workflow.study.paths import REFUSED
 
 # The relay of standard error, which may be a file on network storage that hangs. So another process writes it.
@@ -127,14 +117,14 @@ class Relay:
         descriptor = os.pidfd_open(self.pid)
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(null, 2)
-        if not select.select([descriptor], [], [], LOG_REST_S)[0]:
+        if not select.select([descriptor], [], [], time_limits.LOG_REST_S)[0]:
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, os.WNOHANG)
 
 
 def _relay(reader: int, orders: int, log: str | None) -> None:
     """Write what comes to its place until the end of `reader`. What comes before the first order is kept back for a while."""
-    place, kept, give_up = log, b"", time.monotonic() + LOG_UNDECIDED_S
+    place, kept, give_up = log, b"", time.monotonic() + time_limits.LOG_UNDECIDED_S
     decided, ended = log is None, False
     sources = [reader, orders]
     while not ended:
@@ -243,11 +233,11 @@ class Supervisor:
                 logger.warning("%s; its end is waited for", held)
             run_dir = Path(self._results, "runs", self._run_id)
             while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
-                self._scope.wait(lambda: False, LEASE_AGAIN_S)
+                self._scope.wait(lambda: False, time_limits.LEASE_AGAIN_S)
 
     def _try_to_prepare(self) -> PreparedRun:
         arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
-        call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=STORAGE_CALL_S, renewed=True)
+        call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=time_limits.STORAGE_CALL_S, renewed=True)
         self._preparing = call
         self._scope.wait(lambda: call.finished)
         return from_plain(call.result(), PreparedRun)

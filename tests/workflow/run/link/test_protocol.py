@@ -21,7 +21,7 @@ from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import Decoder, ProtocolError, encode
 from workflow.run.link.protocol import SUPERVISOR, USE, Link, LinkClosed, connect
-from workflow.run.supervisor import nodes
+from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.time_limits import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits
 
@@ -342,7 +342,7 @@ def test_a_new_connection_never_gets_an_old_challenge() -> None:
 def test_a_launcher_that_has_started_nothing_and_says_nothing_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, launcher: str, times: int, why: str
 ) -> None:
-    monkeypatch.setattr(nodes, "LAUNCH_MUTE_PAUSE_S", 0.0)
+    monkeypatch.setattr(time_limits, "LAUNCH_MUTE_PAUSE_S", 0.0)
     monkeypatch.chdir(tmp_path)
     door = House()
     argv = ("sh", "-c", f"read token; echo >>started; {launcher}")
@@ -377,7 +377,7 @@ def test_the_second_of_a_launcher_that_was_mute_may_say_what_it_likes_once_the_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its program was turned away, since that of the first one lives."""
-    monkeypatch.setattr(nodes, "LAUNCH_MUTE_PAUSE_S", 0.0)
+    monkeypatch.setattr(time_limits, "LAUNCH_MUTE_PAUSE_S", 0.0)
     monkeypatch.chdir(tmp_path)
     door = House()
     argv = ("sh", "-c", "read token; echo >>started; test $(wc -l <started) -gt 1 || exit 0; read more; echo turned away >&2; exit 24")

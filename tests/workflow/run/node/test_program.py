@@ -62,8 +62,8 @@ def test_a_line_that_never_ends_is_not_waited_for(pipe: tuple[int, int]) -> None
 
 
 LIMITED = """
-from workflow.run.node import program
-program.TOKEN_S = 0.2
+from workflow.run.node import limits, program
+limits.TOKEN_S = 0.2
 raise SystemExit(program.main(["--supervisor", "127.0.0.1:1", "--node", "0"]))
 """
 

@@ -93,7 +93,7 @@ def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
         run.nodes.all[index].channel = cast(Channel, SimpleNamespace(close=lambda: None, send=lambda _: None))
         run.nodes.all[index].heard -= 60
     run.job.is_ending = True
-    run.job._told_why("got SIGTERM", None, None, cast(Call, SimpleNamespace(result=lambda: word)))
+    run.job._cause_known("got SIGTERM", None, None, cast(Call, SimpleNamespace(result=lambda: word)))
     assert run.scope.ending is not None
     assert (run.scope.ending.status, run.scope.ending.failed_nodes) == (word, failed)
     assert ("nothing is heard of n1" in (run.scope.ending.reason or "")) == bool(failed)
@@ -103,7 +103,7 @@ def test_where_the_scheduler_has_lost_a_node_it_is_the_one_that_is_silent(
 def test_where_the_scheduler_says_nothing_the_node_that_failed_is_at_fault_and_not_one_that_is_silent(run: RunningAttempt) -> None:
     run.nodes.all[1].lost = True
     failed = Ending(status="node_lost", reason="start on n0: no container", nodes=("n0",))
-    run.job._told_why("start on n0", None, failed, cast(Call, SimpleNamespace(result=lambda: None)))
+    run.job._cause_known("start on n0", None, failed, cast(Call, SimpleNamespace(result=lambda: None)))
     assert run.scope.ending == failed
 
 

@@ -27,7 +27,7 @@ def test_a_defect_of_ours_in_the_record_is_said_and_not_tried_again_as_storage(t
     attempt = running_attempt(replace(RUN, run_dir=str(tmp_path / "runs" / "cell-r1")))
     attempt.preflight = cast(Preflight, SimpleNamespace(record=[1]))  # what no record can be made of
     assert finish(attempt, WORK, Ending(status="hang", reason="rank 0 hangs")) == Defect.exit_code
-    assert "no record could be made of it: publish: AttributeError: 'list' object has no attribute 'get': this is a defect" in caplog.text
+    assert "no record could be made of it: publish: AttributeError: 'list' object has no attribute 'findings': this" in caplog.text
     assert "in network_warnings" in caplog.text
     assert "; again in" not in caplog.text
     assert not list((tmp_path / "runs" / "cell-r1" / "attempts").iterdir())
