@@ -398,17 +398,17 @@ UNKNOWN: Final = "unrecognized arguments: "
 OURS: Final = frozenset(("--site", "--profile", "--retry", "--adopt", "--study"))
 
 
-def end(graph: Graph, asked: Sequence[str], code: int, signals: Sequence[int], log: Path, *, table: bool) -> None:
+def end(graph: Graph, requested: Sequence[str], code: int, signals: Sequence[int], log: Path, *, table: bool) -> None:
     """End the command with the table, and with an error unless all that was requested is done.
 
-    `asked`: the receipts of the runs to be made, by name. What Snakemake could not do, since another start had the run, is done when that
+    `requested`: the results to be made, by name. What Snakemake could not do, since another start had the run, is done when that
     one has done it: then the report is made from all records.
     """
     text = log_text(log)
     failed = failed_rules(text)
     if code and not signals and not failed and (message := snakemake_error(text)):
         refuse(text, code, message, f"; snakemake's log: {log}")
-    unmet = graph.unmet(asked) if code and not signals else []
+    unmet = graph.unmet(requested) if code and not signals else []
     others_made_it = code > 0 and not signals and not unmet and failed == [RUN]
     problem = after_failure(graph) if others_made_it else ""
     if table:
@@ -559,10 +559,10 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     call_limited(f"the results of {study.name}", _make_log, log, study, timeout_s=LOOK_S)
     queue = None if own_jobs is None else asked_queue(name, own_jobs)
-    watch = Watch(study=study, asked=graph.requested, queue=queue)
+    watch = Watch(study=study, requested=graph.requested, queue=queue)
     sys.stdout.flush()
     with open_view() as view:
-        view.print(f"{study.name}: {counted(len(watch.asked), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
+        view.print(f"{study.name}: {counted(len(watch.requested), 'run')} to do of {len(study.runs)}; snakemake's log: {log}")
         if nodes := local_nodes(study, len(usable_cores())):
             view.print(nodes)
         login = with_login(os.environ, age_s(os.getpid()))
@@ -576,7 +576,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
             view.print(cancelled_words(own_jobs, jobs, _queue_now(own_jobs)))
         if table and not is_usage(log_text(log)):
             view.print("snakemake has ended; the table is made from the records")
-    end(graph, watch.asked, code, signals, log, table=table)
+    end(graph, watch.requested, code, signals, log, table=table)
 
 
 def _make_log(log: Path, study: Study) -> None:

@@ -349,7 +349,7 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
     sys.stdout.flush()
     study = graph.study
     queue = asked_queue(study.site.scheduler, jobs)
-    watch = Watch(study=study, asked=graph.requested, queue=queue, submission=job.name)
+    watch = Watch(study=study, requested=graph.requested, queue=queue, submission=job.name)
     try:
         with open_view() as view:
             last = _watch(watch, jobs, job, queue, view)

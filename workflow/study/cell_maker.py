@@ -245,15 +245,15 @@ def _check_size(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
 
 def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     device = device_of(keys["device"], maker.site)
-    asked = {key: {"device": device, key: device if key == "device" else keys[key]} for key in SUPPORTED}
-    asked["layout"]["model"] = keys["model"]  # which may have no use for one
+    requested = {key: {"device": device, key: device if key == "device" else keys[key]} for key in SUPPORTED}
+    requested["layout"]["model"] = keys["model"]  # which may have no use for one
     if keys["program"] is not None:
-        return _check_supports_of_program(keys["program"], maker.supports.get(keys["program"]), asked)
+        return _check_supports_of_program(keys["program"], maker.supports.get(keys["program"]), requested)
     try:
         spec = load_framework(keys["framework"])
     except SlipwayError as error:
         return "framework", str(error)
-    for key, words in asked.items():
+    for key, words in requested.items():
         try:
             check_supports(spec, words)
         except SlipwayError as error:
@@ -265,8 +265,8 @@ def _check_support(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
-def _check_supports_of_program(name: str, supports: Supports | None, asked: Mapping[str, Mapping[str, object]]) -> Verdict:
-    for key, words in asked.items() if supports is not None else ():
+def _check_supports_of_program(name: str, supports: Supports | None, requested: Mapping[str, Mapping[str, object]]) -> Verdict:
+    for key, words in requested.items() if supports is not None else ():
         try:
             check_words(f"program {name!r}", supports, words)
         except SlipwayError as error:

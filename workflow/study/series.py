@@ -242,9 +242,9 @@ def _no_baseline(given: Mapping[str, Any], cells: Sequence[Cell]) -> Fault:
                 place=("baseline", *key.split(".")),
                 message=f"found {value}, and no cell has it: no speed-up could be computed; valid: {first_names(have[key])}",
             )
-    wanted = in_words(given)
+    keys = in_words(given)
     return Fault(
-        place=("baseline",), message=f"no cell has {{{wanted}}} together: no speed-up could be computed; valid: values that meet in a cell"
+        place=("baseline",), message=f"no cell has {{{keys}}} together: no speed-up could be computed; valid: values that meet in a cell"
     )
 
 

@@ -139,21 +139,21 @@ def load_site(
 
     The nearest `default.yaml` is in the first directory of sites that has one. Raises ConfigError.
     """
-    wanted, by = (choice, "the site asked for") if choice else (environ.get("SLIPWAY_SITE"), "$SLIPWAY_SITE")
-    if wanted:
-        return _named(wanted, by, environ, directories)
+    name, by = (choice, "the site asked for") if choice else (environ.get("SLIPWAY_SITE"), "$SLIPWAY_SITE")
+    if name:
+        return _named(name, by, environ, directories)
     default = site_files(directories).get("default")
     return read_site(default, environ) if default else local_site(_sees_gpu())
 
 
 def chosen_site(choice: str | None, environ: Mapping[str, str]) -> str | None:
     """Return the name for the site in another directory, or in a job; None where nobody chose one."""
-    wanted = choice or environ.get("SLIPWAY_SITE") or None
-    return str(absolute_path(wanted, Path())) if wanted is not None and _is_path(wanted) else wanted
+    name = choice or environ.get("SLIPWAY_SITE") or None
+    return str(absolute_path(name, Path())) if name is not None and _is_path(name) else name
 
 
-def _is_path(wanted: str) -> bool:
-    return "/" in wanted or wanted.endswith((".yaml", ".yml"))
+def _is_path(name: str) -> bool:
+    return "/" in name or name.endswith((".yaml", ".yml"))
 
 
 def read_site(path: Path, environ: Mapping[str, str] = os.environ) -> Site:
@@ -166,19 +166,19 @@ def read_site(path: Path, environ: Mapping[str, str] = os.environ) -> Site:
     return _site(keys, document, environ)
 
 
-def _named(wanted: str, by: str, environ: Mapping[str, str], directories: Callable[[], Sequence[Path]]) -> Site:
-    if _is_path(wanted):
+def _named(name: str, by: str, environ: Mapping[str, str], directories: Callable[[], Sequence[Path]]) -> Site:
+    if _is_path(name):
         try:
-            return read_site(absolute_path(wanted, Path()), environ)
+            return read_site(absolute_path(name, Path()), environ)
         except ValueError as error:
             raise ConfigError(f"{by} is wrong: {error}") from error
     files = site_files(directories)
-    if wanted in files:
-        return read_site(files[wanted], environ)
-    if wanted == "local":
+    if name in files:
+        return read_site(files[name], environ)
+    if name == "local":
         return local_site(_sees_gpu())
     there = ", ".join(map(str, directories()))
-    raise ConfigError(f"{by} is {wanted!r}: no such site in {there}; {choices(wanted, {*files, 'local'})}. A path must end in .yaml")
+    raise ConfigError(f"{by} is {name!r}: no such site in {there}; {choices(name, {*files, 'local'})}. A path must end in .yaml")
 
 
 def _site(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Site:

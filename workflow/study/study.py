@@ -162,13 +162,13 @@ class Study:
         """Return the run of that id, or the only one that starts with it. Raises ConfigError."""
         return self._named("run", run_id, {run.run_id: run for run in self.runs})
 
-    def _named(self, kind: str, wanted: str, known: Mapping[str, T]) -> T:
-        found = [wanted] if wanted in known else [name for name in known if name.startswith(wanted)]
+    def _named(self, kind: str, name: str, known: Mapping[str, T]) -> T:
+        found = [name] if name in known else [one for one in known if one.startswith(name)]
         if len(found) == 1:
             return known[found[0]]
         if found:
-            raise ConfigError(f"{kind} {wanted!r}: the names of {len(found)} {kind}s begin so: {first_names(found)}")
-        raise ConfigError(f"study {self.name!r} has no {kind} {wanted!r}; {_near(wanted, list(known))}")
+            raise ConfigError(f"{kind} {name!r}: the names of {len(found)} {kind}s begin so: {first_names(found)}")
+        raise ConfigError(f"study {self.name!r} has no {kind} {name!r}; {_near(name, list(known))}")
 
 
 def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] = os.environ) -> Study:

@@ -219,13 +219,13 @@ class _Seen:
 
 @dataclass
 class Watch:
-    """The watch on the requested results `asked` (see workflow.run.storage.results) of a study, made before the runs are started.
+    """The watch on the requested results (see workflow.run.storage.results) of a study, made before the runs are started.
 
     `queue`: of the scheduler; each run is a job there, or all are in the one of the name `submission`.
     """
 
     study: Study
-    asked: Sequence[str]
+    requested: Sequence[str]
     clock: Callable[[], float] = time.monotonic
     queue: Queue | None = None
     submission: str | None = None
@@ -237,8 +237,8 @@ class Watch:
 
     def __post_init__(self) -> None:
         runs = {run.run_id: run for run in self.study.runs}
-        self._runs: dict[str, Run] = {f"{name}.log": runs[parse_requested(name)[0]] for name in self.asked}
-        self._beside = {f"{name}{BESIDE}" for name in self.asked}
+        self._runs: dict[str, Run] = {f"{name}.log": runs[parse_requested(name)[0]] for name in self.requested}
+        self._beside = {f"{name}{BESIDE}" for name in self.requested}
         self._words = words_of(self.study.cells, self.study.site, self.study.repeats)
         self._at_start = dict(self._logs())
         self._alive = holder_alive if self.queue is None else self.queue.alive
@@ -248,9 +248,9 @@ class Watch:
         self._jobs: Mapping[str, QueuedJob] = {}
         self._mark = mark_of(self.study.name, str(self.study.results_dir))
         states = {state.run.run_id: state for state in run_states(self.study, self._alive)}
-        wanted = {run.run_id for run in self._runs.values()}
-        self._before = {run_id: _key(states[run_id]) for run_id in wanted}
-        self._rest = Counter(state.state for run_id, state in states.items() if run_id not in wanted)
+        requested = {run.run_id for run in self._runs.values()}
+        self._before = {run_id: _key(states[run_id]) for run_id in requested}
+        self._rest = Counter(state.state for run_id, state in states.items() if run_id not in requested)
         self._width = 1
 
     def look(self) -> StudyState:

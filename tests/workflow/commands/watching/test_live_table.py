@@ -204,7 +204,7 @@ def test_a_run_from_its_start_to_its_end(house: House) -> None:
     study, clock = house.load(), Clock()
     (study.build_dir("digits")).mkdir(parents=True)
     names = [run.run_id for run in study.runs]
-    watch = Watch(study=study, asked=names, clock=clock)
+    watch = Watch(study=study, requested=names, clock=clock)
     first = watch.look()
     assert (first.total, first.waiting, first.active) == (8, 8, ())
     assert first.before == ("dataset digits: its source is listed",)
@@ -236,7 +236,7 @@ def test_failed_prevented_refused_and_tried_again(house: House) -> None:
     names = [run.run_id for run in study.runs]
     house.record(names[0], "error", status_reason="it crashed")
     write_log(study, names[3], "10:00:00 run ERROR of the last time\n")
-    watch = Watch(study=study, asked=[f"{names[0]}.after-1", *names[1:]], clock=clock)
+    watch = Watch(study=study, requested=[f"{names[0]}.after-1", *names[1:]], clock=clock)
     assert watch.look().failed == 0
 
     write_log(study, names[1], "10:00:00 run ERROR nan: rank 0\n")
@@ -270,7 +270,7 @@ KEPT = (
 def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: House) -> None:
     study, clock = house.load(), Clock()
     name = study.runs[0].run_id
-    watch = Watch(study=study, asked=[name], clock=clock)
+    watch = Watch(study=study, requested=[name], clock=clock)
     begun = f"10:00:00 run INFO {name}: attempt 1 on local-0\n10:00:01 run INFO push: the result goes to storage\n"
     hold(house, name)
     failed = "push failed: storage is full: free room or quota; again in 1 s, for 1m00s more"
@@ -305,7 +305,7 @@ def test_storage_that_is_full_is_told_at_once_and_its_end_has_one_word(house: Ho
 def test_a_log_that_a_full_storage_has_cut_is_understood_too(house: House) -> None:
     study, clock = house.load(), Clock()
     name = study.runs[0].run_id
-    watch = Watch(study=study, asked=[name], clock=clock)
+    watch = Watch(study=study, requested=[name], clock=clock)
     hold(house, name)
     log = f"10:00:00 run INFO {name}: attempt 1 on local-0\n10:00:01 run INFO push: the result goes to storage\n"
     write_log(study, name, f"{log}10:00:02 node ERROR push: storage is full: free room or quota\n10:00:03 run WARN")
@@ -325,7 +325,7 @@ def test_another_start_of_the_study_is_told_once(house: House) -> None:
     study, clock = house.load(), Clock()
     first, second = (run.run_id for run in study.runs[:2])
     write_log(study, f"{first}.refused", "10:00:00 run ERROR of the last time\n")
-    watch = Watch(study=study, asked=[first, second], clock=clock)
+    watch = Watch(study=study, requested=[first, second], clock=clock)
     assert watch.look().notices == ()
     held = f"{second} is running already, attempt 1 of this run, since 10:00:00: process 7 on a; end it (kill 7); its end is waited for"
     write_log(study, f"{second}.refused", f"10:00:01 run WARNING {held}\n")
@@ -337,7 +337,7 @@ def test_another_start_of_the_study_is_told_once(house: House) -> None:
 def test_a_run_that_vanished_has_ended_after_a_while(house: House) -> None:
     study, clock = house.load(), Clock()
     name = study.runs[0].run_id
-    watch = Watch(study=study, asked=[name], clock=clock)
+    watch = Watch(study=study, requested=[name], clock=clock)
     write_log(study, name, "10:00:00 run INFO train: step 5 of 60\n")
     assert watch.look().ended == ()
     clock.now += 30
@@ -388,7 +388,7 @@ def watched(house: House) -> tuple[Study, Clock, FixedQueue, Watch]:
     (study.build_dir("digits")).mkdir(parents=True)
     (study.build_dir("digits") / "dataset.json").write_text("{}")
     queue = FixedQueue(clock)
-    return study, clock, queue, Watch(study=study, asked=[run.run_id for run in study.runs], clock=clock, queue=queue)
+    return study, clock, queue, Watch(study=study, requested=[run.run_id for run in study.runs], clock=clock, queue=queue)
 
 
 def test_a_run_in_slurms_queue_says_its_job_and_slurms_reason(house: House) -> None:
@@ -414,7 +414,7 @@ def test_a_job_that_somebody_must_let_go_is_told_once(house: House) -> None:
     queue.jobs = (job_of(study, first, reason="launch failed requeued held"),)
     (told,) = watch.look().notices
     assert "Slurm could not start it on its nodes" in told
-    whole = Watch(study=study, asked=[first], queue=queue, submission="slipway-small-0badcafe")
+    whole = Watch(study=study, requested=[first], queue=queue, submission="slipway-small-0badcafe")
     queue.jobs = (queued_job(job_id="40", state="PENDING", reason="JobHeldAdmin", name="slipway-small-0badcafe"),)
     assert whole.look().notices == ("job 40 waits: held by an administrator (JobHeldAdmin)",)
 
@@ -423,7 +423,7 @@ def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(hous
     house.site.write_text("storage: storage\ncache: {path: /local/slipway}\nscheduler: slurm\ndevice: cpu\n")
     study, clock, queue, _ = watched(house)
     names = [run.run_id for run in study.runs]
-    watch = Watch(study=study, asked=names, clock=clock, queue=queue, submission="slipway-small-0badcafe")
+    watch = Watch(study=study, requested=names, clock=clock, queue=queue, submission="slipway-small-0badcafe")
     job = queued_job(job_id="24", state="PENDING", reason="PartitionTimeLimit", name="slipway-small-0badcafe")
     queue.jobs = (job, replace(job, job_id="25", name="other"))
     (waits,) = activity(watch.look())
