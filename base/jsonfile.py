@@ -7,7 +7,9 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final
+
+import msgspec
 
 from base.errors import RecordError, SlipwayError
 from base.publish import publish
@@ -19,8 +21,7 @@ PIECE: Final = 1 << 20
 MAX_DEPTH: Final = 64
 MADE_AGAIN: Final = "remove it, and the step that writes it runs again"
 MAX_INTEGER: Final = 2**63 - 1
-_DIGITS: Final = bytes.maketrans(b"123456789E", b"000000000e")
-_AFTER_NUMBER: Final = (b",", b"]", b"}", b" ", b"\n", b"\r", b"\t", b".", b"e")
+_LONG_NUMBER: Final = re.compile(rb"\d{19}")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _NOT_ASCII: Final = re.compile("[^\x00-\x7f]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -105,13 +106,12 @@ def _read(file: IO[bytes], most: int) -> bytes:
 def parse_json(content: bytes, where: Path | str, error: type[SlipwayError] = RecordError, advice: str = MADE_AGAIN) -> Any:
     """Parse `content`, which came from `where`, to a value whose texts can be written as UTF-8 and whose numbers fit into 64 bits.
 
-    Raises `error`, which begins with `where`, for anything else: torn, too deep, no UTF-8, NaN, a number of 400 digits, a key twice."""
+    Raises `error`, which begins with `where`, for anything else: torn, too deep, no UTF-8, NaN, a number of 400 digits."""
     try:
-        text = content.decode()
-        value = (_CAREFUL if _has_odd_number(content) else _QUICK).decode(text)
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as reason:
+        value = msgspec.json.decode(content)
+        if _LONG_NUMBER.search(content):
+            _check_numbers(value)
+    except (msgspec.DecodeError, ValueError, RecursionError) as reason:
         raise error(f"{where} is not valid JSON ({reason}): it was cut or edited; {advice}") from reason
     if _may_be_deep(content) and _is_deep([value]):
         raise error(f"{where} is nested more than {MAX_DEPTH} deep: this is not a file of ours")
@@ -134,39 +134,12 @@ def _is_deep(value: Any) -> bool:
     return bool(level)
 
 
-def _has_odd_number(content: bytes) -> bool:
-    """Return True if there may be a number of more than 18 digits or with an exponent of three; checking every number doubles the time."""
-    shape = content.translate(_DIGITS, b"+")
-    return any(_stands_alone(shape, form) for form in (b"0" * 19, b"0e000"))
-
-
-def _stands_alone(shape: bytes, form: bytes) -> bool:
-    """Return True if `form` ends as a number does, and not as a hash within quotes."""
-    place = shape.find(form)
-    while place >= 0:
-        after = shape[place + len(form) : place + 400].lstrip(b"0")[:1]
-        if after in (b"", *_AFTER_NUMBER):
-            return True
-        place = shape.find(form, place + len(form))
-    return False
-
-
-def _integer(digits: str) -> int:
-    value = int(digits) if len(digits) <= 20 else MAX_INTEGER + 1
-    if abs(value) > MAX_INTEGER:
-        raise ValueError(f"the number {digits[:24]}{'...' if len(digits) > 24 else ''} is too large")
-    return value
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {digits[:24]} is too large")
-    return value
-
-
-def _constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a number of JSON")
+def _check_numbers(value: Any) -> None:
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        raise ValueError("a number in it is too large")
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_numbers(item)
 
 
 def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -178,7 +151,3 @@ def with_keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {quoted(twice)} is in one object twice")
     return value
-
-
-_QUICK: Final = json.JSONDecoder(parse_constant=_constant, object_pairs_hook=with_keys_once)
-_CAREFUL: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_constant, object_pairs_hook=with_keys_once)
