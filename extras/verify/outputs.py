@@ -60,7 +60,6 @@ def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
 
 
 def _is_beside(out: Path) -> bool:
-    """Return True if tables and records are in one directory."""
     return (out / "runs").is_dir() or (out / STUDY_FILE).exists()
 
 
@@ -117,7 +116,6 @@ def _page(analysis: Analysis, out: Path, page_dir: Path | None) -> Iterator[str]
 
 
 def _output_problem(path: Path, expected: bytes, else_: str = "") -> str | None:
-    """Explain why the file does not hold `expected`; None where it does."""
     if not path.exists():
         return "it is missing"
     try:

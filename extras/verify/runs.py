@@ -93,7 +93,6 @@ def _of_another_rule(record: Mapping[str, Any], performance: Mapping[str, Any]) 
 
 
 def _model(attempt: Path, cell: Cell) -> tuple[str, int] | None:
-    """Name and parameter count of the network that was asked for, which the attempt's cell.json has."""
     path = attempt / "cell.json"
     document = read_json(path) if path.exists() else None
     parameters = document.get("model_parameters") if isinstance(document, dict) else None

@@ -177,7 +177,6 @@ class Analysis:
         return {mark: words for mark, words in found.items() if words}
 
     def _assumed_words(self) -> str:
-        """Return from which keys of the study the counts are."""
         found = self.frame.filter(MEASURED & RUN_MARKS["assumed"])["assumed"].explode()
         return ". ".join(words for name, words in ASSUMED.items() if name in found)
 

@@ -432,7 +432,7 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
     first_losses: Mapping[int, float] | None = None
     """Step -> loss, of the first run that ended well and told them."""
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """Return what the rate counts: `samples` or `tokens`."""
         return self.cell.unit

@@ -164,7 +164,6 @@ def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mappi
 
 
 def _partners(cell: CellResult, candidates: Candidates, baseline: Mapping[str, Any]) -> dict[str, CellResult]:
-    """Return the partner for each kind of comparison."""
     alike = {kind: candidates.get((key, cell.size(key)), []) for kind, key in BATCH.items()}
     if any(cell is candidate for candidate in alike["weak"]):
         return {"baseline": cell}
@@ -197,7 +196,6 @@ def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Mappin
 
 
 def _comparison(cell: CellResult, partner: CellResult, scaling: str, *, primary: bool) -> Comparison:
-    """Return the comparison of two cells with its numbers, or the reason why there are none."""
     if cell.rate is None:
         return Comparison(cell=cell, scaling=scaling, partner=partner, primary=primary, reason=cell.reason)
     marks = cell.marks | _mixed(cell, partner)
@@ -259,7 +257,6 @@ def _processes(comparison: Comparison) -> int:
 
 
 def _same_per_node(cell: CellResult, others: Sequence[CellResult]) -> CellResult:
-    """Return the cell with as many processes per node, if there is one; it is never chosen by its numbers."""
     return next((other for other in others if other.cell.gpus_per_node == cell.cell.gpus_per_node), others[0])
 
 

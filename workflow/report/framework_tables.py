@@ -121,7 +121,6 @@ def _known_facts(facts: Facts | None) -> dict[str, Any]:
 
 
 def _networks(spec: FrameworkSpec) -> str:
-    """Count the networks of Slipway that it trains."""
     able, tokens = set(spec.supports.models), set(of_tokens())
     parts = {"images": set(MODELS) - tokens, "tokens": tokens}
     return ", ".join(f"{len(able & names)} of {len(names)} for {what}" for what, names in parts.items())
@@ -191,7 +190,6 @@ def marked_words(key: str, title: str, found: Sequence[tuple[str, Marks]], links
 
 
 def _groups(analysis: Analysis) -> list[list[CellResult]]:
-    """Group the cells of the same source and batch that are alike but for framework and network."""
     groups: dict[tuple[object, ...], list[CellResult]] = {}
     alike: dict[str, tuple[tuple[str, str], ...]] = {}
     for cell in analysis.cells:
@@ -229,7 +227,6 @@ def _why_no_cell(framework: str, model: str) -> str:
 
 
 def _in_order(analysis: Analysis, rows: Sequence[_Row]) -> list[_Row]:
-    """Sort by network, then batch, then framework, each in the study's order."""
     models, names = (
         {value: place for place, value in enumerate(dict.fromkeys(getattr(cell.cell, key) for cell in analysis.cells))}
         for key in ("model", "framework")

@@ -298,7 +298,6 @@ def _of_baseline(analysis: Analysis, comparison: Comparison) -> list[str]:
 
 
 def _doubt(speedup: Estimate) -> list[str]:
-    """Describe what the interval says against a speed-up, if it does and there is one."""
     if speedup.low is None or speedup.high is None or speedup.low > 1:
         return []
     if speedup.high < 1:
@@ -332,13 +331,11 @@ def _counted(span: str, noun: str) -> str:
 
 
 def _span(numbers: Sequence[int]) -> str:
-    """Format a range, such as `3` or `1 to 3`."""
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _against(analysis: Analysis, comparison: Comparison) -> str:
-    """Format a comparison, such as `8 GPUs against 1 GPU`."""
     partner = counted_shape(analysis, comparison.partner) if comparison.partner else "nothing"
     return f"{counted_shape(analysis, comparison.cell)} against {partner}"
 
@@ -470,7 +467,6 @@ def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _in_words(analysis: Analysis, cell: Any) -> str:
-    """Describe a cell, such as `lenet, batch 32, 2 nodes x 1`."""
     nodes, per_node = cell.cell.nodes, cell.cell.gpus_per_node
     shape = f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {per_node}"
     return printable(", ".join([*series_words(cell, analysis.cell_names), f"batch {cell.cell.batch_size}", shape]))
@@ -485,7 +481,6 @@ def _places(
 
 
 def _name(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:
-    """Link the name of the run to its record where there is one."""
     if row["record"] is None:
         return _text(row["run_id"])
     return f'<a href="{link(row["source"], ("runs", row["record"]))}">{_text(row["run_id"])}</a>'

@@ -243,7 +243,6 @@ def _subtitle(analysis: Analysis, text: str) -> str:
 
 
 def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the ideal throughput from every baseline to the most processes that are measured against it."""
     found = []
     for part in dict.fromkeys((point["line"], point["part"]) for point in points):
         own = [point for point in points if (point["line"], point["part"]) == part]
@@ -283,7 +282,6 @@ def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
 
 
 def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any) -> list[Any]:
-    """Draw line, whiskers and points, in the colours of the lines."""
     import altair as alt
 
     labels = list(dict.fromkeys(point["label"] for point in points))
@@ -537,7 +535,6 @@ def _losses(path: Path) -> Sequence[tuple[int, float]]:
 
 
 def _spread(label: str, cell: CellResult) -> dict[str, Any]:
-    """Return the spread of a cell's steps in milliseconds; what was not measured is null and not drawn."""
     p50, p95 = cell.step_s, cell.p95_s
     seconds = {"min": cell.means["step_min_s"], "p99": cell.means["step_p99_s"]}
     seconds |= {"p50": p50.value if p50 else None, "p95": p95.value if p95 else None}

@@ -119,7 +119,6 @@ def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
 
 
 def _ran(analysis: Analysis, source: Source) -> dict[str, Counter[str]]:
-    """Return for each program the digests of its folder, with the number of runs that had each."""
     rows = analysis.frame.filter((pl.col("source") == source.label) & pl.col("program_digest").is_not_null())
     found: dict[str, Counter[str]] = {}
     for name, digest in rows.select("framework", "program_digest").iter_rows():

@@ -79,12 +79,9 @@ def words(key: str, title: str, values: Iterable[object], *, number: bool = Fals
 
 
 def _clean(value: object) -> str | float | int:
-    if isinstance(value, int | float):
-        return value
-    if isinstance(value, Reason):
-        return value if value.isprintable() else Reason(printable(value))
-    text = "" if value is None else str(value)
-    return text if text.isprintable() else printable(text)
+    if isinstance(value, str):
+        return value if value.isprintable() else type(value)(printable(value))
+    return value if isinstance(value, int | float) else "" if value is None else printable(str(value))
 
 
 def numbers(

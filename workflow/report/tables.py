@@ -211,7 +211,6 @@ def _title(key: str) -> str:
 
 
 def _argument(cell: CellResult, name: str) -> str | None:
-    """Return an argument of the cell's program; None where it has none of that name."""
     args = cell.cell.args or {}
     return plain_text(args[name]) if name in args else None
 
@@ -221,7 +220,6 @@ def _scaling_word(comparison: Comparison) -> str | None:
 
 
 def _interval_method(ratio: Estimate | None) -> str | None:
-    """Return how the interval of a ratio was made; None where it has none."""
     return None if ratio is None or ratio.low is None else "paired" if ratio.paired else "welch"
 
 
@@ -235,7 +233,6 @@ def _three(
     marks: Sequence[Marks],
     show: Callable[[float | None], str] = _to_four,
 ) -> Iterator[Column]:
-    """Make columns of values and of both ends of their intervals."""
     yield numbers(keys[0], _title(keys[0]), show, [one and one.value for one in estimates], marks)
     yield numbers(keys[1], _title(keys[1]), show, [one and one.low for one in estimates])
     yield numbers(keys[2], _title(keys[2]), show, [one and one.high for one in estimates])
@@ -337,7 +334,6 @@ def _in(unit: float, value: float | None, digits: int = 3) -> str:
 
 
 def _why_none(cell: CellResult, row: Mapping[str, Any]) -> str | None:
-    """Explain why there is no utilisation; None where there is one."""
     if row["device"] == "cpu":
         return "it ran on CPUs, whose peak is not told"
     if row["differ"]:

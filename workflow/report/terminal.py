@@ -69,7 +69,6 @@ def print_table(table: Table, console: Console | None = None) -> None:
 
 
 def _print_rows(console: Console, table: Table) -> list[list[str]]:
-    """Print head and rows; the rows as they are shown."""
     from rich.text import Text
 
     columns, rows, _ = shown(table, max(table.num_rows, MOST_ROWS + 1))
