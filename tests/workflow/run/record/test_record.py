@@ -387,7 +387,16 @@ def test_a_record_is_written_with_the_keys_that_it_had_before() -> None:
     value = json.loads(content)
     written = NewRecord(read_record(content), value["provenance"]).to_json()
     del value["seal"]
-    assert json_text(written) == json_text(value)
+    assert json_text(without_new(written, value)) == json_text(value)
+
+
+def without_new(written: Any, before: Any) -> Any:
+    """What is written, without keys that were added since and are null in an older record."""
+    if isinstance(before, dict):
+        return {key: without_new(inner, before.get(key)) for key, inner in written.items() if key in before or inner is not None}
+    if isinstance(before, list):
+        return [without_new(inner, old) for inner, old in zip(written, before, strict=True)]
+    return written
 
 
 def test_keys_of_a_later_version_are_passed_over() -> None:
