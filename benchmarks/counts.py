@@ -18,13 +18,13 @@ import polars as pl
 
 from base.packages import ROOMS
 from workflow.report.cells import RUN_MARKS
-from workflow.run.record.events import RankEvents, StepsAsked, read_events
+from workflow.run.record.events import RankEvents, RequestedSteps, read_events
 from workflow.run.record.run_record import Measurements, measured
 
 AIM: Final = 0.02
 MARKS: Final = ("samples", "assumed", "warned", "stalls", "input", "gaps")
 STEPS: Final = {"warmup": 10, "measured": 100}
-ASKED: Final = StepsAsked(110, 100)
+ASKED: Final = RequestedSteps(110, 100)
 
 
 def library(name: str) -> ModuleType:

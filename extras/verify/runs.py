@@ -26,7 +26,7 @@ from extras.verify.children import SILENCE_S, OnRead, each_run
 from extras.verify.result import Verified
 from workflow.report.provenance import DIGEST, MAX_PROGRAM_BYTES
 from workflow.report.sources import StudyFile, check_directory, read_study
-from workflow.run.record.events import StepsAsked, most_steps, read_events, steps_asked
+from workflow.run.record.events import RequestedSteps, most_steps, read_events, requested_steps
 from workflow.run.record.machine_load import loads
 from workflow.run.record.model import NotBelieved, RunRecord
 from workflow.run.record.outcome import other_device
@@ -99,10 +99,10 @@ def _model(attempt: Path, cell: Cell) -> tuple[str, int] | None:
     return (cell.model, parameters) if isinstance(parameters, int) else None
 
 
-def _requested_steps(record: RunRecord) -> StepsAsked | None:
+def _requested_steps(record: RunRecord) -> RequestedSteps | None:
     """Return the steps that the record's cell asks for; None for epochs, since the size of the training split is not in a record."""
     resumed = record.resumed_from
-    return None if record.cell.epochs is not None else steps_asked(record.cell, 0, 0 if resumed is None else resumed.step)
+    return None if record.cell.epochs is not None else requested_steps(record.cell, 0, 0 if resumed is None else resumed.step)
 
 
 def _unequal(path: str, recorded: Any, again: Any) -> Iterator[str]:

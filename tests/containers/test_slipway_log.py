@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from base.packages import ROOMS
-from workflow.run.record.events import RankEvents, StepsAsked, read_events, too_few_lines
+from workflow.run.record.events import RankEvents, RequestedSteps, read_events, too_few_lines
 
 pytestmark = pytest.mark.processes
 ADAPTER = ROOMS / "containers" / "lib" / "slipway_log.py"
@@ -120,7 +120,7 @@ def test_an_expression_that_takes_for_ever_stops_nobody(tmp_path: Path) -> None:
     code, output, events = start(tmp_path, script, step=r"(a+)+$(?P<step>\d)")
     assert (code, output.count(b"\n")) == (0, 13)
     assert "took more than 0.1 s for each of 10 lines" in events.warnings[0]
-    reason = too_few_lines({0: events}, StepsAsked(10, 5))
+    reason = too_few_lines({0: events}, RequestedSteps(10, 5))
     assert reason is not None
     assert f"told of a step: {events.warnings[0]}" in reason
     assert "matched none" not in reason

@@ -19,7 +19,7 @@ from containers.models.layers import LayerList
 from data_prep.reader.errors import DatasetChanged
 from tests.workflow.run.cells import document
 from workflow.run.node.workdir import LIBRARY
-from workflow.run.record.events import steps_asked
+from workflow.run.record.events import requested_steps
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_the_supervisor_expects_as_many_steps_as_the_program_does(part: Any, key
     steps = part("plan").count_steps(cell(**keys), 103 // 4)
     for first in range(steps.total + 1):
         left = steps.resumed(first)
-        assert steps_asked(document(**{"epochs": None, **cell(**keys)}), 103, first) == (
+        assert requested_steps(document(**{"epochs": None, **cell(**keys)}), 103, first) == (
             left.total - first,
             left.end_measured - left.first_measured,
         )

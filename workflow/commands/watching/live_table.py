@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 from base.logs import printable
 from base.units import and_more, counted, whole_duration
 from cluster.schedulers import jobs_of, with_jobs
-from workflow.run.record.continuation import tells_waiting
+from workflow.run.record.continuation import says_waiting
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -149,7 +149,7 @@ def ended_line(ended: Ended) -> str:
     if ended.state == "done":
         return f"done: {ended.words}, in {whole_duration(ended.seconds)}{f' ({ended.reason})' if ended.reason else ''}"
     reason = ended.reason or "no reason is known"
-    advice = ADVICE["refused" if ended.refused else "waits" if tells_waiting(reason) else ended.state]
+    advice = ADVICE["refused" if ended.refused else "waits" if says_waiting(reason) else ended.state]
     return f"{ended.state}: {ended.words}: {reason}{advice}; log: {ended.log}"
 
 

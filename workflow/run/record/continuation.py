@@ -349,7 +349,7 @@ def waiting_words(nodes: Sequence[str]) -> str:
     return f"{WAITS}{', '.join(nodes)}{DELIVER}"
 
 
-def tells_waiting(reason: str) -> bool:
+def says_waiting(reason: str) -> bool:
     """Return True if the reason says that a result waits, or may wait."""
     return WAITS in reason or MAY_WAIT in reason
 
@@ -359,6 +359,6 @@ def waiting_reason(error: str) -> str | None:
 
     A log on a full storage ends with what a node reported, since nothing more could be written.
     """
-    if tells_waiting(error):
+    if says_waiting(error):
         return error
     return f"{error}; {MAY_WAIT}its nodes{DELIVER}" if error.startswith(PUSH) else None

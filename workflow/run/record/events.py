@@ -438,7 +438,7 @@ def messages(log: Path, most: int = TAIL_BYTES) -> list[tuple[str, str]]:
 
 def wrong_model(events: Mapping[int, RankEvents], model: str, parameters: int) -> str | None:
     """Explain why this is no run of `model`, which has this number of parameters. None where nothing contradicts it."""
-    for rank, told in _told(events).items():
+    for rank, told in _parameter_counts(events).items():
         if told is not None and told != parameters:
             return f"the program trained another network: {model} has {parameters} parameters here, and rank {rank} tells of {told}"
     return None
@@ -446,7 +446,7 @@ def wrong_model(events: Mapping[int, RankEvents], model: str, parameters: int) -
 
 def unchecked_model(events: Mapping[int, RankEvents], model: str) -> list[str]:
     """Warn where ranks that did steps do not report the parameter count, so that it was not compared."""
-    told = _told(events)
+    told = _parameter_counts(events)
     silent = [rank for rank, parameters in told.items() if parameters is None and events[rank].steps]
     if not silent:
         return []
@@ -454,7 +454,7 @@ def unchecked_model(events: Mapping[int, RankEvents], model: str) -> list[str]:
     return [f"{who} does not tell how many parameters its network has: whether it is {model} was not checked"]
 
 
-def _told(events: Mapping[int, RankEvents]) -> dict[int, int | None]:
+def _parameter_counts(events: Mapping[int, RankEvents]) -> dict[int, int | None]:
     return {rank: entry.head.parameters for rank, entry in sorted(events.items())}
 
 
@@ -467,7 +467,7 @@ SOURCES: Final = ("program", "log", "none")
 Source = Literal["program", "log", "none"]
 
 
-class Telling(NamedTuple):
+class ReportingRanks(NamedTuple):
     """`events`: of the ranks that are to tell of steps; `num_ranks`: how many these are."""
 
     source: Source
@@ -485,7 +485,7 @@ def processes(events: Mapping[int, RankEvents], world_size: int) -> int:
     return 1 if drives_all(events) else world_size
 
 
-def telling(events: Mapping[int, RankEvents], world_size: int) -> Telling:
+def telling(events: Mapping[int, RankEvents], world_size: int) -> ReportingRanks:
     """Select the ranks whose steps count, and their source.
 
     Ranks whose output is not read count as silent only beside a rank 0 whose output is read.
@@ -494,10 +494,10 @@ def telling(events: Mapping[int, RankEvents], world_size: int) -> Telling:
     said = {rank: entry.head.steps_source for rank, entry in events.items()}
     silent = {rank for rank, word in said.items() if word == "none"}
     if len(silent) == world_size:
-        return Telling("none", {}, 0)
+        return ReportingRanks("none", {}, 0)
     if said.get(0) != "log":
-        return Telling("program", events, world_size)
-    return Telling("log", {rank: entry for rank, entry in events.items() if rank not in silent}, world_size - len(silent))
+        return ReportingRanks("program", events, world_size)
+    return ReportingRanks("log", {rank: entry for rank, entry in events.items() if rank not in silent}, world_size - len(silent))
 
 
 def largest_together(events: Mapping[int, RankEvents]) -> int:
@@ -524,14 +524,14 @@ MOST_CAUSES: Final = 3
 """Warnings about the lines of the output, such as that the expression was too slow for them, that a reason repeats."""
 
 
-class StepsAsked(NamedTuple):
+class RequestedSteps(NamedTuple):
     """Of each rank: steps in all, and how many of them in the measured window."""
 
     total: int
     measured: int
 
 
-def steps_asked(cell: Cell, train_samples: int, first: int = 0) -> StepsAsked:
+def requested_steps(cell: Cell, train_samples: int, first: int = 0) -> RequestedSteps:
     """Compute the steps that are left from step `first` on.
 
     The request is `steps` {warmup, measured, total?}, or `epochs` of so many samples. After a resume the warm-up is repeated, and as
@@ -545,17 +545,17 @@ def steps_asked(cell: Cell, train_samples: int, first: int = 0) -> StepsAsked:
         warmup, measured = cell.steps["warmup"], cell.steps["measured"]
         total = cell.steps.get("total") or warmup + measured
     left = min(max(0, total - first), MAX_STEPS)
-    return StepsAsked(left, min(measured, max(0, left - warmup)))
+    return RequestedSteps(left, min(measured, max(0, left - warmup)))
 
 
-def most_steps(cell: Cell, asked: StepsAsked | None) -> int:
+def most_steps(cell: Cell, asked: RequestedSteps | None) -> int:
     """Return how many steps of a rank are kept: all that the cell asks for, also after a resume; of `epochs` those that are `asked`."""
     if cell.epochs is None:
-        return steps_asked(cell, 0).total
+        return requested_steps(cell, 0).total
     return MAX_STEPS if asked is None else asked.total
 
 
-def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
+def too_few_lines(events: Mapping[int, RankEvents], asked: RequestedSteps) -> str | None:
     """Find the first rank with fewer steps than requested, where steps are read from output.
 
     Lines that report several steps need not begin and end where the window does.
@@ -574,7 +574,7 @@ def too_few_lines(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | 
     return None
 
 
-def too_few_steps(events: Mapping[int, RankEvents], asked: StepsAsked) -> str | None:
+def too_few_steps(events: Mapping[int, RankEvents], asked: RequestedSteps) -> str | None:
     """Find the first rank that reports fewer steps than requested, measured ones first.
 
     How many samples they hold, and whether all ranks measure the same steps, are warnings of the record.

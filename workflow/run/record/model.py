@@ -56,7 +56,7 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra=_words("64 hex digi
 Texts = Annotated[tuple[Long, ...], Meta(extra=_words("a list of texts"))]
 Pairs = Annotated[tuple[tuple[Whole, Signed], ...], Meta(extra=_words("a list of [step, loss]"))]
 UnevenCause = Literal["input", "stalls", "stragglers", "gaps"]
-Told = Text | int | float | bool
+Reported = Text | int | float | bool
 """What a program tells of itself; a column has its text."""
 
 
@@ -475,26 +475,26 @@ class Dataset(Part, frozen=True, kw_only=True):
 class Provenance(Part, frozen=True, kw_only=True):
     """What the run was made of; a program may add keys of its own."""
 
-    slipway_version: Annotated[Told | None, Column()] = None
-    git_sha: Annotated[Told | None, Column()] = None
-    git_dirty: Annotated[Told | None, Column()] = None
-    python: Annotated[Told | None, Column()] = None
-    framework: Told | None = None
-    framework_version: Annotated[Told | None, Column()] = None
-    torch_version: Annotated[Told | None, Column()] = None
-    cuda_version: Annotated[Told | None, Column()] = None
-    cudnn_version: Annotated[Told | None, Column()] = None
-    nccl_version: Annotated[Told | None, Column()] = None
-    driver_version: Annotated[Told | None, Column()] = None
-    image: Annotated[Told | None, Column()] = None
-    image_digest: Annotated[Told | None, Column()] = None
-    program_digest: Annotated[Told | None, Column()] = None
-    tf32: Annotated[Told | None, Column()] = None
-    cudnn_benchmark: Annotated[Told | None, Column()] = None
-    cudnn_deterministic: Annotated[Told | None, Column()] = None
-    deterministic_algorithms: Annotated[Told | None, Column()] = None
-    os: Annotated[Told | None, Column()] = None
-    kernel: Annotated[Told | None, Column()] = None
+    slipway_version: Annotated[Reported | None, Column()] = None
+    git_sha: Annotated[Reported | None, Column()] = None
+    git_dirty: Annotated[Reported | None, Column()] = None
+    python: Annotated[Reported | None, Column()] = None
+    framework: Reported | None = None
+    framework_version: Annotated[Reported | None, Column()] = None
+    torch_version: Annotated[Reported | None, Column()] = None
+    cuda_version: Annotated[Reported | None, Column()] = None
+    cudnn_version: Annotated[Reported | None, Column()] = None
+    nccl_version: Annotated[Reported | None, Column()] = None
+    driver_version: Annotated[Reported | None, Column()] = None
+    image: Annotated[Reported | None, Column()] = None
+    image_digest: Annotated[Reported | None, Column()] = None
+    program_digest: Annotated[Reported | None, Column()] = None
+    tf32: Annotated[Reported | None, Column()] = None
+    cudnn_benchmark: Annotated[Reported | None, Column()] = None
+    cudnn_deterministic: Annotated[Reported | None, Column()] = None
+    deterministic_algorithms: Annotated[Reported | None, Column()] = None
+    os: Annotated[Reported | None, Column()] = None
+    kernel: Annotated[Reported | None, Column()] = None
     gpu_memory_bytes: Annotated[Whole | None, Column()] = None
 
 

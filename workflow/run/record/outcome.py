@@ -18,7 +18,7 @@ from base.units import some
 from workflow.run.record.events import (
     ErrorEvent,
     RankEvents,
-    StepsAsked,
+    RequestedSteps,
     drives_all,
     processes,
     telling,
@@ -377,7 +377,7 @@ def _message(end: RankEnd) -> str:
     return f": {end.error_message}" if end.error_message else ""
 
 
-def of_what_is_missing(told: Mapping[str, str], nodes: int) -> Ending:
+def judge_missing(told: Mapping[str, str], nodes: int) -> Ending:
     """Judge a run whose nodes lack something, by the names of these nodes.
 
     Where all nodes lack it, every other attempt will too: that is a result. Where some have it, the others are at fault, and an attempt
@@ -393,7 +393,7 @@ def of_what_is_missing(told: Mapping[str, str], nodes: int) -> Ending:
 
 
 def contradiction(
-    events: Mapping[int, RankEvents], world_size: int, model: tuple[str, int] | None, steps: StepsAsked | None = None
+    events: Mapping[int, RankEvents], world_size: int, model: tuple[str, int] | None, steps: RequestedSteps | None = None
 ) -> str | None:
     """Explain why a run with these pushed events did not end `ok`, or return None where nothing contradicts it.
 
@@ -409,7 +409,7 @@ def contradiction(
     )
 
 
-def _too_few(events: Mapping[int, RankEvents], world_size: int, steps: StepsAsked) -> str | None:
+def _too_few(events: Mapping[int, RankEvents], world_size: int, steps: RequestedSteps) -> str | None:
     source, told, _ = telling(events, world_size)
     return too_few_steps(told, steps) if source == "program" else too_few_lines(told, steps)
 

@@ -6,7 +6,7 @@ agree. Where ranks begin the window together, as ours do behind a barrier, that 
 end; else it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own, each over the steps that it
 calls measured; a slower rank works on alone at the end, and the longest window tells for how long.
 
-The median step is no rate. Where the two differ, `Pace.cause` says what most of the difference is made of.
+The median step is no rate. Where the two differ, `WindowRate.cause` says what most of the difference is made of.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ Windows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class WindowRate:
     """Of a window. `ratio`: the rate over the one that the median step alone would give; None where that is not a number. `cause`:
     `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN. `tokens`: None unless every rank
     tells them of each of its steps. `reported`: the samples, where `samples` are at most those that the cell asks for."""
@@ -146,7 +146,7 @@ class Pace:
     cause: UnevenCause | None
 
 
-def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked: int, mode: str) -> Pace:
+def window_rate(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked: int, mode: str) -> WindowRate:
     """Compute samples, rate and evenness of a measured window.
 
     `ranks`: the steps of each rank; `measured`: the result of `measured_steps`, at least one step; `walls_s`: the result of
@@ -155,7 +155,7 @@ def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked:
     windows = windows_of(ranks, measured, mode)
     samples = [_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)]
     reported = samples_of(ranks, windows, asked)
-    total = min(reported, samples_asked(windows, asked))  # a miscount never makes a run faster
+    total = min(reported, requested_samples(windows, asked))  # a miscount never makes a run faster
     wall_s = _together(samples, walls_s, mode)
     rate = total / wall_s if wall_s else None
     middle = median([max(steps[step].seconds for steps in ranks) for step in measured])
@@ -167,7 +167,7 @@ def pace(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked:
         parts: dict[UnevenCause, float] = {**_parts(ranks, measured, alone_s, mode), "gaps": scale * wall_s - alone_s}
         cause = max(parts.items(), key=lambda part: part[1] if ratio < 1 else -part[1])[0]
     tokens, tokens_per_s = _tokens(ranks, windows, walls_s, mode)
-    return Pace(
+    return WindowRate(
         samples=total,
         reported=reported,
         window_s=max(walls_s),
@@ -231,7 +231,7 @@ def own_window(rank: RankEvents, window: Sequence[int]) -> float:
     return longest if longest >= sum_s * (1 - CLOCK_RATIO) or (longest and _is_log(rank)) else sum_s
 
 
-def tells_wall(rank: RankEvents, window: Sequence[int]) -> bool:
+def reports_wall_time(rank: RankEvents, window: Sequence[int]) -> bool:
     """Return whether the wall time of the window is known: without it, what lies between its steps is in no rate."""
     return _wall(rank, window) > 0
 
@@ -284,7 +284,7 @@ def samples_of(ranks: Ranks, windows: Windows, asked: int) -> int:
     return round(math.fsum(_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)))
 
 
-def samples_asked(windows: Windows, asked: int) -> int:
+def requested_samples(windows: Windows, asked: int) -> int:
     """Return the number of samples that the cell requests in these steps. `asked`: samples of a step, all ranks together."""
     return asked * sum(map(len, windows)) // len(windows)
 
@@ -537,7 +537,7 @@ def performance(
     windows = windows_of(ranks, measured, mode)
     walls_s = [own_window(events[rank], window) for rank, window in enumerate(windows)]
     work = [own_work(ranks, step, mode) for step in measured]
-    found = pace(ranks, measured, walls_s, global_batch, mode)
+    found = window_rate(ranks, measured, walls_s, global_batch, mode)
     rate, tokens_per_s = _possible(found.samples_per_s), _possible(found.tokens_per_s)
     together = [ranks[0][step].together for step in measured]
     means = [seconds for seconds, count in zip(slowest, together, strict=True) if count]  # one of each line
@@ -581,7 +581,7 @@ def _assumed(events: Mapping[int, RankEvents], windows: Windows) -> tuple[Litera
     return tuple(name for name, is_assumed in assumed if is_assumed)
 
 
-def windows_told(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[ReportedWindow]:
+def reported_windows(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[ReportedWindow]:
     """Return the measured window of each rank, where all have measured steps in common."""
     ranks = [events[rank].steps for rank in range(world_size) if rank in events]
     measured = measured_steps(ranks) if len(ranks) == world_size else []

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 from base.sanitize import text, whole
 from base.units import counted
 from workflow.run.record.continuation import EarlierAttempt, checkpoint_of, join_training, pushed_checkpoint
-from workflow.run.record.events import RankEvents, RunStart, Source, StepsAsked, processes, slack, telling, unchecked_model
+from workflow.run.record.events import RankEvents, RequestedSteps, RunStart, Source, processes, slack, telling, unchecked_model
 from workflow.run.record.machine_load import busy, others_seen
 from workflow.run.record.model import (
     SCHEMA_NAME,
@@ -48,12 +48,12 @@ from workflow.run.record.rate import (
     performance,
     replica_warnings,
     replicas_of,
-    samples_asked,
+    reported_windows,
+    reports_wall_time,
+    requested_samples,
     samples_of,
-    tells_wall,
     training,
     windows_of,
-    windows_told,
 )
 from workflow.run.record.window_seen import (
     ReportedWindow,
@@ -69,14 +69,14 @@ Count = Annotated[int, Meta(ge=0)]
 PROVENANCE: Final = frozenset(Provenance.__struct_fields__)
 """Keys of a program's provenance that readers of records look at."""
 MAX_WARNINGS: Final = 20
-MAX_SAID: Final = 200
-UNTOLD: Final = (
+MAX_SHOWN: Final = 200
+NO_TOKENS: Final = (
     "unit is tokens, and not every rank tells the tokens of each measured step: the run has no rate; "
     "run.steps(loader, tokens=...) tells them, or the group tokens of an expression under events"
 )
-MAX_TOLD: Final = 1000
+MAX_PROVENANCE_TEXT: Final = 1000
 """Characters: as bytes less than a column takes."""
-OURS: Final = frozenset(
+NOT_FROM_PROGRAMS: Final = frozenset(
     {"slipway_version", "git_sha", "git_dirty", "kernel", "os", "driver_version", "image", "image_digest", "image_id", "program_digest"}
     | {"site_mounts", "site_env"}
 )
@@ -112,7 +112,7 @@ def measured(
     global_batch: int,
     mode: str = "train",
     model: tuple[str, int] | None = None,
-    steps: StepsAsked | None = None,
+    steps: RequestedSteps | None = None,
 ) -> Measurements:
     """Compute the numbers in the events of an attempt.
 
@@ -145,30 +145,30 @@ def measured(
         checkpoint=checkpoint_of(events),
         contradiction=contradiction(events, world_size, model, steps),
         window=(window[0], window[-1]) if window else None,
-        windows=tuple(windows_told(told, num_telling, mode)) if found is not None else (),
+        windows=tuple(reported_windows(told, num_telling, mode)) if found is not None else (),
         window_findings=(*_windows(told), *(_too_many(told) if source == "program" else [])),
         warnings=tuple(warnings[:MAX_WARNINGS]),
     )
 
 
 def program_provenance(starts: Mapping[int, RunStart]) -> OwnKeys:
-    """Return what the first rank's run_start reports of the framework and its libraries, without the keys in OURS.
+    """Return what the first rank's run_start reports of the framework and its libraries, without the keys in NOT_FROM_PROGRAMS.
 
     Values of a column of the tables are of the column's type, or null.
     """
     if not starts:
         return {}
     start = starts[min(starts)]
-    kept = {key: value for key, value in (start.provenance or {}).items() if key not in OURS}
+    kept = {key: value for key, value in (start.provenance or {}).items() if key not in NOT_FROM_PROGRAMS}
     told = {**kept, "framework": start.framework, "framework_version": start.framework_version}
-    return {**told, **{key: _tamed(key, told[key]) for key in told.keys() & PROVENANCE}}
+    return {**told, **{key: _readable(key, told[key]) for key in told.keys() & PROVENANCE}}
 
 
-def _tamed(key: str, value: object) -> object:
+def _readable(key: str, value: object) -> object:
     """Return what a program reports as the readers of records accept it: one wrong value makes a whole record unreadable."""
     if key == "gpu_memory_bytes":
         return whole(value)  # a program may write 85e9
-    return value if isinstance(value, int | float | None) else text(value, MAX_TOLD)
+    return value if isinstance(value, int | float | None) else text(value, MAX_PROVENANCE_TEXT)
 
 
 def disagreements(starts: Mapping[int, RunStart]) -> list[str]:
@@ -181,7 +181,7 @@ def disagreements(starts: Mapping[int, RunStart]) -> list[str]:
     for key in keys:
         values: dict[str, list[int]] = {}
         for rank, view in views.items():
-            values.setdefault(text(repr(view.get(key)), MAX_SAID), []).append(rank)
+            values.setdefault(text(repr(view.get(key)), MAX_SHOWN), []).append(rank)
         if len(values) > 1:
             said = ", ".join(f"{value} on {in_words(ranks)}" for value, ranks in sorted(values.items()))
             found.append(f"ranks disagree on {key}: {said}")
@@ -211,7 +211,7 @@ def _miscounted(events: Mapping[int, RankEvents], world_size: int, global_batch:
         return []
     ranks = [entry.steps for _, entry in sorted(events.items())]
     windows = windows_of(ranks, measured, mode)
-    told, asked = samples_of(ranks, windows, global_batch), samples_asked(windows, global_batch)
+    told, asked = samples_of(ranks, windows, global_batch), requested_samples(windows, global_batch)
     where = f"in {len(measured)} measured steps"
     return [] if told == asked else [f"the ranks tell of {told} samples {where}, and the cell asks for {asked}"]
 
@@ -221,7 +221,7 @@ def _windows(events: Mapping[int, RankEvents]) -> list[str]:
     windows = {rank: own_steps(entry.steps) for rank, entry in sorted(events.items())}
     back = [rank for rank, window in windows.items() if goes_back(events[rank].steps, window)]
     warnings = [f"the clock of {in_words(back)} goes back between measured steps: time between its steps is not known"] if back else []
-    silent = [rank for rank, window in windows.items() if window and not tells_wall(events[rank], window)]
+    silent = [rank for rank, window in windows.items() if window and not reports_wall_time(events[rank], window)]
     if silent and not back:
         warnings.append(f"the wall time of the window is not known on {in_words(silent)}: time between its steps is in no number")
     untimed = [
@@ -261,7 +261,7 @@ def window_warnings(ending: Ending, cell: Cell, found: Measurements, resumed_ste
     count = performance.num_measured_steps
     own: list[str] = []
     if unit_of(cell.to_json()) == "tokens" and performance.tokens_per_s is None:
-        own = [UNTOLD]
+        own = [NO_TOKENS]
     elif found.steps_source == "log" and asked is not None and count >= asked - slack(performance):
         pass
     elif resumed_step is None and asked not in (None, count):
@@ -481,7 +481,7 @@ class EndedNote(Struct, frozen=True, kw_only=True):
     """The positions of the nodes whose files make the result."""
     parameters: Count | None
     """The parameter count of the cell's model."""
-    steps: StepsAsked | None = None
+    steps: RequestedSteps | None = None
     """The steps requested of each rank; a note of an earlier version has none."""
     ending: EndingNote
 

@@ -22,7 +22,7 @@ from base.seal import publish_checked, publish_sealed, read_sealed, read_sealed_
 from base.units import format_size
 from base.untrusted import Unusable, open_file
 from containers.spec import CHECKPOINT, PARAMETERS
-from workflow.run.record.events import StepsAsked, most_steps, read_events
+from workflow.run.record.events import RequestedSteps, most_steps, read_events
 from workflow.run.record.machine_load import loads
 from workflow.run.record.model import File, NewRecord
 from workflow.run.record.outcome import RESULT, Ending, other_device
@@ -46,7 +46,9 @@ def make_part(run_dir: str, attempt: int) -> str:
     return str(part)
 
 
-def read_measured(directory: str, cell: Cell, parameters: int | None, steps: StepsAsked | None, device: str, status: str) -> Measurements:
+def read_measured(
+    directory: str, cell: Cell, parameters: int | None, steps: RequestedSteps | None, device: str, status: str
+) -> Measurements:
     """Compute the numbers in the pushed files.
 
     `parameters`: of the cell's model, None where it is none of ours; `steps`: requested of each rank; `device`: of the allocation;

@@ -308,7 +308,7 @@ class _Finish:
                 problems.append(_push_error(node))
         if problems:
             raise problems[0]
-        arguments = (self.part_directory, self.run.cell, _parameters(self.work), self.attempt.steps_asked(self.work))
+        arguments = (self.part_directory, self.run.cell, _parameters(self.work), self.attempt.requested_steps(self.work))
         device, status = self.attempt.job.allocation.device, self.ending.status
         found = again.call("its record", attempts.plain_measured, *arguments, device, status, left_s=left_s)
         self.found = from_plain(found, Measurements)
@@ -389,7 +389,7 @@ class _Finish:
             times=times_of(self.clock),
             nodes=tuple(present),
             parameters=_parameters(self.work),
-            steps=self.attempt.steps_asked(self.work),
+            steps=self.attempt.requested_steps(self.work),
             ending=ending_note(ending),
         )
 

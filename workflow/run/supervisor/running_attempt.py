@@ -46,7 +46,7 @@ from workflow.run.node.child import SUPERVISOR, process_identity
 from workflow.run.plan import TAG, Framework, at_site, cell_document, node_argv, processes_of, threads_per_rank
 from workflow.run.record import model
 from workflow.run.record.continuation import OTHER_PROGRAM, EarlierAttempt, ProgressLine
-from workflow.run.record.events import StepsAsked, steps_asked
+from workflow.run.record.events import RequestedSteps, requested_steps
 from workflow.run.record.model import Status
 from workflow.run.record.outcome import (
     CHECKPOINT_EXIT,
@@ -54,7 +54,7 @@ from workflow.run.record.outcome import (
     ObservedWindow,
     RankEnd,
     hang,
-    of_what_is_missing,
+    judge_missing,
     only_consequences,
     root_cause,
     signal_name,
@@ -521,9 +521,9 @@ class RunningAttempt:
         self.scope.end(ending)
         return ending
 
-    def steps_asked(self, work: description.Work) -> StepsAsked:
+    def requested_steps(self, work: description.Work) -> RequestedSteps:
         """Return the steps that each rank of this attempt has to do."""
-        return steps_asked(self.run.cell, work.train_samples, 0 if self.resumed is None else self.resumed.step)
+        return requested_steps(self.run.cell, work.train_samples, 0 if self.resumed is None else self.resumed.step)
 
     @property
     def started(self) -> bool:
@@ -582,7 +582,7 @@ class RunningAttempt:
         """End the run before any rank starts, if nodes lack something that the program needs."""
         told = {node.node.name: failed.message for node in self.nodes.all if (failed := node.last(reports.Failed)) is not None}
         if told:
-            self.scope.fail(of_what_is_missing(told, len(self.nodes.all)))
+            self.scope.fail(judge_missing(told, len(self.nodes.all)))
 
     def _check_images(self, work: description.Work) -> None:
         if work.image is None:
@@ -597,7 +597,7 @@ class RunningAttempt:
         cell = self.run.cell
         batch = cell.global_batch_size if unit_of(cell.to_json()) == "samples" else None
         num_ranks = processes_of(work.framework, cell)
-        progress = ProgressLine(batch, steps_asked(cell, work.train_samples).total, time.monotonic())
+        progress = ProgressLine(batch, requested_steps(cell, work.train_samples).total, time.monotonic())
         training = self._training = Training(self.scope, self.nodes, num_ranks, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
         logger.info("train: %s %s", counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")

@@ -14,12 +14,12 @@ from tests.workflow.run.world import World
 from workflow.run.record.events import (
     MAX_STEPS,
     RankEvents,
+    RequestedSteps,
     RunStart,
     Step,
-    StepsAsked,
     most_steps,
     parse_events,
-    steps_asked,
+    requested_steps,
     telling,
     too_few_lines,
     too_few_steps,
@@ -27,7 +27,7 @@ from workflow.run.record.events import (
     wrong_model,
 )
 from workflow.run.record.outcome import Ending
-from workflow.run.record.run_record import UNTOLD, Measurements, measured, window_warnings
+from workflow.run.record.run_record import NO_TOKENS, Measurements, measured, window_warnings
 from workflow.study.cell import Cell
 
 
@@ -110,12 +110,12 @@ def whole(cell: dict[str, Any]) -> Cell:
     ],
 )
 def test_what_is_asked_of_a_rank(cell: dict[str, Any], first: int, asked: tuple[int, int]) -> None:
-    assert steps_asked(whole(cell), SAMPLES, first) == asked
+    assert requested_steps(whole(cell), SAMPLES, first) == asked
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_no_more_steps_are_kept_than_the_cell_asks_for(cell: dict[str, Any]) -> None:
-    asked = steps_asked(whole(cell), SAMPLES)
+    asked = requested_steps(whole(cell), SAMPLES)
     assert most_steps(whole(cell), asked) == asked.total
     assert most_steps(whole(cell), None) == (MAX_STEPS if cell["steps"] is None else asked.total)
 
@@ -142,7 +142,7 @@ def test_more_steps_than_asked_are_left_out_and_warned_of() -> None:
     """The wall time that the program tells of its window is that of more steps than are kept."""
     lines = [step_line(step) for step in range(20)]
     lines.append(b'{"event": "run_stop", "window_wall_s": 10.0}\n')
-    found = measured({0: parse_events(lines, 10)}, 1, 8, "train", None, StepsAsked(10, 10))
+    found = measured({0: parse_events(lines, 10)}, 1, 8, "train", None, RequestedSteps(10, 10))
     assert found.performance.samples_per_s == pytest.approx(16)
     assert found.window_findings == ("rank 0 wrote 20 steps, and the cell asks for 10: the last ones were left out",)
     lines[5] = lines[4]
@@ -157,7 +157,7 @@ def reported(warmup: int, measured: int) -> RankEvents:
 
 
 def test_the_first_rank_that_tells_of_fewer_is_named() -> None:
-    asked = StepsAsked(60, 50)
+    asked = RequestedSteps(60, 50)
     assert too_few_steps({0: reported(10, 50), 1: reported(10, 50)}, asked) is None
     assert too_few_steps({0: reported(5, 60)}, asked) is None, "more than asked are a warning"
     assert too_few_steps({}, asked) is None, "that a rank is missing is said elsewhere"
@@ -165,7 +165,7 @@ def test_the_first_rank_that_tells_of_fewer_is_named() -> None:
     assert nothing == "rank 1 ended well, and wrote 0 of the 50 measured steps that were asked"
     assert str(too_few_steps({0: reported(60, 0)}, asked)).startswith("rank 0 ended well, and wrote 0 of the 50 measured")
     assert too_few_steps({0: reported(9, 50)}, asked) == "rank 0 ended well, and wrote 59 of the 60 steps that were asked"
-    assert too_few_steps({0: reported(0, 0)}, StepsAsked(0, 0)) is None, "nothing was left after a resume"
+    assert too_few_steps({0: reported(0, 0)}, RequestedSteps(0, 0)) is None, "nothing was left after a resume"
 
 
 # Steps that were read from output: what the record makes of lines that tell of several steps, of ranks that tell nothing, of too few.
@@ -193,12 +193,12 @@ def lines(count: int, steps: int, seconds: float = 0.1, jitter_ns: int = 0) -> l
     return found
 
 
-def found_in(events: dict[int, RankEvents], steps: StepsAsked | None = None) -> Measurements:
+def found_in(events: dict[int, RankEvents], steps: RequestedSteps | None = None) -> Measurements:
     return measured(events, 2, 64, "train", None, steps)
 
 
 def test_a_line_of_ten_steps_counts_as_ten_and_its_time_as_one_mean() -> None:
-    found = found_in({0: rank("log", lines(4, 10)), 1: rank("none", [])}, StepsAsked(40, 30))
+    found = found_in({0: rank("log", lines(4, 10)), 1: rank("none", [])}, RequestedSteps(40, 30))
     assert (found.steps_source, found.contradiction, found.window_findings, found.window) == ("log", None, (), (10, 39))
     pace = found.performance
     assert pace is not None
@@ -214,7 +214,7 @@ def test_lines_without_tokens_make_no_rate_in_tokens_and_that_is_said() -> None:
     found = found_in({0: rank("log", lines(4, 10)), 1: rank("none", [])})
     cell = dataclasses.replace(CELL, steps={"warmup": 10, "measured": 30})
     assert window_warnings(Ending(status="ok"), cell, found, None) == []
-    assert window_warnings(Ending(status="ok"), dataclasses.replace(cell, program={"unit": "tokens"}), found, None) == [UNTOLD]
+    assert window_warnings(Ending(status="ok"), dataclasses.replace(cell, program={"unit": "tokens"}), found, None) == [NO_TOKENS]
 
 
 def test_who_says_log_in_a_run_of_epochs_gets_a_record() -> None:
@@ -228,7 +228,7 @@ def test_lines_that_come_a_little_early_or_late_make_no_clock_go_back() -> None:
 
 
 def test_no_rank_that_tells_nothing() -> None:
-    found = found_in({0: rank("none", []), 1: rank("none", [])}, StepsAsked(40, 30))
+    found = found_in({0: rank("none", []), 1: rank("none", [])}, RequestedSteps(40, 30))
     assert (found.steps_source, found.performance, found.contradiction) == ("none", None, None)
     assert found.training is not None
     assert (found.window_findings, found.warnings, found.training.train_s) == ((), (), 100.0)
@@ -239,21 +239,21 @@ def test_a_rank_is_silent_by_itself_only_beside_output_that_was_read() -> None:
     assert telling({0: rank(None, one), 1: rank("none", [])}, 2).num_ranks == 2
     assert telling({0: rank("log", one), 1: rank("none", [])}, 2).num_ranks == 1
     assert telling({0: rank("log", one)}, 2).num_ranks == 2
-    assert found_in({0: rank(None, one), 1: rank("none", [])}, StepsAsked(1, 1)).contradiction is not None
+    assert found_in({0: rank(None, one), 1: rank("none", [])}, RequestedSteps(1, 1)).contradiction is not None
 
 
 @pytest.mark.parametrize(
     ("count", "steps", "asked", "words"),
     [
-        (4, 10, StepsAsked(40, 30), None),
-        (4, 10, StepsAsked(45, 45), None),
-        (4, 10, StepsAsked(51, 41), "told of 30 of the 41 measured steps that were asked, up to step 40 of 51, 10 to a line"),
-        (1, 10, StepsAsked(10, 5), "told of 0 of the 5 measured steps"),
-        (0, 10, StepsAsked(10, 5), "no line of its output (`slipway logs RUN` shows it) told of a step"),
-        (1, 10, StepsAsked(10, 0), None),
+        (4, 10, RequestedSteps(40, 30), None),
+        (4, 10, RequestedSteps(45, 45), None),
+        (4, 10, RequestedSteps(51, 41), "told of 30 of the 41 measured steps that were asked, up to step 40 of 51, 10 to a line"),
+        (1, 10, RequestedSteps(10, 5), "told of 0 of the 5 measured steps"),
+        (0, 10, RequestedSteps(10, 5), "no line of its output (`slipway logs RUN` shows it) told of a step"),
+        (1, 10, RequestedSteps(10, 0), None),
     ],
 )
-def test_a_window_may_be_shorter_by_what_a_line_holds(count: int, steps: int, asked: StepsAsked, words: str | None) -> None:
+def test_a_window_may_be_shorter_by_what_a_line_holds(count: int, steps: int, asked: RequestedSteps, words: str | None) -> None:
     said = too_few_lines({0: rank("log", lines(count, steps))}, asked)
     assert (said is None) == (words is None)
     assert (words or "None") in str(said)
@@ -264,7 +264,7 @@ def test_why_lines_were_left_out_is_the_reason(count: int) -> None:
     warning = "the expression took more than 0.1 s for each of 10 lines, which were left out; after that none was looked at"
     events = rank("log", lines(count, 10))
     events.add({"event": "warning", "message": warning, "time": 1.0})
-    reason = too_few_lines({0: events}, StepsAsked(100, 90))
+    reason = too_few_lines({0: events}, RequestedSteps(100, 90))
     assert reason is not None
     assert reason.endswith(f": {warning}")
 

@@ -26,7 +26,7 @@ from workflow.run.record.model import Drift, Replicas
 from workflow.run.record.outcome import Ending
 from workflow.run.record.rate import MAX_LENGTHS, NOT_COMPARED, drift, performance, replica_warnings, replicas_of, straggler
 from workflow.run.record.reading import validate_record
-from workflow.run.record.run_record import UNTOLD, measured, window_warnings
+from workflow.run.record.run_record import NO_TOKENS, measured, window_warnings
 
 SECOND_NS = 10**9
 
@@ -193,7 +193,7 @@ def test_tokens_count_as_they_are_told() -> None:
     found = rate(events)
     assert (found.tokens, found.tokens_per_s, found.tokens_per_s_per_gpu) == (None, None, None)
     cell = document(steps={"warmup": 0, "measured": 100}, program={"unit": "tokens"})
-    assert window_warnings(Ending(status="ok"), cell, measured(events, 2, 4), None) == [UNTOLD]
+    assert window_warnings(Ending(status="ok"), cell, measured(events, 2, 4), None) == [NO_TOKENS]
     assert window_warnings(Ending(status="ok"), cell, measured(slow, 2, 4), None) == []
     assert window_warnings(Ending(status="ok"), dataclasses.replace(cell, program={}), measured(events, 2, 4), None) == []
 

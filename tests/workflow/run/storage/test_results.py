@@ -24,7 +24,7 @@ from tests.workflow.run.world import World
 from workflow.dag.graph import results_in
 from workflow.dag.submissions import Submissions
 from workflow.run.record.model import RunRecord
-from workflow.run.record.outcome import Ending, RankEnd, of_what_is_missing
+from workflow.run.record.outcome import Ending, RankEnd, judge_missing
 from workflow.run.storage.prepare import prepare
 from workflow.run.storage.results import (
     FORGOTTEN_S,
@@ -230,8 +230,8 @@ RANK_END = RankEnd(ranks=(0,), host="n3", exit_code=-7, time=0.0, last_lines="")
         (Ending(status="storage", reason="its disk", rank_end=RANK_END), ("n3",)),
         (Ending(status="killed", reason="by somebody", rank_end=RANK_END), ()),
         (Ending(status="error", reason="a result", nodes=("n1",)), ()),
-        (of_what_is_missing({"n1": "x is not there"}, 2), ("n1",)),
-        (of_what_is_missing({"n1": "x is not there"}, 1), ()),
+        (judge_missing({"n1": "x is not there"}, 2), ("n1",)),
+        (judge_missing({"n1": "x is not there"}, 1), ()),
     ],
 )
 def test_an_ending_names_the_nodes_at_fault(ending: Ending, nodes: tuple[str, ...]) -> None:
