@@ -22,7 +22,7 @@ from cluster.gpus import listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
 from cluster.schedulers.jobs import job_words
 from cluster.schedulers.slurm import answers, is_running, reason_of
-from cluster.schedulers.slurm.answers import job_environ, parse_partitions
+from cluster.schedulers.slurm.answers import parse_partitions
 from cluster.schedulers.slurm.jobs import parse_queue, partition_problem
 from cluster.types import Allocation, Grant
 from cluster.watching.readers import parse_looks
@@ -751,12 +751,6 @@ def _files(readers: Mapping[str, Callable[[Path], object]]) -> Callable[[bytes, 
     return read
 
 
-def _environ(content: bytes, directory: Path) -> None:
-    _written(content, directory / "proc" / "5" / "stat")
-    _written(content, directory / "proc" / "5" / "environ")
-    job_environ({"SLURM_JOB_ID": "8"}, directory / "proc", 5)
-
-
 NODE: Final = {
     "name": "n0",
     "hostname": "h",
@@ -840,7 +834,6 @@ KINDS: Final[dict[str, Kind]] = {
     "squeue": Kind("text", _captured("slurm-22.05/squeue-ours"), _text(_queue)),
     "node list": Kind("text", _sample(b"rack[1-2]n[01-04,7],x1-ib"), _text(answers.expand)),
     "counts": Kind("text", _sample(b"2(x3),1"), _text(answers.expand_counts)),
-    "/proc of a job": Kind("text", _sample(b"5 (sh) S 4 5 5 0 -1\0SLURM_JOB_ID=8\0SLURM_JOB_NODELIST=n1\0"), _environ),
     "nvidia-smi": Kind("text", _captured("nvidia-smi/p100x8-query", "nvidia-smi/a100-mig-query"), _text(_gpus)),
     "nvidia-smi -L": Kind("text", _captured("nvidia-smi/a100-mig-list"), _text(listing.parse_instances)),
     "nvidia-smi apps": Kind("text", _captured("nvidia-smi/compute-apps"), _text(listing.parse_apps), "", (ValueError,)),

@@ -32,7 +32,7 @@ NEVER_REFUSED = {
         "journal",
         "events",
     ),
-    *("load of a node", "nvidia-smi at work", "record", "scontrol show node", "/proc of a job", "nvidia-smi -L"),
+    *("load of a node", "nvidia-smi at work", "record", "scontrol show node", "nvidia-smi -L"),
     *("kernel files", "scontrol show partition", "squeue"),
 }
 """What cannot be read of these is as if it were not there, or a row that says so. Of all others some damage is refused, and undamaged ones

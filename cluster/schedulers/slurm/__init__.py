@@ -1,8 +1,7 @@
 """Read the nodes of a job of Slurm and when and why it ends, requeue it, and start the node programs by one srun.
 
 In `profiles/slurm` each run has its own job; in `profiles/slurm-allocation` many runs share one job, and each takes nodes of it by lock
-files. The environment describes the job, and answers.py finds it even where Snakemake's jobstep has removed it, so that a run starts while
-slurmctld is silent.
+files. The environment of the batch script describes the job, so that a run starts while slurmctld is silent.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from cluster.gpus.decision import granted_count
 from cluster.schedulers import inside_job
 from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.answers import (
+    CPUS_PER_NODE,
     ENDED_BY,
     JOB_ID,
     NODE_LIST,
@@ -58,11 +58,11 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
     job = job_environ(environ)
     if not job:
         raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
-    if NODE_LIST not in job:
+    if NODE_LIST not in job or CPUS_PER_NODE not in job:  # not of the batch script or salloc: a step may lack the restart count too
         info = job_info(job[JOB_ID])
         if info is None or not info.node_list:
             raise AllocationError(f"job {job[JOB_ID]}: neither its environment nor slurmctld knows its nodes; is it still running?")
-        job[NODE_LIST] = info.node_list
+        job |= {NODE_LIST: info.node_list, RESTART_COUNT: str(info.restarts)}
     return plan_allocation(request, environ, job, _addresses(expand(job[NODE_LIST])), slurm_version())
 
 
@@ -91,7 +91,7 @@ def plan_allocation(
 
 def _cpus(job: Mapping[str, str]) -> int | None:
     """Return the smallest number of the job's CPUs on one node."""
-    counts = job.get("SLURM_JOB_CPUS_PER_NODE")
+    counts = job.get(CPUS_PER_NODE)
     return min(expand_counts(counts)) if counts else None
 
 
@@ -147,8 +147,8 @@ def gpu_count(environ: Mapping[str, str]) -> int | None:
 # The node programs.
 
 
-OURS: Final = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_WORKING_CLUSTER", "SLURM_CLUSTERS")
-"""The variables that srun needs.
+OURS: Final = (JOB_ID, RESTART_COUNT, "SLURM_CONF", "SLURM_WORKING_CLUSTER", "SLURM_CLUSTERS")
+"""The variables that srun needs, and the restart count, which node programs compare.
 
 The others that it would read (a CPU mask of another step, --export=NONE of the submission) are not meant for it.
 """

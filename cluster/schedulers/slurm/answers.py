@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from base.errors import SchedulerOutputError, SlipwayError
-from base.machine_files import machine_text
 from base.sanitize import digits
 from cluster.schedulers.jobs import Hold
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, one_try
@@ -155,93 +152,19 @@ def _time(text: str) -> float | None:
     return found
 
 
-# The variables that Slurm gives a job. Snakemake's jobstep removes all of them except for the job's id.
+# The variables that Slurm gives a job.
 
 
 JOB_ID: Final = "SLURM_JOB_ID"
 RESTART_COUNT: Final = "SLURM_RESTART_COUNT"
 NODE_LIST: Final = "SLURM_JOB_NODELIST"
+CPUS_PER_NODE: Final = "SLURM_JOB_CPUS_PER_NODE"
 PREFIXES: Final = ("SLURM_", "SLURMD_")
-STEP_PREFIXES: Final = ("SLURM_STEP", "SLURM_TASK", "SLURM_SRUN_", "SLURM_LAUNCH_", "SLURM_CPU_BIND", "SLURM_MPI")
-STEP_VARIABLES: Final = frozenset(
-    {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_STEPID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_DISTRIBUTION"}
-)
-"""Variables that belong to one task or step and do not describe the job."""
-ANCESTORS: Final = 64
 
 
-def job_environ(environ: Mapping[str, str], proc: Path = Path("/proc"), pid: int | None = None) -> dict[str, str]:
-    """Return Slurm's variables of the job that `environ` belongs to, or an empty dict outside of a job.
-
-    Variables that were removed from `environ` are still in the initial environment of the batch script and of the tasks of steps, which
-    /proc keeps. The ancestors of `pid` (default: this process) are read first, then our other processes of the same job on this node. The
-    controller is not queried.
-    """
-    own = slurm_variables(environ)
-    job_id = own.get(JOB_ID)
-    if not job_id:
-        return {}
-    found = dict(own)
-    if is_whole(found):
-        return found
-    for other in _environments(proc, os.getpid() if pid is None else pid, job_id):
-        found = {**{key: value for key, value in other.items() if not is_of_step(key)}, **found}
-        if is_whole(found):
-            break
-    return found
-
-
-def is_whole(variables: Mapping[str, str]) -> bool:
-    """Return True if the variables come from the batch script or salloc.
-
-    A step that was started without their variables has no such counts, and no restart count either. The batch script lacks the restart
-    count only while it is 0.
-    """
-    return NODE_LIST in variables and "SLURM_JOB_CPUS_PER_NODE" in variables
-
-
-def slurm_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Select the variables of Slurm that are not empty."""
-    return {key: value for key, value in environ.items() if key.startswith(PREFIXES) and value}
-
-
-def is_of_step(name: str) -> bool:
-    """Return True if a variable describes only one step or task."""
-    return name in STEP_VARIABLES or name.startswith(STEP_PREFIXES)
-
-
-def _environments(proc: Path, pid: int, job_id: str) -> Iterator[dict[str, str]]:
-    """Yield Slurm's variables in the initial environments of our ancestors, nearest first, then of our other processes of this job."""
-    seen = set()
-    for ancestor in _ancestors(proc, pid):
-        seen.add(ancestor)
-        variables = _read(proc, ancestor)
-        if variables.get(JOB_ID) == job_id:
-            yield variables
-    for entry in sorted((entry.name for entry in proc.iterdir() if entry.name.isdigit()), key=int):
-        if int(entry) not in seen and int(entry) != pid:
-            variables = _read(proc, int(entry))
-            if variables.get(JOB_ID) == job_id:
-                yield variables
-
-
-def _ancestors(proc: Path, pid: int) -> Iterator[int]:
-    for _ in range(ANCESTORS):
-        tail = machine_text(proc / str(pid) / "stat").rpartition(")")[2].split()
-        pid = (digits(tail[1]) if len(tail) > 1 else None) or 0
-        if pid <= 1:
-            return
-        yield pid
-
-
-def _read(proc: Path, pid: int) -> dict[str, str]:
-    """Return Slurm's variables of another process; empty if we may not read them."""
-    try:
-        raw = (proc / str(pid) / "environ").read_bytes()
-    except OSError:
-        return {}
-    pairs = (entry.partition("=") for entry in raw.decode(errors="replace").split("\0"))
-    return slurm_variables({key: value for key, _, value in pairs})
+def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return Slurm's variables in `environ` that are not empty, or an empty dict outside of a job."""
+    return {key: value for key, value in environ.items() if key.startswith(PREFIXES) and value} if environ.get(JOB_ID) else {}
 
 
 # Slurm's short form of lists: `rack[1-2]n[01-04,7],x1-ib` of names, `2(x3),1` of counts.
@@ -441,13 +364,8 @@ UNKNOWN_JOB: Final = ("Invalid job id", "already completing or completed")
 
 
 def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a command of Slurm: times as numbers, English messages, and the configuration of our job's cluster."""
-    env = {**in_english(environ), "SLURM_TIME_FORMAT": "%s"}
-    if "SLURM_CONF" not in env:
-        configuration = job_environ(environ).get("SLURM_CONF")
-        if configuration is not None:
-            env["SLURM_CONF"] = configuration
-    return env
+    """Return the environment for a command of Slurm: times as numbers, and English messages."""
+    return {**in_english(environ), "SLURM_TIME_FORMAT": "%s"}
 
 
 SLURM: Final = Server(
