@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from base.errors import AllocationError, NoScheduler, SchedulerOutputError, SchedulerSilent, UnsupportedRequest
+from base.sanitize import digits
 from base.units import some
 from cluster import addresses
 from cluster.gpus.decision import claims_of, decide, or_raise
@@ -18,6 +19,10 @@ from cluster.schedulers.jobs import SUBMISSION
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, query, refusal_words
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
+STARTED: Final = "SLIPWAY_JOB_STARTED"
+"""The unix time when the batch script of this start of the job began; exported by scripts of schedulers without such a variable."""
+SECONDS: Final = "SLIPWAY_JOB_SECONDS"
+"""The time limit of the job; exported by the same scripts."""
 IGNORE_USR2: Final = "trap '' USR2; exec \"$@\""
 """A script of sh for launchers that USR2, which a scheduler sends to all processes of a job, would end."""
 Job = TypeVar("Job")
@@ -215,6 +220,12 @@ def each_job_alive(
                 unknown.add(holder.job_id)
         job = known.get(holder.job_id)
         yield (job is not None and is_running(job, holder.restart_count)) if holder.job_id in known else None
+
+
+def exported_end(environ: Mapping[str, str]) -> float | None:
+    """Return the unix time when the job must have ended, by STARTED and SECONDS."""
+    started, seconds = digits(environ.get(STARTED, "")), digits(environ.get(SECONDS, ""))
+    return None if started is None or seconds is None else float(started + seconds)
 
 
 def earliest(*moments: float | None) -> float | None:

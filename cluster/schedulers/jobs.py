@@ -92,6 +92,11 @@ class BatchJob:
     argv: tuple[str, ...]
     setup: tuple[str, ...] = ()
 
+    @property
+    def is_shard(self) -> bool:
+        """Return True if the job builds one shard: it needs one core of any node, and starts nothing on others."""
+        return self.work is not None and self.work.rule == SHARD
+
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedJob:

@@ -35,10 +35,6 @@ SILENCE: Final = ("ls_initrex() failed", "lsb_init() failed", "LIM is down", "Co
 
 
 JOB_ID: Final = "LSB_JOBID"
-STARTED: Final = "SLIPWAY_JOB_STARTED"
-"""The unix time when the batch script of this start of the job began; exported by the script."""
-SECONDS: Final = "SLIPWAY_JOB_SECONDS"
-"""The run limit of the job; exported by the script, since LSF has no variable for it."""
 STARTS: Final = "SLIPWAY_JOB_STARTS"
 """How often the job was started before, which the script counts in its log: LSF has no variable for that either."""
 NODE: Final = "SLIPWAY_LSF_NODE"
@@ -81,12 +77,6 @@ def job_start(environ: Mapping[str, str]) -> str | None:
     return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None
 
 
-def end_of_job(environ: Mapping[str, str]) -> float | None:
-    """Return the unix time when the job must have ended, which our batch script has exported."""
-    started, seconds = digits(environ.get(STARTED, "")), digits(environ.get(SECONDS, ""))
-    return None if started is None or seconds is None else float(started + seconds)
-
-
 # The allocation.
 
 
@@ -115,7 +105,7 @@ def plan_allocation(
         advice=f" with {sum(slots.values())} slots; submit it with -n SLOTS -R 'span[ptile=SLOTS_PER_NODE]'",
     )
     cpus = min(slots[node.name] for node in found.nodes)
-    return dataclasses.replace(found, restart_count=restart_count(environ), deadline=end_of_job(environ), cpus_per_node=cpus)
+    return dataclasses.replace(found, restart_count=restart_count(environ), deadline=inside_job.exported_end(environ), cpus_per_node=cpus)
 
 
 def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:

@@ -12,10 +12,10 @@ from typing import Final
 from base.errors import ConfigError
 from base.names import choices
 from cluster.schedulers import lsf
+from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
 from cluster.schedulers.jobs import (
     JOB_ID_PLACEHOLDER,
     OUR_NAMES,
-    SHARD,
     BatchJob,
     JobSize,
     QueuedJob,
@@ -24,7 +24,7 @@ from cluster.schedulers.jobs import (
     script_lines,
     work_words,
 )
-from cluster.schedulers.lsf import SECONDS, STARTED, STARTS
+from cluster.schedulers.lsf import STARTS
 from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, in_english, inherited_environ
 from cluster.schedulers.submission import Submitter, submit_script
@@ -80,7 +80,7 @@ def bsub_options(job: BatchJob) -> tuple[str, ...]:
         ("-o", "/dev/null"),
     ]
     said = [f"{option} {_quoted(option, value)}" for option, value in options if value is not None]
-    alone = ["-x"] if size.whole_nodes and not _is_shard(job) else []
+    alone = ["-x"] if size.whole_nodes and not job.is_shard else []
     return (*said, *alone, "-r", *(one_line("directives", line) for line in size.directives))
 
 
@@ -114,10 +114,6 @@ def batch_script(job: BatchJob) -> str:
 def slots_per_node(size: JobSize) -> int:
     """Return a slot for each core that a run has of a node."""
     return size.cores or 1
-
-
-def _is_shard(job: BatchJob) -> bool:
-    return job.work is not None and job.work.rule == SHARD
 
 
 def _quoted(what: str, value: str) -> str:
@@ -235,4 +231,4 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - no query
     """Return the end that the batch script has exported."""
-    return lsf.end_of_job(environ)
+    return exported_end(environ)

@@ -39,10 +39,6 @@ SILENCE: Final = ("got select error", "got send error", "unable to contact")
 
 JOB_ID: Final = "JOB_ID"
 HOST_FILE: Final = "PE_HOSTFILE"
-STARTED: Final = "SLIPWAY_JOB_STARTED"
-"""The unix time when the batch script of this start of the job began; exported by the script."""
-SECONDS: Final = "SLIPWAY_JOB_SECONDS"
-"""The `h_rt` of the job; exported by the script, since Grid Engine has no variable for it."""
 BEGUN: Final = "SLIPWAY_JOB_BEGUN"
 """The job; exported to the programs that the batch script starts, and not set in the script itself."""
 OF_ONE_PROCESS: Final = frozenset(
@@ -80,18 +76,12 @@ def restart_count(environ: Mapping[str, str]) -> int:
     """Return 0 in the first start of the job. Grid Engine does not number the later ones: they have the time when they began."""
     if environ.get("RESTARTED", "0") in ("", "0"):
         return 0
-    return digits(environ.get(STARTED, "")) or 1
+    return digits(environ.get(inside_job.STARTED, "")) or 1
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:
     """Return the job's id and its start."""
     return f"{environ[JOB_ID]}-{restart_count(environ)}" if scheduler_of(environ) == NAME else None
-
-
-def end_of_job(environ: Mapping[str, str]) -> float | None:
-    """Return the unix time when the job must have ended, which our batch script has exported."""
-    started, seconds = digits(environ.get(STARTED, "")), digits(environ.get(SECONDS, ""))
-    return None if started is None or seconds is None else float(started + seconds)
 
 
 # The allocation.
@@ -124,7 +114,7 @@ def plan_allocation(
         "environment (qconf -sp): name one with a fixed number per node, and that number (`parallel_environment: NAME SLOTS` in the site "
         "file)",
     )
-    end = end_of_job(environ)
+    end = inside_job.exported_end(environ)
     return dataclasses.replace(found, restart_count=restart_count(environ), deadline=None if end is None else end - EARLY_S)
 
 

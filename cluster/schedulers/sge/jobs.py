@@ -13,10 +13,10 @@ from base.account import account_name
 from base.errors import ConfigError
 from base.names import choices
 from cluster.schedulers import sge
+from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
 from cluster.schedulers.jobs import (
     JOB_ID_PLACEHOLDER,
     OUR_NAMES,
-    SHARD,
     BatchJob,
     JobSize,
     QueuedJob,
@@ -32,7 +32,7 @@ from cluster.schedulers.queries import (
     inherited_environ,
     inherited_names,
 )
-from cluster.schedulers.sge import BEGUN, SECONDS, STARTED
+from cluster.schedulers.sge import BEGUN
 from cluster.schedulers.sge.answers import (
     NO_SUCH_JOB,
     ORPHANS_S,
@@ -121,7 +121,7 @@ def qsub_options(job: BatchJob) -> tuple[str, ...]:
         ("-v", None if job.export is None else ",".join(job.export) or None),
     ]
     said = [f"{name} {_quoted(name, str(value))}" for name, value in options if value is not None]
-    places = [] if _is_alone(job) else [f"-pe {' '.join(_slots(size))}"]
+    places = [] if job.is_shard else [f"-pe {' '.join(_slots(size))}"]
     every = ["-V"] if job.export is None else []
     verified = ["-w e"] if size.exclude else []  # refused, where too few nodes are left: it would wait for ever
     return (*said, *places, *every, *verified, "-notify", *(one_line("directives", line) for line in size.directives))
@@ -140,11 +140,6 @@ def batch_script(job: BatchJob) -> str:
         ENDING.format(begun=BEGUN, command=last.removeprefix("exec "), orphans_s=ORPHANS_S, meant=meant).rstrip(),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _is_alone(job: BatchJob) -> bool:
-    """Return True if the job needs one slot of any node, and starts nothing on others."""
-    return job.work is not None and job.work.rule == SHARD
 
 
 def _slots(size: JobSize) -> tuple[str, str]:
@@ -168,7 +163,7 @@ def slots_per_node(size: JobSize) -> int:
 
 def _memory(job: BatchJob) -> int:
     """Return the MB of one slot: Grid Engine counts `h_vmem` per slot."""
-    return math.ceil((job.size.memory_mb or 0) / (1 if _is_alone(job) else slots_per_node(job.size)))
+    return math.ceil((job.size.memory_mb or 0) / (1 if job.is_shard else slots_per_node(job.size)))
 
 
 def _path(path: str) -> str:
@@ -352,4 +347,4 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:  # noqa: ARG001 - no query
     """Return the end that the batch script has exported: nodes may be no submit hosts, and then nobody answers them."""
-    return sge.end_of_job(environ)
+    return exported_end(environ)
