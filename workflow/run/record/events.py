@@ -202,10 +202,17 @@ KINDS: Final[dict[str, Any]] = {
     "warning": WarningEvent,
     "phase": PhaseEvent,
 }
-_READERS: Final[dict[str, dict[str, Reader]]] = {
-    name: {key: hint.__metadata__[0] for key, hint in get_type_hints(kind, include_extras=True).items()} for name, kind in KINDS.items()
-}
-_REQUIRED: Final = {name: [key for key in kind._fields if key not in kind._field_defaults] for name, kind in KINDS.items()}
+Readers = tuple[tuple[str, Reader], ...]
+
+
+def _readers(kind: Any) -> tuple[Any, Readers, tuple[str, ...]]:
+    """Return the type, what reads each of its fields, and the fields that an event must have."""
+    hints = get_type_hints(kind, include_extras=True)
+    required = tuple(key for key in kind._fields if key not in kind._field_defaults)
+    return kind, tuple((key, hint.__metadata__[0]) for key, hint in hints.items()), required
+
+
+_READERS: Final = {name: _readers(kind) for name, kind in KINDS.items()}
 
 
 def checked_event(value: Any) -> Event | None:
@@ -216,12 +223,14 @@ def checked_event(value: Any) -> Event | None:
     name = value.get("event") if isinstance(value, Mapping) else None
     if not isinstance(name, str):
         return None
-    if name not in KINDS:
+    if name not in _READERS:
         return OtherEvent()
-    found = {key: read(value[key]) for key, read in _READERS[name].items() if key in value}
-    if any(found.get(key) is None for key in _REQUIRED[name]):
-        return None
-    event: Event = KINDS[name](**found)
+    kind, readers, required = _READERS[name]
+    found = {key: read(value[key]) for key, read in readers if key in value}
+    for key in required:
+        if found.get(key) is None:
+            return None
+    event: Event = kind(**found)
     return event
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from base.sanitize import text, whole
 from base.units import counted
@@ -436,39 +436,22 @@ class EndingNote(Struct, frozen=True, kw_only=True):
 
     status: Status
     reason: str | None
-    rank_end: RankEndNote | None
-
-
-class RankEndNote(Struct, frozen=True, kw_only=True):
-    """A RankEnd as an object of JSON, without the windows of its ranks, which are among the facts."""
-
-    ranks: tuple[int, ...]
-    host: str
-    exit_code: int | None
-    time: float
-    error_kind: str | None
-    error_message: str | None
-    oom_kill: bool
-    run_stop: bool
-    last_lines: str
-    failed_rank: int | None
-    checkpoint: int | None
-    wrong_clock: str | None = None
-    sidecar: str | None = None
-    may_end: bool = False
-    launcher: str | None = None
+    rank_end: OwnKeys | None
+    """The fields of a RankEnd, but for the windows of its ranks, which are among the facts."""
 
 
 def ending_note(ending: Ending) -> EndingNote:
     """Return the ending in the form of a note."""
     end = ending.rank_end
-    note = None if end is None else RankEndNote(**{key: value for key, value in end._asdict().items() if key != "windows"})
+    note = None if end is None else {key: value for key, value in end._asdict().items() if key != "windows"}
     return EndingNote(status=ending.status, reason=ending.reason, rank_end=note)
 
 
 def noted_ending(note: EndingNote) -> Ending:
-    """Return the ending that a note holds."""
-    return Ending(status=note.status, reason=note.reason, rank_end=None if note.rank_end is None else RankEnd(**asdict(note.rank_end)))
+    """Return the ending that a note holds. Raises ValueError where it is none."""
+    end = note.rank_end
+    values = None if end is None else [end.get(name, RankEnd._field_defaults.get(name)) for name in RankEnd._fields]
+    return Ending(status=note.status, reason=note.reason, rank_end=None if values is None else msgspec.convert(values, RankEnd))
 
 
 class EndedNote(Struct, frozen=True, kw_only=True):
