@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from base.untrusted import Unusable, open_file
 from containers.spec import CHECKPOINT, PARAMETERS
 from workflow.run.record.events import RequestedSteps, most_steps, read_events
 from workflow.run.record.machine_load import loads
-from workflow.run.record.model import File, NewRecord
+from workflow.run.record.model import File, NewRecord, OwnKeys
 from workflow.run.record.outcome import RESULT, Ending, other_device
 from workflow.run.record.reading import fitting, validate_record
 from workflow.run.record.run_record import EndedNote, Measurements, RunFacts, build_record, measured, noted_ending
@@ -65,7 +65,7 @@ def read_measured(
     )
 
 
-def plain_measured(*arguments: Any) -> dict[str, Any]:
+def plain_measured(*arguments: Any) -> OwnKeys:
     """Return the result of `read_measured` as JSON can carry it."""
     return plain(read_measured(*arguments))
 
@@ -257,7 +257,7 @@ def _facts_of(run_dir: Path, note: EndedNote) -> RunFacts:
     )
 
 
-def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, files: Sequence[File]) -> Mapping[str, Any]:
+def _record(directory: Path, note: EndedNote, facts: RunFacts, whole: bool, files: Sequence[File]) -> OwnKeys:
     """Return the record that the attempt has now, if everything that reads records believes it. Raises RecordError, NotBelieved."""
     facts = replace(facts, attempt=int(directory.name))
     found = read_measured(str(directory), facts.cell, note.parameters, note.steps, facts.allocation.device, note.ending.status)
@@ -286,7 +286,7 @@ def _is_settled(directory: Path) -> bool:
     return record.get("kind") == RESULT or (bool(record.get("files")) and not _parts(directory))
 
 
-def _record_of(directory: Path) -> dict[str, Any]:
+def _record_of(directory: Path) -> OwnKeys:
     try:
         record = read_sealed(directory / RECORD)
     except RecordError as error:

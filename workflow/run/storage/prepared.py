@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from cluster.types import Allocation
 from workflow.run.record.continuation import EarlierAttempt
+from workflow.run.record.model import OwnKeys
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Site
 
@@ -50,17 +51,13 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     done: Done | None
     """Then nothing is to be trained, and the lease is not held any more."""
 
-    def names(self) -> dict[str, Any]:
-        """Return the record's keys that name the attempt."""
-        return {"run_id": self.run_id, "repeat": self.repeat, "attempt": self.attempt}
 
-
-def plain(value: Struct) -> dict[str, Any]:
+def plain(value: Struct) -> OwnKeys:
     """Convert to what JSON can carry, to leave the child that found it."""
-    found: dict[str, Any] = msgspec.to_builtins(value, enc_hook=os.fspath)
+    found: OwnKeys = msgspec.to_builtins(value, enc_hook=os.fspath)
     return found
 
 
-def from_plain(found: dict[str, Any], kind: type[S]) -> S:
+def from_plain(found: OwnKeys, kind: type[S]) -> S:
     """Convert back what `plain` has made."""
     return msgspec.convert(found, kind, dec_hook=lambda _, path: Path(path))
