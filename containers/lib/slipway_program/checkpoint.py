@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from .tensors import read_metadata, read_tensors, write_tensors
+from .parameters import read_metadata, read_tensors, write_tensors
 
 FILE_NAME = "checkpoint.safetensors"
 PART_NAME = ".checkpoint.safetensors.part"

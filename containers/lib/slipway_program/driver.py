@@ -10,12 +10,10 @@ import slipway_reader
 
 from . import checkpoint
 from .checkpoint import CheckpointWanted, Request
-from .clock import HostClock
 from .evaluation import evaluate, mean_loss
-from .events import Events
-from .failures import LossNotFinite
+from .events import Events, common_provenance
 from .feed import follow_native, start_reading
-from .loop import Around, run_steps
+from .loop import Around, HostClock, run_steps
 from .parameters import (
     FILE_NAME,
     Arrays,
@@ -28,7 +26,7 @@ from .parameters import (
     write_parameters,
 )
 from .plan import check_fits, make_plan, shapes_of_sequences
-from .provenance import common_provenance
+from .rank import LossNotFinite
 from .trainer import Trainer, dropout_seed, drops
 
 Cell = Mapping[str, Any]

@@ -1,9 +1,35 @@
 """Events: one JSON object per line, flushed as it happens; every line is also the sign that this rank is alive."""
 
 import json
+import os
+import platform
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, Optional
+
+import numpy
+
+SHOWN = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE", "GLOO_SOCKET_IFNAME", "XLA_FLAGS", "TF_ENABLE_ONEDNN_OPTS")
+SHOWN_PREFIX = "NCCL_"
+
+
+def common_provenance() -> Dict[str, Any]:
+    """Versions, cores and variables, JSON-able. What does not exist here is None."""
+    return {
+        "python": platform.python_version(),
+        "numpy_version": numpy.__version__,
+        "cpu_model": _cpu_model(),
+        "cpu_cores": sorted(os.sched_getaffinity(0)),
+        "environment": {key: value for key, value in sorted(os.environ.items()) if key in SHOWN or key.startswith(SHOWN_PREFIX)},
+    }
+
+
+def _cpu_model() -> Optional[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), None)
+    except OSError:
+        return None
 
 
 class Events:

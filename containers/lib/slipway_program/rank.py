@@ -1,14 +1,79 @@
 """A rank as a process: from its start to its exit code."""
 
+import errno
 import json
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
 from .events import Events
-from .failures import describe_failure, failure_message
+
+OUT_OF_MEMORY_EXIT = 41
+NOT_FINITE_EXIT = 42
+STORAGE_EXIT = 44
+KILLED_EXIT = 45
+
+_OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENODEV)
+_READ_ONLY = re.compile(r"Read-only file system(?: \(os error \d+\))?: '([^']*)'")
+# A loader process passes on the words of its exception without the number; safetensors writes from Rust.
+_OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}
+_OUT_OF_MEMORY_SAID = ("can't allocate memory", "RESOURCE_EXHAUSTED")
+_DISK_SAID = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
+# PyTorch's words for a loader process; one that died of its own fault (SIGSEGV, SIGABRT) is another matter.
+_CHILD_KILLED = re.compile(r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
+
+
+class LossNotFinite(Exception):
+    """The loss of this rank is NaN or infinite."""
+
+
+def describe_failure(error: BaseException) -> Tuple[str, int]:
+    """(kind of the error event, exit code) for the exception that ended the program."""
+    if isinstance(error, LossNotFinite):
+        return "nan", NOT_FINITE_EXIT
+    if _is_out_of_memory(error):
+        return "oom", OUT_OF_MEMORY_EXIT
+    if _CHILD_KILLED.search(str(error)):
+        return "killed", KILLED_EXIT
+    if _is_of_storage(error):
+        return "storage", STORAGE_EXIT
+    return "error", 1
+
+
+def failure_message(error: BaseException) -> str:
+    """The cause in one line. From a loader process comes "Caught ... in DataLoader worker", a traceback, and then the cause."""
+    text = f"{type(error).__name__}: {error}"
+    if str(error).startswith("Caught ") and "Original Traceback" in text:
+        text = text.rstrip().splitlines()[-1]
+    return text[:4000]
+
+
+def _is_of_storage(error: BaseException) -> bool:
+    """The staged dataset is not what it was, or a disk does not do what it should: nothing that the program has done. To write to a
+    place that it may only read is its own fault: of a disk is what keeps it from writing where it may."""
+    read_only = _READ_ONLY.search(str(error))
+    if read_only is not None and not _may_be_written(read_only.group(1)):
+        return False
+    if "DatasetChanged" in {cls.__name__ for cls in type(error).__mro__}:  # of slipway_reader; a loader process passes the type on
+        return True
+    return (isinstance(error, OSError) and error.errno in _OF_A_DISK) or _DISK_SAID.search(str(error)) is not None
+
+
+def _may_be_written(path: str) -> bool:
+    out = os.path.realpath(os.environ.get("SLIPWAY_OUT", os.curdir))
+    return os.path.realpath(path).startswith(os.path.join(out, ""))
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    # torch.OutOfMemoryError (CUDA) is a RuntimeError and by name, so that torch need not be imported; on the CPU it is a plain
+    # RuntimeError "[enforce fail at alloc_cpu.cpp:..] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes".
+    # A loader process wraps its own into an exception of the same type. XLA, for JAX and TensorFlow, says RESOURCE_EXHAUSTED.
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return bool(names & _OUT_OF_MEMORY) or any(words in str(error) for words in _OUT_OF_MEMORY_SAID)
+
 
 Run = Callable[[Any, Path, Path, Events], int]
 """(cell, dataset, directory to write to, events) -> the exit code."""

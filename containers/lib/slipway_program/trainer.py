@@ -5,11 +5,18 @@ State is passed by name in canonical layout (parameters.py), as numpy arrays, so
 
 import resource
 import zlib
-from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
 from .parameters import Arrays
+
+
+def padding_of(layer: Mapping[str, Any], size: Sequence[int]) -> List[Tuple[int, int]]:
+    """(before, after) of height and width, for images of `size`: more after them where the last window reaches over the end (`ceil`)."""
+    padding, stride, kernel = layer["padding"], layer["stride"], layer["kernel"]
+    reached = [(layer["shape_out"][1 + axis] - 1) * stride[axis] + kernel[axis] - padding[axis] for axis in (0, 1)]
+    return [(padding[axis], max(padding[axis], reached[axis] - size[axis])) for axis in (0, 1)]
 
 
 def dropout_seed(seed: int, rank: int, number: int) -> int:

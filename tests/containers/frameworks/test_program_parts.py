@@ -67,7 +67,7 @@ def test_a_damaged_file_of_parameters_is_refused(part: Any, tmp_path: Path, head
         part("parameters").read_parameters(path, {"a": [1] if "I64" in str(header) else [2]})
     if isinstance(header, str):
         with pytest.raises(ValueError, match=words):
-            part("tensors").read_metadata(path)
+            part("parameters").read_metadata(path)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
@@ -230,11 +230,11 @@ def test_what_is_dropped_is_a_matter_of_seed_rank_and_step(part: Any) -> None:
 def test_where_windows_reach_over_the_end(part: Any, extent: int, expected: tuple[int, int]) -> None:
     net = LayerList(3, (extent, extent))
     net.ceil_pool("up", 3, 2)
-    assert part("windows").padding_of(net.layers[-1], (extent, extent)) == [expected] * 2
+    assert part("trainer").padding_of(net.layers[-1], (extent, extent)) == [expected] * 2
     if extent > 2:
         net.continue_from("input")
         net.pool("down", 3, 2, padding=1)
-        assert part("windows").padding_of(net.layers[-1], (extent, extent)) == [(1, 1)] * 2
+        assert part("trainer").padding_of(net.layers[-1], (extent, extent)) == [(1, 1)] * 2
 
 
 class OutOfMemoryError(RuntimeError):
@@ -264,11 +264,11 @@ class OutOfMemoryError(RuntimeError):
     ],
 )
 def test_the_kind_of_a_failure(part: Any, error: Exception, expected: tuple[str, int]) -> None:
-    assert part("failures").describe_failure(error) == expected
+    assert part("rank").describe_failure(error) == expected
 
 
 def test_a_loss_that_is_not_finite_has_its_own_end(part: Any) -> None:
-    failures = part("failures")
+    failures = part("rank")
     assert failures.describe_failure(failures.LossNotFinite("nan")) == ("nan", 42)
 
 
@@ -283,7 +283,7 @@ def test_events_are_lines_at_once(part: Any, tmp_path: Path) -> None:
 
 
 def test_the_cause_of_a_loaders_failure_is_named(part: Any) -> None:
-    message = part("failures").failure_message
+    message = part("rank").failure_message
     wrapped = ValueError(
         "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n  ...\nValueError: no label\n"
     )

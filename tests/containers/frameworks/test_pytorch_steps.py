@@ -22,8 +22,8 @@ import json, sys, time
 import torch
 import torch.distributed as dist
 from slipway_pytorch.clock import HostClock, Issued
-from slipway_pytorch.communication import distribute
-from slipway_pytorch.exchange import Exchange
+from slipway_pytorch.steps import distribute
+from slipway_pytorch.clock import Exchange
 
 rank, slow, steps = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
@@ -116,7 +116,7 @@ STRIDES = """
 import json
 import torch
 import torch.distributed as dist
-from slipway_pytorch.communication import distribute
+from slipway_pytorch.steps import distribute
 
 class OtherStrides(torch.autograd.Function):
     @staticmethod

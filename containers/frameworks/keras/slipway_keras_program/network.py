@@ -9,8 +9,7 @@ import keras
 from keras import layers as kl
 from keras import ops
 
-from . import token_layers
-from .layers import BatchNormalization, Dice, Dropout, canonical_name, keras_name, lrn, pool
+from .layers import TOKEN_KINDS, BatchNormalization, Dice, Dropout, canonical_name, embedding, keras_name, lrn, pool
 
 Layer = Mapping[str, Any]
 
@@ -18,7 +17,7 @@ Layer = Mapping[str, Any]
 def build(layers: Sequence[Layer], dice: Dice) -> keras.Model:
     """The model; its layers with weights are called as in the list. `dice`: what its dropout drops."""
     values = {layers[0]["name"]: _input(layers[0]["shape_out"])}
-    embeddings = {layer["name"]: token_layers.embedding(layer) for layer in layers if layer["kind"] == "embedding"}
+    embeddings = {layer["name"]: embedding(layer) for layer in layers if layer["kind"] == "embedding"}
     for number, layer in enumerate(layers[1:]):
         inputs = [values[name] for name in layer["inputs"]]
         if layer["kind"] == "dropout":
@@ -92,5 +91,5 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "relu": lambda _, x: kl.ReLU()(x),
     "add": lambda _, first, second: kl.Add()([first, second]),
     "global_pool": lambda _, x: kl.GlobalAveragePooling2D(keepdims=True)(x),
-    **token_layers.KINDS,
+    **TOKEN_KINDS,
 }

@@ -13,8 +13,7 @@ from jax import lax
 from slipway_program.jax_rank import JaxRank
 from slipway_program.parameters import Arrays
 
-from .layers import Dice
-from .layouts import Layouts
+from .layers import Dice, Layouts
 from .network import build, mean_loss, named_running, named_variables
 
 

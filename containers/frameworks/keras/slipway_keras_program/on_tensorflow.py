@@ -11,8 +11,7 @@ import tensorflow as tf
 from slipway_program.parameters import Arrays
 from slipway_program.tf_rank import TensorFlowRank
 
-from .layers import Dice
-from .layouts import Layouts
+from .layers import Dice, Layouts
 from .network import build, mean_loss, named_running, named_variables
 
 

@@ -16,8 +16,7 @@ from slipway_program.torch_group import join_group, leave_group, provenance_of
 from slipway_program.trainer import Trainer
 from torch.nn.parallel import DistributedDataParallel
 
-from .layers import Dice
-from .layouts import Layouts
+from .layers import Dice, Layouts
 from .network import build, mean_loss, named_running, named_variables
 
 

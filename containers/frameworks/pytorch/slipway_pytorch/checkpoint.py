@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,33 @@ import torch
 from slipway_program.checkpoint import check_shapes, read_checkpoint, write_checkpoint
 
 from .network import Network
-from .parts import fill, gathered
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All of it, detached; where it is in parts all ranks have to ask for it."""
+    found: torch.Tensor = tensor.detach()
+    return found.full_tensor() if hasattr(found, "full_tensor") else found
+
+
+def gathered(tensors: Iterable[tuple[str, torch.Tensor]], *, keep: bool) -> dict[str, np.ndarray]:
+    """All of them, whole, where `keep` says so; other ranks only give their parts. One after the other, so that no rank has two at once."""
+    found = {}
+    for name, tensor in tensors:
+        value = whole(tensor)
+        if keep:
+            found[name] = value.cpu().contiguous().numpy()
+    return found
+
+
+def fill(tensor: torch.Tensor, array: np.ndarray) -> None:
+    """Take the numbers over: of a tensor in parts each rank its own, from an array that all have."""
+    value: Any = torch.from_numpy(array)
+    if hasattr(tensor, "full_tensor"):
+        from torch.distributed.tensor import distribute_tensor
+
+        value = distribute_tensor(value.to(tensor.device), tensor.device_mesh, tensor.placements, src_data_rank=None)
+    tensor.copy_(value)
+
 
 MOMENTUM = "momentum_buffer"
 KEPT = {MOMENTUM: "momentum", "exp_avg": "momentum", "exp_avg_sq": "variance", "step": "updates"}

@@ -12,20 +12,18 @@ import torch
 import torch.distributed as dist
 from slipway_program import checkpoint
 from slipway_program.checkpoint import CheckpointWanted, Request, Resumed, find_checkpoint
-from slipway_program.events import Events
+from slipway_program.events import Events, common_provenance
 from slipway_program.loop import Around, run_steps
 from slipway_program.parameters import FILE_NAME, checksum_of, write_parameters
 from slipway_program.plan import make_plan
-from slipway_program.provenance import common_provenance
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 
 from . import compiler
-from .checkpoint import State, give_parts, load_checkpoint, not_carried, save_checkpoint
+from .checkpoint import State, gathered, give_parts, load_checkpoint, not_carried, save_checkpoint, whole
 from .clock import make_clock
 from .evaluation import evaluate
 from .feed import computing_threads, loader_processes, start_reading
 from .network import Network, count_parameters
-from .parts import gathered, whole
 from .preparation import Cell, make_forward, make_network
 from .steps import make_inference_step, make_training_step
 

@@ -10,8 +10,7 @@ import tensorflow as tf
 from slipway_program.parameters import Arrays, trained
 from slipway_program.tf_rank import TensorFlowRank
 
-from .layouts import to_canonical, to_tensorflow
-from .network import forward
+from .network import forward, to_canonical, to_tensorflow
 
 
 class TensorflowTrainer(TensorFlowRank):

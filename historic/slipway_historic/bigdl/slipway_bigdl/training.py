@@ -21,12 +21,11 @@ from bigdl.dllib.optim.optimizer import SGD, MaxIteration, Optimizer
 from bigdl.dllib.utils.common import Sample
 from slipway_program.driver import check_finite, first_parameters, summary
 from slipway_program.evaluation import evaluate
-from slipway_program.events import Events
-from slipway_program.failures import LossNotFinite
+from slipway_program.events import Events, common_provenance
 from slipway_program.feed import start_reading
 from slipway_program.parameters import FILE_NAME, Arrays, count_of, write_parameters
 from slipway_program.plan import make_plan
-from slipway_program.provenance import common_provenance
+from slipway_program.rank import LossNotFinite
 from slipway_program.trainer import Trainer
 
 from .lines import Lines

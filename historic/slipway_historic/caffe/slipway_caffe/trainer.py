@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from slipway_historic_program.mpi import MpiTrainer
-from slipway_historic_program.normalised import Normalised
+from slipway_historic_program.mpi import MpiTrainer, Normalised
 from slipway_program.parameters import RUNNING, Arrays
 from slipway_program.trainer import drops
 

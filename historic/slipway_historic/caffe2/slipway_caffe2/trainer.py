@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 from caffe2.python import core, workspace
-from slipway_historic_program.mpi import MpiTrainer
-from slipway_historic_program.normalised import Normalised
+from slipway_historic_program.mpi import MpiTrainer, Normalised
 from slipway_program.parameters import RUNNING, Arrays, trained
 from slipway_program.trainer import masks
 

@@ -8,8 +8,7 @@ import chainer
 import chainermn
 import numpy as np
 import slipway_reader
-from slipway_historic_program.mpi import MpiTrainer
-from slipway_historic_program.normalised import Normalised
+from slipway_historic_program.mpi import MpiTrainer, Normalised
 from slipway_program.parameters import Arrays
 from slipway_program.trainer import drops
 

@@ -6,8 +6,7 @@ from typing import Any, Mapping
 
 import dynet_config
 import numpy as np
-from slipway_historic_program.mpi import MpiTrainer
-from slipway_historic_program.normalised import Normalised
+from slipway_historic_program.mpi import MpiTrainer, Normalised
 from slipway_program.parameters import RUNNING, Arrays, trained
 from slipway_program.trainer import drops
 

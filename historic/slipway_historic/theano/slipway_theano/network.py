@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 import numpy as np
 import theano
-from slipway_historic_program.theano_ops import Dice, max_pool, relu
+from slipway_historic_program.theano_rank import Dice, max_pool, relu
 from slipway_program.parameters import RUNNING
 from theano import tensor as T
 from theano.tensor.nnet import bn
