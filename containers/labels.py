@@ -32,7 +32,7 @@ class Owner:
 
 
 def labels_of(allocation: Allocation, node: str, owner: Owner) -> tuple[tuple[str, str], ...]:
-    """Pure: the labels of a container."""
+    """Return the labels of a container."""
     labels = {
         RUN: owner.run_id,
         ATTEMPT: owner.attempt,

@@ -42,12 +42,12 @@ class NodeFacts:
 
 
 def with_facts(spec: ContainerSpec, facts: NodeFacts) -> ContainerSpec:
-    """Pure: the specification for this node."""
+    """Return the specification for this node."""
     return dataclasses.replace(spec, **{field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)})
 
 
 def facts_here(granted: int | None = None) -> NodeFacts:
-    """`granted`: memory, as the scheduler says. No network storage is touched, nothing is started."""
+    """Collect the facts of this node. `granted`: memory, as the scheduler says. No network storage is touched, nothing is started."""
     machine = memory_bytes()
     limit = min((value for value in (memory_limit(), granted) if value is not None), default=None)
     limited = limit if limit is not None and (machine is None or limit < machine) else None
@@ -63,13 +63,14 @@ def facts_here(granted: int | None = None) -> NodeFacts:
 
 
 def limits_here() -> tuple[tuple[str, int], ...]:
-    """What training wants. Of processes as many as there are numbers: podman takes more for no limit, and cannot set that."""
+    """Return the limits that training wants. Of processes as many as there are numbers: podman takes more for no limit, and cannot set
+    that."""
     wanted = (*WANTED, ("nproc", resource.RLIMIT_NPROC, machine_number(PID_MAX) or NO_LIMIT))
     return tuple((name, _limit(number, value)) for name, number, value in wanted)
 
 
 def user_here() -> User:
-    """By number where this node knows no name."""
+    """Return the user of this process, by number where this node knows no name."""
     uid, gid = os.geteuid(), os.getegid()
     try:
         name = pwd.getpwuid(uid).pw_name
@@ -80,7 +81,7 @@ def user_here() -> User:
 
 
 def memory_limit(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The least memory limit of our cgroup and those above it; None where there is none."""
+    """Return the least memory limit of our cgroup and those above it; None where there is none."""
     found = []
     for is_v1, place in memory_cgroups(membership, root):
         top, name = (root / "memory", "memory.limit_in_bytes") if is_v1 else (root, "memory.max")
@@ -90,7 +91,7 @@ def memory_limit(membership: Path = Path("/proc/self/cgroup"), root: Path = Path
 
 
 def _limit(number: int, wanted: int) -> int:
-    """At most the hard limit of this process: without root nobody may raise it, and a job's limits hold in its containers."""
+    """Return at most the hard limit of this process: without root nobody may raise it, and a job's limits hold in its containers."""
     hard = resource.getrlimit(number)[1]
     if hard == resource.RLIM_INFINITY:
         return wanted

@@ -22,20 +22,20 @@ _LIKE_PORT: Final = re.compile(r"\{port\.[^{}]*\}")
 
 
 def names_in(word: str) -> list[str]:
-    """The names of the placeholders in `word`; other braces, as those of JSON, are text."""
+    """Return the names of the placeholders in `word`; other braces, as those of JSON, are text."""
     return _NAME.findall(word)
 
 
 def wrong_ports_in(word: str) -> list[str]:
-    """What looks like `{port.NAME}` in `word`, and holds no NAME that a port can have: it would stay as it stands."""
+    """Find what looks like `{port.NAME}` in `word`, and holds no NAME that a port can have: it would stay as it stands."""
     return [found for found in _LIKE_PORT.findall(word) if not _NAME.fullmatch(found)]
 
 
 def ports_in(words: Iterable[str]) -> tuple[str, ...]:
-    """The names of the ports that these words ask for, in order."""
+    """Return the names of the ports that these words ask for, in order."""
     return tuple(sorted({name.removeprefix(PORT) for word in words for name in names_in(word) if name.startswith(PORT)}))
 
 
 def fill(word: str, values: Mapping[str, str]) -> str:
-    """`word` with the placeholders that `values` knows filled in; others stay."""
+    """Return `word` with the placeholders that `values` knows filled in; others stay."""
     return _NAME.sub(lambda match: values.get(match[1], match[0]), word)

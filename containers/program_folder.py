@@ -77,8 +77,8 @@ def copy(folder: Path | None, digest: str | None, target: Path) -> dict[str, str
 
 
 def changes(copied: Path, before: Mapping[str, str]) -> list[str]:
-    """Paths of the files in a copy that are not what they were `before`, new ones and those that are gone too, and what a path is now where
-    that is no file; why nobody knows, where it has become too much to be read, or cannot be."""
+    """Return the paths of the files in a copy that are not what they were `before`, new ones and those that are gone too, and what a path
+    is now where that is no file; why nobody knows, where it has become too much to be read, or cannot be."""
     found: dict[str, str] = {}
     total = 0
     try:
@@ -105,7 +105,7 @@ def _contents(files: Iterable[_File]) -> dict[str, str]:
 
 
 def _read_all(folder: Path, target: Path | None, executed: bool) -> list[_File]:
-    """Every file, copied below `target` where that is given. What grows meanwhile is bounded too."""
+    """Read every file, copied below `target` where that is given. What grows meanwhile is bounded too."""
     found: list[_File] = []
     total = 0
     for path in _files(folder, executed):
@@ -122,7 +122,7 @@ def _taken(files: list[_File]) -> Taken:
 
 
 def _files(folder: Path, executed: bool) -> list[str]:
-    """Paths of the regular files below `folder`, relative to it."""
+    """Return the paths of the regular files below `folder`, relative to it."""
     found: list[str] = []
     total = 0
     try:
@@ -148,7 +148,7 @@ def _files(folder: Path, executed: bool) -> list[str]:
 
 
 def _instead(path: Path) -> str:
-    """What to do where a path is no file."""
+    """Return what to do where a path is no file."""
     if not path.is_symlink():
         return "take it out of the folder"
     leads = printable(str(path.readlink()))
@@ -156,7 +156,7 @@ def _instead(path: Path) -> str:
 
 
 def _distrusted(status: os.stat_result) -> str | None:
-    """Why somebody else could change it; a group may."""
+    """Return why somebody else could change it; a group may."""
     if status.st_uid not in (0, os.geteuid()) and status.st_gid not in {os.getegid(), *os.getgroups()}:
         return f"is of uid {status.st_uid}, who is nobody of your groups"
     return "may be written by everybody" if status.st_mode & stat.S_IWOTH else None
@@ -179,7 +179,7 @@ def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _read(folder: Path, path: str, target: Path | None) -> _File:
-    """One file, copied to `target` where that is given. It is opened without following a link that has come into its place."""
+    """Read one file, copied to `target` where that is given. It is opened without following a link that has come into its place."""
     try:
         descriptor = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:

@@ -70,9 +70,9 @@ Alive = Callable[[Sequence[Found]], Sequence[bool | None]]
 def plan_reap(
     containers: Iterable[Found], alive: Alive, uid: int, older: Callable[[str], bool] = lambda _tag: False
 ) -> tuple[Decision, ...]:
-    """Pure but for `alive`: whether the jobs of containers live, None if that cannot be known; it is asked once, for those that it decides
-    about. `older`: tags of earlier attempts of a run that we hold the lease of, so that whoever holds them is dead whatever their job
-    does."""
+    """Plan the reaping. Pure but for `alive`: whether the jobs of containers live, None if that cannot be known; it is asked once, for
+    those that it decides about. `older`: tags of earlier attempts of a run that we hold the lease of, so that whoever holds them is dead
+    whatever their job does."""
     found = [(container, _decide(container, uid, older)) for container in containers]
     open_ = [container for container, decision in found if decision is None]
     lives = dict(zip((container.id for container in open_), alive(open_), strict=True)) if open_ else {}
@@ -80,7 +80,7 @@ def plan_reap(
 
 
 def _decide(container: Found, uid: int, older: Callable[[str], bool]) -> Decision | None:
-    """What needs no question to the scheduler; None: it does."""
+    """Decide what needs no question to the scheduler; None: it does."""
     job, tag = container.label(JOB), container.label(TAG)
     if container.label(USER) != str(uid):
         return Decision(container=container, remove=False, reason=f"of uid {container.label(USER) or '?'}, not ours")
@@ -99,7 +99,8 @@ def _by_job(container: Found, lives: bool | None) -> Decision:
 
 
 def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
-    """By the schedulers of their labels: holders that would be processes in sight, or else their jobs, each asked for once."""
+    """Ask the schedulers of the labels whether the jobs live: by the schedulers of their labels: holders that would be processes in sight,
+    or else their jobs, each asked for once."""
     holders = [_holder(container) for container in containers]
     alive: dict[Holder, bool | None] = {}
     for name in sorted({holder.scheduler for holder in holders if holder is not None}):
@@ -109,7 +110,7 @@ def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
 
 
 def _holder(container: Found) -> Holder | None:
-    """Who holds it, as its labels say; None where they contradict each other."""
+    """Return who holds it, as its labels say; None where they contradict each other."""
     scheduler, _, rest = container.label(JOB).partition(":")
     job_id, _, restart = rest.rpartition(":")
     count = digits(restart)
@@ -126,19 +127,21 @@ def _holder(container: Found) -> Holder | None:
 
 
 def engines_here() -> tuple[str, ...]:
-    """Those whose client is on PATH."""
+    """Return the engines whose client is on PATH."""
     clients = {**{engine: (engine,) for engine in STORES}, trees.ENGINE: trees.PROGRAMS}
     return tuple(engine for engine, programs in clients.items() if all(map(shutil.which, programs)))
 
 
 def list_argv(engine: str) -> tuple[str, ...]:
-    """Pure: every container that says it is one of ours, running or not."""
+    """Return the command that lists every container that says it is one of ours, running or not."""
     return (engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={TAG}")
 
 
 def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
-    """Containers with our labels, whoever's; of pyxis what no image in the caches is started from. Raises ContainerError naming whom the
-    client talks to."""
+    """List the containers with our labels, whoever's; of pyxis what no image in the caches is started from.
+
+    Raises ContainerError naming whom the client talks to.
+    """
     if engine == trees.ENGINE:
         marked = {tree for cache in caches for tree in marked_trees(cache / "images", engine)}
         return tuple(_found_tree(tree) for tree in trees.idle() if tree.name not in marked)
@@ -160,7 +163,7 @@ def _found_tree(tree: trees.Tree) -> Found:
 
 
 def parse_found(engine: str, text: str) -> tuple[Found, ...]:
-    """Pure: a line per container. Raises ContainerError."""
+    """Read a line per container. Raises ContainerError."""
     try:
         told = [json_as(_Told, line, "a container", ContainerError) for line in text.splitlines() if line.strip()]
     except ContainerError as error:
@@ -188,7 +191,7 @@ def _carried_out(decision: Decision) -> Decision:
 
 
 def remove(container: Found) -> None:
-    """By its id, which nobody else's container has. Raises ContainerError naming it."""
+    """Remove a container by its id, which nobody else's container has. Raises ContainerError naming it."""
     if container.engine == trees.ENGINE:
         trees.remove(container.name)
         return

@@ -43,12 +43,12 @@ class RankPlace:
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
+        """Return the number of ranks in all."""
         return self.nodes * self.local_size
 
 
 def host_port(place: tuple[str, int]) -> str:
-    """`10.0.0.1:61001`, and of an IPv6 address `[fd00::1]:61001`."""
+    """Return `10.0.0.1:61001`, and of an IPv6 address `[fd00::1]:61001`."""
     host, port = place
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -71,8 +71,10 @@ def _paddle(place: RankPlace) -> dict[str, str]:
 
 
 def _dmlc_of_all(place: RankPlace) -> dict[str, str]:
-    """What scheduler, servers and workers have alike; each has its DMLC_ROLE besides. DMLC_NODE_HOST, because on a host with several
-    addresses each would choose one by itself."""
+    """Return what scheduler, servers and workers have alike; each has its DMLC_ROLE besides.
+
+    DMLC_NODE_HOST, because on a host with several addresses each would choose one by itself.
+    """
     return {
         "DMLC_PS_ROOT_URI": place.master[0],
         "DMLC_PS_ROOT_PORT": str(place.master[1]),
@@ -87,7 +89,7 @@ def _dmlc(place: RankPlace) -> dict[str, str]:
 
 
 def _horovod(place: RankPlace) -> dict[str, str]:
-    """As horovodrun sets them for its gloo controller. Something must serve the rendezvous: a sidecar on the head."""
+    """Return the variables as horovodrun sets them for its gloo controller. Something must serve the rendezvous: a sidecar on the head."""
     return {
         "HOROVOD_RANK": str(place.rank),
         "HOROVOD_SIZE": str(place.world_size),
@@ -122,10 +124,10 @@ FOR_SIDECARS: Final = {"dmlc": frozenset(_dmlc_of_all(_ANY))}
 
 
 def rendered_for_sidecars(asked: tuple[str, ...], place: RankPlace) -> dict[str, str]:
-    """What of them is no rank's own. `place`: of any rank of the sidecar's node."""
+    """Return the variables that are no rank's own. `place`: of any rank of the sidecar's node."""
     return _dmlc_of_all(place) if "dmlc" in asked else {}
 
 
 def rendered(asked: tuple[str, ...], place: RankPlace) -> dict[str, str]:
-    """The variables of all renderings that are asked."""
+    """Return the variables of all renderings that are asked."""
     return {name: value for rendering in asked for name, value in RENDERINGS[rendering](place).items()}

@@ -49,7 +49,7 @@ class User:
 
     @property
     def gid(self) -> int:
-        """The user's own group."""
+        """Return the user's own group."""
         return self.groups[0][0]
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ OLD: Final = "log:"
 
 
 def expression_fault(text: str) -> str | None:
-    """What is wrong with an expression for lines with steps, in words that follow `found ...`; None where nothing is."""
+    """Return what is wrong with an expression for lines with steps, in words that follow `found ...`; None where nothing is."""
     if not text or len(text) > MAX_EXPRESSION or not text.isprintable():
         return f"valid: a regular expression of 1 to {MAX_EXPRESSION} characters that can be printed"
     try:
@@ -44,7 +44,7 @@ def expression_fault(text: str) -> str | None:
 
 
 def every_fault(text: str, every: int) -> str | None:
-    """What is wrong with `every` beside this expression."""
+    """Return what is wrong with `every` beside this expression."""
     names = re.compile(text).groupindex
     return "valid: no every, because the group step tells which step it is" if every != 1 and "step" in names else None
 
@@ -87,7 +87,7 @@ EventsWord = Annotated[str, Check("program, none, or {log: {step: EXPRESSION}}",
 
 
 def events_of(said: EventsWord | LogEvents) -> tuple[Events, StepLines | None]:
-    """Who writes the events, and how lines with steps look. Raises ValueError."""
+    """Return who writes the events, and how lines with steps look. Raises ValueError."""
     if isinstance(said, LogEvents):
         return "log", said.log
     if said.startswith(OLD):

@@ -32,11 +32,14 @@ class Process(Protocol):
 
     @property
     def gpus_seen(self) -> tuple[str, ...] | None:
-        """UUIDs that `nvidia-smi` lists where the process runs; None where there is no container, or before that has come up."""
+        """Return UUIDs that `nvidia-smi` lists where the process runs; None where there is no container, or before that has come up."""
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal, as in subprocess. To be asked whenever `exit_fd` is readable, and now and then: limits
-        of an engine pass. Raises ContainerError when the container failed that was to hold it, AllocationError when it holds other GPUs."""
+        """Return None while it runs; negative for a signal, as in subprocess.
+
+        To be asked whenever `exit_fd` is readable, and now and then: limits of an engine pass. Raises ContainerError when the container
+        failed that was to hold it, AllocationError when it holds other GPUs.
+        """
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and to those it started in its group; nothing if it has ended."""
@@ -52,20 +55,20 @@ class Engine(Protocol):
 
     @property
     def VERSION(self) -> tuple[str, ...]:  # noqa: N802
-        """The command that tells its version as the last word; empty where there is none."""
+        """Return the command that tells its version as the last word; empty where there is none."""
 
     def plan(self, spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-        """Pure: all that will be executed for `spec`. `host_env` is the environment of the node program, from which a list is allowed."""
+        """Return all that will be executed for `spec`. `host_env` is the environment of the node program, from which a list is allowed."""
 
     def start(self, plan: EnginePlan, index: int) -> Process:
         """Start one process of the plan; a container starts with the first of its processes. Raises ContainerError, at once or by
         `exit_code`."""
 
     def close(self, plan: EnginePlan) -> None:
-        """After all processes have ended, or were told to: let go of what this process holds of them, in a few seconds."""
+        """Let go of what this process holds of the processes, in a few seconds. Called after all have ended, or were told to."""
 
     def remove(self, plan: EnginePlan) -> None:
-        """After `close`: take away what the engine made for them, with all that still runs in it; may be called again. Waits for a daemon
+        """Take away after `close` what the engine made for them, with all that still runs in it; may be called again. Waits for a daemon
         that is slow, so call it where nobody waits. Raises ContainerError naming what is left."""
 
 

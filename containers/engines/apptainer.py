@@ -22,7 +22,7 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Pure. Raises UnsupportedRequest without an image.
+    """Plan what the engine will execute. Raises UnsupportedRequest without an image.
 
     --containall: of the host's files nothing, an own /tmp (in --workdir, for in memory it would have 64 MB), pid and IPC namespaces, an
     empty environment.

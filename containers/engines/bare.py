@@ -40,8 +40,10 @@ ALLOWED: Final = (
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Pure: argv and complete environment of every process. The interpreter is ours, whatever the image would have, where `spec` names none
-    for here."""
+    """Plan argv and environment of every process.
+
+    The interpreter is ours, whatever the image would have, where `spec` names none for here.
+    """
     python = spec.bare_python or sys.executable
     return EnginePlan(engine=NAME, spec=spec, processes=plan_processes(spec, spec.paths, python, inherited(host_env, ALLOWED)))
 
@@ -75,11 +77,11 @@ class BareProcess:
         os.set_blocking(self.output_fd, False)
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal."""
+        """Return None while it runs; negative for a signal."""
         return self._process.poll()
 
     def signal(self, number: int) -> None:
-        """To its whole group while it lives; afterwards the group's number may be another's."""
+        """Send a signal to its whole group while it lives; afterwards the group's number may be another's."""
         if self._process.poll() is None:
             try:
                 os.killpg(self.pid, number)
@@ -99,8 +101,8 @@ def start(plan: EnginePlan, index: int) -> BareProcess:
 
 
 def close(plan: EnginePlan) -> None:  # noqa: ARG001 - nothing holds the processes together
-    """See containers.engines."""
+    """Let nothing go: nothing holds the processes together."""
 
 
 def remove(plan: EnginePlan) -> None:  # noqa: ARG001 - nothing was made beside the processes
-    """Nothing was made beside the processes."""
+    """Remove nothing: nothing was made beside the processes."""

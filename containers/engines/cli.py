@@ -27,12 +27,13 @@ ALLOWED_PREFIXES: Final = ("LC_", "NCCL_", "UCX_", "FI_")
 
 
 def inherited(host_env: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
-    """Of the node program's environment, what a program gets: the variables `allowed`, and those of ALLOWED_PREFIXES."""
+    """Return what a program gets of the node program's environment: the variables `allowed`, and those of ALLOWED_PREFIXES."""
     return {key: value for key, value in host_env.items() if key in allowed or key.startswith(ALLOWED_PREFIXES)}
 
 
 def plan_processes(spec: ContainerSpec, places: Paths, python: str, base_env: Mapping[str, str]) -> tuple[ProcessPlan, ...]:
-    """`places`: the paths of `spec` as its programs see them; `base_env`: what they get besides what is the same everywhere."""
+    """Plan the processes. `places`: the paths of `spec` as its programs see them; `base_env`: what they get besides what is the same
+    everywhere."""
     data = places.data if spec.paths.data else None
     values = {**dict(spec.words), "python": python, "folder": places.program, "out": places.out, "cell": places.cell, "lib": places.lib}
     values |= {"data": data} if data else {}
@@ -89,8 +90,10 @@ NOT_IN_A_PATH: Final = ',"\n\0'
 
 
 def mounts(spec: ContainerSpec) -> tuple[tuple[str, str, bool], ...]:
-    """(source, target, whether it may be written): all that a cell needs and what its program asks for, nothing else. Raises
-    UnsupportedRequest."""
+    """Return (source, target, whether it may be written): all that a cell needs and what its program asks for, nothing else.
+
+    Raises UnsupportedRequest.
+    """
     names = ("cell", "data", "lib", "program", "beat", "resume", "control", "out")
     places = ((getattr(spec.paths, name), getattr(INSIDE, name), name == "out") for name in names)
     found = tuple(place for place in places if place[0] is not None)
@@ -104,12 +107,14 @@ def mounts(spec: ContainerSpec) -> tuple[tuple[str, str, bool], ...]:
 
 
 def watchdog_argv() -> tuple[str, ...]:
-    """Arguments of the interpreter: nothing of the image's site packages, of PYTHONPATH or the working directory gets into it."""
+    """Return the arguments of the interpreter: nothing of the image's site packages, of PYTHONPATH or the working directory gets into
+    it."""
     return ("-I", "-S", "-B", WATCHDOG, INSIDE.control)
 
 
 def gpu_environment(spec: ContainerSpec) -> dict[str, str]:
-    """For the container itself: images say NVIDIA_VISIBLE_DEVICES=all, which a default runtime would take at its word."""
+    """Return what the container itself is told of GPUs: images say NVIDIA_VISIBLE_DEVICES=all, which a default runtime would take at its
+    word."""
     if spec.device != "cuda":
         return {"NVIDIA_VISIBLE_DEVICES": "void"}
     return {"NVIDIA_VISIBLE_DEVICES": ",".join(spec.gpus), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
@@ -130,7 +135,7 @@ def _home(user: User | None) -> str:
 
 
 def watchdog_plan(spec: ContainerSpec, processes: tuple[ProcessPlan, ...]) -> str:
-    """plan.json: see containers/lib/slipway_watchdog.py. The ranks' environment stands here, so that no engine shows it."""
+    """Return plan.json, which containers/lib/slipway_watchdog.py reads. The ranks' environment stands here, so that no engine shows it."""
     value = {
         "beat": INSIDE.beat,
         "beat_s": spec.beat_s,
@@ -145,14 +150,14 @@ def watchdog_plan(spec: ContainerSpec, processes: tuple[ProcessPlan, ...]) -> st
 
 
 def passwd_text(user: User) -> str:
-    """/etc/passwd of the container: root, nobody, the user."""
+    """Return /etc/passwd of the container: root, nobody, the user."""
     lines = {0: "root:x:0:0:root:/root:/sbin/nologin", 65534: "nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin"}
     lines[user.uid] = f"{user.name}:x:{user.uid}:{user.gid}::{user.home}:/bin/sh"
     return "".join(f"{line}\n" for line in lines.values())
 
 
 def group_text(user: User) -> str:
-    """/etc/group of the container: those of the user."""
+    """Return /etc/group of the container: the groups of the user."""
     names = {0: "root", 65534: "nogroup", **dict(user.groups)}
     return "".join(f"{name}:x:{gid}:{user.name if gid != user.gid else ''}\n" for gid, name in names.items())
 
@@ -161,7 +166,8 @@ CDI_KIND: Final = "nvidia.com/gpu"
 
 
 def plan_container(client: str, spec: ContainerSpec, host_env: Mapping[str, str], where: str, own: tuple[str, ...]) -> EnginePlan:
-    """`own`: options of this engine alone. Raises UnsupportedRequest for a specification that only bare can start."""
+    """Plan a container of docker or podman. `own`: options of this engine alone. Raises UnsupportedRequest for a specification that only
+    bare can start."""
     if spec.image is None or spec.user is None:
         raise UnsupportedRequest(f"{client}: {spec.name!r} has no {'image' if spec.image is None else 'user'}: only bare can do without")
     processes = plan_inside(spec, host_env)
@@ -200,7 +206,7 @@ def remove_argv(client: str, name: str) -> tuple[str, ...]:
 
 
 def _rootless(client: str, spec: ContainerSpec) -> bool:
-    """Docker's containers are dockerd's, whoever asks for them: it knows none of these options."""
+    """Return True for podman without root. Docker's containers are dockerd's, whoever starts them: it knows none of these options."""
     return spec.rootless and client == "podman"
 
 
@@ -212,7 +218,7 @@ def _as_user(user: User, rootless: bool) -> tuple[str, ...]:
 
 
 def _limits(spec: ContainerSpec, rootless: bool) -> tuple[str, ...]:
-    """Those of the job, copied; where the container is put into the job's cgroup, that has the last word."""
+    """Return the limits of the job, copied; where the container is put into the job's cgroup, that has the last word."""
     shared = ("--shm-size", str(spec.shm_bytes), *(word for name, most in spec.limits for word in ("--ulimit", f"{name}={most}:{most}")))
     if rootless:
         return ("--cgroups", "disabled", *shared)  # stays in the cgroup of the node program, which is the job's

@@ -36,7 +36,7 @@ from containers.spec import EnginePlan, ProcessPlan
 
 
 def environment(hidden: Sequence[str]) -> dict[str, str]:
-    """Ours, without the variables that begin so."""
+    """Return our variables without those that begin so."""
     return {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))} if hidden else dict(os.environ)
 
 
@@ -57,7 +57,10 @@ def call(argv: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S, env: M
 
 
 def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], *, outlives_us: bool = True) -> subprocess.Popen[bytes]:
-    """In a session of its own: a signal to our group shall reach the ranks by the orderly shutdown only. Raises ContainerError."""
+    """Start a client in a session of its own: a signal to our group shall reach the ranks by the orderly shutdown only.
+
+    Raises ContainerError.
+    """
     try:
         return subprocess.Popen(
             list(argv),
@@ -76,7 +79,7 @@ def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], 
 
 
 def dies_with_us() -> Callable[[], None]:
-    """For `preexec_fn`: killed when we are, however: a client that waits for a daemon would stay."""
+    """Return a `preexec_fn` that has the child killed when we are: a client that waits for a daemon would stay."""
     prepare_prctl()
     return partial(die_with_parent, os.getpid())
 
@@ -97,7 +100,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_there(find: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> bool:
-    """Whether the container that `find` looks for exists. Raises ContainerError when that cannot be told."""
+    """Return True if the container that `find` looks for exists. Raises ContainerError when that cannot be told."""
     result = call(find, where, limit_s)
     if result.returncode:
         raise ContainerError(f"{where}: `{shlex.join(find)}` ended with {result.returncode}: {last_lines(result.stderr, 3)}")
@@ -105,7 +108,7 @@ def is_there(find: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) ->
 
 
 def remove_container(name: str, find: Sequence[str], remove: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> None:
-    """Until it is gone, by whomever: the engine itself may be removing it. Raises ContainerError naming it, after some `limit_s`."""
+    """Remove a container until it is gone, by whomever. Raises ContainerError naming it, after some `limit_s`."""
     give_up = time.monotonic() + limit_s
     said = ""
     while is_there(find, where, max(ENGINE_CALL_LEAST_S, give_up - time.monotonic())):
@@ -115,7 +118,7 @@ def remove_container(name: str, find: Sequence[str], remove: Sequence[str], wher
 
 
 def tail(path: Path) -> str:
-    """The last words of a client, from the file it wrote them to."""
+    """Return the last words of a client, from the file it wrote them to."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 4096))
@@ -136,7 +139,7 @@ class OomCount:
         self._risen = False
 
     def rose(self) -> bool:
-        """Since this was made; what was seen once stays true."""
+        """Return True if the counts have risen since this was made; what was seen once stays true."""
         found = ((read_oom_kills(path), before) for path, before in self._before.items())
         self._risen = self._risen or any(now is not None and now > before for now, before in found)
         return self._risen
@@ -198,7 +201,7 @@ def prepare(directory: Path, files: Sequence[tuple[str, str]], owner: tuple[int,
 
 
 def listen(directory: Path, owner: tuple[int, int] | None) -> socket.socket:
-    """By a short name of the directory: a unix socket's path may have 107 bytes, and a cache's is longer soon."""
+    """Listen at a short name of the directory: a unix socket's path may have 107 bytes, and a cache's is longer soon."""
     (directory / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -225,11 +228,11 @@ class Link:
         connection.setblocking(False)
 
     def fileno(self) -> int:
-        """Readable when it has said something."""
+        """Return the descriptor, which is readable when the watchdog has sent something."""
         return self._connection.fileno()
 
     def read(self) -> list[Words]:
-        """What it has said since. `ended` afterwards, if that was all. Raises ContainerError for what no watchdog says."""
+        """Read the messages since. `ended` afterwards, if that was all. Raises ContainerError for what no watchdog says."""
         while not self.ended:
             try:
                 data = self._connection.recv(1 << 16)
@@ -260,12 +263,12 @@ class Link:
             return  # `read` will find the end
 
     def close(self) -> None:
-        """The watchdog takes this for our end."""
+        """Close the connection, which the watchdog takes for our end."""
         self._connection.close()
 
 
 def host_pids(watchdog: int, inner: Sequence[int]) -> list[int]:
-    """The pids here of children of the watchdog, which it knows by their pids in there; 0 for one that cannot be found."""
+    """Return the pids here of children of the watchdog, which it knows by their pids in there; 0 for one that cannot be found."""
     found = {}
     for state in processes.all_processes():
         if state.parent == watchdog:
@@ -293,7 +296,7 @@ _RUNNING: Final[dict[str, Container]] = {}
 
 
 def start(plan: EnginePlan, index: int) -> ContainerProcess:
-    """One process of the plan, in the container that the first of them brings up. Raises ContainerError."""
+    """Start one process of the plan, in the container that the first of them brings up. Raises ContainerError."""
     name = plan.spec.name
     if name not in _RUNNING:
         _RUNNING[name] = Container(plan)
@@ -308,8 +311,7 @@ def close(plan: EnginePlan) -> None:
 
 
 def remove(plan: EnginePlan) -> None:
-    """See to it that nothing is left; may be called again. Raises ContainerError naming what cannot be removed within
-    CONTAINER_REMOVE_S."""
+    """Remove what is left; may be called again. Raises ContainerError naming what cannot be removed within CONTAINER_REMOVE_S."""
     close(plan)
     control = plan.container
     assert control is not None
@@ -434,7 +436,7 @@ class Container:
             os.close(descriptor)
 
     def _wrong_gpus(self, said: Listed | None) -> str | None:
-        """Before anything starts in it: what the container sees against what was granted."""
+        """Compare what the container sees with what was granted, before anything starts in it."""
         granted = self.plan.spec.gpus
         if said is None:
             return None
@@ -480,8 +482,8 @@ class Container:
             self._unwanted = True
 
     def may_have_failed(self) -> SlipwayError | None:
-        """Of a rank that was killed: why the container has failed, where its client was killed, which takes along what is in it. Waited for
-        once: who ends many ranks is not to wait for each."""
+        """Return of a rank that was killed why the container has failed, where its client was killed, which takes along what is in it.
+        Waited for once: who ends many ranks is not to wait for each."""
         if not self._client_waited_for:
             self._client_waited_for = True
             select.select([self._client_fd], [], [], KILLED_CLIENT_S)
@@ -490,12 +492,15 @@ class Container:
 
     @property
     def hung_up(self) -> bool:
-        """Whether its first process has ended, and all that it said was heard."""
+        """Return True if its first process has ended, and all that it said was heard."""
         return self._link is not None and self._link.ended
 
     def memory_ran_out(self) -> bool:
-        """Whether the kernel has killed somebody in it for want of memory. To be asked at once when its first process has ended: soon after
-        that the engine takes its cgroup away, and of a container that is removed by itself no engine tells why it ended."""
+        """Return True if the kernel has killed somebody in it for want of memory.
+
+        To be asked at once when its first process has ended: soon after that the engine takes its cgroup away, and of a container that is
+        removed by itself no engine tells why it ended.
+        """
         return self._memory is not None and self._memory.rose()
 
     # -- the end
@@ -538,17 +543,20 @@ class ContainerProcess:
 
     @property
     def gpus_seen(self) -> tuple[str, ...] | None:
-        """What the container's own `nvidia-smi` lists."""
+        """Return what the container's own `nvidia-smi` lists."""
         return self._container.gpus_seen
 
     def give(self) -> list[int]:
-        """The ends for the watchdog: output, exit."""
+        """Return the ends for the watchdog: output, exit."""
         theirs, self._theirs = self._theirs, []
         return theirs
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative for a signal, KILL where the whole container was. Raises ContainerError when that has failed, or
-        AllocationError when it holds other GPUs, TrainingFailed when its image lacks the command."""
+        """Return None while it runs; negative for a signal, KILL where the whole container was.
+
+        Raises ContainerError when that has failed, or AllocationError when it holds other GPUs, TrainingFailed when its image lacks the
+        command.
+        """
         if self._code is None:
             told = self._read_end() if self._container.failure is None else None
             if not told:  # an end that is told after the container has failed is our own doing; why it has failed, it says before it ends
@@ -562,7 +570,7 @@ class ContainerProcess:
         return self._code
 
     def _take(self, answer: End) -> None:
-        """Raises ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
+        """Take the end of a rank. raises ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
         code = answer["code"]
         oom_kill = answer["oom"] or (code == -signal.SIGKILL and self._container.memory_ran_out())
         if code == -signal.SIGKILL and not oom_kill and (failure := self._container.may_have_failed()) is not None:
@@ -574,14 +582,13 @@ class ContainerProcess:
         self._code, self.oom_kill = code, oom_kill
 
     def _read_end(self) -> bytes | None:
-        """What the watchdog says of the end; empty where the watchdog has ended without a word, None while nothing has happened."""
+        """Read what the watchdog says of the end; empty where the watchdog has ended without a word, None while nothing has happened."""
         try:
             return os.read(self._told, 4096)
         except BlockingIOError:
             return None
 
     def signal(self, number: int) -> None:
-        """By the watchdog, to its session's group."""
         if self._code is None:
             self._container.order(self._index, number)
 

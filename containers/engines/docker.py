@@ -23,12 +23,12 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Pure. Raises UnsupportedRequest."""
+    """Plan what the engine will execute. Raises UnsupportedRequest."""
     return plan_container(NAME, spec, host_env, docker_daemon(host_env), ("--init", *_gpus(spec)))
 
 
 def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
-    """By UUID: an index means another GPU to whoever counts from elsewhere. The quotes are part of the value: it is CSV."""
+    """Name GPUs by UUID: an index means another GPU to whoever counts from elsewhere. The quotes are part of the value: it is CSV."""
     if spec.device != "cuda":
         return ()
     if spec.cdi:
@@ -56,7 +56,10 @@ class Cdi(NamedTuple):
 
 
 def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
-    """For the GPUs that are granted here, by UUID. Raises ContainerError where the daemon does not answer."""
+    """Find out whether dockerd hands out the GPUs that are granted here, by UUID.
+
+    Raises ContainerError where the daemon does not answer.
+    """
     if engine != NAME or not gpus:
         return Cdi(use=False, reason="no GPUs for docker")
     answer = container_client.call(DIRECTORIES, docker_daemon(os.environ))
@@ -71,7 +74,7 @@ def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
 
 
 def _device_names(directories: Iterator[Path]) -> Iterator[str]:
-    """Of every GPU that a specification names (CDI specification, 0.5.0 to 1.0.0: kind, devices[].name)."""
+    """Yield every GPU that a specification names (CDI specification, 0.5.0 to 1.0.0: kind, devices[].name)."""
     for directory in directories:
         for path in _files(directory):
             content = _specification(path) if path.suffix in SUFFIXES else None
@@ -81,7 +84,7 @@ def _device_names(directories: Iterator[Path]) -> Iterator[str]:
 
 
 def _files(directory: Path) -> list[Path]:
-    """Of a directory that may be the administrator's alone, or not there: then it names nothing."""
+    """List a directory that may be the administrator's alone, or not there: then it names nothing."""
     try:
         return sorted(directory.iterdir())
     except OSError:
@@ -89,7 +92,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _specification(path: Path) -> Any:
-    """None for a file that is none: the daemon passes over it as well."""
+    """Return None for a file that is none: the daemon passes over it as well."""
     try:
         from containers.yamltext import parse_yaml  # most nodes have no such file, and node programs start without yaml
 
@@ -99,7 +102,7 @@ def _specification(path: Path) -> Any:
 
 
 def _parsed(text: str) -> list[str]:
-    """Directories; none where the answer is another."""
+    """Return the directories; none where the answer is another."""
     try:
         return json_as(list[PathText], text, "the answer", ContainerError)
     except ContainerError:
@@ -119,8 +122,10 @@ DRIVER: Final = (NAME, "info", "--format", "{{.CgroupDriver}}")
 
 
 def find_parent(engine: str, scheduler: str, job_id: str, membership: Path = MEMBERSHIP, root: Path = ROOT) -> Parent:
-    """Whether containers may be put into the job's cgroup. The daemon is asked last, and only where all else says yes. Raises
-    ContainerError where it does not answer."""
+    """Return True if containers may be put into the job's cgroup.
+
+    The daemon is asked last, and only where all else says yes. Raises ContainerError where it does not answer.
+    """
     if engine != NAME:
         return Parent(None, f"containers of {engine} are not put into cgroups of others")
     found = parent_of(membership.read_text(), scheduler, job_id)

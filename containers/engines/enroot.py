@@ -29,7 +29,7 @@ OWN: Final = "enroot"
 
 
 def client_argv(place: str) -> tuple[str, ...]:
-    """Pure: the client, with its own files below `place`, and nothing of the user's configuration."""
+    """Return the client, with its own files below `place`, and nothing of the user's configuration."""
     return ("env", *(f"ENROOT_{name}_PATH={place}" for name in _PLACES), *(f"ENROOT_{name}=no" for name in _OFF), NAME)
 
 
@@ -39,10 +39,10 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Pure. Raises UnsupportedRequest without an image, and for a path that its command line cannot carry.
+    """Plan what the engine will execute. Raises UnsupportedRequest without an image, and for a path that its command line cannot carry.
 
-    An own /tmp on the node's disk and an own /dev/shm: enroot's are in memory without a limit, and the node's, where what ranks leave
-    would stay.
+    An own /tmp on the node's disk and an own /dev/shm: enroot's are in memory without a limit, and the node's, where what ranks leave would
+    stay.
     """
     processes = plan_image_file(NAME, spec, host_env)
     control = spec.paths.control

@@ -19,6 +19,6 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Pure. Raises UnsupportedRequest."""
+    """Plan what the engine will execute. Raises UnsupportedRequest."""
     gpus = (word for uuid in spec.gpus for word in ("--device", f"{CDI_KIND}={uuid}")) if spec.device == "cuda" else ()
     return plan_container(NAME, spec, host_env, podman_service(host_env), tuple(gpus))

@@ -96,7 +96,7 @@ def check_supports(spec: FrameworkSpec, cell: Mapping[str, object]) -> None:
 
 
 def check_words(who: str, supports: Any, cell: Mapping[str, object], why: Mapping[str, str] | None = None) -> None:
-    """The same of any `supports` with the fields of spec.Supports; of a field that is None all words are right. For the message: `who`, and
+    """Check any `supports` with the fields of spec.Supports; of a field that is None all words are right. For the message: `who`, and
     `why` it has not a word."""
     device = str(cell.get("device", "site"))
     for key, field in SUPPORTED.items():

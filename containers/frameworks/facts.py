@@ -70,7 +70,7 @@ def load_other_facts() -> Mapping[str, Facts]:
 
 
 def told(able: Able | None) -> Mapping[str, str]:
-    """Its fields as words, in order; empty where nothing is told."""
+    """Return the fields as words, in order; empty where nothing is told."""
     if able is None:
         able = Able()
     lmdb = {None: "", True: "yes", False: "no"}[able.lmdb]

@@ -179,12 +179,12 @@ def _is_placeholder(found: str) -> bool:
 
 
 def read_framework(path: Path) -> FrameworkSpec:
-    """The specification in the file. Raises ConfigError naming file and key."""
+    """Read the specification in the file. Raises ConfigError naming file and key."""
     return parse_framework(read_content(path, ConfigError, MAX_BYTES), path)
 
 
 def parse_framework(content: bytes, path: Path) -> FrameworkSpec:
-    """The specification in `content`, which stands in `path`. Raises ConfigError naming file and key."""
+    """Read the specification in `content`, which stands in `path`. Raises ConfigError naming file and key."""
     spec = read_as(FrameworkSpec, parse_yaml(content, path, ConfigError), path, ConfigError)
     if spec.name != path.parent.name:
         raise ConfigError(f"{path}: name: must be the name of its folder, {path.parent.name!r}, found {spec.name!r}")

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def archived(options: argparse.Namespace) -> dict[str, Any]:
-    """Pin, look inside, archive."""
+    """Pin an image, check that our programs can run in it, and archive it."""
     image = pin(options.reference, options.engine, pull=options.pull, credentials=options.credentials, scratch=options.scratch)
     if options.python:
         check_contract(image, options.python)
@@ -58,7 +58,7 @@ def archived(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def loaded(options: argparse.Namespace) -> dict[str, Any]:
-    """`image_id` as it is on this node now, `start`: what the engine is given."""
+    """Return `image_id` as it is on this node now, `start`: what the engine is given."""
     entry = read_manifest(options.archive)
     bringing = Bringing(wait=lambda: _say(waiting=True), bring=_ask, moved=_Moved()) if options.brought else Bringing()
     if options.may_pull:
@@ -83,7 +83,7 @@ class _Moved:
 
 
 def _ask(num_bytes: int) -> Path:
-    """Where whoever started us has put the archive. Raises ContainerError when it has gone."""
+    """Ask where the archive was put by whoever started us. Raises ContainerError when it has gone."""
     _say(wants=num_bytes)
     line = sys.stdin.readline()
     if not line:
@@ -97,7 +97,7 @@ def _say(**words: object) -> None:
 
 
 def _pulled(image: PinnedImage, options: argparse.Namespace) -> bool:
-    """Whether the registry had it; one that is away, or that does not know us, stops nobody, since the archive is there."""
+    """Return whether the registry had it; one that is away, or that does not know us, stops nobody, since the archive is there."""
     try:
         return pull_pinned(image, options.engine, options.cache, options.credentials)
     except (ConfigError, ContainerError) as error:
@@ -106,7 +106,7 @@ def _pulled(image: PinnedImage, options: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """The exit code."""
+    """Return the exit code."""
     options = _parser().parse_args()
     configure("images")
     logging.captureWarnings(True)

@@ -28,7 +28,8 @@ DIRECTORY: Final = "images"
 
 
 def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
-    """Archive it unless it lies there whole; the path. `again`: also where it does. Raises NotEnoughSpace, ContainerError, StorageError.
+    """Write the archive unless it lies there whole, and return its path. `again`: also where it does. Raises NotEnoughSpace,
+    ContainerError, StorageError.
 
     Two at once do the work twice and publish the same content under the same name.
     """
@@ -53,7 +54,7 @@ def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
 
 
 def is_there(image: PinnedImage, target: Path) -> bool:
-    """By its manifest and its size: an archive that was cut is made again; a changed byte is found by every node before it loads."""
+    """Compare manifest and size: an archive that was cut is made again; a changed byte is found by every node before it loads."""
     try:
         found = read_manifest(target)
         return found.image.image_id == image.image_id and target.stat().st_size == found.bytes
@@ -89,7 +90,7 @@ def _is_listed(archive: Path, entry: ArchivedImage) -> bool:
 
 
 def not_as_archived(archive: Path, doing: str, found: HashingWriter, entry: ArchivedImage) -> DigestMismatch:
-    """The error for an archive that is not what its manifest says."""
+    """Return the error for an archive that is not what its manifest says."""
     return DigestMismatch(
         f"{doing}: {archive} has {found.bytes} bytes and SHA-256 {found.hexdigest()[:12]}..., its manifest promises {entry.bytes} and "
         f"{entry.sha256[:12]}...: it was cut or changed on storage; remove both, and archive the image again"
@@ -97,7 +98,7 @@ def not_as_archived(archive: Path, doing: str, found: HashingWriter, entry: Arch
 
 
 def remove_dead_parts(directory: Path) -> None:
-    """Of archivers that were killed: a living one writes all the time, or gives up. By the storage's own clock."""
+    """Remove the parts of archivers that were killed: a living one writes all the time, or gives up. By the storage's own clock."""
     now = now_at(directory)
     for part in directory.glob(".*.part-*"):
         with contextlib.suppress(FileNotFoundError, PermissionError):
@@ -106,7 +107,7 @@ def remove_dead_parts(directory: Path) -> None:
 
 
 def _write(image: PinnedImage, target: Path) -> HashingWriter:
-    """The finished file under its name, and its hashes."""
+    """Write the finished file under its name, and its hashes."""
     part = part_path(target)
     if image.form in FILES:
         writer = copy_hashed(Path(image.source), part)

@@ -28,7 +28,7 @@ FRAMEWORK: Final = "slipway.framework"
 
 
 def build_argv(engine: str, framework: str, tag: str, base: str | None, wheels_url: str | None) -> list[str]:
-    """Pure. The host's network: clusters' nodes often have no bridge, and the wheels are offered on it."""
+    """Return the build command, on the host's network: clusters' nodes often have no bridge, and the wheels are offered on it."""
     arguments = {"BASE": base, "PIP": f"--no-index --find-links {wheels_url}" if wheels_url else None}
     given = [word for name, value in arguments.items() if value for word in ("--build-arg", f"{name}={value}")]
     labels = ["--label", f"{SLIPWAY}=image", "--label", f"{FRAMEWORK}={framework}"]
@@ -55,7 +55,7 @@ def build(engine: str, framework: str, tag: str | None = None, base: str | None 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *words: Any) -> None:
-        """What pip asks for is of no interest."""
+        """Log nothing of what pip fetches."""
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def _offered(wheels: Path | None) -> Iterator[str | None]:
 
 
 def main() -> int:
-    """The command line of `make image`."""
+    """Run the command line of `make image`."""
     parser = argparse.ArgumentParser(prog="python -m containers.images.build", description=__doc__.splitlines()[0])
     parser.add_argument("framework", choices=sorted(framework_folders()), nargs="?", default="pytorch")
     parser.add_argument("--engine", choices=list(STORES), default=next(iter(STORES)))

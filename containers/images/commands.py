@@ -37,32 +37,33 @@ class _Inspected(TypedDict):
 
 
 def inspect_argv(engine: str, name: str) -> list[str]:
-    """What does the engine have under this name."""
+    """Return the command that asks what the engine has under this name."""
     return [engine, "image", "inspect", name]
 
 
 def pull_argv(engine: str, reference: str, credentials: Path | None = None) -> list[str]:
-    """`credentials`: as the engine's `Store.credentials` gives them."""
+    """Return the command that pulls an image. `credentials`: as the engine's `Store.credentials` gives them."""
     return [engine, *STORES[engine].pull(reference, credentials)]
 
 
 def save_argv(image: PinnedImage) -> list[str]:
-    """To standard output, by id: an archive that names no tag cannot move one where it is loaded."""
+    """Return the command that writes an image to standard output, by id: an archive that names no tag cannot move one where it is
+    loaded."""
     return [image.engine, "save", *STORES[image.engine].save_format(image.form), image.image_id.removeprefix("sha256:")]
 
 
 def load_argv(engine: str) -> list[str]:
-    """From standard input."""
+    """Return the command that reads an archive from standard input."""
     return [engine, "load", "--quiet"]
 
 
 def root_argv(engine: str) -> list[str]:
-    """Where the engine keeps its images."""
+    """Return the command that asks where the engine keeps its images."""
     return [engine, "info", "--format", STORES[engine].root]
 
 
 def parse_inspect(text: str, reference: str, engine: str) -> PinnedImage:
-    """Of `inspect_argv`, exit code 0. Raises ContainerError."""
+    """Read the answer to `inspect_argv`. Raises ContainerError."""
     try:
         found = json_as(list[_Inspected], text, "the answer", ContainerError)
         if not found:
@@ -82,7 +83,7 @@ def parse_inspect(text: str, reference: str, engine: str) -> PinnedImage:
 
 
 def _digest(reference: str, known: Sequence[str]) -> str | None:
-    """The one of the repository asked for, else the first; podman invents some for what came from no registry."""
+    """Return the one of the repository asked for, else the first; podman invents some for what came from no registry."""
     pairs = [(name, digest) for name, _, digest in (word.partition("@") for word in known) if digest and not name.startswith("localhost/")]
     asked = reference.partition("@")[0]
     mine = [digest for name, digest in pairs if name.endswith(asked.rpartition(":")[0] if ":" in asked.rpartition("/")[2] else asked)]
@@ -90,12 +91,12 @@ def _digest(reference: str, known: Sequence[str]) -> str | None:
 
 
 def is_unknown(result: CommandResult) -> bool:
-    """Whether an inspect failed because there is no such image."""
+    """Return True if an inspect failed because there is no such image."""
     return result.returncode != 0 and any(word in result.stderr.lower() for word in _UNKNOWN)
 
 
 def where(engine: str) -> str:
-    """Whom the engine's client talks to, for messages."""
+    """Return whom the engine's client talks to, for messages."""
     return STORES[engine].where(os.environ) if engine in STORES else engine
 
 
@@ -119,7 +120,7 @@ def ask(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> CommandResult:
 
 
 def demand(argv: Sequence[str], timeout_s: float = ENGINE_CALL_S) -> str:
-    """Its output. Raises ContainerError when it fails."""
+    """Return the output of a command. Raises ContainerError when it fails."""
     result = ask(argv, timeout_s)
     if result.returncode:
         raise _failed(result)
@@ -133,7 +134,7 @@ def _failed(result: CommandResult) -> ContainerError:
 
 
 def find(engine: str, name: str) -> PinnedImage | None:
-    """What the engine has under `name`, a tag or an id; None where it has nothing. Raises ContainerError."""
+    """Return what the engine has under `name`, a tag or an id; None where it has nothing. Raises ContainerError."""
     result = ask(inspect_argv(engine, name))
     if is_unknown(result):
         return None

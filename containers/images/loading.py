@@ -67,7 +67,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
 
 
 def _use(entry: ArchivedImage, engine: str, place: Path) -> None:
-    """It is here, and a run is about to start it. Raises ContainerError where it cannot be unpacked for that."""
+    """Mark the image as used, unpacked where the engine wants that. Raises ContainerError where it cannot be unpacked."""
     image = entry.image
     if engine != trees.ENGINE:
         mark_used(place, image, engine)
@@ -77,7 +77,10 @@ def _use(entry: ArchivedImage, engine: str, place: Path) -> None:
 
 
 def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None) -> bool:
-    """Where the site lets nodes pull: by digest, never by tag. False where that is not how this image comes here. Raises ContainerError."""
+    """Pull the pinned image, where the site lets nodes pull: by digest, never by tag.
+
+    False where that is not how this image comes here. Raises ContainerError.
+    """
     reference = by_digest(image)
     if engine not in STORES or reference is None:
         return False
@@ -99,14 +102,15 @@ def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path 
 
 
 def image_to_start(entry: ArchivedImage, engine: str, cache: Path) -> str:
-    """What an engine's command line is given: the id, the path of the image's file on this node, or the name of what is unpacked of it."""
+    """Return what an engine's command line is given: the id, the path of the image's file on this node, or the name of what is unpacked of
+    it."""
     if engine == trees.ENGINE:
         return tree_of(cache / "images", entry.image.short, engine) or ""
     return str(cache / "images" / entry.file) if engine not in STORES else entry.image.image_id
 
 
 def loaded_id(entry: ArchivedImage, engine: str, cache: Path) -> str:
-    """The id of what this node would start, asked again before a start; empty where it has nothing. Raises ContainerError."""
+    """Return the id of what this node would start, asked again before a start; empty where it has nothing. Raises ContainerError."""
     here = _is_here(entry, engine, cache / "images")
     if here and engine == trees.ENGINE:
         here = trees.is_here(image_to_start(entry, engine, cache))
@@ -129,11 +133,11 @@ def _doing(image: PinnedImage) -> str:
 
 
 def _silent() -> None:
-    """What is said of a wait that keeps no other node waiting."""
+    """Ignore a wait that keeps no other node waiting."""
 
 
 def _needs(entry: ArchivedImage, engine: str, place: Path) -> dict[Path, int]:
-    """The room that a load takes, beside that of the archive."""
+    """Return the room that a load takes, beside that of the archive."""
     if engine not in STORES:
         return {}
     root = Path(demand(root_argv(engine)).strip())
@@ -143,7 +147,6 @@ def _needs(entry: ArchivedImage, engine: str, place: Path) -> dict[Path, int]:
 
 
 def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: Path | None, moved: Callable[[int, int], None]) -> None:
-    """From `copy`, which others have brought; None: a copy of our own is made."""
     image, doing = entry.image, _doing(entry.image)
     part = place / f".{archive.name}.part-{image.short}"
     unpacked = place / f".{archive.name}.part-unpacked-{image.short}"
@@ -177,7 +180,7 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: 
 
 
 def _link(file: Path, name: Path) -> None:
-    """A second name, or a copy where its file system, or the rule that only owners give names, allows none."""
+    """Give the file a second name, or copy it where its file system, or the rule that only owners give names, allows none."""
     try:
         name.hardlink_to(file)
     except OSError:

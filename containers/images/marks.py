@@ -26,12 +26,15 @@ class _Mark(TypedDict):
 
 
 def our_repository(uid: int) -> str:
-    """Ours alone: other users of the node have theirs in the same daemon."""
+    """Return our own repository: other users of the node have theirs in the same daemon."""
     return f"{REPOSITORY}/u{uid}"
 
 
 def our_tag(image: PinnedImage) -> str:
-    """What keeps the image in the engine: archives name no tag. Taking it away removes the image unless somebody else named it too."""
+    """Return the tag that keeps the image in the engine: archives name none.
+
+    Taking it away removes the image unless somebody else named it too.
+    """
     return f"{our_repository(os.geteuid())}:{image.short}"
 
 
@@ -42,25 +45,25 @@ def mark_used(place: Path, image: PinnedImage, engine: str, tree: str | None = N
 
 
 def tree_of(place: Path, short: str, engine: str) -> str | None:
-    """The name of the tree that the image's mark says is whole."""
+    """Return the name of the tree that the image's mark says is whole."""
     mark = _mark(place, short, engine)
     return None if mark is None else mark.get("tree")
 
 
 def marked_trees(place: Path, engine: str) -> set[str]:
-    """Those of all images in the cache."""
+    """Return the trees of all images in the cache."""
     found = (tree_of(place, path.name.partition(".")[0], engine) for path in place.glob(f"*.{engine}.json"))
     return {tree for tree in found if tree}
 
 
 def last_used(place: Path, short: str, engine: str) -> float | None:
-    """Unix time; None where we never said."""
+    """Return the Unix time of the last use; None where it was never marked."""
     mark = _mark(place, short, engine)
     return None if mark is None else mark["used"]
 
 
 def is_checked(place: Path, image: PinnedImage, engine: str) -> bool:
-    """Whether the image's file has not been written to since its hash was found right."""
+    """Return True if the image's file has not been written to since its hash was found right."""
     mark, state = _mark(place, image.short, engine), _state(place / image.file_name)
     return mark is not None and state is not None and mark.get("checked") == state
 
@@ -82,7 +85,7 @@ def _mark(place: Path, short: str, engine: str) -> _Mark | None:
 
 
 def forget(place: Path, short: str, engine: str) -> None:
-    """After it was removed."""
+    """Forget the mark of a removed image."""
     _path(place, short, engine).unlink(missing_ok=True)
 
 
@@ -125,10 +128,10 @@ def locked(path: Path, what: str, limit_s: float, waits: Callable[[], None] = la
 
 
 def parts_of(place: Path, short: str = "*") -> list[Path]:
-    """Of one image, or of all."""
+    """Find the parts of one image, or of all."""
     return sorted(place.glob(f".*.part*-{short}"))
 
 
 def short_of(part: Path) -> str:
-    """The image it belongs to, which names the lock."""
+    """Return the image it belongs to, which names the lock."""
     return part.name.rpartition("-")[2]

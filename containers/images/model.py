@@ -57,12 +57,12 @@ class PinnedImage:
 
     @property
     def short(self) -> str:
-        """Twelve digits that name it in paths and tags."""
+        """Return twelve digits that name it in paths and tags."""
         return self.image_id.removeprefix("sha256:")[:12]
 
     @property
     def file_name(self) -> str:
-        """Of its archive."""
+        """Return the name of its archive."""
         return self.short + SUFFIXES[self.form]
 
 
@@ -77,7 +77,7 @@ class ArchivedImage:
     bytes: Count
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest `<storage>/images/<file>.json`."""
+        """Return the manifest `<storage>/images/<file>.json`."""
         return {"schema": SCHEMA, "image": dataclasses.asdict(self.image), "file": self.file, "sha256": self.sha256, "bytes": self.bytes}
 
 
@@ -88,17 +88,17 @@ class StudyImage(ArchivedImage):
     archive: PathText
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a file of the study."""
+        """Return the image as it stands in a file of the study."""
         return {"archive": self.archive, **super().to_json()}
 
 
 def manifest_path(file: Path) -> Path:
-    """Of the manifest that belongs to an archive."""
+    """Return the path of the manifest that belongs to an archive."""
     return file.with_name(f"{file.name}.json")
 
 
 def read_manifest(archive: Path) -> ArchivedImage:
-    """The manifest beside an archive. Raises RecordError."""
+    """Read the manifest beside an archive. Raises RecordError."""
     path = manifest_path(archive)
     try:
         value = read_json(path, RecordError, MAX_MANIFEST)
@@ -116,7 +116,7 @@ def read_manifest(archive: Path) -> ArchivedImage:
 
 
 def check_platform(image: PinnedImage, machine: str) -> None:
-    """Pure. Raise ContainerError where the image is for another processor than `machine` (uname -m)."""
+    """Raise ContainerError where the image is for another processor than `machine` (uname -m)."""
     wanted = image.platform.split("/")[1]
     here = MACHINES.get(machine, machine)
     if wanted != here:
@@ -126,7 +126,7 @@ def check_platform(image: PinnedImage, machine: str) -> None:
 
 
 def check_same(image: PinnedImage, loaded: Mapping[str, str]) -> None:
-    """Pure. Raise ContainerError unless every node (name -> id of the image that it will start) has the pinned image."""
+    """Raise ContainerError unless every node (name -> id of the image that it will start) has the pinned image."""
     others = {node: found for node, found in loaded.items() if found != image.image_id}
     if others or not loaded:
         found = "; ".join(f"{node}: {other or 'no image'}" for node, other in sorted(others.items())) or "no node answered"

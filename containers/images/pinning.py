@@ -30,11 +30,11 @@ _DENIED: Final = ("unauthorized", "denied", "authentication required", "no basic
 def pin(
     reference: str, engine: str, *, pull: Pull = "missing", credentials: Path | None = None, scratch: Path | None = None
 ) -> PinnedImage:
-    """What `reference` is for `engine` on this machine, fetched from its registry where it is not here (or `pull` says always).
+    """Pin what `reference` is for `engine` on this machine, fetched from its registry where it is not here (or `pull` says always).
 
-    `credentials`: the user's own file (docker's config.json, podman's auth.json, enroot's .credentials); by default the one that the
-    engine finds itself. Its content is never read by us. `scratch`: where an image that is a file is made. Raises ContainerError,
-    ConfigError, UnsupportedRequest.
+    `credentials`: the user's own file (docker's config.json, podman's auth.json, enroot's .credentials); by default the one that the engine
+    finds itself. Its content is never read by us. `scratch`: where an image that is a file is made. Raises ContainerError, ConfigError,
+    UnsupportedRequest.
     """
     if reference.startswith("-") or not reference.strip() or any(character.isspace() for character in reference):
         raise ConfigError(f"image: found {reference!r}; valid: REPOSITORY:TAG, REPOSITORY@sha256:..., or a path of a .sif or .sqsh file")
@@ -54,7 +54,7 @@ def pin(
 
 
 def by_digest(image: PinnedImage) -> str | None:
-    """REPOSITORY@DIGEST; None for an image that came from no registry."""
+    """Return REPOSITORY@DIGEST; None for an image that came from no registry."""
     if image.digest == image.image_id:
         return None
     name = image.reference.partition("@")[0]
@@ -113,7 +113,7 @@ def contract_argv(
 
 
 def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> None:
-    """Pure. Raise ContainerError unless the interpreter ran and is new enough."""
+    """Raise ContainerError unless the interpreter ran and is new enough."""
     words = result.stdout.split()
     if result.returncode or len(words) != 3 or words[0] != "slipway":
         raise ContainerError(
@@ -135,7 +135,8 @@ def check_contract(image: PinnedImage, python: str) -> None:
 
 
 def labels_here() -> tuple[tuple[str, str], ...]:
-    """Of a container that belongs to no run but to this process, and is removed by the next reaping after that has ended."""
+    """Return the labels of a container that belongs to no run but to this process, and is removed by the next reaping after that has
+    ended."""
     holder = holder_of(os.getpid(), "local", str(os.getpid()), 0)
     job = f"{holder.scheduler}:{holder.job_id}:{holder.restart_count}"
     return (TAG, CHECK), (JOB, job), (USER, str(os.geteuid())), (HOLDER, json.dumps(holder.to_json(), sort_keys=True))

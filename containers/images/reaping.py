@@ -37,7 +37,8 @@ class LoadedImage:
 def plan_reap_images(
     images: Sequence[LoadedImage], now: float, *, unused_s: float = IMAGE_UNUSED_S, max_bytes: int | None = None
 ) -> tuple[LoadedImage, ...]:
-    """Pure. Those not used for `unused_s`; then, least recently used first, as many more as it takes to be within `max_bytes`."""
+    """Choose the images that were not used for `unused_s`; then, least recently used first, as many more as it takes to be within
+    `max_bytes`."""
     by_use = sorted(images, key=lambda image: (image.used or 0.0, image.short))
     left = sum(image.bytes for image in images)
     chosen = []
@@ -49,13 +50,13 @@ def plan_reap_images(
 
 
 def list_argv(engine: str, uid: int) -> list[str]:
-    """The images with our tag."""
+    """Return the command that lists the images with our tag."""
     reference = STORES[engine].local_names + our_repository(uid)
     return [engine, "images", "--no-trunc", "--filter", f"reference={reference}", "--format", "{{.Repository}} {{.Tag}} {{.Size}}"]
 
 
 def parse_images(text: str, engine: str) -> list[tuple[str, str, int]]:
-    """(short, tag, bytes, rounded by the engine) of each. Raises ContainerError."""
+    """Return (short, tag, bytes, rounded by the engine) of each. Raises ContainerError."""
     found = []
     for line in text.splitlines():
         try:
@@ -67,7 +68,7 @@ def parse_images(text: str, engine: str) -> list[tuple[str, str, int]]:
 
 
 def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
-    """What of ours is in this node's engine, or in the cache. Raises ContainerError."""
+    """Return what of ours is in this node's engine, or in the cache. Raises ContainerError."""
     place = cache / "images"
     if engine in STORES:
         rows = parse_images(demand(list_argv(engine, uid), IMAGE_LIST_S), engine)
@@ -78,12 +79,11 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
 
 
 def _last_engine(place: Path, short: str, engine: str) -> str:
-    """Of those that start the same files, the one that last did: one cache may serve several."""
     return max(_alike(engine), key=lambda other: last_used(place, short, other) or 0.0)
 
 
 def _alike(engine: str) -> list[str]:
-    """The engines that start the same files."""
+    """Return the engines that start the same files."""
     return [other for other in FILE_ENGINES if suffix_of(other) == suffix_of(engine)]
 
 
@@ -106,7 +106,7 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
 
 
 def _remove_file(image: LoadedImage, engine: str, place: Path) -> str | None:
-    """And before it what was unpacked of it, by whichever engine: without the file nobody would find that again."""
+    """Remove the file, and before it what was unpacked of it, by whichever engine: without the file nobody would find that again."""
     unpacked = {tree for other in _alike(engine) if (tree := tree_of(place, image.short, other)) is not None}
     if unpacked and any(found.name in unpacked and found.runs for found in trees.trees()):
         return "a container runs in what is unpacked of it"
@@ -120,7 +120,7 @@ def _remove_file(image: LoadedImage, engine: str, place: Path) -> str | None:
 
 
 def reap_parts(cache: Path, *, act: bool) -> list[tuple[Path, str | None]]:
-    """Remove, if `act`, the copies of archives that killed loads have left; each with None, or why it stays. Whose lock is held, that is
+    """Remove with `act` the copies of archives that killed loads have left; each with None, or why it stays. Whose lock is held, that is
     being written."""
     found = []
     for part in parts_of(cache / "images"):
@@ -130,7 +130,7 @@ def reap_parts(cache: Path, *, act: bool) -> list[tuple[Path, str | None]]:
 
 
 def reap_images(engine: str, cache: Path, *, act: bool, max_bytes: int | None = None) -> list[tuple[LoadedImage, str | None]]:
-    """Plan, and with `act` remove: each image of the plan with None, or why it stays."""
+    """Plan and with `act` remove: each image of the plan with None, or why it stays."""
     found = find_images(engine, cache, os.geteuid())
     chosen = plan_reap_images(found, time.time(), max_bytes=max_bytes)
     return [(image, remove_image(image, engine, cache) if act else None) for image in chosen]

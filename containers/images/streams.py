@@ -31,7 +31,7 @@ LEVEL: Final = 3
 
 
 def save_compressed(argv: Sequence[str], target: Any, first_s: float = ARCHIVE_FIRST_BYTE_S) -> None:
-    """All that `argv` prints, through zstd, into `target.write`. Raises ContainerError; OSError of the writing."""
+    """Pass all that `argv` prints, through zstd, into `target.write`. Raises ContainerError; OSError of the writing."""
     compressor = zstandard.ZstdCompressor(level=LEVEL, threads=-1, write_checksum=True)
     with tempfile.TemporaryFile() as words, _started(argv, words, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -44,7 +44,7 @@ def save_compressed(argv: Sequence[str], target: Any, first_s: float = ARCHIVE_F
 
 
 def feed_decompressed(archive: Path, argv: Sequence[str], env: Mapping[str, str] | None = None, stall_s: float = ARCHIVE_STALL_S) -> None:
-    """The archive, unpacked from zstd, into the standard input of `argv`. Raises ContainerError."""
+    """Feed the archive, unpacked from zstd, into the standard input of `argv`. Raises ContainerError."""
     limit_s = ARCHIVE_UNPACK_S
     with (
         archive.open("rb") as file,
@@ -66,7 +66,10 @@ def feed_decompressed(archive: Path, argv: Sequence[str], env: Mapping[str, str]
 
 @contextmanager
 def _started(argv: Sequence[str], words: IO[bytes], **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, dead at the end of the block whatever happened in it. Without buffers: what a dead one did not take is dropped."""
+    """Start the command, which is dead at the end of the block whatever happened in it.
+
+    Without buffers: what a dead one did not take is dropped.
+    """
     try:
         child = subprocess.Popen(list(argv), stderr=words, bufsize=0, preexec_fn=dies_with_us(), **{"stdin": subprocess.DEVNULL, **streams})
     except OSError as error:
@@ -124,13 +127,13 @@ RESERVE: Final = 16 << 20
 
 
 def free_bytes(path: Path) -> int:
-    """What an ordinary user may still write on the disk of `path`, which may not exist yet, or not be ours to look into."""
+    """Return what an ordinary user may still write on the disk of `path`, which may not exist yet, or not be ours to look into."""
     status = os.statvfs(_visible(path))
     return status.f_bavail * status.f_frsize
 
 
 def disk_of(path: Path) -> int:
-    """The same number for places on one disk."""
+    """Return the same number for places on one disk."""
     return _visible(path).stat().st_dev
 
 
@@ -158,7 +161,7 @@ def require(needs: dict[Path, int], doing: str) -> None:
 
 
 def not_enough(place: Path, need: int, doing: str) -> NotEnoughSpace:
-    """The error, with what is free now."""
+    """Return the error, with what is free now."""
     return NotEnoughSpace(
         f"{doing}: {need} bytes ({format_size(need)}) are needed, {free_bytes(place)} ({format_size(free_bytes(place))}) are free in "
         f"{place}; make room there, then run again"
@@ -173,7 +176,7 @@ class HashingWriter(ChunkHasher):
         self._file = file
 
     def write(self, block: bytes) -> int:
-        """As of a file."""
+        """Write as a file does."""
         self.update(block)
         return self._file.write(block)
 

@@ -50,7 +50,7 @@ class Tree:
 
 
 def name_of(short: str, environ: Mapping[str, str], uid: int, host: str, digits_: str) -> str:
-    """Pure: of a tree that the job of `environ` unpacks. Raises ContainerError outside of one."""
+    """Name a tree that the job of `environ` unpacks. Raises ContainerError outside of one."""
     job = environ.get(pyxis.JOB)
     if not job:
         raise ContainerError(f"{ENGINE}: an image is unpacked by a step of a job of Slurm, and {pyxis.JOB} is not set here")
@@ -58,7 +58,7 @@ def name_of(short: str, environ: Mapping[str, str], uid: int, host: str, digits_
 
 
 def parse(text: str) -> tuple[Tree, ...]:
-    """Pure: what `enroot list --fancy` prints of ours: a line per process, the name in the first of each tree."""
+    """Read what `enroot list --fancy` prints of ours: a line per process, the name in the first of each tree."""
     found = []
     for line in text.splitlines():
         words = line.split()
@@ -71,7 +71,7 @@ def parse(text: str) -> tuple[Tree, ...]:
 
 
 def trees() -> tuple[Tree, ...]:
-    """Those of this node, whoever's. Raises ContainerError."""
+    """List the trees of this node, whoever's. Raises ContainerError."""
     listed = container_client.call(_LIST, _WHERE, env=container_client.environment(_HIDDEN))
     if listed.returncode:
         raise ContainerError(f"{_WHERE}: what is unpacked here cannot be listed: {last_lines(listed.stderr, 3)}")
@@ -79,13 +79,13 @@ def trees() -> tuple[Tree, ...]:
 
 
 def host_here() -> str:
-    """This node, in names."""
+    """Return the name of this node."""
     return os.uname().nodename.partition(".")[0]
 
 
 def provide(place: Path, file: Path, short: str, forget: Callable[[], None]) -> str:
-    """The name of the whole tree of the image `file`, unpacked now where there is none; `forget()` takes the image's mark away before.
-    Called under the image's lock. Raises ContainerError."""
+    """Return the name of the whole tree of the image `file`, unpacked now where there is none; `forget()` takes the image's mark away
+    before. Called under the image's lock. Raises ContainerError."""
     marked = tree_of(place, short, ENGINE)
     if marked is not None and is_here(marked):
         return marked
@@ -103,17 +103,17 @@ def provide(place: Path, file: Path, short: str, forget: Callable[[], None]) -> 
 
 
 def is_here(name: str) -> bool:
-    """Whether enroot lists it. Raises ContainerError."""
+    """Return True if enroot lists it. Raises ContainerError."""
     return any(tree.name == name for tree in trees())
 
 
 def idle() -> tuple[Tree, ...]:
-    """Those of this node in which nothing runs. Raises ContainerError."""
+    """List the trees of this node in which nothing runs. Raises ContainerError."""
     return tuple(tree for tree in trees() if not tree.runs)
 
 
 def remove(name: str) -> None:
-    """Nothing where it is not there. Raises ContainerError."""
+    """Remove a tree, if it is there. Raises ContainerError."""
     for tree in trees():
         if tree.name == name:
             done = container_client.call(

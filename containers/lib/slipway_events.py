@@ -69,12 +69,12 @@ class HostClock:
         self.finished: List[Finished] = []
 
     def begin(self) -> None:
-        """The next step begins now, when the device has computed all before it."""
+        """Begin the next step now, when the device has computed all before it."""
         synchronize()
         self.last = time.monotonic()
 
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
-        """The program is at the end of a step."""
+        """End a step of the program."""
         value = None if loss is None else plain_number(loss)
         now = time.monotonic()
         self.finished.append((now, number, now - self.last, input_s, counts, value))
@@ -118,18 +118,18 @@ class CudaClock:
         """By the type of the numbers."""
 
     def begin(self) -> None:
-        """The next step begins when all before it has been computed."""
+        """Begin the next step when all before it has been computed."""
         self.torch.cuda.synchronize()
         self.last = self.mark()
 
     def mark(self) -> Any:
-        """An event of the stream, now."""
+        """Return an event of the stream, now."""
         event = self.free_events.pop() if self.free_events else self.torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
-        """The program is at the end of a step, and the device will be."""
+        """End a step of the program; the device will be there later."""
         on_gpu = bool(getattr(loss, "is_cuda", False))
         if hasattr(loss, "detach"):
             loss = loss.detach()
@@ -147,7 +147,7 @@ class CudaClock:
         self.pick_up()
 
     def pick_up(self) -> None:
-        """Those whose event has come."""
+        """Return those whose event has come."""
         while self.pending and self.pending[0][4].query():
             number, input_s, counts, loss, event, ours = self.pending.popleft()
             seconds = self.last.elapsed_time(event) / 1000.0
@@ -199,74 +199,75 @@ class Run:
 
     @property
     def args(self) -> Dict[str, Any]:
-        """The `args` of the study for this cell; empty by hand."""
+        """Return the `args` of the study for this cell; empty by hand."""
         return dict(self.cell.get("args") or {})
 
     @property
     def data(self) -> Optional[str]:
-        """The directory of the staged dataset; None by hand."""
+        """Return the directory of the staged dataset; None by hand."""
         return os.environ.get("SLIPWAY_DATA") if self.active else None
 
     @property
     def resume_from(self) -> Optional[str]:
-        """The checkpoint to resume from, or None. Whoever loads it gives its step to `resume`."""
+        """Return the checkpoint to resume from, or None. Whoever loads it gives its step to `resume`."""
         return (os.environ.get("SLIPWAY_CHECKPOINT") or None) if self.active else None
 
     @property
     def total_steps(self) -> Optional[int]:
-        """How many steps the study asks for, for libraries that want to know: `max_steps=run.total_steps or 1000`. None by hand."""
+        """Return how many steps the study asks for, for libraries that want to know: `max_steps=run.total_steps or 1000`. None by hand."""
         return plan_steps(self.cell, self.step)[0] if self.active else None
 
     @property
     def checkpoint_wanted(self) -> bool:
-        """Whether the time of the run is nearly over. Rank 0 alone is asked; the others go on into their next exchange."""
+        """Return True if the time of the run is nearly over. Rank 0 alone is asked; the others go on into their next exchange."""
         return self.active and self.rank == 0 and os.path.exists(os.environ.get("SLIPWAY_STOP", ""))
 
     def emit(self, event: str, **fields: Any) -> None:
-        """One line of the events file."""
+        """Write one line of the events file."""
         if self.file is not None:
             self.write_steps()
             line = dict(event=event, time=time.time(), monotonic_ns=int(time.monotonic() * 1e9), **fields)
             self.file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def phase(self, phase: str) -> None:
-        """init, warmup, train, eval or checkpoint begins: until a step ends, Slipway waits for this rank as long as the phase may take."""
+        """Begin init, warmup, train, eval or checkpoint: until a step ends, Slipway waits for this rank as long as the phase may take."""
         self.emit("phase", phase=phase)
 
     def warning(self, message: str) -> None:
-        """A sentence that shall stand in the record of the run."""
+        """Record a warning of the run."""
         self.emit("warning", message=message)
 
     def evaluation(self, split: str, loss: float, samples: Optional[int] = None, accuracy: Optional[float] = None) -> None:
-        """What was found on a whole split; `accuracy` is from 0 to 1."""
+        """Report the result of a whole split; `accuracy` is from 0 to 1."""
         found = {"samples": samples, "accuracy": None if accuracy is None else float(accuracy)}
         self.emit("eval", split=split, loss=float(loss), **{name: value for name, value in found.items() if value is not None})
 
     def evaluating(self) -> None:
-        """An evaluation begins, or goes on."""
+        """Begin an evaluation, or go on with it."""
         now = time.monotonic()
         if self.evaluating_since is None or now - self.evaluating_since > SIGN_OF_LIFE:
             self.evaluating_since = now
             self.phase("eval")
 
     def back(self) -> None:
-        """After an evaluation or a checkpoint: the training goes on with its next batch."""
+        """Resume the training with its next batch, after an evaluation or a checkpoint."""
         self.evaluating_since = None
         self.phase(self.stage)
         self.wants_batch()
 
     def resume(self, step: int) -> None:
-        """Before the first step: `step` is the first one that is not in the checkpoint."""
+        """Resume before the first step: `step` is the first one that is not in the checkpoint."""
         if self.plan is not None:
             raise RuntimeError("resume() must be called before the first step")
         self.step = step
 
     def loss(self, value: Any) -> None:
-        """The loss of the step that is under way: a number, or a tensor of one element, which is read when that costs nothing."""
+        """Report the loss of the current step: a number, or a tensor of one element, which is read when that costs nothing."""
         self.current = value
 
     def epochs(self, count: int, first: int = 0) -> Iterator[int]:
-        """The numbers of the epochs, from `first` on: range(first, count) by hand, in a run as many as the steps of the study need."""
+        """Yield the numbers of the epochs, from `first` on: range(first, count) by hand, in a run as many as the steps of the study
+        need."""
         number = first
         self.inside_epochs = True
         while number < count if not self.active else not self.all_done():
@@ -318,7 +319,7 @@ class Run:
             self.is_stepping = False
 
     def check_training(self) -> None:
-        """Warn, once, where what goes through `steps` looks like a validation: a second loop of one epoch, or steps without gradients."""
+        """Warn once where what goes through `steps` looks like a validation: a second loop of one epoch, or steps without gradients."""
         second = self.inside_epochs and self.epoch_has_steps
         self.epoch_has_steps = True
         if self.looks_trained and (second or gradients_are_off()) and self.cell.get("mode") != "infer":
@@ -326,17 +327,17 @@ class Run:
             self.warning(VALIDATION % ("was begun twice in one epoch" if second else "gave batches while PyTorch computed no gradients"))
 
     def wants_batch(self) -> None:
-        """From now on the step waits for a batch."""
+        """Mark the start of the wait for a batch."""
         self.asked = time.monotonic()
 
     def has_batch(self) -> None:
-        """The batch is there. Where a library does not tell when, nothing is known of the wait."""
+        """Mark the end of the wait for a batch. Where a library does not tell when, nothing is known of the wait."""
         if self.asked:
             self.input_s = (self.input_s or 0.0) + time.monotonic() - self.asked
             self.asked = 0.0
 
     def batch_done(self, batch: Any, samples: Amount = None, tokens: Amount = None, loss: Any = None) -> None:
-        """A batch was computed; a step has several of them where gradients are accumulated, and their losses are parts of its own."""
+        """Count a computed batch; a step has several of them where gradients are accumulated, and their losses are parts of its own."""
         if self.active:
             for name, count in self.counts(batch, samples, tokens).items():
                 before = self.under_way.get(name, 0)
@@ -345,7 +346,7 @@ class Run:
                 self.current = loss if self.current is None else self.current + loss
 
     def step_done(self) -> None:
-        """The optimizer's step is done, with all batches since the last one. What is done here is done for every step, after its code and
+        """Count a step of the optimizer, with all batches since the last one. What is done here is done for every step, after its code and
         its values have left the caches: it is little, and `write_steps` does the rest for many steps at once."""
         plan, number = self.plan, self.step
         if plan is None or number >= plan[0]:
@@ -368,7 +369,8 @@ class Run:
             self.asked = time.monotonic()
 
     def needs(self, possible: float, setting: str) -> None:
-        """Of a library that ends after `possible` steps by itself, because of this setting: ValueError where the study asks for more."""
+        """Raise ValueError where the study asks for more than the `possible` steps after which a library ends by itself, because of this
+        setting."""
         asked = self.totals()[0]
         if self.step + possible < asked:
             raise ValueError("the study asks for %d steps, and %s would end the training after %d: raise it" % (asked, setting, possible))
@@ -379,15 +381,15 @@ class Run:
         return found if tokens is None else dict(found, tokens=whole_count("tokens", amount(tokens, batch), 0))
 
     def totals(self) -> Tuple[int, int, int]:
-        """Steps in all, the first one that is measured, and the one after the last that is."""
+        """Return the number of steps, the first one that is measured, and the one after the last that is."""
         return self.plan or (0, 0, 0)
 
     def all_done(self) -> bool:
-        """Whether all steps of the run are done."""
+        """Return True if all steps of the run are done."""
         return self.plan is not None and self.step >= self.plan[0]
 
     def begin(self) -> None:
-        """Before the first step: what is to be done, and on what."""
+        """Begin before the first step: what is to be done, and on what."""
         if not self.active or self.plan is not None:
             return
         self.plan = plan_steps(self.cell, self.step)
@@ -400,19 +402,19 @@ class Run:
         self.at_mark()
 
     def tell_start(self) -> None:
-        """The event run_start, once."""
+        """Emit the event run_start, once."""
         if not self.told:
             self.told = True
             found = dict(detect_framework(), **self.drives, **self.facts)
             self.emit("run_start", rank=self.rank, world_size=self.world_size, hostname=os.uname().nodename, **found)
 
     def go_on_to(self, stage: str) -> None:
-        """The training is in this phase now, and is again after an evaluation."""
+        """Begin this phase of the training, which comes back after an evaluation."""
         self.stage = stage
         self.phase(stage)
 
     def at_mark(self) -> None:
-        """Where the measured window begins or ends, the device has computed all before; all ranks begin it together."""
+        """Begin or end the measured window: the device has computed all before, and all ranks are together."""
         _, first, end = self.totals()
         if self.step in (first, end) and self.window[0 if self.step == first else 1] == 0.0:
             self.clock.drain()
@@ -425,7 +427,7 @@ class Run:
                 self.memory = peak_memory(self.cell.get("device"))
 
     def write_steps(self) -> None:
-        """A line per step that has ended and has none yet, all together."""
+        """Write a line for each step that has ended and has none yet, all together."""
         self.written = time.monotonic()
         if self.clock is None or self.file is None:
             return
@@ -449,7 +451,7 @@ class Run:
         self.file.write("".join(lines))
 
     def end(self) -> None:
-        """After the last step."""
+        """End after the last step."""
         self.clock.drain()
         self.write_steps()
         now = time.monotonic()
@@ -472,13 +474,13 @@ class Run:
         self.trained = {} if found is None else {"checksum": found}
 
     def checkpoint(self, file: str, step: int, resumable: bool = True) -> None:
-        """A checkpoint lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
+        """Report a checkpoint that lies in SLIPWAY_OUT, whole: `step` is the first one that is not in it."""
         if self.clock is not None:
             self.clock.drain()
         self.emit("checkpoint", file=os.path.basename(file), bytes=os.path.getsize(file), step=step, resumable=resumable)
 
     def finish(self, **fields: Any) -> None:
-        """The end of the run, said once; without a call when the interpreter ends well. `fields`: what is known of the trained network,
+        """Emit the end of the run, once; without a call when the interpreter ends well. `fields`: what is known of the trained network,
         such as norm=1.5, or a checksum of it, by which ranks are compared."""
         try:
             self.write_steps()
@@ -492,7 +494,7 @@ class Run:
             self.emit("run_stop", steps=self.step, **dict(times, **dict(self.memory, **dict(self.trained, **fields))))
 
     def fail(self, error: BaseException) -> None:
-        """The event `error`, once."""
+        """Emit the event `error`, once."""
         if self.active and not self.failed:
             self.failed = True
             try:
@@ -538,20 +540,20 @@ def start(model: Any = None, **facts: Any) -> Run:
 
 
 def open_events(out: str, rank: int) -> TextIO:
-    """The events file of this rank, which is written line by line."""
+    """Return the events file of this rank, which is written line by line."""
     return open(os.path.join(out, "events-%d.jsonl" % rank), "w", buffering=1)
 
 
 def plan_steps(cell: Dict[str, Any], first: int) -> Tuple[int, int, int]:
-    """Steps in all, the first one that is measured, and the one after the last measured one, when step `first` is the first to be done. The
-    warm-up comes again after a resume."""
+    """Return the steps in all, the first one that is measured, and the one after the last measured one, when step `first` is the first to
+    be done. The warm-up comes again after a resume."""
     warmup, measured = cell["steps"]["warmup"], cell["steps"]["measured"]
     total = cell["steps"].get("total") or warmup + measured
     return total, min(first + warmup, total), min(first + warmup + measured, total)
 
 
 def make_clock(device: Optional[str]) -> Any:
-    """The clock for what the program computes on."""
+    """Return the clock for what the program computes on."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         return CudaClock(torch)
@@ -559,13 +561,13 @@ def make_clock(device: Optional[str]) -> Any:
 
 
 def amount(told: Amount, batch: Any) -> Optional[int]:
-    """Of a batch, as a number or a function of it tells."""
+    """Return the number of a batch, as a number or a function of it tells."""
     return told(batch) if callable(told) else told
 
 
 def whole_count(name: str, told: Any, least: int) -> Optional[int]:
-    """What was told of a batch: None, or a whole number, also one in a tensor or as 32.0. Any other would make another rate than that of
-    what was done: ValueError."""
+    """Return what was told of a batch: None, or a whole number, also one in a tensor or as 32.0. Any other would make another rate than
+    that of what was done: ValueError."""
     if told is None:
         return None
     try:
@@ -605,7 +607,7 @@ def gradients_are_off() -> bool:
 
 
 def plain_number(loss: Any) -> float:
-    """Of a number, or a tensor of one element, whose gradients are of no interest here."""
+    """Return the value of a number, or of a tensor of one element, whose gradients are of no interest here."""
     return float(loss.item() if hasattr(loss, "item") else loss)
 
 
@@ -629,7 +631,7 @@ def synchronize() -> None:
 
 
 def barrier() -> None:
-    """All ranks, where the framework's own way to wait for them is known."""
+    """Wait for all ranks, where the framework's own way to do so is known."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
@@ -682,7 +684,7 @@ def bytes_of(array: Any) -> Any:
 
 
 def detect_framework() -> Dict[str, Any]:
-    """What of the frameworks is imported: its name and version."""
+    """Return what of the frameworks is imported: its name and version."""
     for name in FRAMEWORKS:
         version = getattr(sys.modules.get(name), "__version__", None)
         if version is not None:
@@ -691,8 +693,8 @@ def detect_framework() -> Dict[str, Any]:
 
 
 def peak_memory(device: Optional[str]) -> Dict[str, Any]:
-    """Bytes, and whose count they are, until now: of PyTorch's allocator on a GPU, on the CPU the resident set. Of another framework's
-    memory on a GPU nothing is known here."""
+    """Return bytes, and whose count they are, until now: of PyTorch's allocator on a GPU, on the CPU the resident set. Of another
+    framework's memory on a GPU nothing is known here."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         return {"max_memory_allocated_bytes": int(torch.cuda.max_memory_allocated()), "memory_source": "cuda_allocator"}
@@ -702,7 +704,7 @@ def peak_memory(device: Optional[str]) -> Dict[str, Any]:
 
 
 def kind_of(error: BaseException) -> str:
-    """The kind of the event `error`."""
+    """Return the kind of the event `error`."""
     if isinstance(error, LossNotFinite):
         return "nan"
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -711,5 +713,5 @@ def kind_of(error: BaseException) -> str:
 
 
 def first_of(names: Iterable[str]) -> Optional[str]:
-    """The first of these environment variables that is set."""
+    """Return the first of these environment variables that is set."""
     return next((os.environ[name] for name in names if os.environ.get(name)), None)

@@ -26,7 +26,7 @@ class SlipwayCallback(transformers.TrainerCallback):
         self.split = split
 
     def watched(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
-        """The Trainer's own step over a batch, which alone knows the batch and its part of the loss."""
+        """Return the Trainer's own step over a batch, which alone knows the batch and its part of the loss."""
 
         def step(model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
             loss = training_step(model, inputs, *rest, **named)
@@ -36,18 +36,15 @@ class SlipwayCallback(transformers.TrainerCallback):
         return step
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
-        """The network stands on its device."""
         slipway_events.start(model=found.get("model"))
         self.run.begin()
         self.run.needs(state.max_steps - state.global_step, "max_steps (or num_train_epochs) of TrainingArguments")
         self.run.wants_batch()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The batches of a step of the optimizer are there."""
         self.run.has_batch()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The optimizer has done its step."""
         self.run.step_done()
         if self.run.all_done():
             control.should_training_stop = True
@@ -55,19 +52,16 @@ class SlipwayCallback(transformers.TrainerCallback):
             self.run.phase("checkpoint")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A checkpoint of the Trainer was saved."""
         self.run.back()
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The Trainer has written its log, and goes on with a batch."""
         self.run.wants_batch()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A batch of an evaluation."""
         self.run.evaluating()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **found: Any) -> None:
-        """An evaluation has ended; its numbers are of all ranks."""
+        """Report the numbers of an evaluation, which are of all ranks."""
         metrics = found.get("metrics") or {}
         if "eval_loss" in metrics and self.run.rank == 0:
             dataset: Any = getattr(found.get("eval_dataloader"), "dataset", None)
@@ -77,8 +71,8 @@ class SlipwayCallback(transformers.TrainerCallback):
 
 
 def follow(trainer: Any, samples: Any = slipway_events.rows, tokens: Any = None, split: str = "validation") -> None:
-    """Before `trainer.train()`. `samples` and `tokens`: how many a batch has, or a function of the batch that tells it; `split`: on what
-    the Trainer evaluates."""
+    """Follow the Trainer; called before `trainer.train()`. `samples` and `tokens`: how many a batch has, or a function of the batch that
+    tells it; `split`: on what the Trainer evaluates."""
     callback = SlipwayCallback(samples, tokens, split)
     if callback.run.active:
         trainer.training_step = callback.watched(trainer.training_step)

@@ -33,7 +33,6 @@ class SlipwayCallback(keras.callbacks.Callback):
         self.async_safe = not self.run.active  # by hand Keras need not wait for what does nothing
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """The network is built."""
         self.accumulated = getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1
         if self.run.active and getattr(self.model, "steps_per_execution", 1) not in (1, None):
             raise ValueError("compile() was given steps_per_execution > 1, whose steps nobody can tell apart: leave it out")
@@ -42,7 +41,7 @@ class SlipwayCallback(keras.callbacks.Callback):
         self.run.wants_batch()
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Keras begins its means anew."""
+        """Reset the sums, as Keras begins its means anew."""
         self.batches, self.loss_sum = 0, 0.0
         steps = self.params.get("steps")
         if steps and self.run.active and not self.checked:
@@ -50,12 +49,12 @@ class SlipwayCallback(keras.callbacks.Callback):
             self.run.needs((self.params["epochs"] - epoch) * steps // self.accumulated, "epochs (or steps_per_epoch) of fit()")
 
     def on_train_batch_begin(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """With TensorFlow the batch is fetched later, inside of the step: then nothing is told of the wait."""
+        """Mark the end of the wait, unless TensorFlow fetches the batch later, inside of the step."""
         if keras.backend.backend() != "tensorflow":
             self.run.has_batch()
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """A batch is done. Keras tells the mean loss of the epoch so far, of which this batch has made the last part."""
+        """Count a batch. Keras tells the mean loss of the epoch so far, of which this batch has made the last part."""
         if not self.run.active or self.run.all_done():
             return
         self.batches += 1
@@ -73,11 +72,9 @@ class SlipwayCallback(keras.callbacks.Callback):
         self.run.wants_batch()
 
     def on_test_batch_begin(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """A batch of an evaluation."""
         self.run.evaluating()
 
     def on_test_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """An evaluation has ended."""
         if logs and "loss" in logs and self.run.rank == 0:
             self.run.evaluation(self.split, logs["loss"], accuracy=logs.get("accuracy"))
         self.run.back()

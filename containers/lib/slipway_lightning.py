@@ -34,7 +34,7 @@ class SlipwayCallback(lightning.Callback):
         self.validated: Optional[int] = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """The network stands on its device, the sanity check is done."""
+        """Begin when the network stands on its device, the sanity check is done."""
         slipway_events.start(model=trainer.strategy.model)
         self.run.begin()
         self.optimizer_steps = trainer.global_step
@@ -43,11 +43,10 @@ class SlipwayCallback(lightning.Callback):
         self.run.wants_batch()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """The batch is on the device."""
         self.run.has_batch()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A batch is done, and perhaps a step of the optimizer with it."""
+        """Note that a batch is done, and perhaps a step of the optimizer with it."""
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self.run.batch_done(batch, self.samples, self.tokens, loss)
         if trainer.global_step > self.optimizer_steps:
@@ -58,19 +57,17 @@ class SlipwayCallback(lightning.Callback):
         self.run.wants_batch()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """The validation begins."""
         self.validated = 0
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """A batch of the validation."""
         self.run.evaluating()
         count = slipway_events.rows(batch)
         self.validated = None if self.validated is None or count is None else self.validated + count
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """The validation has ended, and its metrics are those that the module logged."""
+        """Report the metrics of the validation, which are those that the module logged."""
         found = trainer.callback_metrics
         if "val_loss" in found and self.run.rank == 0 and not trainer.sanity_checking:
             accuracy = found.get("val_accuracy")

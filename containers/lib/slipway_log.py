@@ -49,7 +49,7 @@ class Adapter:
         self.child: Any = None
 
     def emit(self, event: str, **fields: Any) -> None:
-        """One line of the events file."""
+        """Write one line of the events file."""
         self.beat = time.monotonic()
         fields = dict({"monotonic_ns": int(self.beat * 1e9)}, **fields)
         self.events.write(json.dumps(dict(event=event, time=time.time(), **fields), allow_nan=False) + "\n")
@@ -67,7 +67,7 @@ class Adapter:
         return wake
 
     def run(self, command: List[str]) -> int:
-        """The program's return code."""
+        """Return the program's return code."""
         wake = self.start(command)
         output = None if self.child.stdout is None else self.child.stdout.fileno()
         if output is not None:
@@ -87,7 +87,7 @@ class Adapter:
         return int(self.child.returncode)
 
     def every_while(self) -> None:
-        """Where nobody looks at the output, that the program lives is its beat; and TERM may not be enough to end it."""
+        """Beat while the program lives, where its output is not read; TERM may not be enough to end it."""
         if time.monotonic() - self.beat >= ALIVE_S:
             if self.is_nan:
                 self.child.kill()
@@ -95,7 +95,7 @@ class Adapter:
                 self.emit("alive")
 
     def pass_on(self, number: int, frame: Any) -> None:  # noqa: ARG002 - as signal() calls it
-        """A signal that was meant for the program."""
+        """Pass on a signal that was meant for the program."""
         if number in ENDS and self.child is not None:
             self.child.send_signal(number)
 
@@ -136,7 +136,7 @@ class Adapter:
         self.emit("step", monotonic_ns=int(now * 1e9), **event)
 
     def finish(self, code: int) -> int:
-        """The exit code that is ours."""
+        """Return the exit code that is ours."""
         if self.is_nan:
             return NAN_EXIT
         ran_s = time.monotonic() - self.started
@@ -149,7 +149,7 @@ class Adapter:
 
 
 def slow_looks(ran_s: float) -> List[str]:
-    """A sentence where looking at the output took much of the time of a core."""
+    """Return a sentence where looking at the output took much of the time of a core."""
     used_s = time.process_time()
     if used_s < max(1.0, 0.05 * ran_s):
         return []
@@ -160,7 +160,7 @@ def slow_looks(ran_s: float) -> List[str]:
 
 
 def widen(pipe: int) -> None:
-    """So that the program need not wait while its output is looked at; as far as the machine allows."""
+    """Widen the pipe, as far as the machine allows, so that the program need not wait while its output is read."""
     try:
         fcntl.fcntl(pipe, SET_PIPE_SIZE, PIPE_BYTES)
     except OSError:
@@ -168,7 +168,7 @@ def widen(pipe: int) -> None:
 
 
 def die_with_parent(parent: int) -> Any:
-    """What the child calls before it becomes the program; None where the interpreter cannot."""
+    """Return the function that the child calls before it becomes the program; None where the interpreter cannot."""
     try:
         import ctypes
     except ImportError:
@@ -184,7 +184,7 @@ def die_with_parent(parent: int) -> Any:
 
 
 def main(command: List[str]) -> int:
-    """The exit code."""
+    """Return the exit code."""
     settings: Dict[str, Any] = json.loads(os.environ["SLIPWAY_EVENTS"])
     rank = int(slipway_events.first_of(slipway_events.RANK_VARIABLES) or 0)
     world_size = int(slipway_events.first_of(slipway_events.WORLD_VARIABLES) or 1)

@@ -56,7 +56,7 @@ def main(argv: List[str]) -> int:
 
 
 def mpirun(words: List[str]) -> int:
-    """Become mpirun."""
+    """Run mpirun in place of this process."""
     environment = environment_of_mpi()
     try:
         found = subprocess.run([words[0], "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, check=False)
@@ -75,7 +75,7 @@ def mpirun(words: List[str]) -> int:
 
 
 def agent(words: List[str]) -> int:
-    """The exit code of what ran over there."""
+    """Return the exit code of what ran over there."""
     die_with_parent()
     address = nodes()[int(words[0][len(HOST) :])]
     place = "%s port %d" % address
@@ -87,8 +87,10 @@ def agent(words: List[str]) -> int:
 
 
 def proved(address: Tuple[str, int], words: List[str]) -> socket.socket:
-    """The connection to a node that has taken the words, after each side has proved itself. Raises OSError: one who hangs up before may
-    have done so because strangers crowd there, and is to be asked again."""
+    """Return the connection to a node that has taken the words, after each side has proved itself.
+
+    Raises OSError: one who hangs up before may have done so because strangers crowd there, and is to be asked again.
+    """
     connection = socket.create_connection(address, KNOCK_S)
     try:
         theirs, ours = receive(connection, NONCE_BYTES), os.urandom(NONCE_BYTES)
@@ -135,8 +137,11 @@ def node(_words: List[str]) -> int:
 
 
 def first_agent(listener: socket.socket) -> Tuple[List[str], socket.socket]:
-    """Words and connection of the first one that knows the key. Others may knock meanwhile: of those that have proved nothing yet the
-    oldest goes when there are too many, so that no number of them keeps one of ours out, who tries again."""
+    """Wait for words and connection of the first one that knows the key.
+
+    Others may knock meanwhile: of those that have proved nothing yet the oldest goes when there are too many, so that no number of them
+    keeps one of ours out, who tries again.
+    """
     found = queue.Queue()  # type: queue.Queue[Tuple[List[str], socket.socket]]
     waiting = collections.deque()  # type: collections.deque[socket.socket]
     lock = threading.Lock()
@@ -179,7 +184,7 @@ def first_agent(listener: socket.socket) -> Tuple[List[str], socket.socket]:
 
 
 def words_of(connection: socket.socket) -> Tuple[List[str], bytes]:
-    """Of an agent that has proved itself, and what proves us to it. Raises OSError, ValueError."""
+    """Read the words of an agent that has proved itself, and what proves us to it. Raises OSError, ValueError."""
     until = time.monotonic() + KNOCK_S
     ours = os.urandom(NONCE_BYTES)
     connection.settimeout(KNOCK_S)
@@ -196,14 +201,14 @@ def words_of(connection: socket.socket) -> Tuple[List[str], bytes]:
 
 
 def end_with(connection: socket.socket, process: "subprocess.Popen[bytes]") -> None:
-    """The agent says nothing more; its end is that of mpirun."""
+    """Wait for the agent's end, which is that of mpirun."""
     with contextlib.suppress(OSError):
         connection.recv(1)
     process.terminate()
 
 
 def rank(_words: List[str]) -> int:
-    """Until the rank has ended, which tells its node program how."""
+    """Wait until the rank has ended, which tells its node program how."""
     os.chdir(os.environ["SLIPWAY_OUT"])
     number = os.environ["OMPI_COMM_WORLD_RANK"]
     link = socket.socket(socket.AF_UNIX)
@@ -239,7 +244,7 @@ def hold(words: List[str]) -> int:
 
 
 def nodes() -> List[Tuple[str, int]]:
-    """Address and port of each."""
+    """Return address and port of each."""
     found = [place.rpartition(":") for place in os.environ["SLIPWAY_MPI_NODES"].split()]
     return [(host.strip("[]"), int(port)) for host, _, port in found]
 
@@ -250,7 +255,7 @@ def proof(who: bytes, node_nonce: bytes, agent_nonce: bytes, body: bytes) -> byt
 
 
 def receive(connection: socket.socket, size: int, until: Optional[float] = None) -> bytes:
-    """Exactly so many bytes. Raises OSError."""
+    """Read exactly so many bytes. Raises OSError."""
     data = b""
     while len(data) < size:
         if until is not None:
@@ -263,7 +268,7 @@ def receive(connection: socket.socket, size: int, until: Optional[float] = None)
 
 
 def until_there(connect: Callable[[], Any], problem: str) -> Any:
-    """What `connect` returns, once it does: the other side may come up later."""
+    """Return what `connect` returns, once it does: the other side may come up later."""
     give_up = time.monotonic() + MEET_S
     while True:
         try:
@@ -275,8 +280,8 @@ def until_there(connect: Callable[[], Any], problem: str) -> Any:
 
 
 def environment_of_mpi() -> Dict[str, str]:
-    """Of mpirun and orted: without the words of schedulers, and with a directory for their files that goes when the run does: that of the
-    attempt; in a container, where it cannot be written to, /tmp is the container's own."""
+    """Return the environment of mpirun and orted: without the words of schedulers, and with a directory for their files that goes when the
+    run does: that of the attempt; in a container, where it cannot be written to, /tmp is the container's own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OF_SCHEDULERS)}
     place = os.path.dirname(os.environ["SLIPWAY_OUT"])
     if not os.access(place, os.W_OK):

@@ -41,7 +41,10 @@ class Told(NamedTuple):
 
 
 def plain_number(text: Optional[str]) -> Optional[float]:
-    """`1,234`, `1.2e-3` and `nan` as numbers; None where it is none. A comma is between thousands: the `0,5` of some languages is no 5."""
+    """Return `1,234`, `1.2e-3` and `nan` as numbers; None where it is none.
+
+    A comma is between thousands: the `0,5` of some languages is no 5.
+    """
     try:
         plain = None if text is None else text.strip("'\" ")
         return None if plain is None else float(plain.replace(",", "") if _THOUSANDS.match(plain) else plain)
@@ -68,18 +71,18 @@ class Steps:
         self.looked = 0
 
     def tick(self, *_: Any) -> None:
-        """Called by a timer of the processor time that this process takes, every SLOW_S: ends the match of a line that it meets twice."""
+        """End the match of a line that it meets twice: called by a timer of this process's processor time, every SLOW_S."""
         if self.looking and self.looking == self.looked:
             raise TooSlow
         self.looked = self.looking
 
     def limit_time(self) -> None:
-        """Have the timer call `tick`; of the main thread only. What `re` does inside of a match stops for a signal."""
+        """Let the timer call `tick`; of the main thread only. What `re` does inside of a match stops for a signal."""
         signal.signal(signal.SIGVTALRM, self.tick)
         signal.setitimer(signal.ITIMER_VIRTUAL, SLOW_S, SLOW_S)
 
     def find(self, line: str) -> Optional[Dict[str, Optional[str]]]:
-        """The groups in this line; None where the expression does not match, or takes too long."""
+        """Match the groups in this line; None where the expression does not match, or takes too long."""
         if self.slow >= MAX_SLOW:
             return None
         if "\x1b" in line:
@@ -95,7 +98,7 @@ class Steps:
         return None if match is None else match.groupdict()
 
     def take(self, lines: List[str], now: float) -> Optional[Dict[str, Any]]:
-        """The event of the steps that these lines, which came together at `now`, tell of; None where they tell of none."""
+        """Return the event of the steps that these lines, which came together at `now`, tell of; None where they tell of none."""
         begin, told = self.done, []
         for line in lines:
             found = self.find(line)
@@ -125,7 +128,7 @@ class Steps:
         return event
 
     def read(self, found: Dict[str, Optional[str]]) -> Optional[Told]:
-        """What the groups of one line say; None where that is no step after the last one."""
+        """Return what the groups of one line say; None where that is no step after the last one."""
         numbers = {name: plain_number(text) for name, text in found.items()}
         done = self.done + self.every if self.counts_lines else self.number(numbers)
         if done is None or done - self.done > MAX_STEPS:
@@ -146,7 +149,7 @@ class Steps:
         )
 
     def number(self, numbers: Dict[str, Optional[float]]) -> Optional[int]:
-        """How many steps have ended by the step that a line names. Who counts from 0 tells of the first one as 0."""
+        """Return how many steps have ended by the step that a line names. Who counts from 0 tells of the first one as 0."""
         step, epoch, each = numbers.get("step"), numbers.get("epoch"), numbers.get("epoch_steps")
         if step is None or not 0 <= step <= MAX_TOLD:
             return None
@@ -159,8 +162,8 @@ class Steps:
         return int(step) + self.offset
 
     def steps_before(self, epoch: float, each: float) -> float:
-        """Steps of the epochs before this one, from the first one that a line told of. Their numbers may differ, as neon's are 118, 117,
-        117: that of an epoch is what its lines said."""
+        """Count the steps of the epochs before this one, from the first one that a line told of. Their numbers may differ, as neon's are
+        118, 117, 117: that of an epoch is what its lines said."""
         if self.epoch is None:
             return 0.0
         if epoch <= self.epoch:
@@ -168,14 +171,14 @@ class Steps:
         return self.before_epoch + self.epoch_steps + (epoch - self.epoch - 1) * each
 
     def keep_epoch(self, numbers: Dict[str, Optional[float]]) -> None:
-        """That of a line which counts, so that one which tells of no step that can be moves none of those after it."""
+        """Keep the epoch of the last line that held a valid step."""
         epoch, each = numbers.get("epoch"), numbers.get("epoch_steps")
         if epoch is not None and each is not None and "step" in numbers:
             self.before_epoch = self.steps_before(epoch, each)
             self.epoch, self.epoch_steps = epoch, each
 
     def warnings(self) -> List[str]:
-        """What was odd about the lines, a sentence each."""
+        """Return what was odd about the lines, a sentence each."""
         found = []
         if self.lines >= 10 and self.together > BUFFERED * self.lines:
             why = (
@@ -201,6 +204,6 @@ class Steps:
 
 
 def added(values: List[Optional[float]]) -> Optional[float]:
-    """Their sum; None where one is not known."""
+    """Return the sum; None where one is not known."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) and all(map(math.isfinite, known)) else None

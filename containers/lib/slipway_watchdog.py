@@ -54,7 +54,7 @@ class Watchdog:
         """Whoever descends from us already serves the file system that we are on (enroot's squashfuse)."""
 
     def run(self) -> int:
-        """The exit code: 0 if the ranks ended by themselves."""
+        """Return the exit code: 0 if the ranks ended by themselves."""
         self.say(say="up", pid=os.getpid(), gpus=list_gpus() if self.plan["list_gpus"] else None)
         while not self.ended:
             self.wait()
@@ -69,7 +69,7 @@ class Watchdog:
         return 0 if self.kill_at is None else 1
 
     def wait(self) -> None:
-        """Until something happens, at most to the next look."""
+        """Wait until something happens, at most to the next look."""
         sources = [self.wakeup] + ([self.link] if self.link is not None else [])
         until = min(self.next_look, self.next_look if self.kill_at is None else self.kill_at)
         readable = select.select(sources, [], [], max(0.0, until - time.monotonic()))[0]
@@ -81,7 +81,7 @@ class Watchdog:
             self.hear()
 
     def hear(self) -> None:
-        """Obey the node program; its end is ours."""
+        """Read the orders of the node program; its end is ours."""
         assert self.link is not None
         try:
             data, ancillary, _, _ = self.link.recvmsg(1 << 16, socket.CMSG_SPACE(256 * 4))
@@ -102,7 +102,7 @@ class Watchdog:
             self.obey(json.loads(line.decode()))
 
     def obey(self, order: Dict[str, Any]) -> None:
-        """start, signal, or kill, which is the end without grace; of `keep` only the descriptors count that came with it."""
+        """Execute start, signal, or kill, which is the end without grace; of `keep` only the descriptors count that came with it."""
         if order["do"] == "start" and self.kill_at is None:
             self.start()
         elif order["do"] == "kill":
@@ -119,7 +119,7 @@ class Watchdog:
                 self.end("the node program is gone")
 
     def start(self) -> None:
-        """Every rank in a session of its own. One that cannot be started is told, and ends the others."""
+        """Start every rank in a session of its own. One that cannot be started is reported, and ends the others."""
         self.left = {}
         for number, process in enumerate(self.plan["processes"]):
             output, told = self.descriptors[2 * number : 2 * number + 2]
@@ -158,7 +158,10 @@ class Watchdog:
                 os.close(told)
 
     def look(self) -> None:
-        """Beat and deadline. A beat is counted by looks, so that neither a clock that is set nor a pause of this machine makes it old."""
+        """Check beat and deadline.
+
+        A beat is counted by looks, so that neither a clock that is set nor a pause of this machine makes it old.
+        """
         if time.monotonic() < self.next_look:
             return
         self.next_look = time.monotonic() + LOOK_S
@@ -174,7 +177,7 @@ class Watchdog:
             self.end("the deadline has passed")
 
     def end(self, reason: str, grace_s: Optional[float] = None) -> None:
-        """TERM to all, KILL when the grace is over. A second reason can only shorten it."""
+        """Send TERM to all, and KILL when the grace is over. A second reason can only shorten it."""
         kill_at = time.monotonic() + (self.plan["grace_s"] if grace_s is None else grace_s)
         first = self.kill_at is None
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
@@ -188,7 +191,7 @@ class Watchdog:
 
 
 def on_signals() -> int:
-    """A descriptor that carries the numbers of the signals that come; SIGCHLD only wakes."""
+    """Return a descriptor that carries the numbers of the signals that come; SIGCHLD only wakes."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -216,7 +219,7 @@ def start_process(process: Dict[str, Any], output: int) -> int:
 
 
 def offer_as_victim() -> None:
-    """Where memory runs out, the kernel shall take a rank and not us, who tell of it."""
+    """Let the kernel take a rank and not us, who report it, where memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write(VICTIM)
@@ -232,7 +235,7 @@ def send_group(pid: int, number: int) -> None:
 
 
 def kill_descendants(spared: List[int]) -> None:
-    """KILL all that descends from us, whatever session it is in, until nothing is left but those."""
+    """Kill all that descends from us, whatever session it is in, until nothing is left but those."""
     give_up = time.monotonic() + KILL_LIMIT_S
     while time.monotonic() < give_up:
         found = [(pid, state) for pid, state in descendants() if pid not in spared]
@@ -249,7 +252,7 @@ def kill_descendants(spared: List[int]) -> None:
 
 
 def descendants() -> List[Tuple[int, str]]:
-    """(pid, state) of all below us."""
+    """Return (pid, state) of all below us."""
     children: Dict[int, List[Tuple[int, str]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -268,7 +271,7 @@ def descendants() -> List[Tuple[int, str]]:
 
 
 def oom_kills() -> Optional[int]:
-    """How many processes the kernel has killed here for want of memory; None where it does not tell."""
+    """Return how many processes the kernel has killed here for want of memory; None where it does not tell."""
     own = ""
     with open("/proc/self/cgroup") as file:
         for line in file:
@@ -286,7 +289,7 @@ def oom_kills() -> Optional[int]:
 
 
 def list_gpus() -> Dict[str, Any]:
-    """What this container sees."""
+    """Return what this container sees."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIST_LIMIT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:
@@ -295,7 +298,7 @@ def list_gpus() -> Dict[str, Any]:
 
 
 def adopt_orphans() -> None:
-    """Where no init of this container does: processes whose parent ends become our children."""
+    """Take processes whose parent ends as our children, where no init of this container does."""
     if os.getpid() == 1 or os.getppid() == 1:
         return
     import ctypes

@@ -93,7 +93,7 @@ MODELS: Final[dict[str, Network | TokenNetwork]] = {
 
 
 def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> Model:
-    """The network `name` for images of `channels` x `size` (height, width).
+    """Build the network `name` for images of `channels` x `size` (height, width).
 
     Raises ConfigError: unknown name, no channels or classes, image too small (with the smallest size that fits).
     """
@@ -121,7 +121,7 @@ def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> 
 
 
 def build_for_tokens(name: str, vocabulary: int, length: int) -> Model:
-    """The network `name` for sequences of `length` tokens out of so many. Raises ConfigError: unknown name, sequence too long."""
+    """Build the network `name` for sequences of `length` tokens out of so many. Raises ConfigError: unknown name, sequence too long."""
     network = _network(name)
     if not isinstance(network, TokenNetwork):
         raise ConfigError(f"model {name!r} is for images, not for token ids; valid: {', '.join(of_tokens())}")
@@ -142,18 +142,18 @@ def build_for_tokens(name: str, vocabulary: int, length: int) -> Model:
 
 
 def of_tokens() -> list[str]:
-    """The names of the networks that read token ids."""
+    """Return the names of the networks that read token ids."""
     return [name for name, network in MODELS.items() if isinstance(network, TokenNetwork)]
 
 
 def reads_tokens(name: str) -> bool:
-    """Whether it is one of these; others are for images."""
+    """Return True if it is one of these; others are for images."""
     return isinstance(MODELS.get(name), TokenNetwork)
 
 
 @cache
 def smallest_size(name: str) -> int:
-    """The side of the smallest square image for which every layer of `name` has an output of at least one pixel."""
+    """Return the side of the smallest square image for which every layer of `name` has an output of at least one pixel."""
     network = _image_network(name)
     for side in range(1, LARGEST_SMALLEST):
         try:
@@ -166,7 +166,7 @@ def smallest_size(name: str) -> int:
 
 @cache
 def has_dropout(name: str) -> bool:
-    """Whether layers of `name` drop by chance; each framework draws its own numbers for that."""
+    """Return True if layers of `name` drop by chance; each framework draws its own numbers for that."""
     if reads_tokens(name):
         return False
     side = smallest_size(name)

@@ -25,7 +25,7 @@ def alexnet(net: LayerList, num_classes: int) -> None:
 
 
 def alexnet_caffe(net: LayerList, num_classes: int) -> None:
-    """Caffe's bvlc_alexnet (Krizhevsky 2012): convolutions 2, 4, 5 in two groups, normalisation before pooling; made for 227x227."""
+    """Build caffe's bvlc_alexnet (Krizhevsky 2012): convolutions 2, 4, 5 in two groups, normalisation before pooling; made for 227x227."""
     net.conv("conv1", 96, 11, stride=4)
     net.relu("relu1")
     net.lrn("norm1", size=5, alpha=1e-4, beta=0.75)
@@ -39,7 +39,7 @@ def alexnet_caffe(net: LayerList, num_classes: int) -> None:
 
 
 def fully_connected(net: LayerList, num_classes: int) -> None:
-    """The end of the paper's AlexNet, and of VGG: two hidden layers of 4096, then the classes."""
+    """Build the end of the paper's AlexNet, and of VGG: two hidden layers of 4096, then the classes."""
     net.flatten("flatten")
     for number in (6, 7):
         net.linear(f"fc{number}", 4096)

@@ -8,7 +8,7 @@ from containers.models.layers import LayerList
 
 
 def fully_connected_network(*widths: int) -> Callable[[LayerList, int], None]:
-    """Hidden layers of these widths between input and output."""
+    """Build hidden layers of these widths between input and output."""
 
     def build(net: LayerList, num_classes: int) -> None:
         net.flatten("flatten")

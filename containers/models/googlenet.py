@@ -24,7 +24,7 @@ _Convolution = Callable[[LayerList, str, int, int, int], str]
 
 
 def googlenet(net: LayerList, num_classes: int) -> None:
-    """Caffe's bvlc_googlenet, which is the paper's: local response normalisation, windows of 5x5."""
+    """Build caffe's bvlc_googlenet, which is the paper's: local response normalisation, windows of 5x5."""
     _conv(net, "conv1", 64, 7, 2)
     net.ceil_pool("pool1", 3, 2)
     net.lrn("norm1", size=5, alpha=1e-4, beta=0.75)
@@ -48,7 +48,7 @@ def inception_v1(net: LayerList, num_classes: int) -> None:
 
 
 def _modules(net: LayerList, convolution: _Convolution, *, largest: int, last_pool: int) -> None:
-    """`largest`: the window of the third branch; `last_pool`: that of the pooling before the last two modules."""
+    """Build the modules. `largest`: the window of the third branch; `last_pool`: that of the pooling before the last two modules."""
     for name, widths in _MODULES.items():
         if name in ("4a", "5a"):
             net.ceil_pool(f"pool{int(name[0]) - 1}", 3 if name == "4a" else last_pool, 2)

@@ -13,7 +13,7 @@ _DEVIATION = 0.02
 
 
 def gpt2(blocks: int, features: int, heads: int) -> Callable[[TokenLayers], None]:
-    """Starting weights have the deviation of GPT-2's: 0.02, and what is added to the residual less, the more blocks there are."""
+    """Build GPT-2. Starting weights have its deviation: 0.02, and what is added to the residual less, the more blocks there are."""
     limit = sqrt(3) * _DEVIATION
 
     def add_layers(net: TokenLayers) -> None:

@@ -39,13 +39,13 @@ class LayerList:
         self._add("input", "input", [], [channels, *size])
 
     def shape(self, name: str = "") -> list[int]:
-        """The output shape of the layer `name` (default: the last one)."""
+        """Return the output shape of the layer `name` (default: the last one)."""
         return self._shapes[name or self._last]
 
     def conv(  # noqa: PLR0913 - a convolution has that many properties
         self, name: str, channels: int, kernel: int, *, stride: int = 1, padding: int = 0, groups: int = 1, bias: bool = True
     ) -> str:
-        """A convolution (cross-correlation) with zero padding, after the last layer."""
+        """Add a convolution (cross-correlation) with zero padding, after the last layer."""
         channels_in = self.shape()[0]
         shape = [channels, *self._windows(name, kernel, stride, padding)]
         weights = channels * channels_in // groups * kernel * kernel
@@ -64,13 +64,13 @@ class LayerList:
         )
 
     def pool(self, name: str, kernel: int, stride: int, padding: int = 0, mode: str = "max") -> str:
-        """Max or average pooling; where the windows do not divide the image, what is left over is dropped."""
+        """Add max or average pooling; where the windows do not divide the image, what is left over is dropped."""
         shape = [self.shape()[0], *self._windows(name, kernel, stride, padding)]
         extra = {"mode": mode, "kernel": [kernel, kernel], "stride": [stride, stride], "padding": [padding, padding]}
         return self._add(name, "pool", [self._last], shape, **extra)
 
     def ceil_pool(self, name: str, kernel: int, stride: int) -> str:
-        """Max pooling without padding that drops nothing: where the windows do not divide the image, one more reaches over its end."""
+        """Add max pooling without padding that drops nothing: where the windows do not divide the image, one more reaches over its end."""
         if kernel < stride:
             raise ValueError(f"{name}: a window of {kernel} every {stride} could begin behind the end")
         shape = [self.shape()[0], *self._windows(name, kernel, stride, 0, up=True)]
@@ -78,51 +78,51 @@ class LayerList:
         return self._add(name, "pool", [self._last], shape, **extra)
 
     def linear(self, name: str, features: int) -> str:
-        """A fully connected layer with bias, over features that are flat."""
+        """Add a fully connected layer with bias, over features that are flat."""
         (features_in,) = self.shape()
         weights = features * features_in
         return self._add(name, "linear", [self._last], [features], parameters=weights + features, macs=weights, bias=True)
 
     def bn(self, name: str, epsilon: float = 1e-5, momentum: float = 0.1) -> str:
-        """Batch normalisation with scale and shift; running statistics are not parameters."""
+        """Add batch normalisation with scale and shift; running statistics are not parameters."""
         shape = self.shape()
         return self._add(name, "bn", [self._last], shape, parameters=2 * shape[0], epsilon=epsilon, momentum=momentum)
 
     def lrn(self, name: str, size: int, alpha: float, beta: float, k: float = 1.0) -> str:
-        """Local response normalisation across channels; alpha is divided by the size, as Caffe and PyTorch do."""
+        """Add local response normalisation across channels; alpha is divided by the size, as Caffe and PyTorch do."""
         return self._add(name, "lrn", [self._last], self.shape(), size=size, alpha=alpha, beta=beta, k=k)
 
     def relu(self, name: str) -> str:
-        """max(x, 0)."""
+        """Add max(x, 0)."""
         return self._add(name, "relu", [self._last], self.shape())
 
     def dropout(self, name: str, ratio: float = 0.5) -> str:
-        """Dropout, in training only; the rest is scaled by 1 / (1 - ratio)."""
+        """Add dropout, in training only; the rest is scaled by 1 / (1 - ratio)."""
         return self._add(name, "dropout", [self._last], self.shape(), ratio=ratio)
 
     def global_pool(self, name: str) -> str:
-        """The mean of each channel."""
+        """Add the mean of each channel."""
         return self._add(name, "global_pool", [self._last], [self.shape()[0], 1, 1])
 
     def flatten(self, name: str) -> str:
-        """Channels, then rows, then columns, whatever the layout in memory."""
+        """Flatten channels, then rows, then columns, whatever the layout in memory."""
         return self._add(name, "flatten", [self._last], [prod(self.shape())])
 
     def add(self, name: str, first: str, second: str) -> str:
-        """The sum of two layers of one shape."""
+        """Add the sum of two layers of one shape."""
         if self.shape(first) != self.shape(second):
             raise ValueError(f"{name}: {first} is {self.shape(first)} and {second} is {self.shape(second)}: they cannot be added")
         return self._add(name, "add", [first, second], self.shape(first))
 
     def concat(self, name: str, *inputs: str) -> str:
-        """The channels of several layers, one after the other."""
+        """Concatenate the channels of several layers, one after the other."""
         shapes = [self.shape(read) for read in inputs]
         if len({tuple(shape[1:]) for shape in shapes}) != 1:
             raise ValueError(f"{name}: the images of {', '.join(inputs)} differ in size: {shapes}")
         return self._add(name, "concat", inputs, [sum(shape[0] for shape in shapes), *shapes[0][1:]])
 
     def continue_from(self, name: str) -> None:
-        """The next layer follows `name`, not the last one: a branch begins."""
+        """Begin a branch: the next layer follows `name`, not the last one."""
         self._last = name
 
     def _windows(self, name: str, kernel: int, stride: int, padding: int, *, up: bool = False) -> list[int]:
@@ -154,7 +154,7 @@ def first_macs(layers: Sequence[Layer]) -> int:
 
 
 def without_dropout(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """The same network, of which nothing is dropped: who read a dropout layer reads what that read."""
+    """Return the same network, of which nothing is dropped: who read a dropout layer reads what that read."""
     kept: list[Layer] = []
     instead: dict[str, str] = {}
     for layer in layers:
@@ -167,8 +167,8 @@ def without_dropout(layers: Sequence[Layer]) -> tuple[Layer, ...]:
 
 
 def with_initial_limits(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """The layers, `conv` and `linear` with the bound of their starting weights: the variance of activations stays what it is (He et al.
-    2015 where a ReLU follows, LeCun et al. 1998 where none does)."""
+    """Return the layers, `conv` and `linear` with the bound of their starting weights: the variance of activations stays what it is (He et
+    al. 2015 where a ReLU follows, LeCun et al. 1998 where none does)."""
     shapes = {layer["name"]: layer["shape_out"] for layer in layers}
     rectified = {name for layer in layers if layer["kind"] == "relu" for name in layer["inputs"]}
     rectified |= {layer["inputs"][0] for layer in layers if layer["kind"] == "bn" and layer["name"] in rectified}

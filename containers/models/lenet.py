@@ -6,7 +6,7 @@ from containers.models.layers import LayerList
 
 
 def lenet(net: LayerList, num_classes: int) -> None:
-    """Two convolutions of 5x5, each followed by max pooling, then 500 hidden units."""
+    """Build two convolutions of 5x5, each followed by max pooling, then 500 hidden units."""
     net.conv("conv1", 20, 5)
     net.pool("pool1", 2, 2)
     net.conv("conv2", 50, 5)

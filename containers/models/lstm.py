@@ -9,7 +9,7 @@ _FEATURES = 256
 
 
 def lstm(net: TokenLayers) -> None:
-    """Without dropout, as dlbench has it; each sequence begins with a state of zeros."""
+    """Build it without dropout, as dlbench has it; each sequence begins with a state of zeros."""
     net.embedding("embedding", _FEATURES, _LIMIT)
     net.lstm("lstm1", _FEATURES, _LIMIT)
     net.lstm("lstm2", _FEATURES, _LIMIT)

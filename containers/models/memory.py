@@ -30,12 +30,12 @@ class MemoryEstimate:
 
     @property
     def total_bytes(self) -> int:
-        """Parameters with all that goes with them, and activations."""
+        """Sum parameters with all that goes with them, and activations."""
         return self.parameter_bytes + self.activation_bytes
 
 
 def estimate_memory(layers: Sequence[Layer], batch_size: int, *, mode: str = "train", precision: str = "fp32") -> MemoryEstimate:
-    """The need of one process at `batch_size` samples per step. Inference keeps one layer's inputs and output at a time."""
+    """Estimate the need of one process at `batch_size` samples per step. Inference keeps one layer's inputs and output at a time."""
     width = ACTIVATION_BYTES[precision]
     elements = {layer["name"]: prod(layer["shape_out"]) for layer in layers}
     parameters = WEIGHT_BYTES * sum(layer["parameters"] for layer in layers)

@@ -8,7 +8,7 @@ from containers.models.layers import LayerList
 
 
 def resnet(blocks: tuple[int, int, int, int], *, bottleneck: bool, first_version: bool = False) -> Callable[[LayerList, int], None]:
-    """A network of four stages with so many blocks each.
+    """Return a network of four stages with so many blocks each.
 
     Where a stage begins, a bottleneck block halves the image in its 3x3 convolution (v1.5, torchvision's) or, with `first_version`, in its
     first 1x1 (v1, the paper's).
@@ -36,7 +36,7 @@ def resnet(blocks: tuple[int, int, int, int], *, bottleneck: bool, first_version
 
 
 def resnet_cifar(blocks: int) -> Callable[[LayerList, int], None]:
-    """The paper's network for images of 32x32: three stages of 16, 32 and 64 channels with so many blocks each, 6 blocks + 2 layers deep.
+    """Return the paper's network for images of 32x32: three stages of 16, 32 and 64 channels with so many blocks each.
 
     Its shortcuts have 1x1 convolutions where the shape changes (the paper's option B).
     """
@@ -57,7 +57,7 @@ def resnet_cifar(blocks: int) -> Callable[[LayerList, int], None]:
 
 
 def _block(net: LayerList, name: str, kernels: tuple[int, ...], channels: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    """Convolutions with batch normalisation around a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Build convolutions with batch normalisation around a shortcut, which is a 1x1 convolution where the shape changes."""
     before = net.layers[-1]["name"]
     shape = net.shape()
     main = ""

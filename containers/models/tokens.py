@@ -27,12 +27,12 @@ class TokenLayers(LayerList):
         self._add("input", "input", [], [length])
 
     def embedding(self, name: str, features: int, initial_limit: float) -> str:
-        """A vector for each token."""
+        """Add a vector for each token."""
         numbers = {"vocabulary": self.vocabulary, "initial_limit": initial_limit}
         return self._add(name, "embedding", [self._last], [self.length, features], parameters=self.vocabulary * features, **numbers)
 
     def positions(self, name: str, most: int, initial_limit: float) -> str:
-        """Adds a vector for each place in the sequence, of which there are `most`."""
+        """Add a vector for each place in the sequence, of which there are `most`."""
         if self.length > most:
             raise ShapeTooSmall(f"layer {name!r}: a sequence of {self.length} tokens, and it has {most} positions")
         features = self.shape()[1]
@@ -43,28 +43,29 @@ class TokenLayers(LayerList):
         return self._add(name, "layer_norm", [self._last], self.shape(), parameters=2 * self.shape()[1], epsilon=epsilon)
 
     def gelu(self, name: str) -> str:
-        """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
+        """Add 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
         return self._add(name, "gelu", [self._last], self.shape())
 
     def dense(self, name: str, features: int, initial_limit: float) -> str:
-        """A fully connected layer with bias, for each token by itself."""
+        """Add a fully connected layer with bias, for each token by itself."""
         weights = self.shape()[1] * features
         counts = {"parameters": weights + features, "macs": weights * self.length}
         return self._add(name, "linear", [self._last], [self.length, features], **counts, bias=True, initial_limit=initial_limit)
 
     def attention(self, name: str, heads: int) -> str:
-        """Each token attends to itself and all before it. Multiply-adds are those of the whole square, as the field counts them."""
+        """Add attention: each token attends to itself and all before it. Multiply-adds are those of the whole square, as the field counts
+        them."""
         features = self.shape()[1] // 3
         macs = 2 * self.length * self.length * features
         return self._add(name, "attention", [self._last], [self.length, features], macs=macs, heads=heads)
 
     def lstm(self, name: str, features: int, initial_limit: float) -> str:
-        """Long short-term memory, one layer."""
+        """Add a long short-term memory, one layer."""
         weights = 4 * features * (self.shape()[1] + features)
         counts = {"parameters": weights + 4 * features, "macs": weights * self.length}
         return self._add(name, "lstm", [self._last], [self.length, features], **counts, initial_limit=initial_limit)
 
     def tied(self, name: str, embedding: str) -> str:
-        """A number for each word of the vocabulary, by the weights of the embedding."""
+        """Add a number for each word of the vocabulary, by the weights of the embedding."""
         macs = self.length * self.shape()[1] * self.vocabulary
         return self._add(name, "tied", [self._last], [self.length, self.vocabulary], macs=macs, embedding=embedding)

@@ -9,7 +9,7 @@ _STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
 def vgg16(net: LayerList, num_classes: int) -> None:
-    """Configuration D; torchvision's adaptive pooling, the identity at 224x224, is left out."""
+    """Build configuration D; torchvision's adaptive pooling, the identity at 224x224, is left out."""
     for stage, (channels, count) in enumerate(_STAGES, start=1):
         for number in range(1, count + 1):
             net.conv(f"conv{stage}_{number}", channels, 3, padding=1)

@@ -43,11 +43,11 @@ class Request:
         self._path = os.environ.get("SLIPWAY_STOP") if rank == 0 else None
 
     def is_there(self) -> bool:
-        """Whether to stop now."""
+        """Return True if a checkpoint is wanted now."""
         return self._path is not None and os.access(self._path, os.F_OK)
 
     def watch(self, batches: Iterator[Any], step: int) -> Iterator[Any]:
-        """The batches; raises CheckpointWanted before the first one after the request."""
+        """Yield the batches; raises CheckpointWanted before the first one after the request."""
         for batch in batches:
             if self.is_there():
                 raise CheckpointWanted(step)
@@ -59,7 +59,7 @@ Resumed = NamedTuple("Resumed", [("path", Path), ("step", int)])
 
 
 def find_checkpoint(cell: Mapping[str, Any]) -> Optional[Resumed]:
-    """The checkpoint this run shall resume from, None: from the start. Raises ValueError for one of another training."""
+    """Return the checkpoint this run shall resume from, None: from the start. Raises ValueError for one of another training."""
     name = os.environ.get("SLIPWAY_CHECKPOINT")
     if not name:
         return None
@@ -73,7 +73,7 @@ def find_checkpoint(cell: Mapping[str, Any]) -> Optional[Resumed]:
 
 
 def identity(cell: Mapping[str, Any]) -> str:
-    """Names the training: cells with the same one may resume from each other's checkpoints."""
+    """Return a name of the training: cells with the same one may resume from each other's checkpoints."""
     deciding = {key: cell.get(key) for key in DECIDING}
     deciding.update({key: cell[key] for key, plain in ADDED.items() if cell.get(key, plain) != plain})
     text = json.dumps(deciding, sort_keys=True, separators=(",", ":"))
@@ -103,7 +103,7 @@ def write_checkpoint(out: Path, cell: Mapping[str, Any], arrays: Mapping[str, np
 
 
 def read_checkpoint(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
-    """(the tensors by name, the metadata). Raises ValueError when the file is damaged."""
+    """Read (the tensors by name, the metadata). Raises ValueError when the file is damaged."""
     arrays, metadata = read_tensors(path)
     if str(checksum(arrays)) != metadata["crc32"]:
         raise ValueError("%s is damaged: its numbers are not those that were written" % path)
@@ -117,7 +117,7 @@ def check_shapes(path: Path, found: Mapping[str, np.ndarray], wanted: Mapping[st
 
 
 def checksum(arrays: Mapping[str, np.ndarray]) -> int:
-    """Of all numbers, in order."""
+    """Compute the checksum of all numbers, in order."""
     found = 0
     for array in arrays.values():
         found = zlib.crc32(array.tobytes() if array.ndim == 0 else array.data, found)

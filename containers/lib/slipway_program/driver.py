@@ -35,8 +35,8 @@ MakeTrainer = Callable[[Cell, Any, Arrays], Trainer]
 
 
 def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTrainer) -> int:
-    """Train or infer as `cell` says, from the dataset in `data`; events and, from rank 0, the parameters go to `out`. The exit code: 0, or
-    43 where a checkpoint was wanted before the end."""
+    """Run the training or the inference that `cell` describes, from the dataset in `data`; events and, from rank 0, the parameters go to
+    `out`. The exit code: 0, or 43 where a checkpoint was wanted before the end."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     training = cell["mode"] == "train"
     keep_to_cores(cell["threads"])
@@ -104,8 +104,10 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
 
 
 def keep_to_cores(threads: int) -> None:
-    """As many of the node's cores as the rank may have threads, other ones for each rank: the thread pools of XLA and TensorFlow are as
-    large as the number of cores that they see."""
+    """Bind this rank to as many of the node's cores as it may have threads, other ones for each rank.
+
+    The thread pools of XLA and TensorFlow are as large as the number of cores that they see.
+    """
     cores = sorted(os.sched_getaffinity(0))
     first = int(os.environ["LOCAL_RANK"]) * threads
     if first + threads <= len(cores):
@@ -113,7 +115,8 @@ def keep_to_cores(threads: int) -> None:
 
 
 def first_parameters(cell: Cell, dataset: Any) -> Arrays:
-    """Those the run starts from, by seed or from a file. Raises ValueError where dataset, layer list and counts do not agree."""
+    """Return the parameters that the run starts from, by seed or from a file. Raises ValueError where dataset, layer list and counts do
+    not agree."""
     layers = cell["model_layers"]
     check_fits(layers, dataset)
     arrays = starting_parameters(layers, cell["seed"])
@@ -126,14 +129,14 @@ def first_parameters(cell: Cell, dataset: Any) -> Arrays:
 
 
 def save_checkpoint(trainer: Trainer, out: Path, cell: Cell, step: int) -> int:
-    """All that decides the rest of the training. The bytes written."""
+    """Save all that decides the rest of the training, and return the bytes written."""
     arrays = {"net.%s" % name: np.ascontiguousarray(array) for name, array in sorted(trainer.state().items())}
     arrays.update({"momentum.%s" % name: np.ascontiguousarray(array) for name, array in sorted(trainer.momentum().items())})
     return checkpoint.write_checkpoint(out, cell, arrays, step, {})
 
 
 def load_checkpoint(trainer: Trainer, path: Path) -> None:
-    """Go on from the file. Raises ValueError when it is damaged, or of another network."""
+    """Load the file. Raises ValueError when it is damaged, or of another network."""
     arrays, _ = checkpoint.read_checkpoint(path)
     state = {"net.%s" % name: array.shape for name, array in trainer.state().items()}
     state.update({"momentum.%s" % name: array.shape for name, array in trainer.momentum().items()})
@@ -150,5 +153,5 @@ def check_finite(state: Arrays, steps: int) -> None:
 
 
 def summary(state: Arrays) -> Dict[str, Any]:
-    """Count, norm and checksum of the parameters. The checksum of a large network takes a second."""
+    """Return count, norm and checksum of the parameters. The checksum of a large network takes a second."""
     return {"parameters": count_of(state), "norm": norm_of(state), "checksum": checksum_of(state)}

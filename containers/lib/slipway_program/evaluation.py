@@ -27,7 +27,7 @@ def evaluate(trainer: Trainer, batches: Batches, split: str, rank: int, batch_si
 
 
 def outputs_of(trainer: Trainer, images: np.ndarray, batch_size: int) -> np.ndarray:
-    """Of a batch that may be short: it is filled up, because frameworks compile once more for another shape."""
+    """Compute the outputs of a batch that may be short: it is filled up, because frameworks compile once more for another shape."""
     if len(images) == batch_size:
         return trainer.outputs(images)
     full = np.zeros((batch_size, *images.shape[1:]), images.dtype)
@@ -36,7 +36,7 @@ def outputs_of(trainer: Trainer, images: np.ndarray, batch_size: int) -> np.ndar
 
 
 def judge(outputs: np.ndarray, labels: np.ndarray) -> Tuple[np.ndarray, int]:
-    """(cross entropy of each sample, how many are right); of token sequences of each token, 0 where there is no target."""
+    """Return (cross entropy of each sample, how many are right); of token sequences of each token, 0 where there is no target."""
     flat, targets = outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1)
     shifted = flat.astype(np.float64) - flat.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(targets)), np.maximum(targets, 0)]
@@ -44,7 +44,7 @@ def judge(outputs: np.ndarray, labels: np.ndarray) -> Tuple[np.ndarray, int]:
 
 
 def mean_loss(outputs: np.ndarray, labels: np.ndarray) -> float:
-    """Of a batch: the mean over its samples, where that of a sequence is the mean over its tokens."""
+    """Return the mean over the samples of a batch, where that of a sequence is the mean over its tokens."""
     losses, _ = judge(outputs, labels)
     of_samples = losses if losses.ndim == 1 else losses.sum(axis=1) / (labels >= 0).sum(axis=1)
     return float(of_samples.mean())

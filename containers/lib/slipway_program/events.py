@@ -14,7 +14,7 @@ SHOWN_PREFIX = "NCCL_"
 
 
 def common_provenance() -> Dict[str, Any]:
-    """Versions, cores and variables, JSON-able. What does not exist here is None."""
+    """Collect versions, cores and variables, JSON-able. What does not exist here is None."""
     return {
         "python": platform.python_version(),
         "numpy_version": numpy.__version__,
@@ -44,9 +44,8 @@ class Events:
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def phase(self, phase: str) -> None:
-        """init, warmup, train, eval or checkpoint begins."""
+        """Begin init, warmup, train, eval or checkpoint."""
         self.emit("phase", phase=phase)
 
     def close(self) -> None:
-        """No more lines."""
         self._file.close()

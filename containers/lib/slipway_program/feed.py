@@ -15,8 +15,8 @@ Batches = Iterator[Tuple[np.ndarray, np.ndarray]]
 
 
 def start_reading(dataset: Any, plan: Plan, threads: int) -> Batches:
-    """The batches of `plan` in order: images uint8 [batch, height, width, channels] and labels int64; of token sequences inputs and targets
-    as `inputs_and_targets` has them. Each in memory of its own, because a framework may keep it, and not copy it."""
+    """Yield the batches of `plan` in order: images uint8 [batch, height, width, channels] and labels int64; of token sequences inputs and
+    targets as `inputs_and_targets` has them. Each in memory of its own, because a framework may keep it, and not copy it."""
     splits = {name: dataset.split(name) for name in dataset.manifest["splits"]}
 
     def read(number: int) -> Tuple[np.ndarray, np.ndarray]:
@@ -35,9 +35,9 @@ def start_reading(dataset: Any, plan: Plan, threads: int) -> Batches:
 
 
 def follow_native(dataset: Any, plan: Plan, native: Batches, alive: Callable[[], object]) -> Batches:
-    """Where the framework reads what it trains on by itself (`native`, from the beginning of its order): step 0 has the first batch of the
-    cell all the same, so that its loss can be compared with that of others; and what is evaluated is read as always. After a resume the
-    batches that were used are read and left out; `alive` is called for each, because that may take long."""
+    """Yield batches where the framework reads what it trains on by itself (`native`, from the beginning of its order): step 0 has the
+    first batch of the cell all the same, so that its loss can be compared with that of others; and what is evaluated is read as always.
+    After a resume the batches that were used are read and left out; `alive` is called for each, because that may take long."""
     if plan.first == 0:
         yield from start_reading(dataset, plan._replace(steps=1, eval_split=None, eval_groups=()), threads=1)
     for number in range(1, plan.steps):
@@ -50,6 +50,6 @@ def follow_native(dataset: Any, plan: Plan, native: Batches, alive: Callable[[],
 
 
 def inputs_and_targets(rows: Any) -> Tuple[Any, Any]:
-    """Of rows of token ids, [batch, tokens + 1]: what a network is given, and what shall follow each of these, -1 where nothing does. Where
-    an input is no token it is 0, which no target depends on."""
+    """Split rows of token ids, [batch, tokens + 1]: what a network is given, and what shall follow each of these, -1 where nothing does.
+    Where an input is no token it is 0, which no target depends on."""
     return rows[:, :-1].clip(min=0), rows[:, 1:]

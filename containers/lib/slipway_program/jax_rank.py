@@ -35,8 +35,8 @@ class JaxRank(Trainer):
         self._scale = 1 if self._of_tokens else 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
 
     def _compile(self, step: Callable[..., Any], forward: Callable[[Any, Any], Any]) -> None:
-        """`step`, on one rank's share: state, memory, images, labels and, where something is dropped, [a seed] -> state, memory, [loss].
-        `forward`: state and images as they are read -> outputs, as the network is outside of training."""
+        """Compile `step`, on one rank's share: state, memory, images, labels and, where something is dropped, [a seed] -> state, memory,
+        [loss]. `forward`: state and images as they are read -> outputs, as the network is outside of training."""
         parts, everywhere = PartitionSpec("ranks"), PartitionSpec()
         takes = (everywhere, everywhere, parts, parts) + (parts,) * self._drops
         shared = jax.shard_map(step, mesh=self._mesh, in_specs=takes, out_specs=(everywhere, everywhere, parts), check_vma=False)
@@ -57,7 +57,7 @@ class JaxRank(Trainer):
         return np.asarray(loss.addressable_data(0))[0]
 
     def _shares(self, images: np.ndarray, labels: np.ndarray) -> List[jax.Array]:
-        """What a step is given of its batch."""
+        """Return what a step is given of its batch."""
         own = [images, labels.astype(np.int32)] + ([np.array([self.dropout_seed], np.uint32)] if self._drops else [])
         return [self._shared(array) for array in own]
 
@@ -83,11 +83,11 @@ class JaxRank(Trainer):
         return np.ascontiguousarray(gathered).view(np.float64).reshape(-1, len(values)).sum(axis=0)
 
     def _shared(self, array: np.ndarray) -> jax.Array:
-        """The global batch, of which `array` is this rank's part."""
+        """Return the global batch, of which `array` is this rank's part."""
         return jax.make_array_from_process_local_data(NamedSharding(self._mesh, PartitionSpec("ranks")), array)
 
     def _everywhere(self, arrays: Mapping[str, np.ndarray]) -> Dict[str, jax.Array]:
-        """The same on all ranks; copies, because JAX may use the memory of an array as it is."""
+        """Return the same on all ranks; copies, because JAX may use the memory of an array as it is."""
         sharding = NamedSharding(self._mesh, PartitionSpec())
         return {name: jax.make_array_from_process_local_data(sharding, np.array(array)) for name, array in arrays.items()}
 
@@ -106,12 +106,12 @@ class JaxRank(Trainer):
 
 
 def jax_matrices() -> Optional[str]:
-    """How products of matrices are computed, None: as JAX does by itself."""
+    """Return how products of matrices are computed, None: as JAX does by itself."""
     return jax.config.jax_default_matmul_precision
 
 
 def granted_gpu() -> Optional[str]:
-    """The UUID of this rank's GPU, by which Slipway grants them; None where somebody else has said which."""
+    """Return the UUID of this rank's GPU, by which Slipway grants them; None where somebody else has said which."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     place = int(os.environ["LOCAL_RANK"])
     return seen[place] if place < len(seen) and seen[place].startswith("GPU-") else None
@@ -139,7 +139,10 @@ def join_mesh(kind: str, precision: str) -> Mesh:
 
 
 def _choose_interface(interface: Optional[str]) -> None:
-    """Gloo would look up the node's own name, which need not resolve, or resolves to the loopback; JAX has no setting for it."""
+    """Choose the interface for Gloo, which would look up the node's own name: that need not resolve, or resolves to the loopback.
+
+    JAX has no setting for it.
+    """
     if interface is not None:
         from jax._src.lib import _jax
 

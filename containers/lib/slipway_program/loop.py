@@ -37,11 +37,11 @@ class HostClock:
         self._last = 0.0
 
     def begin(self) -> None:
-        """A window begins now."""
+        """Begin a window."""
         self._last = time.perf_counter()
 
     def end(self, issued: Issued, loss: Any) -> List[Finished]:
-        """The steps finished since the last call."""
+        """Return the steps finished since the last call."""
         value = float(loss)
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
@@ -62,7 +62,7 @@ Around = NamedTuple("Around", [("clock", Any), ("barrier", Callable[[], object])
 
 
 def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) -> Dict[str, float]:
-    """All steps that are left, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
+    """Run all steps that are left, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
 
     Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong. Raises
     CheckpointWanted between two steps, the first one finished.
@@ -110,6 +110,6 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
 
 
 def tokens_of(labels: Any) -> Tuple[Optional[int], Optional[int]]:
-    """How many targets there are in the batch, and the length of its sequences, where a sample has several: what stands for none is
+    """Return how many targets there are in the batch, and the length of its sequences, where a sample has several: what stands for none is
     negative."""
     return (int((labels >= 0).sum()), int(labels.shape[1])) if labels.ndim > 1 else (None, None)

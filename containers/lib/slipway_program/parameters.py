@@ -40,7 +40,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mappin
 
 
 def read_tensors(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
-    """(the tensors by name, the metadata) of a file. Raises ValueError for a file that is not whole, OSError."""
+    """Read (the tensors by name, the metadata) of a file. Raises ValueError for a file that is not whole, OSError."""
     content = bytearray(path.read_bytes())
     try:
         (length,) = struct.unpack_from("<Q", content)
@@ -56,7 +56,7 @@ def read_tensors(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, str]]:
 
 
 def read_metadata(path: Path) -> Dict[str, str]:
-    """The metadata alone. Raises ValueError for a file that is not whole, OSError."""
+    """Read the metadata alone. Raises ValueError for a file that is not whole, OSError."""
     with path.open("rb") as file:
         try:
             (length,) = struct.unpack("<Q", file.read(8))
@@ -84,7 +84,7 @@ Arrays = Dict[str, np.ndarray]
 
 
 def starting_rows(layer: Layer, shape: Sequence[int], seed: int, what: str = "weight") -> Iterator[np.ndarray]:
-    """The starting weights of one layer, or those of its weights that are called `what`, float64, some rows after the other: as
+    """Return the starting weights of one layer, or those of its weights that are called `what`, float64, some rows after the other: as
     containers/models/layers.py says. RandomState, since numpy keeps its stream for ever. In parts, or the numbers as float64 would be the
     peak of the run's memory."""
     name = layer["name"] if what == "weight" else "%s.%s" % (layer["name"], what)
@@ -95,7 +95,10 @@ def starting_rows(layer: Layer, shape: Sequence[int], seed: int, what: str = "we
 
 
 def starting_parameters(layers: Sequence[Layer], seed: int) -> Arrays:
-    """Of all layers, float32. Raises ValueError where a layer has another count than the list says, or is of a kind that is not known."""
+    """Return those of all layers, float32.
+
+    Raises ValueError where a layer has another count than the list says, or is of a kind that is not known.
+    """
     shapes = {layer["name"]: layer["shape_out"] for layer in layers}
     found = {}  # type: Arrays
     for layer in layers:
@@ -134,23 +137,25 @@ def _weights(layer: Layer, shape: Tuple[int, ...], seed: int, what: str = "weigh
 
 
 def trained(arrays: Mapping[str, Any]) -> Dict[str, Any]:
-    """Those that are parameters, not running statistics."""
+    """Return the arrays that are parameters, not running statistics."""
     return {name: array for name, array in arrays.items() if not name.endswith(RUNNING)}
 
 
 def count_of(arrays: Mapping[str, np.ndarray]) -> int:
-    """Trainable numbers."""
+    """Count the trainable numbers."""
     return sum(int(array.size) for array in trained(arrays).values())
 
 
 def norm_of(arrays: Mapping[str, np.ndarray]) -> float:
-    """Euclidean, of all parameters as one vector."""
+    """Return the Euclidean norm of all parameters as one vector."""
     return float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in trained(arrays).values())))
 
 
 def checksum_of(tensors: Mapping[str, Any], as_array: Callable[[Any], np.ndarray] = np.asarray) -> str:
-    """SHA-256 of all parameters as a file of them has them: in the order of their names, each as little-endian float32. They are taken one
-    after the other, so that what `as_array` makes of the second may take the room of the first."""
+    """Return the SHA-256 of all parameters as a file of them has them: in the order of their names, each as little-endian float32.
+
+    They are taken one after the other, so that what `as_array` makes of the second may take the room of the first.
+    """
     digest = hashlib.sha256()
     for _, tensor in sorted(trained(tensors).items()):
         digest.update(np.ascontiguousarray(as_array(tensor), "<f4").reshape(-1).data)

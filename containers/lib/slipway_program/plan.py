@@ -20,8 +20,11 @@ class Steps(NamedTuple):
     first: int = 0
 
     def resumed(self, first: int) -> "Steps":
-        """What is left from `first` on. Steps right after a start are not like the others, so as many are left out as at the very start;
-        then as many are measured, as far as there are."""
+        """Return the steps that are left from `first` on.
+
+        Steps right after a start are not like the others, so as many are left out as at the very start; then as many are measured, as far
+        as there are.
+        """
         total = self.total
         return Steps(total, min(self.first_measured + first, total), min(self.end_measured + first, total), first)
 
@@ -50,13 +53,16 @@ class Plan(NamedTuple):
 
     @property
     def batches(self) -> int:
-        """Of training and evaluation together."""
+        """Count the batches of training and evaluation together."""
         evaluated = sum(-(-samples // self.batch_size) for samples in self.eval_groups)
         return self.steps + max(0, -(-(evaluated - self.rank) // self.world_size))
 
     def share(self, number: int) -> Share:
-        """The global batches of training are the same for every world size. Of the evaluated split, this rank reads the batches rank,
-        rank + world_size, ...: every sample is read by one rank, and the last batch may be short."""
+        """Return this rank's share. The global batches of training are the same for every world size.
+
+        Of the evaluated split, this rank reads the batches rank, rank + world_size, ...: every sample is read by one rank, and the last
+        batch may be short.
+        """
         if number < self.steps:
             all_ranks = self.batch_size * self.world_size
             indices = slipway_reader.grouped_batch(self.seed, number, self.train_groups, all_ranks, self.rank, self.world_size)
@@ -72,8 +78,10 @@ class Plan(NamedTuple):
         raise IndexError("batch %d of %d" % (number, self.batches))
 
     def read(self, splits: Mapping[str, Any], number: int, out: Optional[np.ndarray] = None) -> Any:
-        """What `read_many` of the dataset's `splits` says for a share; into `out`, where that is given. Images that are trained on are
-        augmented as the cell says, by whoever reads: by numbers of their sample and epoch alone."""
+        """Read what `read_many` of the dataset's `splits` says for a share; into `out`, where that is given.
+
+        Images that are trained on are augmented as the cell says, by whoever reads: by numbers of their sample and epoch alone.
+        """
         split, indices = self.share(number)
         found = splits[split].read_many(indices, out)
         if number < self.steps and self.augmentation != "none":
@@ -83,7 +91,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int, first: int = 0) -> Tuple[Steps, Plan]:
-    """What a rank does in the run of this cell, from step `first` on. Inference evaluates only parameters that it was given."""
+    """Return what a rank does in the run of this cell, from step `first` on. Inference evaluates only parameters that it was given."""
     groups = {name: dataset.groups(name) for name in dataset.manifest["splits"]}
     if max(groups["train"]) < cell["global_batch_size"]:
         of_a_length = " of one length" if len(groups["train"]) > 1 else ""
@@ -111,7 +119,7 @@ def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int,
 
 
 def shapes_of_sequences(dataset: Any, plan: Plan) -> List[Tuple[int, int]]:
-    """[batch, tokens] of each length that a rank may meet before evaluation: those with a whole global batch. Of images none."""
+    """Return [batch, tokens] of each length that a rank may meet before evaluation: those with a whole global batch. Of images none."""
     if not isinstance(dataset, slipway_reader.Sequences):
         return []
     lengths = dataset.rows_of_lengths("train")
@@ -126,7 +134,7 @@ def check_fits(layers: Sequence[Mapping[str, Any]], dataset: Any) -> None:
 
 
 def count_steps(cell: Mapping[str, Any], per_epoch: int) -> Steps:
-    """From `steps` {warmup, measured, total?}, or from `epochs`: then all but the first steps are measured."""
+    """Count the steps of `steps` {warmup, measured, total?}, or of `epochs`: then all but the first steps are measured."""
     if cell["epochs"] is not None:
         total = cell["epochs"] * per_epoch
         return Steps(total, min(MOST_WARMUP_OF_EPOCHS, total // 5), total)

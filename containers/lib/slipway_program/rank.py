@@ -31,7 +31,7 @@ class LossNotFinite(Exception):
 
 
 def describe_failure(error: BaseException) -> Tuple[str, int]:
-    """(kind of the error event, exit code) for the exception that ended the program."""
+    """Return (kind of the error event, exit code) for the exception that ended the program."""
     if isinstance(error, LossNotFinite):
         return "nan", NOT_FINITE_EXIT
     if _is_out_of_memory(error):
@@ -44,7 +44,7 @@ def describe_failure(error: BaseException) -> Tuple[str, int]:
 
 
 def failure_message(error: BaseException) -> str:
-    """The cause in one line. From a loader process comes "Caught ... in DataLoader worker", a traceback, and then the cause."""
+    """Return the cause in one line. From a loader process comes "Caught ... in DataLoader worker", a traceback, and then the cause."""
     text = f"{type(error).__name__}: {error}"
     if str(error).startswith("Caught ") and "Original Traceback" in text:
         text = text.rstrip().splitlines()[-1]
@@ -52,8 +52,10 @@ def failure_message(error: BaseException) -> str:
 
 
 def _is_of_storage(error: BaseException) -> bool:
-    """The staged dataset is not what it was, or a disk does not do what it should: nothing that the program has done. To write to a
-    place that it may only read is its own fault: of a disk is what keeps it from writing where it may."""
+    """Return True if the staged dataset is not what it was, or a disk does not do what it should: nothing that the program has done.
+
+    To write to a place that it may only read is its own fault: of a disk is what keeps it from writing where it may.
+    """
     read_only = _READ_ONLY.search(str(error))
     if read_only is not None and not _may_be_written(read_only.group(1)):
         return False

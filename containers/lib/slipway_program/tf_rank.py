@@ -29,7 +29,7 @@ class TensorFlowRank(Trainer):
         self._scale = 1 if self._of_tokens else 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
 
     def _compile(self, network: Callable[[Any], Any]) -> None:
-        """`network`: normalised images to outputs, as it is outside of training."""
+        """Compile `network`: normalised images to outputs, as it is outside of training."""
         # autograph would leave files of code in TMPDIR: a rank ends at once, and there is nothing in ours that it would have to rewrite
         self._compiled = tf.function(lambda *share: self._strategy.run(self._step, share), autograph=False)
         self._forward = tf.function(lambda images: network(self._normalised(images)), autograph=False)
@@ -49,8 +49,10 @@ class TensorFlowRank(Trainer):
         return self._compiled(tf.constant(images), tf.constant(labels), *seed).numpy()
 
     def _step(self, images: Any, labels: Any, seed: Any = None) -> Any:
-        """The loss of this rank's share; `seed`: of dropout, a tensor, None without. The strategy adds up, so a gradient is divided by the
-        number of ranks first."""
+        """Return the loss of this rank's share; `seed`: of dropout, a tensor, None without.
+
+        The strategy adds up, so a gradient is divided by the number of ranks first.
+        """
         raise NotImplementedError
 
     def _total(self, values: Any) -> Any:

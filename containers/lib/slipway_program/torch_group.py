@@ -33,7 +33,7 @@ def join_group(cell: Mapping[str, Any]) -> torch.device:
 
 
 def leave_group(device: torch.device) -> None:
-    """The last collective is done. NCCL's communicators are given back; a gloo group ends with the process.
+    """Leave the group: the last collective is done. NCCL's communicators are given back; a gloo group ends with the process.
 
     Not destroyed, because its destructor can hang (torch 2.13, seen here once in some ten runs): it takes a lock, holding the GIL, while a
     gloo thread holds that lock and waits for the GIL to free the tensor of the last collective.
@@ -43,7 +43,7 @@ def leave_group(device: torch.device) -> None:
 
 
 def provenance_of(device: torch.device) -> Dict[str, Any]:
-    """Versions, hardware and settings, JSON-able. What does not exist here is None."""
+    """Collect versions, hardware and settings, JSON-able. What does not exist here is None."""
     cuda = device.type == "cuda"
     properties = torch.cuda.get_device_properties(device) if cuda else None
     return {
@@ -64,7 +64,7 @@ def provenance_of(device: torch.device) -> Dict[str, Any]:
 
 
 def meeting() -> Dict[str, Any]:
-    """Where the ranks find each other, as init_process_group takes it: a store of rank 0 on the run's own address.
+    """Return where the ranks find each other, as init_process_group takes it: a store of rank 0 on the run's own address.
 
     PyTorch's own would listen on all addresses of the node, and it knows no password: whoever can connect reads and changes what the ranks
     tell each other. Under torchrun the store is torchrun's.
@@ -76,7 +76,6 @@ def meeting() -> Dict[str, Any]:
 
 
 def open_store(rank: int) -> dist.Store:
-    """On MASTER_ADDR and MASTER_PORT."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     if rank:
         return dist.TCPStore(host, port, is_master=False, timeout=default_pg_timeout)

@@ -13,25 +13,26 @@ from .parameters import Arrays
 
 
 def padding_of(layer: Mapping[str, Any], size: Sequence[int]) -> List[Tuple[int, int]]:
-    """(before, after) of height and width, for images of `size`: more after them where the last window reaches over the end (`ceil`)."""
+    """Return (before, after) of height and width, for images of `size`: more after them where the last window reaches over the end
+    (`ceil`)."""
     padding, stride, kernel = layer["padding"], layer["stride"], layer["kernel"]
     reached = [(layer["shape_out"][1 + axis] - 1) * stride[axis] + kernel[axis] - padding[axis] for axis in (0, 1)]
     return [(padding[axis], max(padding[axis], reached[axis] - size[axis])) for axis in (0, 1)]
 
 
 def dropout_seed(seed: int, rank: int, number: int) -> int:
-    """Of step `number` on this rank: a resumed run drops what the whole one would have. 32 bits, in a microsecond."""
+    """Return the seed of step `number` on this rank: a resumed run drops what the whole one would have. 32 bits, in a microsecond."""
     return zlib.crc32(("%d:%d:%d" % (seed, rank, number)).encode())
 
 
 def drops(layers: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a network has dropout. Each framework draws its own numbers for it, so that only without it losses are equal."""
+    """Return True if a network has dropout. Each framework draws its own numbers for it, so that only without it losses are equal."""
     return any(layer["kind"] == "dropout" for layer in layers)
 
 
 def masks(layers: Sequence[Mapping[str, Any]], batch_size: int, seed: int) -> Arrays:
-    """For frameworks whose own dropout cannot be begun anew in each step: of each dropout layer, by its name, what its input is multiplied
-    by: 0 for what is dropped, and for the rest what keeps the mean."""
+    """Return for frameworks whose own dropout cannot be begun anew in each step, of each dropout layer, by its name, what its input is
+    multiplied by: 0 for what is dropped, and for the rest what keeps the mean."""
     random = np.random.RandomState(seed)
     found = {}
     for layer in layers:
@@ -51,23 +52,24 @@ class Trainer:
     """What dropout drops in the step that comes is a function of it: driver.py sets it before each, by `dropout_seed` of this module."""
 
     def prepare(self, shape: Tuple[int, int], training: bool) -> None:
-        """Batches of token ids of this shape will come, to `step` where it is training, else to `outputs`: who compiles for each shape
+        """Prepare for batches of token ids of this shape, to `step` where it is training, else to `outputs`: who compiles for each shape
         does so here, before the first step, and not in a step that may be measured."""
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """Forward, backward, gradients averaged over all ranks, update. `images` are uint8 [batch, height, width, channels], or token ids
-        and `labels` their targets, [batch, tokens] each, -1 for none. Returns the mean loss of this rank's samples (that of a sequence is
-        the mean over its tokens); the step has ended when float() of it returns."""
+        """Compute forward, backward, gradients averaged over all ranks, update. `images` are uint8 [batch, height, width, channels], or
+        token ids and `labels` their targets, [batch, tokens] each, -1 for none. Returns the mean loss of this rank's samples (that of a
+        sequence is the mean over its tokens); the step has ended when float() of it returns."""
         raise NotImplementedError
 
     def native_batches(self, dataset: Any, batch_size: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-        """Endless, of the training split: what this rank gets where the framework reads by itself (`reader: native`), from the beginning of
-        its own order; images as `step` gets them to train on, float32 [batch, channels, height, width], and labels int64. Raises ValueError
-        for a dataset that it cannot read so."""
+        """Yield endlessly of the training split what this rank gets where the framework reads by itself (`reader: native`), from the
+        beginning of its own order; images as `step` gets them to train on, float32 [batch, channels, height, width], and labels int64.
+        Raises ValueError for a dataset that it cannot read so."""
         raise NotImplementedError
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
-        """Of this rank's own images, float32 [batch, classes], or [batch, tokens, vocabulary], as the network is outside of training."""
+        """Compute the outputs of this rank's images, float32 [batch, classes], or [batch, tokens, vocabulary], as the network is outside of
+        training."""
         raise NotImplementedError
 
     def barrier(self) -> None:
@@ -75,29 +77,29 @@ class Trainer:
         raise NotImplementedError
 
     def leave(self) -> None:
-        """All is written: part from the other ranks. Rank 0 may be the one that they talk through, so nobody goes alone."""
+        """Leave the other ranks: all is written. Rank 0 may be the one that they talk through, so nobody goes alone."""
         self.barrier()
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """The sums over all ranks."""
+        """Return the sums over all ranks."""
         raise NotImplementedError
 
     def state(self) -> Arrays:
-        """This rank's parameters, and running statistics, those of rank 0. Not a call that the ranks make together."""
+        """Return this rank's parameters, and running statistics, those of rank 0. Not a call that the ranks make together."""
         raise NotImplementedError
 
     def momentum(self) -> Arrays:
-        """That of each parameter, by the parameter's name."""
+        """Return the momentum of each parameter, by the parameter's name."""
         raise NotImplementedError
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
-        """Go on from there."""
+        """Resume from this state."""
         raise NotImplementedError
 
     def provenance(self) -> Dict[str, Any]:
-        """Versions and settings, JSON-able."""
+        """Return versions and settings, JSON-able."""
         return {}
 
     def memory(self) -> Tuple[int, str]:
-        """The most memory that this rank had, in bytes, and whose count that is."""
+        """Return the most memory that this rank had, in bytes, and whose count that is."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "resident_set"

@@ -29,8 +29,8 @@ from .steps import make_inference_step, make_training_step
 
 
 def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
-    """Train or infer as `cell` says, from the dataset in `data`; events and, from rank 0, the parameters go to `out`. The exit code: 0, or
-    43 where a checkpoint was wanted before the end."""
+    """Run the training or the inference that `cell` describes, from the dataset in `data`; events and, from rank 0, the parameters go to
+    `out`. The exit code: 0, or 43 where a checkpoint was wanted before the end."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     training = cell["mode"] == "train"
     compiler.leave_out()

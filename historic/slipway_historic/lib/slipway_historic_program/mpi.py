@@ -54,7 +54,7 @@ class MpiTrainer(Trainer):
         return _parted(together, arrays)
 
     def of_rank_0(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
-        """Those of rank 0, on every rank: running statistics."""
+        """Return those of rank 0, on every rank: running statistics."""
         if self.ranks.size == 1 or not arrays:
             return dict(arrays)
         together = _joined(list(arrays.values()))

@@ -11,9 +11,11 @@ import slipway_reader
 
 @contextmanager
 def opened_shards(dataset: Any, batch_size: int) -> Iterator[List[str]]:
-    """A directory for each shard, which LMDB can open; a batch is made of equal parts of all. LMDB writes a lock beside the data, so each
-    is one of its own with a link to the staged file, and is gone after this: who reads has opened it. Raises ValueError, and DatasetChanged
-    for a file of another length, which would kill its reader."""
+    """Return a directory for each shard, which LMDB can open; a batch is made of equal parts of all.
+
+    LMDB writes a lock beside the data, so each is one of its own with a link to the staged file, and is gone after this: who reads has
+    opened it. Raises ValueError, and DatasetChanged for a file of another length, which would kill its reader.
+    """
     split, manifest = dataset.split("train"), dataset.manifest
     if manifest["encoding"] == "raw" and manifest["layout"] != "caffe":
         raise ValueError(

@@ -58,12 +58,13 @@ def export(cell: Mapping[str, Any], data: Path, out: Path) -> None:
 
 
 def raw(out: Path, name: str) -> Path:
-    """Where a file lies."""
+    """Return where a file lies."""
     return out / (".raw-%s.part" % name)
 
 
 def layer_lines(layers: List[Mapping[str, Any]]) -> Iterator[Tuple[Any, ...]]:
-    """`conv` and `linear` with the number of their outputs and inputs; windows as kernel, stride, padding, each rows then columns."""
+    """Yield `conv` and `linear` with the number of their outputs and inputs; windows as kernel, stride, padding, each rows then
+    columns."""
     shapes = {layer["name"]: layer["shape_out"] for layer in layers}
     for place, layer in enumerate(layers[1:]):
         kind, name, before = layer["kind"], layer["name"], layers[place]

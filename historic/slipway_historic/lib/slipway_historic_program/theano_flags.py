@@ -25,7 +25,7 @@ def set_flags() -> None:
 
 
 def leaving_no_files(make_trainer: Callable[..., Any]) -> Callable[..., Any]:
-    """The same; Theano has loaded by then what it has compiled."""
+    """Remove the directory of a trainer that was made: Theano has loaded by then what it has compiled."""
 
     def make(*arguments: Any) -> Any:
         try:
@@ -65,8 +65,8 @@ def compile_ahead(load: Callable[[], Any]) -> None:
 
 
 def compiled_before() -> Path:
-    """What was compiled when the environment was made, half a minute's work: for processors of the same kind, since Theano compiles for the
-    one that it runs on. Each rank takes a copy along."""
+    """Return what was compiled when the environment was made, half a minute's work: for processors of the same kind, since Theano compiles
+    for the one that it runs on. Each rank takes a copy along."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         kind = next((line for line in file if line.startswith(("flags", "Features"))), "")
     return Path(sys.prefix, "theano-%08x" % zlib.crc32(kind.encode()))

@@ -38,13 +38,12 @@ class Dice:
         self.streams.seed(seed)
 
     def dropped(self, ratio: float, x: Any) -> Any:
-        """The rest is scaled, so that the mean stays."""
+        """Drop numbers; the rest is scaled, so that the mean stays."""
         kept = self.streams.uniform(x.shape, ndim=x.ndim, dtype="float32") >= np.float32(ratio)
         return T.switch(kept, x * np.float32(1 / (1 - ratio)), np.float32(0))
 
 
 def _padded(layer: Mapping[str, Any], x: Any) -> Any:
-    """With what is less than all: more behind the end where the last window reaches over it."""
     rows, columns = layer["padding"]
     if not rows and not columns and not layer.get("ceil"):
         return x
@@ -56,7 +55,7 @@ def _padded(layer: Mapping[str, Any], x: Any) -> Any:
 
 
 def _at(layer: Mapping[str, Any], x: Any, place: Sequence[int]) -> Any:
-    """What lies at one place of each window."""
+    """Return what lies at one place of each window."""
     sizes = zip(place, layer["stride"], layer["shape_out"][1:])
     rows, columns = (slice(first, first + stride * (count - 1) + 1, stride) for first, stride, count in sizes)
     return x[:, :, rows, columns]
