@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from msgspec import UNSET
 
 from cluster.processes import state_of
 from cluster.watching.readers import kernel_seen
@@ -41,11 +42,12 @@ def test_a_watcher_sees_ours_and_takes_a_last_look() -> None:
         watcher.close()
     assert watched is not None
     assert watched.cores == len(cores)
-    assert {"own", "idle", "available"} <= watched.lines[-1].keys()
-    assert ("kernel" in watched.lines[-1]) is watched.kernel_seen is kernel_seen()
-    during = load_of(watched, (began, ended))["during"]
+    last = watched.lines[-1]
+    assert UNSET not in (last.own, last.idle, last.available)
+    assert (last.kernel is not UNSET) is watched.kernel_seen is kernel_seen()
+    during = load_of(watched, (began, ended)).during
     assert during is not None
-    assert during["own_cores"] * during["seconds"] >= 0.2, "this process is the watcher's parent, so what it used is ours"
+    assert during.own_cores * during.seconds >= 0.2, "this process is the watcher's parent, so what it used is ours"
 
 
 def last_line(watcher: Watcher) -> str:
