@@ -1,1 +1,1 @@
-"""One run inside its allocation, in rooms: supervisor, node, link, storage, images, record."""
+"""Run one run inside its allocation: supervisor, node programs, the link between them, storage, images, record."""

@@ -1,1 +1,1 @@
-"""The node program: what a run does on one node, by the supervisor's orders."""
+"""The node program: what a run does on one node, by the supervisor's commands."""

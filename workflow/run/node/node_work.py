@@ -1,4 +1,4 @@
-"""Carry out on this node what the supervisor orders; orders that come before the ranks start are given on to preparation.py."""
+"""Carry out the commands of the supervisor on this node; those before the ranks start go to preparation.py."""
 
 from __future__ import annotations
 
