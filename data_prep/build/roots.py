@@ -12,7 +12,7 @@ from base.errors import DatasetError
 from base.names import choices
 from data_prep.build.locks import held
 from data_prep.build.plan_file import PlannedRoot, root_of, scratch_path
-from data_prep.sources import SOURCES
+from data_prep.sources import ESTIMATES, SOURCES
 from data_prep.sources.types import Prepared, Reader, Root
 from data_prep.spec import TRAIN, DatasetSpec
 
@@ -120,7 +120,7 @@ def estimate(spec: DatasetSpec) -> Estimate:
 
     Samples are known for synthetic, digits, plain IDX and binary CIFAR, bytes for raw images of a known size.
     """
-    counts = [SOURCES[spec.source].estimate(root) for root in roots_of(spec, Path("/nonexistent"))]
+    counts = [ESTIMATES[spec.source](root) if spec.source in ESTIMATES else None for root in roots_of(spec, Path("/nonexistent"))]
     known = [count for count in counts if count is not None]
     samples = sum(known) if len(known) == len(counts) else None
     return estimate_of(spec, samples)

@@ -47,11 +47,6 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[Datum
     return DatumReader(prepared.files)
 
 
-def estimate(_root: Root) -> int | None:
-    """Return None, since the file is not opened in this process."""
-    return None
-
-
 def _reason(entry: dict[str, Any]) -> str | None:
     if entry["bytes"] > MAX_MEMBER_BYTES:
         return f"larger than {MAX_MEMBER_BYTES >> 20} MiB"

@@ -45,11 +45,6 @@ def open_reader(root: Root, _prepared: Prepared) -> FileReader:
     return FileReader(root.path)
 
 
-def estimate(_root: Root) -> int | None:
-    """Return None, since the number is not known before listing."""
-    return None
-
-
 def _entries(path: bytes) -> list[os.DirEntry[bytes]]:
     def listed() -> list[os.DirEntry[bytes]]:
         with os.scandir(path) as entries:

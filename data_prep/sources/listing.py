@@ -47,11 +47,6 @@ def open_reader(root: Root, _prepared: Prepared) -> FileReader:
     return FileReader(root.path.parent)
 
 
-def estimate(_root: Root) -> int | None:
-    """Return None, since the list may lie on slow storage and is not read for an estimate."""
-    return None
-
-
 def _entry(inside: Inside, line: bytes, number: int, split: str | None) -> Found | Refused:
     path, label = _fields(line)
     name = to_text(path)

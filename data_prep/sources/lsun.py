@@ -65,11 +65,6 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[Image
     return ImageReader(prepared.files)
 
 
-def estimate(_root: Root) -> int | None:
-    """Return None, since the files are not opened in this process."""
-    return None
-
-
 class ImageReader(LmdbReader):
     """A reader of values that are image files."""
 

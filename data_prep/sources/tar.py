@@ -68,11 +68,6 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[TarRe
     return TarReader(prepared.files)
 
 
-def estimate(_root: Root) -> int | None:
-    """Return None, since the number is not known before all headers are read."""
-    return None
-
-
 class TarReader(OffsetReader):
     """A reader of members; `at` is the offset of the content."""
 

@@ -55,11 +55,6 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[Datap
     return DatapointReader(prepared.files)
 
 
-def estimate(_root: Root) -> int | None:
-    """Return None, since the file is not opened in this process."""
-    return None
-
-
 class DatapointReader(LmdbReader):
     """A reader of values that are datapoints."""
 

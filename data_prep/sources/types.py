@@ -81,6 +81,3 @@ class Source(Protocol):
 
     def open_reader(self, root: Root, prepared: Prepared) -> AbstractContextManager[Reader]:
         """Open a reader, also in a process that did not list."""
-
-    def estimate(self, root: Root) -> int | None:
-        """Return the number of samples if it is known without listing, else None. It raises nothing."""
