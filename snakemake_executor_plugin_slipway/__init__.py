@@ -32,7 +32,7 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
     def run_job(self, job: Any) -> None:
         """Submit the job, or find it in the queue. A refusal of the scheduler fails this job only, and Snakemake goes on."""
         from base.errors import SlipwayError
-        from workflow.dag.submissions import tell_log
+        from workflow.dag.submissions import log_reason
         from workflow.dag.watched_jobs import size_of
 
         if job.is_group() or job.rule.shellcmd is None:
@@ -45,7 +45,7 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
                 submitted = own.submit(job.rule.name, wildcards, size_of(job.resources), job.shellcmd)
         except (SlipwayError, OSError, ValueError) as error:
             for log in job.log[:1]:
-                tell_log(Path(log), self._scheduler, str(error))
+                log_reason(Path(log), self._scheduler, str(error))
             self.report_job_error(SubmittedJobInfo(job), msg=str(error))
             return
         info = SubmittedJobInfo(job, external_jobid=submitted.job_id)
@@ -84,11 +84,11 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
 
     def _tell_log_of(self, job: Any, why: str) -> None:
         """Write the reason to the log of a job that has written none itself."""
-        from workflow.dag.submissions import tell_log
+        from workflow.dag.submissions import log_reason
 
         for log in job.log[:1]:
             if not os.path.exists(log):  # noqa: PTH110 - Path.exists raises where storage does not say it
-                tell_log(Path(log), self._scheduler, why)
+                log_reason(Path(log), self._scheduler, why)
 
     @property
     def cores(self) -> str:

@@ -35,7 +35,7 @@ from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, Stu
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
 from workflow.dag.refusals import refuse_unreachable
-from workflow.dag.requirements import dataset_needs
+from workflow.dag.requirements import requirements_of
 from workflow.dag.watched_jobs import run_size
 from workflow.study.cell import NO_DATASET, RunLimits
 from workflow.study.site import Site
@@ -265,7 +265,7 @@ def _ports(text: str | None) -> tuple[int, ...]:
 
 
 def _refuse_unbuilt(study: Study | None, dataset: str | None) -> None:
-    if study is not None and dataset is not None and dataset_needs(study, dataset).root is None:
+    if study is not None and dataset is not None and requirements_of(study, dataset).root is None:
         words = study.command("dataset", "build", dataset, "--study", str(study.path))
         raise DatasetError(f"dataset {dataset!r} of study {study.name!r} is not built; `{words}` builds it")
 

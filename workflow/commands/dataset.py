@@ -29,7 +29,7 @@ from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.commands.watching.output import progress
-from workflow.dag.requirements import dataset_needs
+from workflow.dag.requirements import requirements_of
 from workflow.run.node.caches import cache_here
 from workflow.study.cell import NO_DATASET, datasets_of
 from workflow.study.site import Site, storage_limit
@@ -115,7 +115,7 @@ def dataset_and_site(study_path: Path, site: str | None, name: str) -> tuple[Pat
             raise DatasetError(f"{directory} is not a built dataset: it has no {FILE_NAME}")
         return directory.absolute(), load_site(site)
     study = load_chosen_study(study_path, site)
-    needs = dataset_needs(study, check_name(study, name))
+    needs = requirements_of(study, check_name(study, name))
     if needs.root is None:
         raise DatasetError(
             f"dataset {name!r} of study {study.name!r} is not built, or its receipt in {study.build_dir(name)} cannot be read; "

@@ -11,7 +11,7 @@ from base.errors import ConfigError, SlipwayError
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, SiteOption, StudyArgument
 from workflow.commands.watching import output
-from workflow.dag.notify import News, tell
+from workflow.dag.notify import Notification, send_all
 from workflow.study.next_command import command
 from workflow.study.study import Study
 
@@ -37,7 +37,7 @@ def _notify(study: Study, test: bool) -> None:
         output.line(f"try it: {command(study, 'notify', '--test')}")
         return
     lines = (f"A test by `slipway notify --test` on {os.uname().nodename}.", f"study: {study.path}")
-    problems = tell(notify, News(subject=f"{study.name}: a test", lines=lines), os.environ)
+    problems = send_all(notify, Notification(subject=f"{study.name}: a test", lines=lines), os.environ)
     if problems:
         raise SlipwayError("; ".join(problems))
     output.line("handed over; whether a mail arrives, its mail server decides" if notify.mail else "the webhook has taken it")

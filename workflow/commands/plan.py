@@ -44,20 +44,20 @@ from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, Stu
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag.execution import jobs_at
-from workflow.dag.image_file import images_file
+from workflow.dag.images import images_file
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import (
     DatasetRequirements,
     Estimate,
-    Outlook,
-    dataset_needs,
+    Forecast,
     estimate_of,
-    hours_on,
+    forecast_of,
     is_prepared,
     memory_of,
     model_of,
-    outlook_of,
+    most_hours_on,
     past_runs,
+    requirements_of,
 )
 from workflow.dag.submission import Width, plan_submission
 from workflow.dag.watched_jobs import run_job, run_size
@@ -186,17 +186,17 @@ class StudyPlan:
     @property
     def gpu_hours(self) -> float:
         """Return the bound of the runs still to be made: walltime x GPUs."""
-        return hours_on("cuda", self.study, self.to_run)
+        return most_hours_on("cuda", self.study, self.to_run)
 
     @property
     def process_hours(self) -> float:
         """Return the bound of the runs on the CPU still to be made: walltime x processes."""
-        return hours_on("cpu", self.study, self.to_run)
+        return most_hours_on("cpu", self.study, self.to_run)
 
     @property
-    def outlook(self) -> Outlook:
+    def outlook(self) -> Forecast:
         """Return the estimate for the runs still to be made, as far as anything is known."""
-        return outlook_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
+        return forecast_of(self.to_run, self.study.site, {cell.cell.cell_id: cell.estimate for cell in self.cells})
 
     @property
     def to_run(self) -> list[Any]:
@@ -211,7 +211,7 @@ def plan_study(study: Study) -> StudyPlan:
     by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in study.cells}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
-    datasets = {name: dataset_needs(study, name) for name in datasets_of(study.cells)}
+    datasets = {name: requirements_of(study, name) for name in datasets_of(study.cells)}
     device_memory = {device: _memory_of(device, study) for device in {device_of(cell.device, study.site) for cell in study.cells}}
     pasts = past_runs(study.site.storage, study.cells)
     cells = []
@@ -650,7 +650,7 @@ def plan_cell(study: Study, cell: Cell, environ: Mapping[str, str]) -> dict[str,
     allocation = plan_allocation(site.scheduler, request, environ)
     framework = describe_framework(cell, device_of(cell.device, site))
     check_framework(framework, cell.nodes)
-    needs = dataset_needs(study, cell.dataset) if cell.has_dataset else None
+    needs = requirements_of(study, cell.dataset) if cell.has_dataset else None
     argv = node_argv(sys.executable, (allocation.head.address, UNKNOWN_PORT), site.setup)
     document = cell_document(Run(cell=cell, repeat=1), attempt, allocation, model_of(cell, needs))
     workload = Workload(

@@ -46,11 +46,11 @@ from workflow.commands.snakemake_hooks import SHOWN, WOULD_RUN, print_ending
 from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.watch import Watch
-from workflow.dag.closing import after_failure, held_by_others, held_words
+from workflow.dag.closing import after_failure, describe_held, held_by_others
 from workflow.dag.execution import NODES, Way, refuse_wrong_way
 from workflow.dag.graph import Graph
-from workflow.dag.image_file import images_file
-from workflow.dag.queue_view import QUEUE_S, asked_queue, cancelled_words
+from workflow.dag.images import images_file
+from workflow.dag.queue_view import QUEUE_S, describe_cancelled, poll_queue
 from workflow.dag.refusals import LOOK_S, load_graph, refuse_unreachable
 from workflow.dag.snakemake_call import snakemake_argv
 from workflow.run.record.continuation import with_login
@@ -432,7 +432,9 @@ def _raise_unmet(graph: Graph, unmet: Sequence[str], log: Path) -> None:
     study = graph.study
     held = held_by_others(graph, unmet)
     if len(held) == len(unmet):
-        raise LeaseError(f"{held_words(held)}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}")
+        raise LeaseError(
+            f"{describe_held(held)}; when that has ended, the same command finds the result, or makes it; snakemake's log: {log}"
+        )
     for one in blockers(study):
         output.prose(f"waits for {one.what}: {completed(one.reason, study.chosen_site, study.path)}", "    ")
     again = bool(set(unmet) - set(graph.without_result()))
@@ -558,7 +560,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
         refuse_jobs(study, graph.runs_to_make)
     log = study.results_dir / "logs" / f"snakemake-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     call_limited(f"the results of {study.name}", _make_log, log, study, timeout_s=LOOK_S)
-    queue = None if own_jobs is None else asked_queue(name, own_jobs)
+    queue = None if own_jobs is None else poll_queue(name, own_jobs)
     watch = Watch(study=study, requested=graph.requested, queue=queue)
     sys.stdout.flush()
     with open_view() as view:
@@ -573,7 +575,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
         if queue is not None:
             queue.stop()
         if own_jobs is not None and jobs and (set(signals) != {signal.SIGTERM} or len(signals) > 1):
-            view.print(cancelled_words(own_jobs, jobs, _queue_now(own_jobs)))
+            view.print(describe_cancelled(own_jobs, jobs, _queue_now(own_jobs)))
         if table and not is_usage(log_text(log)):
             view.print("snakemake has ended; the table is made from the records")
     end(graph, watch.requested, code, signals, log, table=table)

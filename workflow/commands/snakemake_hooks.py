@@ -125,10 +125,10 @@ def notify_of(graph: Graph) -> None:
     """Tell those who want to know that the study has ended; who could not be told stands on the terminal, and fails nothing."""
     notify = graph.study.notify
     if notify is not None and "end" in notify.when:
-        from workflow.dag.notify import News, tell
+        from workflow.dag.notify import Notification, send_all
 
         first, *rest = closing_lines(graph)
-        for problem in tell(notify, News(subject=first, lines=tuple(rest)), os.environ):
+        for problem in send_all(notify, Notification(subject=first, lines=tuple(rest)), os.environ):
             sys.stderr.write(f"slipway: {printable(problem)}\n")
 
 

@@ -44,10 +44,10 @@ from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.output import waiting
 from workflow.commands.watching.watch import Watch
-from workflow.dag.closing import closing_lines, held_by_others, held_words
+from workflow.dag.closing import closing_lines, describe_held, held_by_others
 from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
-from workflow.dag.queue_view import AskedQueue, asked_queue
+from workflow.dag.queue_view import PolledQueue, poll_queue
 from workflow.dag.refusals import load_graph
 from workflow.dag.requirements import is_prepared
 from workflow.dag.submission import Width, plan_submission
@@ -313,9 +313,9 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
         )
     held = held_by_others(graph, [run.run_id for run in graph.runs_to_make])
     if held and len(held) == len(graph.runs_to_make):
-        raise SubmitError(f"{held_words(held)}; no other run is left to do, so nothing is submitted")
+        raise SubmitError(f"{describe_held(held)}; no other run is left to do, so nothing is submitted")
     if held:
-        output.notice(f"{held_words(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
+        output.notice(f"{describe_held(held)}; the job leaves {'it' if len(held) == 1 else 'them'} to that start")
 
 
 def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
@@ -348,7 +348,7 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
     """Return when all runs have a result. Raises Cancelled, Preempted or RecordError when the job ended before that."""
     sys.stdout.flush()
     study = graph.study
-    queue = asked_queue(study.site.scheduler, jobs)
+    queue = poll_queue(study.site.scheduler, jobs)
     watch = Watch(study=study, requested=graph.requested, queue=queue, submission=job.name)
     try:
         with open_view() as view:
@@ -366,7 +366,7 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
     _raise_end(study, job, last)
 
 
-def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: AskedQueue, view: View) -> QueuedJob | None:
+def _watch(watch: Watch, jobs: Jobs, job: QueuedJob, queue: PolledQueue, view: View) -> QueuedJob | None:
     """Return what the scheduler said of the job last, when it is over; None if it has forgotten it."""
     refresher, lost = Refresher(watch.look), LostJobs(jobs, output.line)
     seen: float | None = None

@@ -74,7 +74,7 @@ def held_by_others(graph: Graph, runs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def held_words(held: Mapping[str, str]) -> str:
+def describe_held(held: Mapping[str, str]) -> str:
     """Describe the held runs: `1 run is at work in another start: RUN, attempt 1: process 7 on a; end it there (kill 7)`."""
     named = some([f"{run_id}, {who}" for run_id, who in held.items()], MOST_HELD, "; ")
     return f"{counted(len(held), 'run is', 'runs are')} at work in another start: {named}"
@@ -87,7 +87,7 @@ def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
     rest, again = left - len(held), command(study, verb)
     longer = "; a run that ended as timeout needs a longer limits.walltime" if ends["timeout"] else ""
     found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(study, verb)}{longer}"]
-    others = [f"{held_words(held)}; when that has ended, go on: {again}"]
+    others = [f"{describe_held(held)}; when that has ended, go on: {again}"]
     more = [f"{counted(rest, 'run has', 'runs have')} no result; go on: {again}"]
     return _delivery(graph, left) + found * bool(failed) + others * bool(held) + more * bool(rest)
 

@@ -69,8 +69,8 @@ def jobs_at(site: Site) -> Jobs:
 
 def refuse_wrong_executor(way: Way, executor: str) -> None:
     """Raise ConfigError when Snakemake's executor is not that of the profile: by `--executor`, or in a profile of one's own."""
-    wanted = EXECUTOR if way == "jobs" else "local"
-    if executor == wanted:
+    needed = EXECUTOR if way == "jobs" else "local"
+    if executor == needed:
         return
     if executor == EXECUTOR:
         profiles = ", ".join(with_jobs())
@@ -78,17 +78,17 @@ def refuse_wrong_executor(way: Way, executor: str) -> None:
             f"the executor is {executor!r}, and without a profile whose runs are jobs ({profiles}) they ask a scheduler for nothing; "
             f"`slipway run STUDY` takes the profile that fits"
         )
-    raise ConfigError(f"this profile {DOES[way]}, and is made for the executor {wanted!r}, found {executor!r}; leave out --executor")
+    raise ConfigError(f"this profile {DOES[way]}, and is made for the executor {needed!r}, found {executor!r}; leave out --executor")
 
 
 def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
     """Raise ConfigError when Snakemake would run the study in a way that the site's scheduler does not offer here."""
-    said = f"this profile {DOES[way]}, and the site {site.name!r} says scheduler: {site.scheduler}"
+    found = f"this profile {DOES[way]}, and the site {site.name!r} says scheduler: {site.scheduler}"
     jobs = jobs_of(site.scheduler)
     if jobs is None:
         if way != "local":
             fits = "`slipway run STUDY` takes the profile that fits"
-            raise ConfigError(f"{said}; {fits}; or choose a site with a scheduler that takes jobs: {', '.join(with_jobs())} (--site NAME)")
+            raise ConfigError(f"{found}; {fits}; or choose a site with a scheduler that takes jobs: {', '.join(with_jobs())} (--site NAME)")
         return
     inside = scheduler_of(environ) == site.scheduler
     if way == "local":
@@ -97,7 +97,7 @@ def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
             if inside
             else "use `slipway run STUDY` for a job per run, or `slipway submit STUDY` for one job for all"
         )
-        raise ConfigError(f"{said}; {ways}; or a site with scheduler: local (--site local)")
+        raise ConfigError(f"{found}; {ways}; or a site with scheduler: local (--site local)")
     if way == "allocation" and not inside:
         raise ConfigError(
             f"this profile {DOES[way]}, and this is not a job of {jobs.TITLE}; use `slipway submit STUDY`, which starts it inside of one, "

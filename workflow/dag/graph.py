@@ -25,7 +25,7 @@ from cluster.machine import usable_cores
 from cluster.schedulers.jobs import Jobs, mark_of
 from data_prep.spec import DatasetSpec
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
-from workflow.dag.image_file import images_file, keep_images
+from workflow.dag.images import images_file, keep_images
 from workflow.dag.watched_jobs import resources_of, run_size, shard_size
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.record.continuation import LEAST_MARGINS, margin_of
@@ -54,7 +54,7 @@ def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], 
     names = next(iter(of_cell.values()))
     found = {}
     for name in names:
-        values = {asked[name] for asked in of_cell.values()}
+        values = {requested[name] for requested in of_cell.values()}
         if len(values) > 1:
             found[name] = lookup(_of_run(of_run, name))
         elif values != {None}:
@@ -66,8 +66,8 @@ def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
     """Return the resources of the rule that builds shards, which has jobs of its own only where each run is one."""
     if way != "jobs":
         return {}
-    asked = resources_of(shard_size(study.site))
-    return {name: value for name, value in asked.items() if value is not None}
+    requested = resources_of(shard_size(study.site))
+    return {name: value for name, value in requested.items() if value is not None}
 
 
 def shard_threads(way: Way, cores: int | None, host_cores: int) -> int:
@@ -120,7 +120,7 @@ def _watch(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> None:
 # The look at storage, in an interpreter of its own (base/worker.py), for which this module imports little.
 
 
-class Seen(TypedDict):
+class StorageView(TypedDict):
     """The results of the runs, the datasets that are built, and when outdated tables were made."""
 
     results: dict[str, dict[str, Any]]
@@ -128,7 +128,9 @@ class Seen(TypedDict):
     outdated: int | None
 
 
-def look(results_dir: str, run_ids: Sequence[str], manifests: Sequence[str], origin: Mapping[str, Any], digest: str | None) -> Seen:
+def look_at_storage(
+    results_dir: str, run_ids: Sequence[str], manifests: Sequence[str], origin: Mapping[str, Any], digest: str | None
+) -> StorageView:
     """Look at the results, at the dataset files `manifests`, and at the tables if `digest` is given.
 
     Raises ConfigError when the results are those of another study file.
@@ -349,7 +351,7 @@ class Graph:
         what, digest = f"the results of {self.study.name}", self.digest if before_runs else None
         manifests = sorted({path for path in self._manifest_of.values() if isinstance(path, str)})
         arguments = (self.results_dir, list(self._order), manifests, origin_of(self.study, self.adopt), digest)
-        seen: Seen = call_apart(what, look, *arguments, timeout_s=self.storage_s)
+        seen: StorageView = call_apart(what, look_at_storage, *arguments, timeout_s=self.storage_s)
         self._finished, self._built = seen["results"], set(seen["built"])
         if before_runs:
             self._keep_receipts(directory, receipts)
@@ -422,11 +424,11 @@ class Graph:
         ends = Counter(record["status"] for record in self._finished.values())
         return ends, len(self.study.runs) - sum(ends.values())
 
-    def unmet(self, asked: Iterable[str]) -> list[str]:
-        """Return the runs whose requested results, by the names of their receipts in `asked`, are not there now. Raises StorageError."""
+    def unmet(self, requested: Iterable[str]) -> list[str]:
+        """Return the runs without their requested result, of those that `requested` names like receipts. Raises StorageError."""
         self.counts()
-        wanted = (parse_requested(name) for name in asked)
-        return [run_id for run_id, after in wanted if run_id not in self._finished or self._finished[run_id]["result_number"] <= after]
+        parsed = (parse_requested(name) for name in requested)
+        return [run_id for run_id, after in parsed if run_id not in self._finished or self._finished[run_id]["result_number"] <= after]
 
     def without_result(self) -> list[str]:
         """Return the runs without a result, as the last `counts` saw it."""

@@ -1,4 +1,4 @@
-"""Tell people how a study stands: by mail through the machine's own sendmail, or by a webhook of Slack's form. It never fails the study."""
+"""Notify people of the state of a study: by the machine's own sendmail, or by a webhook of Slack's form. It never fails the study."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ MAX_URL_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class News:
+class Notification:
     """A notification: one line, and more of them."""
 
     subject: str
     lines: tuple[str, ...]
 
 
-def tell(notify: Notify, news: News, environ: Mapping[str, str]) -> list[str]:
-    """Tell everybody; who could not be told, and why, a sentence each."""
-    return [problem for way in _ways(notify, news, environ) if (problem := _tried(*way)) is not None]
+def send_all(notify: Notify, notification: Notification, environ: Mapping[str, str]) -> list[str]:
+    """Send a notification to everybody. Return for each who could not be reached why, as a sentence."""
+    return [problem for way in _ways(notify, notification, environ) if (problem := _tried(*way)) is not None]
 
 
-def _ways(notify: Notify, news: News, environ: Mapping[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
+def _ways(notify: Notify, notification: Notification, environ: Mapping[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
     if notify.mail:
-        yield f"mail to {', '.join(notify.mail)}", lambda: send_mail(notify.mail, news)
+        yield f"mail to {', '.join(notify.mail)}", lambda: send_mail(notify.mail, notification)
     if notify.webhook_env is not None or notify.webhook_file is not None:
-        yield "the webhook", lambda: post(webhook_url(notify, environ), news)
+        yield "the webhook", lambda: post(webhook_url(notify, environ), notification)
 
 
 def _tried(what: str, send: Callable[[], None]) -> str | None:
@@ -67,18 +67,18 @@ def _tried(what: str, send: Callable[[], None]) -> str | None:
 # -- mail
 
 
-def mail_text(to: Sequence[str], news: News) -> str:
+def mail_text(to: Sequence[str], notification: Notification) -> str:
     """Return a message as sendmail reads it."""
     message = EmailMessage(policy=SMTP.clone(linesep="\n"))
     message["To"] = ", ".join(to)
-    message["Subject"] = " ".join(f"[slipway] {news.subject}".split())
-    message.set_content("\n".join((news.subject, "", *news.lines)) + "\n")
+    message["Subject"] = " ".join(f"[slipway] {notification.subject}".split())
+    message.set_content("\n".join((notification.subject, "", *notification.lines)) + "\n")
     return message.as_string()
 
 
-def send_mail(to: Sequence[str], news: News, program: str = SENDMAIL) -> None:
+def send_mail(to: Sequence[str], notification: Notification, program: str = SENDMAIL) -> None:
     """Give the message to the machine's mail program, which delivers it when it can. Raises SlipwayError."""
-    result = run((program, "-i", "--", *to), timeout_s=TIMEOUT_S, stdin=mail_text(to, news))
+    result = run((program, "-i", "--", *to), timeout_s=TIMEOUT_S, stdin=mail_text(to, notification))
     if result.returncode:
         raise SlipwayError(describe(result))
 
@@ -123,7 +123,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def post(url: str, news: News, limit_s: float = TIMEOUT_S) -> None:
+def post(url: str, notification: Notification, limit_s: float = TIMEOUT_S) -> None:
     """Send a notification as Slack takes it. Raises SlipwayError, without the URL, whose path is a secret.
 
     It is done in a thread of its own: a server that answers a byte now and then would keep a study for hours.
@@ -132,7 +132,7 @@ def post(url: str, news: News, limit_s: float = TIMEOUT_S) -> None:
 
     def send() -> None:
         try:
-            _post(url, news, limit_s)
+            _post(url, notification, limit_s)
         except SlipwayError as error:
             problems.append(str(error))
 
@@ -145,8 +145,8 @@ def post(url: str, news: News, limit_s: float = TIMEOUT_S) -> None:
         raise SlipwayError(problems[0])
 
 
-def _post(url: str, news: News, limit_s: float) -> None:
-    body = json.dumps({"text": "\n".join((f"*{news.subject}*", *news.lines))}).encode()
+def _post(url: str, notification: Notification, limit_s: float) -> None:
+    body = json.dumps({"text": "\n".join((f"*{notification.subject}*", *notification.lines))}).encode()
     request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"}, method="POST")  # noqa: S310 - see webhook_url
     host = urlsplit(url).hostname
     try:
@@ -177,16 +177,16 @@ def _watch(notify: Notify, study: str, left: dict[str, Path], look_s: float) -> 
     while left:
         threading.Event().wait(look_s)
         new = [run_id for run_id, path in left.items() if path.exists()]
-        news = next((found for run_id in new if (found := _failure(study, run_id, left[run_id])) is not None), None)
-        if news is not None:
-            for problem in tell(notify, news, os.environ):
+        notification = next((found for run_id in new if (found := _failure(study, run_id, left[run_id])) is not None), None)
+        if notification is not None:
+            for problem in send_all(notify, notification, os.environ):
                 logger.warning("%s", problem)
             return
         for run_id in new:
             del left[run_id]
 
 
-def _failure(study: str, run_id: str, path: Path) -> News | None:
+def _failure(study: str, run_id: str, path: Path) -> Notification | None:
     try:
         record = read_json(path, max_bytes=MAX_BYTES)
         status, reason = str(record["status"]), str(record["status_reason"])
@@ -194,4 +194,4 @@ def _failure(study: str, run_id: str, path: Path) -> News | None:
         return None
     if status == "ok":
         return None
-    return News(subject=f"{study}: the first run failed ({status})", lines=(f"{run_id}: {reason}", f"record: {path}"))
+    return Notification(subject=f"{study}: the first run failed ({status})", lines=(f"{run_id}: {reason}", f"record: {path}"))

@@ -50,14 +50,14 @@ def intervals(longest_s: float = LONGEST_S) -> Iterator[float]:
         pause = min(pause * 1.5, longest_s)
 
 
-def cancelled_words(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[QueuedJob] | None) -> str:
-    """Describe what became of the jobs of a Snakemake that was told to end; `after`: the queue now, None where nobody says it."""
+def describe_cancelled(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[QueuedJob] | None) -> str:
+    """Describe what became of the jobs of a Snakemake that was to end; `after`: the queue now, None while it is not known."""
     if not before:
         return ""
     ids = [job.job_id for job in before]
     if after is None:
-        said = f"{counted(len(ids), f'{jobs.TITLE} job')} ({some(ids, 8)}) should have been cancelled, and {jobs.SERVER} does not answer"
-        return f"{said}; look with `{jobs.LIST}`, and end what is left: `{jobs.CANCEL} {' '.join(ids)}`"
+        words = f"{counted(len(ids), f'{jobs.TITLE} job')} ({some(ids, 8)}) should have been cancelled, and {jobs.SERVER} does not answer"
+        return f"{words}; look with `{jobs.LIST}`, and end what is left: `{jobs.CANCEL} {' '.join(ids)}`"
     left = [job.job_id for job in after if job.job_id in ids and job.stage in ("waits", "runs")]
     gone = [job_id for job_id in ids if job_id not in left]
     one, many = f"{jobs.TITLE} job", f"{jobs.TITLE} jobs"
@@ -77,7 +77,7 @@ class Queue(Protocol):
         """Return True if the holder of a lease lives, None while that is not known."""
 
 
-class AskedQueue:
+class PolledQueue:
     """The queue, which is asked until `stop`: more and more rarely while nothing changes, and soon when something new is to be known."""
 
     def __init__(
@@ -95,8 +95,8 @@ class AskedQueue:
         self._jobs: tuple[QueuedJob, ...] = ()
         self._began: float | None = None
         self._silent_since: float | None = None
-        self._wanted: set[Holder] = set()
-        self._told: dict[Holder, tuple[bool | None, float]] = {}
+        self._to_ask: set[Holder] = set()
+        self._answers: dict[Holder, tuple[bool | None, float]] = {}
         self._wake, self._over = threading.Event(), threading.Event()
         threading.Thread(target=self._go_on, name="queue", daemon=True).start()
 
@@ -111,13 +111,13 @@ class AskedQueue:
         if holder.scheduler != self._scheduler:
             return holder_alive(holder)
         with self._lock:
-            answer, when = self._told.get(holder, (None, -math.inf))
+            answer, when = self._answers.get(holder, (None, -math.inf))
             if answer is False or self._clock() - when < BELIEVED_S:
                 return answer
             job = next((job for job in self._jobs if job.job_id == holder.job_id), None)
             if job is not None and job.restarts == holder.restart_count and not job.waits:
                 return True
-            self._wanted.add(holder)
+            self._to_ask.add(holder)
         self._wake.set()
         return None
 
@@ -156,19 +156,19 @@ class AskedQueue:
         with self._lock:
             new = jobs != self._jobs or self._silent_since is not None
             self._jobs, self._began, self._silent_since = jobs, began, None
-            wanted, self._wanted = sorted(self._wanted, key=lambda holder: holder.job_id), set()
+            to_ask, self._to_ask = sorted(self._to_ask, key=lambda holder: holder.job_id), set()
         living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
-        wanted = [holder for holder in wanted if (holder.job_id, holder.restart_count) not in living]
-        if wanted:
+        to_ask = [holder for holder in to_ask if (holder.job_id, holder.restart_count) not in living]
+        if to_ask:
             try:
-                answers = self._ask_holders(wanted, HOLDERS_S)
+                answers = self._ask_holders(to_ask, HOLDERS_S)
             except (SlipwayError, ValueError):
-                answers = (None,) * len(wanted)
+                answers = (None,) * len(to_ask)
             with self._lock:
-                self._told.update((holder, (alive, began)) for holder, alive in zip(wanted, answers, strict=True))
+                self._answers.update((holder, (alive, began)) for holder, alive in zip(to_ask, answers, strict=True))
         return new
 
 
-def asked_queue(scheduler: str, jobs: Jobs, longest_s: float = LONGEST_S) -> AskedQueue:
+def poll_queue(scheduler: str, jobs: Jobs, longest_s: float = LONGEST_S) -> PolledQueue:
     """Return the queue of that scheduler, which offers `jobs`."""
-    return AskedQueue(scheduler, lambda: jobs.our_jobs(0.0, QUEUE_S), get_scheduler(scheduler).holders_alive, longest_s=longest_s)
+    return PolledQueue(scheduler, lambda: jobs.our_jobs(0.0, QUEUE_S), get_scheduler(scheduler).holders_alive, longest_s=longest_s)

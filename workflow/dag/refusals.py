@@ -40,9 +40,9 @@ from data_prep.space import free_bytes, free_inodes, not_enough_space
 from data_prep.tree.manifest import advice
 from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
 from workflow.dag.graph import Graph
-from workflow.dag.image_file import refuse_missing_credentials
+from workflow.dag.images import refuse_missing_credentials
 from workflow.dag.queue_view import QUEUE_S
-from workflow.dag.requirements import DatasetRequirements, dataset_needs, refuse_over_budget
+from workflow.dag.requirements import DatasetRequirements, refuse_over_budget, requirements_of
 from workflow.dag.watched_jobs import refuse_owned_directives
 from workflow.run.node import preparation
 from workflow.run.node.caches import cache_or_none
@@ -285,7 +285,7 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
 
 def _refuse_datasets(study: Study, cells: Sequence[Cell]) -> None:
     refuse_missing_sources(study, datasets_of(cells))
-    needs = [dataset_needs(study, name) for name in datasets_of(cells)]
+    needs = [requirements_of(study, name) for name in datasets_of(cells)]
     _raise_all((lambda: refuse_too_little_space(study, needs, cells), lambda: _refuse_large_batches(study, cells, needs)))
 
 
@@ -313,10 +313,10 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: M
     """
     if in_container(study.site.engine) or study.site.setup:
         return
-    asked = sorted({(cell.framework, cell.strategy, cell.backend) for cell in cells if cell.program is None})
-    missing = [why for name, *words in asked if (why := what_is_missing(load_framework(name), *words))]
+    environments = sorted({(cell.framework, cell.strategy, cell.backend) for cell in cells if cell.program is None})
+    missing = [why for name, *words in environments if (why := what_is_missing(load_framework(name), *words))]
     if study.site.scheduler == LOCAL:
-        names = sorted({name for name, *_ in asked})
+        names = sorted({name for name, *_ in environments})
         missing += [why for name in names if (why := preparation.why_no_mpirun(name, load_framework(name).launcher, environ))]
     if missing:
         raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))

@@ -26,7 +26,7 @@ from data_prep.manifest import Manifest, read_manifest
 from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
-from workflow.dag.image_file import images_file
+from workflow.dag.images import images_file
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.study.cell import Cell, Run, datasets_of
@@ -98,7 +98,7 @@ class DatasetRequirements:
         return 1 - sum(self.spec.fractions(source_has_splits=False).values())
 
 
-def dataset_needs(study: Study, name: str) -> DatasetRequirements:
+def requirements_of(study: Study, name: str) -> DatasetRequirements:
     """Return what is known of the dataset `name` now.
 
     A torn receipt or manifest counts as not built: the build says what is wrong with it.
@@ -149,24 +149,24 @@ def model_of(cell: Cell, needs: DatasetRequirements | None) -> Model | None:
 
     It is None while those are not known, or where only the cell's program knows it.
     """
-    asked = None if needs is None else _asked_of(cell.model, needs)
-    return None if asked is None else _model(cell.model, *asked)
+    shape = None if needs is None else _shape_of(cell.model, needs)
+    return None if shape is None else _model(cell.model, *shape)
 
 
 def memory_of(cell: Cell, needs: DatasetRequirements | None) -> MemoryEstimate | None:
     """Return the least memory that one process of the cell needs on its device; None while the dataset or the network is not known."""
-    asked = None if needs is None else _asked_of(cell.model, needs)
-    if asked is None:
+    shape = None if needs is None else _shape_of(cell.model, needs)
+    if shape is None:
         return None
-    one = _memory_of_one(cell.model, *asked, cell.mode, cell.precision)
+    one = _memory_of_one(cell.model, *shape, cell.mode, cell.precision)
     return MemoryEstimate(parameter_bytes=one.parameter_bytes, activation_bytes=one.activation_bytes * cell.batch_size)
 
 
-_Asked = tuple[int, tuple[int, ...], int]
+_Shape = tuple[int, tuple[int, ...], int]
 """The input and output of a network of ours: channels, size and classes of images; or 1, the length of sequences, and the vocabulary."""
 
 
-def _asked_of(model: str, needs: DatasetRequirements) -> _Asked | None:
+def _shape_of(model: str, needs: DatasetRequirements) -> _Shape | None:
     if model not in MODELS:
         return None
     if reads_tokens(model):
@@ -191,7 +191,7 @@ def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
     spec = study.datasets[name]
     found = _root(study, name, read_sequence_manifest)
     manifest = None if found is None else found[1]
-    told = {"text": END_OF_BYTES + 1 if spec.vocabulary == "bytes" else None, "tokens": spec.vocabulary}[spec.source]
+    known = {"text": END_OF_BYTES + 1 if spec.vocabulary == "bytes" else None, "tokens": spec.vocabulary}[spec.source]
     return DatasetRequirements(
         name=name,
         spec=spec,
@@ -203,7 +203,7 @@ def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
         size=None,
         num_classes=None,
         manifest=None,
-        vocabulary=manifest.vocabulary if manifest is not None else told if isinstance(told, int) else None,
+        vocabulary=manifest.vocabulary if manifest is not None else known if isinstance(known, int) else None,
         length=max(spec.lengths),
         in_a_batch=None if manifest is None else max(samples for samples, _ in manifest.groups("train").values()),
         files=None if manifest is None else manifest.shards,
@@ -281,7 +281,7 @@ def is_prepared(study: Study, runs: Iterable[Run]) -> bool:
 # The most that a study may cost before it is refused: GPU hours = walltime x GPUs x missing runs.
 
 
-def hours_on(device: str, study: Study, runs: Iterable[Run]) -> float:
+def most_hours_on(device: str, study: Study, runs: Iterable[Run]) -> float:
     """Return the most hours that those of `runs` can take which are on `device`.
 
     A run holds its GPUs (`cuda`) for its walltime at most, or has its processes on the CPU (`cpu`), against whose hours there is no limit.
@@ -294,7 +294,7 @@ def hours_on(device: str, study: Study, runs: Iterable[Run]) -> float:
 def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
     """Raise ConfigError when the runs that are still to be made may take more GPU hours than the study allows."""
     runs = list(missing)
-    found = hours_on("cuda", study, runs)
+    found = most_hours_on("cuda", study, runs)
     most = study.limits.gpu_hours
     if found > most:
         raise ConfigError(
@@ -318,12 +318,12 @@ MAX_RECORDS: Final = 2000
 """A plan waits for them."""
 LEAST_STAGED: Final = 64 << 20
 """Bytes; the time of fewer is that of starting, not of copying."""
-ALIKE: Final = ("framework", "mode", "model", "dataset_spec", "precision", "layout")
+COMPARABLE: Final = ("framework", "mode", "model", "dataset_spec", "precision", "layout")
 """Runs whose cells agree in these, and which computed on the same kind of device, take times that follow from one another."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Past:
+class PastRun:
     """One run that ended well, from its start: all of it (`run_s`), and its training alone."""
 
     cell: Cell
@@ -334,24 +334,24 @@ class Past:
     """Bytes per second that each of its nodes got of the dataset; None where too little was copied to tell."""
 
 
-def past_runs(storage: Path, cells: Collection[Cell]) -> list[Past]:
+def past_runs(storage: Path, cells: Collection[Cell]) -> list[PastRun]:
     """Read the records of cells that are among `cells`, or like one of them. Records that cannot be read are skipped."""
-    wanted = list({str(keys): keys for cell in cells if (keys := alike(cell))}.values())
-    found: list[Past] = []
+    keys_of_cells = list({str(keys): keys for cell in cells if (keys := comparable_keys(cell))}.values())
+    found: list[PastRun] = []
     for results in sorted(path.parent for path in (storage / "results").glob(f"*/{STUDY_FILE}")):
-        for past in _of_study(results, wanted):
+        for past in _of_study(results, keys_of_cells):
             found.append(past)
             if len(found) == MAX_RECORDS:
                 return found
     return found
 
 
-def _of_study(results: Path, wanted: Collection[Mapping[str, Any]]) -> Iterator[Past]:
+def _of_study(results: Path, keys_of_cells: Collection[Mapping[str, Any]]) -> Iterator[PastRun]:
     try:
         study = read_resolved(results)
     except RecordError:
         return
-    cells = {cell.cell_id: cell for cell in study.cells if alike(cell) in wanted}
+    cells = {cell.cell_id: cell for cell in study.cells if comparable_keys(cell) in keys_of_cells}
     read = dict.fromkeys(cells, 0)
     for run in study.runs:
         cell = cells.get(run.cell_id)
@@ -362,7 +362,7 @@ def _of_study(results: Path, wanted: Collection[Mapping[str, Any]]) -> Iterator[
                 yield past
 
 
-def _past(results: Path, run_id: str, cell: Cell) -> Past | None:
+def _past(results: Path, run_id: str, cell: Cell) -> PastRun | None:
     try:
         record = record_of(read_content(record_path(results, run_id), max_bytes=MAX_BYTES), run_id)
     except (RecordError, NotBelieved):
@@ -373,12 +373,12 @@ def _past(results: Path, run_id: str, cell: Cell) -> Past | None:
     copied = sum(node.stage.copied_bytes or 0 for node in record.nodes if node.stage is not None) / cell.nodes
     stage_s = record.steps_s.stage or 0.0
     rate = copied / stage_s if copied >= LEAST_STAGED and stage_s > 0 else None
-    return Past(cell=cell, device=record.device, run_s=record.run_s, training_s=training_s, staged_per_s=rate)
+    return PastRun(cell=cell, device=record.device, run_s=record.run_s, training_s=training_s, staged_per_s=rate)
 
 
-def alike(cell: Cell) -> dict[str, Any]:
+def comparable_keys(cell: Cell) -> dict[str, Any]:
     """Return the keys of a cell that two cells must have in common for their times to be compared: ALIKE."""
-    return {key: getattr(cell, key) for key in ALIKE}
+    return {key: getattr(cell, key) for key in COMPARABLE}
 
 
 # The time that runs will take, by what runs took before: an estimate, which no limit is checked against.
@@ -393,7 +393,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
+class Forecast:
     """The time that some runs will take together, and how many of them are known by their own cell, by another one, or not at all."""
 
     own: int
@@ -404,12 +404,12 @@ class Outlook:
     process_hours: float
 
 
-def estimate_of(cell: Cell, device: str, pasts: Iterable[Past]) -> Estimate | None:
+def estimate_of(cell: Cell, device: str, pasts: Iterable[PastRun]) -> Estimate | None:
     """Estimate a run of the cell by the mean of the cell's own runs, else by the cell that is nearest in size.
 
     The training time of another cell is scaled by the work.
     """
-    fitting = [past for past in pasts if past.device == device and alike(past.cell) == alike(cell)]
+    fitting = [past for past in pasts if past.device == device and comparable_keys(past.cell) == comparable_keys(cell)]
     own = [past.run_s for past in fitting if past.cell.cell_id == cell.cell_id]
     if own:
         return Estimate(seconds=fmean(own), from_cell=cell.cell_id)
@@ -422,14 +422,14 @@ def estimate_of(cell: Cell, device: str, pasts: Iterable[Past]) -> Estimate | No
     return Estimate(seconds=beside + training * _work(cell)[1] / _work(nearest.cell)[1], from_cell=nearest.cell.cell_id)
 
 
-def outlook_of(runs: Sequence[Run], site: Site, estimates: dict[str, Estimate | None]) -> Outlook:
+def forecast_of(runs: Sequence[Run], site: Site, estimates: dict[str, Estimate | None]) -> Forecast:
     """Sum the estimates of `runs`; runs without an estimate are counted, and are not in the sums."""
     known = [(run, found) for run in runs if (found := estimates[run.cell.cell_id]) is not None]
     hours = {"cuda": 0.0, "cpu": 0.0}
     for run, found in known:
         hours[device_of(run.cell.device, site)] += found.seconds * run.cell.world_size / 3600
     own = sum(found.from_cell == run.cell.cell_id for run, found in known)
-    return Outlook(
+    return Forecast(
         own=own,
         scaled=len(known) - own,
         unknown=len(runs) - len(known),
@@ -448,5 +448,5 @@ def _work(cell: Cell) -> tuple[str, float]:
 
 def _distance(past: Cell, cell: Cell) -> tuple[float, float] | None:
     """Return how far two cells are apart: in processes, then in work; None where their work cannot be compared."""
-    (unit, before), (wanted, now) = _work(past), _work(cell)
-    return None if unit != wanted else (abs(math.log(past.world_size / cell.world_size)), abs(math.log(before / now)))
+    (unit, before), (unit_now, now) = _work(past), _work(cell)
+    return None if unit != unit_now else (abs(math.log(past.world_size / cell.world_size)), abs(math.log(before / now)))

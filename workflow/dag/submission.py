@@ -14,7 +14,7 @@ from cluster.schedulers import shared_profile
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, job_name
 from workflow.dag.execution import NODES
 from workflow.dag.snakemake_call import snakemake_argv
-from workflow.dag.watched_jobs import START_S, node_share, of_the_site
+from workflow.dag.watched_jobs import START_S, node_share, requests_of_site
 from workflow.study.cell import SETS, Cell, Run, node_sets
 from workflow.study.study import Study
 
@@ -62,7 +62,7 @@ def plan_submission(
             memory_mb=memory,
             gpus=_gpus(runs, study),
             whole_nodes=not site.share_nodes,
-            **of_the_site(site),
+            **requests_of_site(site),
         ),
         environ=((SETS, str(sets)),) if sets > 1 else (),
         output=str(study.results_dir / "logs" / f"{name}-{JOB_ID_PLACEHOLDER}.log"),
@@ -95,8 +95,8 @@ def minutes_for(study: Study, runs: Iterable[Run], nodes: int, built: bool = Tru
     for run in runs:
         widths[taken[run.run_id]].append(run.cell.nodes)
     rounds = max(num_rounds(found, nodes // sets) for found in widths.values())
-    wanted = rounds * (study.limits.walltime_s + BETWEEN_S) + study.site.deadline_margin_s + START_S + (0.0 if built else BUILD_S)
-    return math.ceil(min(wanted, study.site.walltime_s or math.inf) / 60)
+    needed_s = rounds * (study.limits.walltime_s + BETWEEN_S) + study.site.deadline_margin_s + START_S + (0.0 if built else BUILD_S)
+    return math.ceil(min(needed_s, study.site.walltime_s or math.inf) / 60)
 
 
 def num_rounds(widths: Iterable[int], nodes: int) -> int:

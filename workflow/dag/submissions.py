@@ -1,6 +1,6 @@
 """Submit the jobs of one Snakemake once to a scheduler's queue, find them again, cancel them.
 
-The executor (snakemake_executor_plugin_slipway) decides what Snakemake itself is told; watched_jobs.py, how jobs end.
+The executor (snakemake_executor_plugin_slipway) decides what it reports to Snakemake; watched_jobs.py, how jobs end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, Submit
 from base.sanitize import printable
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import RUN, Jobs, JobSize, QueuedJob, Work, jobs_of_rule
-from workflow.dag.queue_view import QUEUE_S, asked_queue
-from workflow.dag.watched_jobs import LATE_S, PLACE, SAID_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
+from workflow.dag.queue_view import QUEUE_S, poll_queue
+from workflow.dag.watched_jobs import JOBS_DIR, LATE_S, SAID_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
 from workflow.run.record.continuation import LOGIN, login_s
 from workflow.run.storage.results import nodes_to_avoid
 from workflow.study.paths import run_dir
@@ -47,7 +47,7 @@ class Submissions:
         assert jobs is not None, "a profile whose runs are jobs, and a scheduler without"
         self.jobs: Jobs = jobs
         self._mark, self._directory = mark, directory
-        self.watched = WatchedJobs(jobs, asked_queue(scheduler, jobs, LONGEST_S), ended, say, late_s)
+        self.watched = WatchedJobs(jobs, poll_queue(scheduler, jobs, LONGEST_S), ended, print_message, late_s)
         self._others: dict[Key, QueuedJob] = {}
         self._looked = -math.inf
         self._submitting: str | None = None
@@ -66,16 +66,16 @@ class Submissions:
         job = self._others.pop((rule, wildcards), None)
         if job is None:
             return None
-        say(f"job {job.job_id} is in the queue already for {wildcards or rule}: it is waited for")
+        print_message(f"job {job.job_id} is in the queue already for {wildcards or rule}: it is waited for")
         work = Work(mark=self._mark, rule=rule, wildcards=wildcards)
-        return adopted(job, Submitted(job_id=job.job_id, name=job.name, work=work, directory=self._directory, asked=0.0))
+        return adopted(job, Submitted(job_id=job.job_id, name=job.name, work=work, directory=self._directory, asked_at=0.0))
 
     def _look_for_others(self) -> None:
         """Look for jobs in the queue for this study that are not ours, unless that was done just now."""
         if time.monotonic() - self._looked < FRESH_S:
             return
         if self._looked == -math.inf:
-            remove_old(Path(self._directory, PLACE))
+            remove_old_exit_files(Path(self._directory, JOBS_DIR))
         queued = [job for job in self._queued() if job.job_id not in self.watched.own]
         rules = {job.rule for job in queued if job.mark == self._mark}
         self._others = {(rule, words): job for rule in rules for words, job in jobs_of_rule(queued, self._mark, rule).items()}
@@ -95,7 +95,7 @@ class Submissions:
             except SubmitUnsure:  # it may be in the queue: another would be a second one
                 raise
             except SubmitError as error:
-                say(f"no job without {', '.join(failed)}, where {wildcards} failed before, so with any nodes: {error}")
+                print_message(f"no job without {', '.join(failed)}, where {wildcards} failed before, so with any nodes: {error}")
         return self._submit(rule, wildcards, size, command)
 
     def _submit(self, rule: str, wildcards: str, size: JobSize, command: str) -> Submitted:
@@ -108,7 +108,7 @@ class Submissions:
         Path(job.output).parent.mkdir(parents=True, exist_ok=True)
         self._submitting = job.name
         job_id = self.jobs.submit(job, math.inf)
-        return Submitted(job_id=job_id, name=job.name, work=work, directory=self._directory, asked=time.monotonic())
+        return Submitted(job_id=job_id, name=job.name, work=work, directory=self._directory, asked_at=time.monotonic())
 
     def watch(self, job: Submitted, what: Any) -> None:
         """Watch a job until its end, at which `ended` is called with `what`."""
@@ -137,7 +137,7 @@ class Submissions:
                 self.jobs.cancel(job_ids, CANCEL_S)
         except SchedulerOutputError as error:
             ends = f"; end what is left: `{self.jobs.CANCEL} {' '.join(job_ids)}`" if job_ids else ""
-            say(f"jobs could not be cancelled; look with `{self.jobs.LIST}`{ends}: {error}")
+            print_message(f"jobs could not be cancelled; look with `{self.jobs.LIST}`{ends}: {error}")
 
     def close(self) -> None:
         """Watch no more."""
@@ -148,11 +148,11 @@ class Submissions:
         try:
             return self.jobs.our_jobs(SAID_AFTER_S, QUEUE_S)
         except SchedulerSilent:
-            say(f"{self.jobs.SERVER} does not answer; nothing is submitted until it does")
+            print_message(f"{self.jobs.SERVER} does not answer; nothing is submitted until it does")
             return self.jobs.our_jobs(math.inf, QUEUE_S)
 
 
-def remove_old(place: Path) -> None:
+def remove_old_exit_files(place: Path) -> None:
     """Remove the exit codes of jobs for which nobody waits any more."""
     with contextlib.suppress(OSError):
         for file in place.glob("*.exit"):
@@ -160,7 +160,7 @@ def remove_old(place: Path) -> None:
                 file.unlink(missing_ok=True)
 
 
-def tell_log(log: Path, scheduler: str, words: str) -> None:
+def log_reason(log: Path, scheduler: str, words: str) -> None:
     """Write why there is no job where its run is looked for: into the log that the job would have written.
 
     A log that cannot be written ends nothing: Snakemake says it in its own.
@@ -171,7 +171,7 @@ def tell_log(log: Path, scheduler: str, words: str) -> None:
             file.write(f"{time.strftime('%H:%M:%S')} {scheduler} ERROR {words.splitlines()[0]}\n")
 
 
-def say(words: str) -> None:
+def print_message(words: str) -> None:
     """Print a message for the person at the terminal, which may be gone."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"slipway: {printable(words)}\n")

@@ -39,7 +39,7 @@ Step = Literal["goes on", "done", "failed", "gone"]
 class Submitted:
     """A job that was submitted.
 
-    Times are of the monotonic clock. `asked`: only an answer of the scheduler that is later than this says something of the job's end;
+    Times are of the monotonic clock. `asked_at`: only an answer of the scheduler that is later than this says something of the job's end;
     `code`: the last exit code that was seen; `gone`: since when the queue does not have the job; `adopted`: another Snakemake has submitted
     it; `taken_out`: why this process took the job out of the queue.
     """
@@ -48,7 +48,7 @@ class Submitted:
     name: str
     work: Work
     directory: str
-    asked: float
+    asked_at: float
     code: int | None = None
     gone: float | None = None
     adopted: bool = False
@@ -62,12 +62,12 @@ def step(job: Submitted, code: int | None, view: QueueView, now: float) -> tuple
     job, by an answer to a question that was asked later. A forgotten job may have left a file that network storage still hides.
     """
     if code != job.code:
-        job = replace(job, code=code, asked=now if code else job.asked)
+        job = replace(job, code=code, asked_at=now if code else job.asked_at)
     if code == 0:
         return "done", job
     if any(queued.job_id == job.job_id for queued in view.jobs):
         return "goes on", replace(job, gone=None)
-    if not view.known_since(job.asked):
+    if not view.known_since(job.asked_at):
         return "goes on", job
     if code is not None:
         return "failed", job
@@ -83,13 +83,13 @@ def is_over(job: Submitted, known: QueuedJob | None, now: float, late_s: float =
     return job.gone is not None and now - job.gone > late_s
 
 
-def end_words(job: Submitted, known: QueuedJob | None) -> str:
+def describe_end(job: Submitted, known: QueuedJob | None) -> str:
     """Return the reason for which a job has failed, as a sentence."""
     code = "and left no exit code" if job.code is None else f"with exit code {job.code}"
     if job.taken_out:
         return f"job {job.job_id} {job.taken_out}"
     ended_by = None if known is None else known.ended_by
-    said = {
+    words = {
         "cancelled": "was cancelled",
         "preempted": "was ended for another job",
         "requeued": "was put back into the queue",
@@ -97,7 +97,7 @@ def end_words(job: Submitted, known: QueuedJob | None) -> str:
         "node_lost": "has lost a node",
         "not_started": f"could not be started on {'' if known is None else known.nodes}",
     }.get(ended_by or "", "has failed" if job.code is not None else "is no longer in the queue")
-    return f"job {job.job_id} {said} {code}"
+    return f"job {job.job_id} {words} {code}"
 
 
 # Jobs that the scheduler could not start, and jobs that somebody holds.
@@ -112,7 +112,7 @@ class FailedJobs:
 
     def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
         self._jobs, self._say = jobs, say
-        self._told: set[tuple[str, str]] = set()
+        self._printed: set[tuple[str, str]] = set()
         self._tried: dict[str, float | None] = {}
 
     def take_out(self, view: QueueView, watched: Set[str]) -> tuple[QueuedJob, ...]:
@@ -121,8 +121,8 @@ class FailedJobs:
         for queued in view.jobs:
             if queued.job_id not in watched or not queued.hold:
                 continue
-            if (queued.job_id, queued.hold) not in self._told:
-                self._told.add((queued.job_id, queued.hold))
+            if (queued.job_id, queued.hold) not in self._printed:
+                self._printed.add((queued.job_id, queued.hold))
                 self._say(job_words(queued, time.time()))
             if queued.hold == "failed" and self._is_taken_out(queued, view):
                 done.append(queued)
@@ -196,7 +196,7 @@ class LostJobs:
 # The batch job of one run, or of one shard.
 
 
-PLACE: Final = PurePath(".slipway", "jobs")
+JOBS_DIR: Final = PurePath(".slipway", "jobs")
 """The folder, in the directory where Snakemake works, with the logs of jobs and their exit codes."""
 THREADS: Final = (
     *("OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
@@ -218,7 +218,7 @@ def run_job(work: Work, size: JobSize, command: str, directory: str, token: str,
         size=size,
         work=work,
         environ=tuple((variable, "1") for variable in THREADS),
-        output=str(PurePath(directory, PLACE, f"{name}.log")),
+        output=str(PurePath(directory, JOBS_DIR, f"{name}.log")),
         directory=directory,
         argv=(sys.executable, "-P", "-m", "cluster.exit_file", str(exit_file(directory, name)), command),
         setup=(f"umask {umask:04o}",),
@@ -227,7 +227,7 @@ def run_job(work: Work, size: JobSize, command: str, directory: str, token: str,
 
 def exit_file(directory: str, name: str) -> PurePath:
     """Return the path at which the job of that name, submitted in `directory`, leaves its exit code."""
-    return PurePath(directory, PLACE, f"{name}.exit")
+    return PurePath(directory, JOBS_DIR, f"{name}.exit")
 
 
 def resources_of(size: JobSize) -> dict[str, Any]:
@@ -400,15 +400,15 @@ class WatchedJobs:
         except (SlipwayError, ValueError):  # also an answer that nobody can read
             known = {}
         for job_id, job in doubtful.items():
-            said = known.get(job_id)
-            if not is_over(job, said, now, self._late_s):
+            known_job = known.get(job_id)
+            if not is_over(job, known_job, now, self._late_s):
                 continue
-            cancelled = job.code == Cancelled.exit_code if said is None else said.ended_by == "cancelled"
-            if said is not None and said.lost:
-                self.lost[job.work.rule, job.work.wildcards] = (said.lost,)
+            cancelled = job.code == Cancelled.exit_code if known_job is None else known_job.ended_by == "cancelled"
+            if known_job is not None and known_job.lost:
+                self.lost[job.work.rule, job.work.wildcards] = (known_job.lost,)
             if cancelled and not job.adopted and not job.taken_out:
                 self.cancelled[job.work.rule, job.work.wildcards] = job_id
-            self._end(job, end_words(job, said))
+            self._end(job, describe_end(job, known_job))
 
     def _end(self, job: Submitted, why: str | None) -> None:
         """End the watch of a job and delete its log, unless it failed.
@@ -423,10 +423,10 @@ class WatchedJobs:
         self._ended(what, why)
 
     def _files(self, directories: Set[str]) -> dict[str, set[str]]:
-        """List the folder PLACE of each directory. Directories on storage that is away are left out, which is said once."""
+        """List the folder of jobs in each directory. Directories on storage that is away are left out, and reported once."""
         found: dict[str, set[str]] = {}
         for directory in directories:
-            place = Path(directory, PLACE)
+            place = Path(directory, JOBS_DIR)
             try:
                 found[directory] = set(os.listdir(place))
             except FileNotFoundError:  # of a job that somebody else has submitted
@@ -452,7 +452,7 @@ def adopted(queued: QueuedJob, like: Submitted) -> Submitted:
     """Return the job of another Snakemake as one to wait for in place of `like`, whose output it makes."""
     where = queued.directory or like.directory
     now = time.monotonic()
-    return replace(like, job_id=queued.job_id, name=queued.name, directory=where, asked=now, code=None, gone=None, adopted=True)
+    return replace(like, job_id=queued.job_id, name=queued.name, directory=where, asked_at=now, code=None, gone=None, adopted=True)
 
 
 # How large the job of a run is, and that of a shard. Pure.
@@ -470,8 +470,8 @@ def job_minutes(limit_s: float, site: Site) -> int:
 
     The run's own clock ends it first, with time to push.
     """
-    wanted = limit_s + site.deadline_margin_s + START_S
-    return math.ceil(min(wanted, site.walltime_s or math.inf) / 60)
+    needed_s = limit_s + site.deadline_margin_s + START_S
+    return math.ceil(min(needed_s, site.walltime_s or math.inf) / 60)
 
 
 def node_share(cell: Cell, site: Site) -> tuple[int | None, int | None]:
@@ -500,17 +500,17 @@ def run_size(cell: Cell, site: Site, limit_s: float) -> JobSize:
         memory_mb=memory,
         gpus=cell.gpus_per_node if site.gpus_per_node else None,
         whole_nodes=not site.share_nodes,
-        **of_the_site(site),
+        **requests_of_site(site),
     )
 
 
 def shard_size(site: Site) -> JobSize:
     """Return the size of the job that builds one shard: one core of a node that is shared with others."""
     limit = SHARD_MINUTES if site.walltime_s is None else min(SHARD_MINUTES, math.ceil(site.walltime_s / 60))
-    return JobSize(nodes=1, minutes=limit, cores=1, memory_mb=SHARD_MEM_MB, whole_nodes=False, **of_the_site(site))
+    return JobSize(nodes=1, minutes=limit, cores=1, memory_mb=SHARD_MEM_MB, whole_nodes=False, **requests_of_site(site))
 
 
-def of_the_site(site: Site) -> dict[str, Any]:
+def requests_of_site(site: Site) -> dict[str, Any]:
     """Return what all jobs of a site request: account, queue, constraint and directives."""
     return {name: getattr(site, name) for name in ("queue", "account", "qos", "constraint", "parallel_environment", "directives")}
 

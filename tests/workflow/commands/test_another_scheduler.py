@@ -14,7 +14,7 @@ from tests.workflow.commands.conftest import House
 from workflow.commands.run import CommandLine, child_argv, profile_name
 from workflow.dag.execution import Mode, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph
-from workflow.dag.queue_view import cancelled_words
+from workflow.dag.queue_view import describe_cancelled
 from workflow.dag.refusals import load_graph
 
 pytestmark = pytest.mark.processes
@@ -80,7 +80,7 @@ def test_a_run_in_its_queue_is_queued(house: House) -> None:
     )
     fake_pbs_jobs.QUEUE.append(job)
     assert house.json("status")["runs"][0]["reason"] == "job 8.server waits: no nodes are free"
-    assert "`qdel 8.server` ends what is left" in cancelled_words(fake_pbs_jobs, [job], [job])
+    assert "`qdel 8.server` ends what is left" in describe_cancelled(fake_pbs_jobs, [job], [job])
 
 
 def test_each_run_is_a_job_of_it(house: House) -> None:

@@ -17,7 +17,7 @@ from tests.workflow.commands.conftest import House
 from tests.workflow.report.builder import make_record
 from tests.workflow.study.studies import changed, write
 from workflow.commands.plan import parse_gpu_memory
-from workflow.dag.requirements import Past, dataset_needs, estimate_of, hours_on, past_runs, refuse_over_budget
+from workflow.dag.requirements import PastRun, estimate_of, most_hours_on, past_runs, refuse_over_budget, requirements_of
 from workflow.study.publishing import publish_resolved
 from workflow.study.series import series_of
 from workflow.study.study import Study
@@ -97,8 +97,8 @@ def test_another_file_of_the_name_is_refused(house: House) -> None:
 
 def test_hours_are_of_processes_on_the_cpu(house: House) -> None:
     study = house.study(base={"gpus_per_node": 2}, limits={"walltime": "30m", "gpu_hours": 0})
-    assert hours_on("cuda", study, study.runs) == 0
-    assert hours_on("cpu", study, study.runs) == 2 * 2 * (2 + 4) * 0.5
+    assert most_hours_on("cuda", study, study.runs) == 0
+    assert most_hours_on("cpu", study, study.runs) == 2 * 2 * (2 + 4) * 0.5
     refuse_over_budget(study, study.runs)
 
 
@@ -112,13 +112,13 @@ def test_the_limit_counts_missing_runs_only(house: House) -> None:
 @pytest.mark.processes
 def test_bytes_of_a_dataset_that_is_not_built(house: House) -> None:
     study = house.study(datasets={"digits": None, "noise": SYNTHETIC}, base={"dataset": "noise"})
-    needs = dataset_needs(study, "noise")
+    needs = requirements_of(study, "noise")
     assert (needs.samples, needs.bytes_are, needs.size, needs.channels, needs.num_classes) == (4096, "estimated", (48, 64), 3, 10)
     assert needs.bytes is not None
     assert 4096 * 48 * 64 * 3 < needs.bytes < 1.5 * 4096 * 48 * 64 * 3
     assert needs.train_samples == 3686
     study = house.study(datasets={"digits": {"source": "folder", "path": "photos", "size": 32}})
-    assert dataset_needs(study, "digits").bytes_are == "unknown until built"
+    assert requirements_of(study, "digits").bytes_are == "unknown until built"
     assert "unknown until built" in house("plan").out
 
 
@@ -370,10 +370,10 @@ ROOT = Path(__file__).parents[3]
 SLURM = "storage: storage\ncache: {path: cache}\nscheduler: slurm\ngpus_per_node: 8\n"
 
 
-def past(study: Study, nodes: int, batch_size: int, run_s: float, training_s: float, device: str = "cpu") -> Past:
+def past(study: Study, nodes: int, batch_size: int, run_s: float, training_s: float, device: str = "cpu") -> PastRun:
     """A run of one of the study's cells."""
     cell = next(cell for cell in study.cells if (cell.nodes, cell.batch_size) == (nodes, batch_size))
-    return Past(cell=cell, device=device, run_s=run_s, training_s=training_s)
+    return PastRun(cell=cell, device=device, run_s=run_s, training_s=training_s)
 
 
 @pytest.mark.processes

@@ -16,11 +16,11 @@ import pytest
 
 from base.errors import ConfigError, SlipwayError
 from base.jsonfile import publish_json
-from workflow.dag.notify import News, mail_text, post, send_mail, tell, watch_failures, webhook_url
+from workflow.dag.notify import Notification, mail_text, post, send_all, send_mail, watch_failures, webhook_url
 from workflow.study.keys import NotifyKeys
 from workflow.study.site import Notify
 
-NEWS = News(subject="digits: 3 of 4 runs have a result\nBcc: x@y", lines=("report: /r/report.html", "ä"))
+NEWS = Notification(subject="digits: 3 of 4 runs have a result\nBcc: x@y", lines=("report: /r/report.html", "ä"))
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def test_a_mail_is_handed_to_the_machine_s_own_program(tmp_path: Path) -> None:
 
 def test_a_webhook_gets_what_slack_takes() -> None:
     with server() as (url, told):
-        assert tell(Notify(webhook_env="HOOK"), NEWS, {"HOOK": url}) == []
+        assert send_all(Notify(webhook_env="HOOK"), NEWS, {"HOOK": url}) == []
     assert told == [{"text": f"*{NEWS.subject}*\nreport: /r/report.html\nä"}]
 
 
@@ -79,7 +79,7 @@ def test_what_is_told_goes_to_nobody_else_and_an_error_holds_no_secret() -> None
     with server() as (other, told), server(302, other) as (url, _), pytest.raises(SlipwayError) as caught:
         post(url, NEWS)
     assert (told, str(caught.value)) == ([], "127.0.0.1 answered 302 Found")
-    (problem,) = tell(Notify(webhook_env="HOOK"), NEWS, {"HOOK": url})
+    (problem,) = send_all(Notify(webhook_env="HOOK"), NEWS, {"HOOK": url})
     assert problem.startswith("the webhook was not delivered: 127.0.0.1 cannot be reached: ")
     assert "secret" not in problem
 
@@ -95,7 +95,7 @@ def test_an_answer_that_is_none_is_a_problem_and_no_defect(answer: bytes) -> Non
 
         thread = threading.Thread(target=serve)
         thread.start()
-        (problem,) = tell(Notify(webhook_env="HOOK"), NEWS, {"HOOK": f"http://127.0.0.1:{listener.getsockname()[1]}/secret"})
+        (problem,) = send_all(Notify(webhook_env="HOOK"), NEWS, {"HOOK": f"http://127.0.0.1:{listener.getsockname()[1]}/secret"})
         thread.join()
     assert "did not answer in HTTP" in problem
     assert "secret" not in problem
@@ -145,7 +145,7 @@ def test_a_file_with_the_url_is_closed_to_others(tmp_path: Path) -> None:
         webhook_url(Notify(webhook_file=file), {})
     file.chmod(0o600)
     assert webhook_url(Notify(webhook_file=file), {}) == "https://example.org/x"
-    (problem,) = tell(Notify(webhook_file=tmp_path / "gone"), NEWS, {})
+    (problem,) = send_all(Notify(webhook_file=tmp_path / "gone"), NEWS, {})
     assert "No such file" in problem
 
 

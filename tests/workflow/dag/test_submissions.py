@@ -12,7 +12,7 @@ import pytest
 
 from cluster.schedulers.jobs import Work
 from cluster.schedulers.slurm.jobs import COLUMNS
-from workflow.dag.submissions import FRESH_S, Submissions, remove_old
+from workflow.dag.submissions import FRESH_S, Submissions, remove_old_exit_files
 from workflow.dag.watched_jobs import Submitted, exit_file
 
 
@@ -26,7 +26,9 @@ def test_the_end_of_a_job_is_seen_by_both_who_wait_for_it(tmp_path: Path) -> Non
     for adopted in (True, False):
         one = Submissions("sge", work.mark, str(tmp_path), lambda what, why: ended.append((what, why)))
         one.close()
-        one.watch(Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked=0.0, adopted=adopted), adopted)
+        one.watch(
+            Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked_at=0.0, adopted=adopted), adopted
+        )
         one.watched.look()
     assert ended == [(True, None), (False, None)]
 
@@ -35,7 +37,7 @@ def test_exit_codes_of_yesterday_are_taken_away(tmp_path: Path) -> None:
     for name, age in (("old", 90000), ("new", 10)):
         (tmp_path / f"{name}.exit").write_text("0\n")
         os.utime(tmp_path / f"{name}.exit", (time.time() - age,) * 2)
-    remove_old(tmp_path)
+    remove_old_exit_files(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new.exit"]
 
 
@@ -48,7 +50,7 @@ def test_a_second_ctrl_c_does_not_keep_jobs_from_being_cancelled(tmp_path: Path,
     before = signal.getsignal(signal.SIGINT)
     one = Submissions("slurm", "slipway=a-00000000", str(tmp_path), lambda *_: None)
     work = Work(mark="slipway=a-00000000", rule="dataset_shard", wildcards="digits_00000")
-    one.watch(Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked=0.0), None)
+    one.watch(Submitted(job_id="17", name="slipway-digits.0", work=work, directory=str(tmp_path), asked_at=0.0), None)
     one.cancel()
     assert (tmp_path / "cancelled").read_text() == "17\n"
     assert signal.getsignal(signal.SIGINT) == before

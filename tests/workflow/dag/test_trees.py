@@ -11,7 +11,7 @@ from data_prep.build.dataset import build_dataset
 from tests.data_prep.tree.corpus import SIZES, plant
 from tests.workflow.study.studies import changed, write
 from workflow.dag.refusals import refuse_runs
-from workflow.dag.requirements import dataset_needs
+from workflow.dag.requirements import requirements_of
 from workflow.study.study import Study, load_study
 
 TOTAL = sum(SIZES.values())
@@ -31,12 +31,12 @@ def study_of(folder: Path) -> Study:
 
 def test_its_bytes_are_known_before_it_is_hashed_and_its_files_after(tmp_path: Path) -> None:
     study = study_of(tmp_path)
-    assert dataset_needs(study, "digits").bytes is None
+    assert requirements_of(study, "digits").bytes is None
     plant(tmp_path / "tree")
-    needs = dataset_needs(study, "digits")
+    needs = requirements_of(study, "digits")
     assert (needs.bytes, needs.bytes_are, needs.samples, needs.root, needs.files) == (TOTAL, "estimated", None, None, None)
     build_dataset(study.datasets["digits"], "digits", study.datasets_dir, 1)
-    needs = dataset_needs(study, "digits")
+    needs = requirements_of(study, "digits")
     assert (needs.bytes, needs.bytes_are, needs.train_samples, needs.most_train_samples) == (TOTAL, "built", None, None)
     assert [file.name for file in needs.files or ()] == sorted(SIZES)
 

@@ -16,7 +16,7 @@ from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
 from cluster.schedulers.slurm.jobs import queued_job
 from tests.cluster.fake_pbs import jobs as fake_pbs_jobs
 from workflow.dag.queue_view import QueueView
-from workflow.dag.watched_jobs import LOST_S, LostJobs, Submitted, WatchedJobs, end_words, exit_file, is_over, step
+from workflow.dag.watched_jobs import LOST_S, LostJobs, Submitted, WatchedJobs, describe_end, exit_file, is_over, step
 
 MARK = "slipway=a-00000000"
 WORK = Work(mark=MARK, rule=RUN, wildcards="a-r1")
@@ -67,7 +67,7 @@ class Watching:
             cast(Jobs, self.cluster), self.cluster, lambda what, why: self.ended.append((what, why)), self.said.append, late_s=0.0
         )
         self.watched.close()  # its thread: the test looks itself
-        self.job = Submitted(job_id="7", name="slipway-a-r1.0", work=WORK, directory=str(directory), asked=time.monotonic())
+        self.job = Submitted(job_id="7", name="slipway-a-r1.0", work=WORK, directory=str(directory), asked_at=time.monotonic())
         self.watched.watch(self.job, "the run")
 
     def shows(self, reason: str) -> None:
@@ -216,7 +216,7 @@ def test_what_could_not_be_taken_out_is_said_and_tried_again_later(jobs: ModuleT
 
 
 JOB = Submitted(
-    job_id="7", name="slipway-a-r1.0badcafe", work=Work(mark="slipway=a-1", rule="r", wildcards="a-r1"), directory="/r", asked=10.0
+    job_id="7", name="slipway-a-r1.0badcafe", work=Work(mark="slipway=a-1", rule="r", wildcards="a-r1"), directory="/r", asked_at=10.0
 )
 QUEUED = QueuedJob(job_id="7", stage="runs", state="running")
 SILENT = QueueView(jobs=(QUEUED,), began=9.0, silent_s=1e6)
@@ -239,7 +239,7 @@ def test_a_scheduler_that_is_silent_or_was_asked_before_says_nothing() -> None:
 
 def test_another_exit_code_counts_when_the_queue_has_forgotten_the_job() -> None:
     found, job = step(JOB, 3, submitted_view(30.0, QUEUED), 31.0)
-    assert (found, job.asked) == ("goes on", 31.0), "it may be put back into the queue"
+    assert (found, job.asked_at) == ("goes on", 31.0), "it may be put back into the queue"
     assert step(job, 3, GONE, 33.0)[0] == "goes on", "what was asked before the file was seen says nothing of a requeue"
     assert step(job, None, submitted_view(34.0, replace(QUEUED, stage="waits")), 35.0)[0] == "goes on"
     found, job = step(job, 3, submitted_view(34.0), 35.0)
@@ -272,7 +272,7 @@ def test_a_job_without_an_exit_file_is_waited_for() -> None:
 )
 def test_an_end_has_words(ended_by: str | None, code: int | None, words: str) -> None:
     known = None if ended_by is None else replace(QUEUED, stage="over", ended_by=ended_by, nodes="n1")
-    assert end_words(replace(JOB, code=code), known) == words
+    assert describe_end(replace(JOB, code=code), known) == words
 
 
 def test_a_job_that_was_taken_out_for_its_node_is_over_when_the_queue_has_forgotten_it() -> None:
@@ -281,4 +281,4 @@ def test_a_job_that_was_taken_out_for_its_node_is_over_when_the_queue_has_forgot
     assert found == "gone"
     assert not is_over(job, QUEUED, 31.0), "qmaster has not done it yet"
     assert is_over(job, None, 31.0)
-    assert end_words(job, None) == "job 7 has lost its node n1"
+    assert describe_end(job, None) == "job 7 has lost its node n1"

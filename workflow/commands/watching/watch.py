@@ -23,7 +23,7 @@ from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
 from workflow.commands.watching.live_table import Active, Ended, StudyState
-from workflow.dag.image_file import images_file
+from workflow.dag.images import images_file
 from workflow.dag.queue_view import Queue, QueueView
 from workflow.run.record.continuation import PUSH, seconds_left, waiting_reason
 from workflow.run.record.continuation import STATUS as WAITING

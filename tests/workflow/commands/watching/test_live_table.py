@@ -37,7 +37,7 @@ from workflow.commands.watching.live_table import (
     plain_line,
 )
 from workflow.commands.watching.watch import Watch, step_of
-from workflow.dag.queue_view import AskedQueue, QueueView, cancelled_words
+from workflow.dag.queue_view import PolledQueue, QueueView, describe_cancelled
 from workflow.report.collect import collect
 from workflow.run.record.continuation import seconds_left, waiting_words
 from workflow.study.publishing import publish_resolved
@@ -500,12 +500,12 @@ def test_jobs_that_were_cancelled_are_counted_and_those_left_are_named(house: Ho
     study, _, queue, watch = watched(house)
     queue.jobs = tuple(job_of(study, run.run_id, str(31 + index)) for index, run in enumerate(study.runs[:2]))
     jobs = watch.jobs()
-    assert cancelled_words(slurm_jobs, jobs, ()) == "2 Slurm jobs were cancelled (31, 32)"
-    assert cancelled_words(slurm_jobs, jobs, (replace(jobs[0], stage="ends"), replace(jobs[1], stage="runs"))) == (
+    assert describe_cancelled(slurm_jobs, jobs, ()) == "2 Slurm jobs were cancelled (31, 32)"
+    assert describe_cancelled(slurm_jobs, jobs, (replace(jobs[0], stage="ends"), replace(jobs[1], stage="runs"))) == (
         "1 Slurm job was cancelled (31); 1 Slurm job is still there: `scancel 32` ends what is left"
     )
-    assert "does not answer; look with `squeue --me`, and end what is left: `scancel 31 32`" in cancelled_words(slurm_jobs, jobs, None)
-    assert cancelled_words(slurm_jobs, (), None) == ""
+    assert "does not answer; look with `squeue --me`, and end what is left: `scancel 31 32`" in describe_cancelled(slurm_jobs, jobs, None)
+    assert describe_cancelled(slurm_jobs, (), None) == ""
 
 
 def test_no_time_is_estimated_from_a_run_that_failed(house: House) -> None:
@@ -553,7 +553,7 @@ def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
         asked.append(tuple(holder.job_id for holder in holders))
         return (False,) * len(holders)
 
-    queue = AskedQueue("slurm", ask, ask_holders, pause_s=0.01)
+    queue = PolledQueue("slurm", ask, ask_holders, pause_s=0.01)
     here = holder_of(os.getpid(), "slurm", "1", 0)
     assert moments[0].wait(30)
     wait_for(lambda: queue.alive(here) is True)
@@ -582,7 +582,7 @@ def test_the_thread_that_asks_goes_on_after_any_answer_and_does_not_ask_again_fo
         return (None,) * len(holders)
 
     clock = Clock()
-    queue = AskedQueue("slurm", ask, ask_holders, clock=clock, pause_s=0.01)
+    queue = PolledQueue("slurm", ask, ask_holders, clock=clock, pause_s=0.01)
     here = replace(holder_of(os.getpid(), "slurm", "2", 0), host="elsewhere")
     assert queue.alive(here) is None
     wait_for(lambda: asked == ["2"])
