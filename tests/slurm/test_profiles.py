@@ -124,7 +124,7 @@ def ended(process: subprocess.Popen[Any], limit_s: float = 240) -> str:
 
 def test_a_job_for_every_run(place: Place) -> None:
     shown = ended(place.snakemake("-n"))
-    assert shown.count("; push -> ") >= 4, "a line in words for each run"
+    assert shown.count("; push (job: ") >= 4, "a line in words for each run"
     said = ended(place.snakemake())
     assert "invalid option" not in said
     assert len(list(place.results.glob("runs/*/record.json"))) == 4
