@@ -1,3 +1,5 @@
+from shlex import quote
+
 from workflow.commands.snakemake_hooks import PYTHON as PY, SnakemakeHooks
 
 HOOKS = SnakemakeHooks.of(workflow)
@@ -5,6 +7,9 @@ GRAPH = HOOKS.graph  # what the rules ask of the study
 DATASETS = GRAPH.datasets_dir
 RESULTS = GRAPH.results_dir
 RECEIPTS = GRAPH.receipts_dir
+BUILD = f"{PY} data_prep.build{GRAPH.group_option}"
+BUILD_DIR = f"--build-dir {quote(DATASETS)}/.build/{{wildcards.dataset}}"
+OF_STUDY = f"--results {quote(RESULTS)}"
 JOB = GRAPH.run_resources  # of a run's job; empty without a scheduler
 SHARD_JOB = GRAPH.shard_resources
 

@@ -10,12 +10,10 @@ rule dataset_plan:
     params:
         name=GRAPH.name_of,
         spec=GRAPH.spec_of,
-        group=GRAPH.group_option,
     message:
         "dataset {params.name}: list its source, once"
     shell:
-        "{PY} data_prep.build{params.group} plan --name {params.name} --spec {params.spec:q}"
-        " --build-dir {DATASETS:q}/.build/{wildcards.dataset} > {log:q} 2>&1"
+        f"{BUILD} plan --name {{params.name}} --spec {{params.spec:q}} {BUILD_DIR} > {{log:q}} 2>&1"
 
 
 rule dataset_shard:
@@ -42,12 +40,10 @@ rule dataset_shard:
         directives=SHARD_JOB.get("directives"),
     params:
         description=GRAPH.description_of_shard,
-        group=GRAPH.group_option,
     message:
         "dataset {wildcards.dataset}: {params.description}"
     shell:
-        "{PY} data_prep.build{params.group} shard --index {wildcards.shard}"
-        " --build-dir {DATASETS:q}/.build/{wildcards.dataset} > {log:q} 2>&1"
+        f"{BUILD} shard --index {{wildcards.shard}} {BUILD_DIR} > {{log:q}} 2>&1"
 
 
 rule dataset:
@@ -58,13 +54,10 @@ rule dataset:
     log:
         f"{DATASETS}/.build/{{dataset}}/logs/dataset.log",
     priority: GRAPH.data_priority
-    params:
-        group=GRAPH.group_option,
     message:
         "dataset {wildcards.dataset}: put the shards together, write the manifest with all hashes"
     shell:
-        "{PY} data_prep.build{params.group} finish"
-        " --build-dir {DATASETS:q}/.build/{wildcards.dataset} --datasets-dir {DATASETS:q} > {log:q} 2>&1"
+        f"{BUILD} finish {BUILD_DIR} --datasets-dir {quote(DATASETS)} > {{log:q}} 2>&1"
 
 
 # Inside of one job for the whole study: on all its nodes at once, before the runs, which would each read storage otherwise.
@@ -81,4 +74,4 @@ rule stage:
     message:
         "dataset {wildcards.dataset}: stage storage -> the local disks of all nodes of the job, read once"
     shell:
-        "{PY} workflow.run.supervisor.stage_all_nodes --results {RESULTS:q} --dataset {wildcards.dataset} --output {output:q} 2> {log:q}"
+        f"{PY} workflow.run.supervisor.stage_all_nodes {OF_STUDY} --dataset {{wildcards.dataset}} --output {{output:q}} 2> {{log:q}}"

@@ -13,7 +13,7 @@ rule collect:
     message:
         "report: records of all runs -> records.parquet, one row per run"
     shell:
-        "{PY} workflow.report --results {RESULTS:q} collect > {log:q} 2>&1"
+        f"{PY} workflow.report {OF_STUDY} collect > {{log:q}} 2>&1"
 
 
 rule tables:
@@ -27,7 +27,7 @@ rule tables:
     message:
         "report: records.parquet -> tables, with speed-up and efficiency"
     shell:
-        "{PY} workflow.report --results {RESULTS:q} tables > {log:q} 2>&1"
+        f"{PY} workflow.report {OF_STUDY} tables > {{log:q}} 2>&1"
 
 
 rule plots:
@@ -41,7 +41,7 @@ rule plots:
     message:
         "report: records.parquet -> plots"
     shell:
-        "{PY} workflow.report --results {RESULTS:q} plots > {log:q} 2>&1"
+        f"{PY} workflow.report {OF_STUDY} plots > {{log:q}} 2>&1"
 
 
 rule page:
@@ -55,4 +55,4 @@ rule page:
     message:
         "report: records and plots -> report.html"
     shell:
-        "{PY} workflow.report --results {RESULTS:q} page > {log:q} 2>&1"
+        f"{PY} workflow.report {OF_STUDY} page > {{log:q}} 2>&1"

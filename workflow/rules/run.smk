@@ -30,11 +30,10 @@ rule stage_train_push:
         directives=JOB.get("directives"),
     params:
         description=GRAPH.description_of_run,
-        images=GRAPH.images_option,
     message:
         "{params.description}"
     shell:
-        "{PY} workflow.run.supervisor --results {RESULTS:q}{params.images} --run {wildcards.run} --log {log:q} 2>> {log:q}"
+        f"{PY} workflow.run.supervisor {OF_STUDY}{GRAPH.images_option} --run {{wildcards.run}} --log {{log:q}} 2>> {{log:q}}"
 
 
 # Where runs are containers: once per study, on the login node, what its images are; archived on storage, from which nodes load them.
@@ -47,4 +46,4 @@ rule image:
     message:
         "images: pin what their names mean, archive them -> storage, from which every node loads them"
     shell:
-        "{PY} workflow.run.images.pin --results {RESULTS:q} --output {output:q} 2> {log:q}"
+        f"{PY} workflow.run.images.pin {OF_STUDY} --output {{output:q}} 2> {{log:q}}"
