@@ -41,7 +41,11 @@ def test_no_directory_of_tests_is_passed_over(pytestconfig: pytest.Config) -> No
 
 def test_each_test_is_run_by_one_target_of_make() -> None:
     targets = dict(
-        re.findall(r'^(\w+): \.venv/\.(?:dev|slow) .*\n\t.*pytest (?:--ignore=tests/historic )?-m "?([a-z ]+)', (ROOT / "Makefile").read_text(), re.MULTILINE)
+        re.findall(
+            r'^(\w+): \.venv/\.(?:dev|slow) .*\n\t.*pytest (?:--ignore=tests/historic )?-m "?([a-z ]+)',
+            (ROOT / "Makefile").read_text(),
+            re.MULTILINE,
+        )
     )
     assert set(targets) == {"test", "processes", "slow", "long"}
     for slow, long, processes in itertools.product((True, False), repeat=3):
