@@ -71,7 +71,6 @@ class Framework:
     digest: str | None = None
     """Of the files in that folder, when the run began."""
     variables: tuple[tuple[str, str], ...] = ()
-    """Environment variables that its processes get."""
     mounts: tuple[tuple[str, str, bool], ...] = ()
     """(source, target, whether it may be written) of what a container gets beside what all have."""
     library: tuple[str, ...] = ()
@@ -291,7 +290,7 @@ def mpi_variables(
 
 
 def _network(head: str, interface: str | None) -> dict[str, str]:
-    """Name the network of orteds and ranks. By itself Open MPI leaves the loopback out, which is all that nodes of one machine may have."""
+    """Name the network of orteds and ranks: by itself Open MPI leaves out the loopback, which is all that nodes of one machine may have."""
     name = "lo" if interface is None and ipaddress.ip_address(head).is_loopback else interface
     return {} if name is None else {"OMPI_MCA_oob_tcp_if_include": name, "OMPI_MCA_btl_tcp_if_include": name}
 
@@ -406,7 +405,6 @@ def _network_words(start: Start) -> tuple[tuple[str, str], ...]:
 
 
 def _own_variables(asked: Workload) -> dict[str, str]:
-    """Return a program's own variables, and SLIPWAY_ARG_<NAME> for each argument."""
     args = {f"SLIPWAY_ARG_{name.upper()}": plain_text(value) for name, value in (asked.cell.args or {}).items()}
     return {**dict(asked.framework.variables), **args}
 
@@ -453,7 +451,7 @@ def _place(start: Start, rank: int) -> RankPlace:
 
 
 def _sidecars(start: Start) -> tuple[ProcessSpec, ...]:
-    """Return the sidecars of this node; they stand before the ranks, and are started before them."""
+    """Return the sidecars of this node, which are started before the ranks."""
     framework, place = start.asked.framework, _place(start, start.index * start.asked.cell.gpus_per_node)
     of_mpi = mpi_sidecars(place.nodes, place.local_size) if framework.launcher == LAUNCHER else ()
     mpi = _mpi_variables(start) if of_mpi else {}
@@ -480,7 +478,6 @@ def _mpi_variables(start: Start) -> dict[str, str]:
 
 
 def _servers(framework: Framework, nodes: int) -> int:
-    """Count the parameter servers among the sidecars, on all nodes."""
     serving = [one for one in framework.sidecars if ("DMLC_ROLE", "server") in one.env]
     return sum(nodes if one.where == "each" else 1 for one in serving)
 

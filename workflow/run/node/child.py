@@ -57,7 +57,6 @@ class Child(Generic[T]):
         return not self._output.closed
 
     def send(self, **words: Any) -> None:
-        """Say a JSON object to it."""
         self.feed(json.dumps(words, separators=(",", ":")).encode())
 
     def feed(self, line: bytes) -> None:
@@ -249,5 +248,4 @@ class Watcher:
                 child.kill()
 
     def lines(self) -> bytes:
-        """Return what they have written."""
         return os.pread(self._lines, MAX_BYTES, 0)

@@ -10,7 +10,6 @@ hold the standard input open for ever after its job was cancelled (LSF)."""
 SUPERVISOR_SILENCE_S: Final = 60.0
 """After how long without a message the supervisor is lost: longer than a node may be silent, so that the supervisor notices first."""
 NODE_ALIVE_EVERY_S: Final = 2.0
-"""How often a node program says that it lives."""
 
 LEFTOVERS_END_S: Final = 5.0
 """How long killed processes of an earlier attempt are waited for."""
@@ -44,7 +43,6 @@ RANKS_TERM_S: Final = 5.0
 RANKS_END_S: Final = 9.0
 """How long ranks may take to end in all; then what is left is killed with all descendants of the node program."""
 DESCENDANTS_END_S: Final = 1.0
-"""How long killed descendants of the node program are waited for."""
 CONTAINER_REMOVAL_S: Final = 60.0
 """How long the removal of the container may take: more than an engine gives its own daemon."""
 DELIVERY_STALL_S: Final = 600.0

@@ -43,7 +43,7 @@ PROBES: Final = (sys.executable, "-P", "-m", "cluster.preflight")
 
 
 class ProbesFailed(Value, tag_field="say", tag="failed", frozen=True, kw_only=True):
-    """They cannot listen."""
+    """The probes cannot listen."""
 
     problem: str
 
@@ -67,7 +67,7 @@ class NodeWork:
         self._cancelled_push_s = cancelled_push_s
         self.preflight: Child[ProbeReport] | None = None
         self.preparation: Preparation | None = None
-        """From the plan on, which it has, with the work directory."""
+        """It exists from the plan on, and has the work directory."""
         self.reservation: Reservation | None = None
         self.ranks: Ranks | None = None
         self.pushing: Call | None = None
@@ -76,7 +76,6 @@ class NodeWork:
         self._reported_overdue = self._reported_failed = self._reported_gpus = False
 
     def fail(self, during: str, error: str, message: str) -> None:
-        """Tell the supervisor that something it asked for cannot be done."""
         logger.error("%s: %s", during, message)
         self.report(reports.Failed(during=during, error=error, message=message))
 
@@ -124,7 +123,6 @@ class NodeWork:
             self.preparation.look()
 
     def _watch(self, tag: str, gpus: Sequence[str]) -> None:
-        """Start to record what others take of this machine."""
         cores, mark = os.sched_getaffinity(0), f"{TAG}={tag}"
         supervisor = pid_here(os.environ.get(SUPERVISOR, ""))
         ours = [os.getpid(), *([] if supervisor is None else [supervisor])]
@@ -134,7 +132,6 @@ class NodeWork:
         self.watcher = Watcher(commands)
 
     def do_reserve(self) -> None:
-        """Bind the ports of this node before anybody is told of them."""
         if self.preparation is None:
             raise NodeLost("the order to reserve ports has come before the plan")
         plan = self.preparation.plan
@@ -145,7 +142,6 @@ class NodeWork:
     # -- the ranks
 
     def do_start(self, order: commands.Start) -> None:
-        """Start the ranks of this node."""
         needs = self.preparation
         started = None if needs is None else needs.plan.ranks
         if needs is None or started is None or (needs.staged is None and needs.plan.source is not None):
@@ -195,7 +191,6 @@ class NodeWork:
             self.shutdown.rank_ended()
 
     def _report_gpus(self) -> None:
-        """Report once the GPUs that the container itself lists."""
         seen = self.ranks.gpus_seen() if self.ranks is not None and not self._reported_gpus else None
         if seen is not None:
             self._reported_gpus = True
@@ -247,15 +242,12 @@ class NodeWork:
         self.report(reports.Saving(step=step))
 
     def do_report_ranks(self) -> None:
-        """Tell how the ranks are."""
         self.report(reports.RankReport(ranks=self._rank_states()))
 
     def least_step(self) -> int | None:
-        """Return the last step that all ranks of this node have reached."""
         return self.ranks.least_step() if self.ranks else None
 
     def tokens(self) -> int | None:
-        """Return the tokens of the last step of all ranks of this node together."""
         return self.ranks.tokens() if self.ranks else None
 
     # -- the end
@@ -275,7 +267,6 @@ class NodeWork:
             self.fail("push", "PushError", f"this node was told to end, and its push was not done within another {limit}")
 
     def do_stop(self) -> None:
-        """End all that runs here."""
         self.stop(lambda clean: self.report(reports.Stopped(clean=clean)))
 
     def stop(self, then: Callable[[bool], None]) -> None:
@@ -311,7 +302,6 @@ class NodeWork:
         then(clean)
 
     def do_collect(self) -> None:
-        """Complete the directory that is to be pushed."""
         files_of_others: list[str] = []
         changed: list[str] = []
         if self.preparation is not None and self.preparation.directory.exists():
@@ -323,7 +313,6 @@ class NodeWork:
         self.report(reports.Collected(files_of_others=tuple(files_of_others[:MOST_NAMED]), changed_program=tuple(changed[:MOST_NAMED])))
 
     def do_push(self, order: commands.Push) -> None:
-        """Copy what is to be pushed into the directory `part` on storage."""
         needs = self.preparation
         if needs is None or needs.plan.ranks is None or not needs.directory.exists():
             self.report(reports.Pushed(files=()))
@@ -343,7 +332,6 @@ class NodeWork:
             self.fail("push", type(error).__name__, str(error))
 
     def do_release(self) -> None:
-        """Drop the lease of the dataset."""
         self.release()
         self.report(reports.Released())
 

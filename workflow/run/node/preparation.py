@@ -104,7 +104,6 @@ class ImageChild(Worker[Loaded]):
             self._report(Loading(seconds=now - self._since))
 
     def bring(self, archive: str) -> None:
-        """Tell it where a checked copy of the archive is."""
         self._asks, self._limited_from = False, time.monotonic()
         self.send(archive=archive)
 
@@ -171,7 +170,7 @@ for word in sys.argv[1:]:
             lacks.append(word)
 print(", ".join(lacks))
 """
-"""What of its words the interpreter has not, and which version it has instead; for Python 3.6 and newer."""
+"""Prints which of its arguments the interpreter lacks, and which version it has instead; for Python 3.6 and newer."""
 
 
 def refuse_what_is_missing(framework: Framework, contained: bool) -> None:
@@ -441,7 +440,6 @@ logger = logging.getLogger(__name__)
 
 StageEnd = Callable[[reports.StagedCopy | None, Problem | None], None]
 Reporter = Callable[[reports.Report], None]
-"""Tells the supervisor something."""
 
 
 class Fail(Protocol):
@@ -460,17 +458,13 @@ class Preparation:
         self.directory = WorkDirectory(Path(plan.cache), plan.tag)
         self.staged: reports.StagedCopy | None = None
         self.image: Loaded | None = None
-        """The pinned image as it is here: image_id, start."""
         self.cgroup_parent: str | None = None
         """The job's, where containers may be put into it."""
         self.cdi = False
         """Whether docker takes GPUs by CDI."""
         self.foreign: tuple[OtherUse, ...] = ()
-        """Processes of others on our GPUs."""
         self.faults: tuple[GpuFault, ...] = ()
-        """What is wrong with our GPUs."""
         self.resumed = False
-        """Whether the checkpoint of an earlier attempt is here."""
         self._holder: dict[str, Any] | None = None
         """Of the leases of what is staged, from the moment in which a stager may write one."""
         self._archive: reports.StagedCopy | None = None
@@ -532,7 +526,6 @@ class Preparation:
             self._begin("dataset", plan.source, self.stage_ended)
 
     def _begin(self, what: What, source: str, then: StageEnd, *words: str) -> None:
-        """Stage a source into the cache, together with the other nodes if there are some."""
         plan, nodes = self.plan, len(self.allocation.nodes)
         max_bytes = plan.cache_max_bytes if what == "dataset" else None  # all else is given back when all nodes have it
         peer_group = None
@@ -554,7 +547,7 @@ class Preparation:
         self._staging[what] = stage_child(self.loop, what, argv, self.report, then, peer_group)
 
     def obey(self, order: commands.PreparationCommand) -> None:
-        """Execute one of the supervisor's orders. Raises SlipwayError or OSError when it cannot be done."""
+        """Execute one of the supervisor's orders. Raises SlipwayError or OSError."""
         match order:
             case commands.Stage():
                 self.stage()
@@ -570,7 +563,6 @@ class Preparation:
                 assert_never(order)
 
     def meet(self, order: commands.MeetPeers) -> None:
-        """Pass on who else stages the same files, and who reads them from storage."""
         if order.what in self._staging:
             self._staging[order.what].send(peers=msgspec.to_builtins(order.others))
 
@@ -620,7 +612,6 @@ class Preparation:
         self._prepare_node()
 
     def _prepare_node(self) -> None:
-        """Prepare what a container needs here, and list others on the GPUs."""
         gpus = gpus_to_look_at(self.allocation, self.index)
         ranks = self.plan.ranks
         granted = self.allocation.nodes[self.index].gpus
@@ -768,7 +759,6 @@ class Preparation:
             self._holder = self.staged = None
 
     def stop(self) -> None:
-        """End what is under way."""
         for child in self._staging.values():
             child.kill()
         if self._loading is not None:
@@ -787,5 +777,4 @@ class Preparation:
         then: Callable[[Call], None],
         renewed: bool = False,
     ) -> None:
-        """Call in a child, which goes on until `stop`."""
         self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s, renewed=renewed).then(then))

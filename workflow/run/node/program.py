@@ -81,7 +81,7 @@ class NodeProgram:
         self.channel = Channel(self.loop, link, self._obey_all, self._lost)
 
     def run(self) -> int:
-        """Serve until told to end, or until the supervisor is gone; the exit code."""
+        """Serve until told to end, or until the supervisor is gone. Return the exit code."""
         self.loop.on_signals(self._signalled)
         self.loop.every(limits.NODE_ALIVE_EVERY_S, self._report_alive)
         try:
@@ -223,7 +223,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _configure_log() -> _LogLines:
-    """Log warnings and worse to the run's log, everything to that of this node."""
     configure("node")
     root, log = logging.getLogger(), _LogLines()
     root.handlers[0].setLevel(logging.INFO)

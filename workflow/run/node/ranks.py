@@ -159,11 +159,9 @@ class RankEvents:
         return max(beat_s if self.phase == "train" else init_s, STEPS_IN_LIMIT * middle)
 
     def next_look_s(self, now: float) -> float:
-        """Return the seconds until the next look that measures the rank's window most precisely."""
         return self.window.next_look_s(now, self.step is not None)
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since the last line."""
         return now - self.last
 
 
@@ -259,7 +257,6 @@ class Watched:
             self.log.write(data)
 
     def end(self, oom_kill: bool) -> RankEnd:
-        """Return the report on the process after its exit."""
         self.drain()
         now = time.monotonic()
         for beats in self.beats.values():
@@ -301,11 +298,9 @@ class Watched:
         return said[-1] if said and self._out.is_dir() and is_full(self._out, 0) else None
 
     def is_overdue(self, now: float, beat_s: float, init_s: float) -> bool:
-        """Return True if a rank of this process has been silent for too long."""
         return any(beats.silent_s(now) > beats.limit_s(beat_s, init_s) for beats in self.beats.values())
 
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
-        """Return for each rank its silence, the limit of that, and whether its process is stopped."""
         return [
             RankState(
                 rank=rank,
@@ -410,11 +405,9 @@ class Ranks:
         return any(watched.process.plan.ranks for watched in self.running())
 
     def states(self, now: float, beat_s: float, init_s: float) -> list[RankState]:
-        """Return Watched.states of all running processes."""
         return [state for watched in self.running() for state in watched.states(now, beat_s, init_s)]
 
     def is_overdue(self, now: float, beat_s: float, init_s: float) -> bool:
-        """Return True if a running rank has been silent for too long."""
         return any(watched.is_overdue(now, beat_s, init_s) for watched in self.running())
 
     def least_step(self) -> int | None:
@@ -489,7 +482,6 @@ class Reservation:
         self.ports: tuple[int, ...] = tuple(holder.getsockname()[1] for holder in self._sockets)
 
     def release(self) -> None:
-        """Close the reserved ports, when the run's own listeners have them."""
         for holder in self._sockets:
             holder.close()
 
@@ -561,7 +553,6 @@ class Shutdown:
 
     @property
     def finished(self) -> bool:
-        """Return True if `then` has been called."""
         return not self._then
 
     def _kill(self) -> None:
@@ -569,7 +560,6 @@ class Shutdown:
             self._ranks.signal(signal.SIGKILL)
 
     def rank_ended(self) -> None:
-        """Handle the end of a process of the ranks."""
         if not self._closing and (self._ranks is None or not self._ranks.running()):
             self._finish()
 
@@ -582,7 +572,7 @@ class Shutdown:
             self._end_descendants(closed)
 
     def _removed(self, closed: bool, removal: Call) -> None:
-        """Continue with the descendants, since the engine's clients are among them and have ended now."""
+        """Continue with the descendants: the engine's clients are among them and have ended now."""
         try:
             removal.result()
         except SlipwayError as error:

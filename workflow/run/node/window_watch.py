@@ -101,14 +101,13 @@ class WindowWatch:
         return before.by - before.line.end_ns / 1e9 - self._lag_s
 
     def _surely_late_s(self) -> float:
-        """Return the same, at the least."""
+        """Return how late it was written, at the least."""
         before = self._before
         if before is None or before.line.end_ns is None or self._lag_most_s is None:
             return 0.0
         return before.after - before.line.end_ns / 1e9 - self._lag_most_s
 
     def next_look_s(self, now: float, any_step: bool) -> float:
-        """Return the seconds until the next look."""
         if self._first is not None:
             return min(limits.RANK_LOOK_EVERY_S, max(limits.WINDOW_LOOK_S, SHARE * (now - self._first.by)))
         if any_step and not self._any_step:

@@ -95,10 +95,7 @@ def remove_held(directory: Path, lock: LockFile, remove: Callable[[Path], str | 
 
 def sweep(runs: Path, remove: Callable[[Path], str | None] = remove_leftover, *, act: bool = True) -> dict[str, str | None]:
     """Remove the work directories of ours in `runs` in which nobody is at work, but for those that wait for storage. Return their names,
-    each with None, or with why something of it stays: that keeps nobody from working there.
-
-    Without `act` nothing is removed.
-    """
+    each with None, or with why something of it stays: that keeps nobody from working there. Without `act` nothing is removed."""
     swept: dict[str, str | None] = {}
     directories = {_lock_of(path): path for path in runs.glob("[!.]*") if path.is_dir()}
     for path in sorted(runs.glob(".*.lock")):
@@ -121,7 +118,7 @@ def sweep(runs: Path, remove: Callable[[Path], str | None] = remove_leftover, *,
 
 
 def _is_ours(descriptor: int) -> bool:
-    """Return True if the lock is a file of ours. Root may open the locks of everybody."""
+    """Return True for a regular file of this user: root may open the locks of everybody."""
     status = os.fstat(descriptor)
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
@@ -252,7 +249,6 @@ class WorkDirectory:
             (self.path / "cell.json").write_text(json.dumps(cell.to_json(), indent=1, sort_keys=True) + "\n")
 
     def paths(self, data: str | None, program: str) -> Paths:
-        """Return the paths for the container's specification."""
         return Paths(
             cell=str(self.path / "cell.json"),
             data=data,
@@ -316,7 +312,7 @@ class WorkDirectory:
         return sorted(f"{self.out.name}/{path} of uid {owner}" for path, owner in owners if owner != os.geteuid())
 
     def exists(self) -> bool:
-        """Return True if `create` was called. What has become of `out` is up to the program."""
+        """Return True if `create` was called: `out` is up to the program."""
         return self.path.is_dir()
 
     def keep(self, pending: Pending, naming: Naming) -> None:
@@ -344,7 +340,6 @@ class WorkDirectory:
             self.out.mkdir()
 
     def remove(self) -> None:
-        """Take it away."""
         if self._lock is not None:
             remove_held(self.path, self._lock)
             self._lock = None

@@ -141,7 +141,7 @@ def fetch_file(source: str, target: str, num_bytes: int, digest: str) -> None:
 
 
 def _copy(source: str, target: str, most: int) -> tuple[int, Any]:
-    """Copy the file, and return bytes and hash of what was copied: all, or a little more than `most`."""
+    """Return bytes and hash of what was copied: all, or a little more than `most`."""
     from blake3 import blake3
 
     hasher, count = blake3(), 0

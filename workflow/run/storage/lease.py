@@ -28,7 +28,7 @@ NAME: Final = "lease.json"
 TORN: Final = "torn"
 TORN_AFTER_S: Final = 60.0
 WRITTEN_S: Final = 5.0
-"""So long who starts waits for the content of a lease that somebody is just taking: a busy machine, and network storage, tell it late."""
+"""How long a start waits for the content of a lease that somebody is just taking: a busy machine, and network storage, show it late."""
 LOOK_S: Final = 0.05
 TRIES: Final = 20
 MAX_BYTES: Final = 1 << 16
@@ -69,7 +69,6 @@ def read_lease(run_dir: Path) -> Lease | None:
 
 
 def _chain(run_dir: Path) -> list[Lease]:
-    """Return all holders from the one in lease.json to the one that counts."""
     found: list[Lease] = []
     lease = _read(run_dir / NAME)
     while lease is not None:

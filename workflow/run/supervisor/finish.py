@@ -146,8 +146,6 @@ def _try(loop: Loop, what: str, function: Any, *arguments: Any) -> None:
 
 
 class _Finish:
-    """The steps after training, in order."""
-
     def __init__(self, attempt: RunningAttempt, work: Work, ending: Ending) -> None:
         self.attempt, self.work, self.ending = attempt, work, ending
         self.run, self.nodes, self.clock, self.limit = attempt.run, attempt.nodes, attempt.clock, attempt.limit
@@ -193,7 +191,7 @@ class _Finish:
             self.ending = self.limit.saved_at(self.attempt.checkpoint)
 
     def _look_at_leftovers(self) -> None:
-        """Warn of what could not be ended: whoever measures there next is disturbed by it."""
+        """Warn of what could not be ended: it disturbs whoever measures there next."""
         left = not_clean(self.nodes.present())
         if left:
             warning = f"not all that this run started could be ended on {', '.join(left)}: see the node's log"
@@ -287,7 +285,6 @@ class _Finish:
             logger.info("nothing is measured any more: others may use this machine while the result waits for storage")
 
     def _push(self, again: Retries, left_s: float) -> None:
-        """Let every node copy its files into the attempt's part directory, and read the events from there."""
         self._judge_lost()
         if self.part_directory is None:
             self.part_directory = again.call("push", attempts.make_part, self.run.run_dir, self.run.attempt, left_s=left_s)

@@ -31,7 +31,7 @@ from workflow.run.supervisor.time_limits import RunScope, TimeLimit
 
 
 QUEUE: Final = ".queue"
-"""Of those who want the same locks: it is called after the first."""
+"""The suffix of the file in which runs queue for several locks; the rest of its name is that of the first lock."""
 
 
 class NodeLocks:
@@ -64,7 +64,6 @@ class NodeLocks:
         return tuple(lock.descriptor for lock in self._locks if lock.held)
 
     def try_take(self) -> bool:
-        """Take them if there is nobody to wait for."""
         if self._queue is not None and not self._queue.held and not _try_take(self._queue):
             return False
         done = self._collect()

@@ -46,7 +46,6 @@ class NodeHandle:
         self._reports: dict[type[reports.Message], reports.Message] = {}
 
     def note(self, message: reports.Message) -> None:
-        """Keep it in the place of the last one of its kind."""
         self._reports[type(message)] = message
 
     def last(self, kind: type[S]) -> S | None:
@@ -60,7 +59,6 @@ class NodeHandle:
         return found
 
     def has_reported(self, *kinds: type[reports.Message]) -> bool:
-        """Return True if a message of one of these kinds has come since it was last forgotten."""
         return any(kind in self._reports for kind in kinds)
 
     def forget(self, *kinds: type[reports.Message]) -> None:
@@ -170,7 +168,6 @@ class Nodes:
         self.send(node, commands.End(pending=pending))
 
     def send_all(self, order: commands.Command) -> None:
-        """Tell all nodes."""
         for node in self.all:
             self.send(node, order)
 
@@ -188,7 +185,6 @@ class Nodes:
             node.forget(*kinds)
 
     def present(self) -> list[NodeHandle]:
-        """List the nodes that can be talked to."""
         return [node for node in self.all if node.channel is not None]
 
     def _received(self, node: NodeHandle, messages: list[reports.Report]) -> None:
@@ -267,7 +263,6 @@ class Nodes:
         return sum(other.launch is launch for other in self._launched)
 
     def _has_begun(self, launch: Launch) -> bool:
-        """Return True if one of its node programs has come in."""
         return any(self.all[index].has_begun or self.all[index].channel is not None for index in launch.nodes)
 
     def _lose(self, node: NodeHandle, why: str) -> None:
@@ -280,7 +275,6 @@ class Nodes:
             self._on_lost(node, why)
 
     def _end_silent_launches(self) -> None:
-        """End launches none of whose nodes can be talked to, and none of whose nodes was told to end."""
         for launched in self._launched:
             nodes = [self.all[index] for index in launched.launch.nodes]
             if all(node.channel is None and not node.dismissed for node in nodes):

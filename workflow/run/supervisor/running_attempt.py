@@ -208,7 +208,7 @@ class Preflight:
         return self._answers(kind, limit_s + time_limits.PREFLIGHT_ANSWER_S)
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:
-        """Return one answer of this kind per node. An answer about another number of nodes ends the run."""
+        """Return one answer per node. One about another number of nodes ends the run."""
         if not self._scope.wait(lambda: all(node.has_reported(reports.PreflightAnswered) for node in self._nodes.all), limit_s):
             silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_reported(reports.PreflightAnswered))
             self._end(f"no answer from {silent} within {limit_s:.0f} s")
@@ -260,7 +260,7 @@ def _nodes_in(answer: reports.ProbesListen | reports.Reached | reports.Measured)
 
 
 def _samples(answers: list[reports.Measured]) -> dict[tuple[int, int], Sample]:
-    """Collect the samples by (sender, receiver): the rate that the receiver measured, and how busy both were."""
+    """Collect by (sender, receiver) the rate that the receiver measured, and how busy both were."""
     found = {}
     for target, answer in enumerate(answers):
         for origin, rate in enumerate(answer.rates):
@@ -334,7 +334,6 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """Return True if every rank has succeeded."""
         return not self._left and self._first_failure is None
 
     def windows(self) -> list[ObservedWindow]:
@@ -362,7 +361,6 @@ class Training:
             self._on_end(ending)
 
     def heard(self, node: NodeHandle, message: reports.Exited | reports.Overdue | reports.Alive) -> None:
-        """Handle a node's report on its ranks."""
         match message:
             case reports.Exited():
                 self.rank_ended(message)
@@ -374,7 +372,7 @@ class Training:
                 assert_never(message)
 
     def rank_ended(self, message: reports.Exited) -> None:
-        """Handle the end of a process of a node. A sidecar's end counts as a failure while ranks run."""
+        """Handle the end of a process. A sidecar's end counts as a failure while ranks run."""
         skew_s = time.time() - message.now  # clocks of nodes differ; the way of a message is short
         windows = tuple(in_supervisor_s(seen, time.monotonic()) for seen in message.end.windows)
         end = message.end._replace(time=message.end.time + skew_s, windows=windows)
@@ -448,7 +446,6 @@ class Training:
         self._on_end(hang([rank for rank in ranks if rank.is_overdue or rank.is_frozen] or ranks))
 
     def show(self, node: NodeHandle) -> None:
-        """Log the step that all ranks have reached, and the rate."""
         alive = [message for other in self._nodes.all if (message := other.last(reports.Alive)) is not None]
         steps = [message.step for message in alive if message.step is not None]
         tokens = [message.tokens for message in alive if message.tokens is not None]
@@ -477,15 +474,12 @@ class RunningAttempt:
     def __init__(self, scope: RunScope, clock: Clock, limit: TimeLimit, job: Job, locks: NodeLocks, run: PreparedRun) -> None:
         self.scope, self.clock, self.limit, self.job, self.locks, self.run = scope, clock, limit, job, locks, run
         self.warnings: list[str] = []
-        """The warnings for the record."""
         self.windows: list[ObservedWindow] = []
         """What the nodes saw of the ranks' windows, when all ranks have ended well."""
         self.preflight: Preflight | None = None
         """The test of the network, if one connects the nodes."""
         self.resumed: EarlierAttempt | None = None
-        """The attempt from which this one resumes."""
         self._training: Training | None = None
-        """The train step, once the ranks are started."""
         site, allocation, scheduler = run.site, job.allocation, job.scheduler
         interface = site.network_interface
         listen = listening_address((node.address for node in allocation.nodes), interface)
@@ -522,7 +516,6 @@ class RunningAttempt:
         return ending
 
     def requested_steps(self, work: description.Work) -> RequestedSteps:
-        """Return the steps that each rank of this attempt has to do."""
         return requested_steps(self.run.cell, work.train_samples, 0 if self.resumed is None else self.resumed.step)
 
     @property
@@ -579,7 +572,6 @@ class RunningAttempt:
             self.preflight.run()
 
     def _refuse_what_is_missing(self) -> None:
-        """End the run before any rank starts, if nodes lack something that the program needs."""
         told = {node.node.name: failed.message for node in self.nodes.all if (failed := node.last(reports.Failed)) is not None}
         if told:
             self.scope.fail(judge_missing(told, len(self.nodes.all)))
@@ -662,7 +654,7 @@ class RunningAttempt:
             self.scope.end(ending)
 
     def _training_failed(self, ending: Ending) -> None:
-        """End the run after a failed rank. While the scheduler ends the job only lack of memory counts, since it may be the cause."""
+        """End the run. While the scheduler ends the job only lack of memory counts, since it may be the cause."""
         if not self.job.is_ending or ending.status == "oom":
             self.scope.end(ending)
 
@@ -762,7 +754,7 @@ def _node_record(node: NodeHandle) -> model.Node:
 
 
 def _provenance(call: Call) -> dict[str, Any]:
-    """Return the provenance of this checkout, with None for values that were not known in time."""
+    """Return None for values that were not known in time."""
     unknown: dict[str, Any] = {key: None for key in ("slipway_version", "git_sha", "git_dirty", "python")}
     if not call.finished:
         return unknown

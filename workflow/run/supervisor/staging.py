@@ -27,7 +27,7 @@ from workflow.run.supervisor.time_limits import RunScope
 
 
 class Transfer:
-    """Of `what`. At most `readers` nodes read storage; None: all may. `now` is time.monotonic()."""
+    """A copy of the files `what` to all nodes. At most `readers` nodes read storage, all if None. `now` is time.monotonic()."""
 
     def __init__(self, what: reports.What, nodes: Nodes, readers: int | None) -> None:
         self.what, self._nodes, self._readers = what, nodes, readers
@@ -119,7 +119,6 @@ class Staging:
         self._is_limited = False
 
     def wait_for_nodes(self) -> None:
-        """Wait until every node program has come up."""
         while not self._scope.wait(lambda: self._everybody(reports.Ready), max(0.0, self._nodes.launched + NODE_CONNECT_S - self._clock())):
             if self._clock() < self._nodes.launched + NODE_CONNECT_S:
                 continue
@@ -186,7 +185,6 @@ class Staging:
         return self._everybody(reports.Staged, reports.Failed)
 
     def heard(self, node: NodeHandle, message: reports.StagingReport) -> None:
-        """Handle a node's report while it is prepared."""
         if not self._transfers:
             return  # nothing was ordered yet
         now = self._clock()

@@ -113,7 +113,6 @@ class Relay:
             os.write(self._orders, order)
 
     def close(self) -> None:
-        """Give it a moment to write the rest, then end it."""
         descriptor = os.pidfd_open(self.pid)
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(null, 2)
@@ -193,7 +192,6 @@ class Supervisor:
         """From then on an attempt is recorded."""
 
     def main(self) -> int:
-        """Run from start to end, and return the exit code."""
         with self._held, supervising(self._scope.loop, self._signalled, self._orphaned, ANNOUNCES, spare=[self._relay.pid]):
             return self._run()
 
@@ -268,7 +266,6 @@ class Supervisor:
         return RunningAttempt(self._scope, self._clock, limit, job, locks, run)
 
     def _refused(self, error: SlipwayError) -> Ending:
-        """End a run of which nothing has begun, since what was asked cannot be done."""
         if isinstance(error, LeaseError):
             self._relay.go(BESIDE)
         else:

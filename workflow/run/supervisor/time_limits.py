@@ -40,11 +40,10 @@ HUNG_UP_S: Final = 0.1
 LAUNCH_RETRY_S: Final = 300.0
 """How long a launch is tried again while the scheduler is silent: a controller that is restarted takes minutes."""
 LAUNCH_PAUSE_S: Final = 5.0
-"""The pause before a launch is tried again."""
 LAUNCH_TERM_S: Final = 3.0
 """How long before a limit launches are told to end by TERM; at the limit they are killed."""
 LAUNCH_MUTE_PAUSE_S: Final = 1.0
-"""The same, of one that has ended well without a word: its scheduler does answer."""
+"""The pause after a launch that has ended well without a word: its scheduler does answer."""
 LAUNCH_MUTE_TRIES: Final = 5
 """How often such a one is started at most."""
 
@@ -55,7 +54,6 @@ JOB_FACTS_AGAIN_S: Final = 60.0
 JOB_END_CAUSE_S: Final = 4.0
 """How long the scheduler may take to say why it ends the job: the time to push what is there is short."""
 REQUEUE_S: Final = 30.0
-"""How long the scheduler may take to put the job back into the queue."""
 
 STORAGE_CALL_S: Final = 120.0
 """How long a call of storage may take where nothing else is said: storage that is away must not hold the run for ever."""
@@ -97,17 +95,14 @@ CONTAINERS_STOP_S: Final = 70.0
 """The same for an engine whose daemon is slow: a container that is not removed is left to others. A run that is cancelled has no time for
 that."""
 COLLECT_S: Final = 30.0
-"""How long nodes may take to complete the directories that are to be pushed."""
 LEAST_PUSH_S: Final = 10.0
 """How long a push may take even where the run's time is over."""
 RELEASE_S: Final = 10.0
-"""How long nodes may take to drop their leases of the dataset."""
 NODES_LEAVE_S: Final = 10.0
 """How long node programs may take to end when they are told to, and nothing runs on their nodes any more."""
 STORAGE_CLEAN_UP_S: Final = 10.0
 """How long storage may take to give a run back, or to remove a half-pushed attempt: the end of the run waits for that."""
 DESCENDANTS_END_S: Final = 2.0
-"""How long killed processes that the supervisor has started may take to end."""
 LOG_REST_S: Final = 2.0
 """How long the copier of the log may take to write the rest of it."""
 LOG_UNDECIDED_S: Final = 20.0
@@ -296,7 +291,6 @@ class TimeLimit:
         self._arm()
 
     def may_save(self, save: Save) -> None:
-        """Note how a checkpoint can be requested, now that the ranks are started."""
         self._save = save
 
     def _arm(self) -> None:
@@ -333,7 +327,6 @@ class TimeLimit:
         self._saved(None, why)
 
     def heard_saving(self, step: int | None) -> None:
-        """Handle the step at which the ranks of the head node are."""
         if step is None and self._saving:
             self._saved(None, "no step was done")
 
@@ -341,7 +334,6 @@ class TimeLimit:
         self._scope.end(self._ending(step, why))
 
     def _ending(self, step: int | None = None, why: str | None = None) -> Ending:
-        """Return how the run ends now that its time is over, with a checkpoint at `step`, or without one."""
         saved = Saved(step=step, why=why, resumed_step=self._resumed_step)
         job_s = None if self._job_end is None or self._begun is None else self._job_end - self._begun
         return at_deadline(self._budget, job_s, saved)
