@@ -105,7 +105,7 @@ def _contents(files: Iterable[_File]) -> dict[str, str]:
 
 
 def _read_all(folder: Path, target: Path | None, executed: bool) -> list[_File]:
-    """Read every file, copied below `target` where that is given. What grows meanwhile is bounded too."""
+    """Read every file; what grows meanwhile is bounded too."""
     found: list[_File] = []
     total = 0
     for path in _files(folder, executed):
@@ -122,7 +122,7 @@ def _taken(files: list[_File]) -> Taken:
 
 
 def _files(folder: Path, executed: bool) -> list[str]:
-    """Return the paths of the regular files below `folder`, relative to it."""
+    """Return the regular files below `folder`, relative to it."""
     found: list[str] = []
     total = 0
     try:
@@ -148,7 +148,6 @@ def _files(folder: Path, executed: bool) -> list[str]:
 
 
 def _instead(path: Path) -> str:
-    """Return what to do where a path is no file."""
     if not path.is_symlink():
         return "take it out of the folder"
     leads = printable(str(path.readlink()))
@@ -179,7 +178,7 @@ def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _read(folder: Path, path: str, target: Path | None) -> _File:
-    """Read one file, copied to `target` where that is given. It is opened without following a link that has come into its place."""
+    """Read one file without following a link that has come into its place."""
     try:
         descriptor = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:

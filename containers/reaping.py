@@ -80,7 +80,7 @@ def plan_reap(
 
 
 def _decide(container: Found, uid: int, older: Callable[[str], bool]) -> Decision | None:
-    """Decide what needs no question to the scheduler; None: it does."""
+    """Return None where only the scheduler can tell."""
     job, tag = container.label(JOB), container.label(TAG)
     if container.label(USER) != str(uid):
         return Decision(container=container, remove=False, reason=f"of uid {container.label(USER) or '?'}, not ours")
@@ -99,8 +99,9 @@ def _by_job(container: Found, lives: bool | None) -> Decision:
 
 
 def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
-    """Ask the schedulers of the labels whether the jobs live: by the schedulers of their labels: holders that would be processes in sight,
-    or else their jobs, each asked for once."""
+    """Return whether the jobs live: by holders that would be processes in sight, or else by the schedulers of the labels, each job asked
+    for once.
+    """
     holders = [_holder(container) for container in containers]
     alive: dict[Holder, bool | None] = {}
     for name in sorted({holder.scheduler for holder in holders if holder is not None}):
@@ -110,7 +111,7 @@ def jobs_alive(containers: Sequence[Found]) -> list[bool | None]:
 
 
 def _holder(container: Found) -> Holder | None:
-    """Return who holds it, as its labels say; None where they contradict each other."""
+    """Return None where the labels contradict each other."""
     scheduler, _, rest = container.label(JOB).partition(":")
     job_id, _, restart = rest.rpartition(":")
     count = digits(restart)
@@ -138,9 +139,8 @@ def list_argv(engine: str) -> tuple[str, ...]:
 
 
 def ours(engine: str, caches: Sequence[Path]) -> tuple[Found, ...]:
-    """List the containers with our labels, whoever's; of pyxis what no image in the caches is started from.
-
-    Raises ContainerError naming whom the client talks to.
+    """List the containers with our labels, whoever's; of pyxis what no image in the caches is started from. Raises ContainerError naming
+    whom the client talks to.
     """
     if engine == trees.ENGINE:
         marked = {tree for cache in caches for tree in marked_trees(cache / "images", engine)}

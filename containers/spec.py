@@ -49,7 +49,6 @@ class User:
 
     @property
     def gid(self) -> int:
-        """Return the user's own group."""
         return self.groups[0][0]
 
     def __post_init__(self) -> None:

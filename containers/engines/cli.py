@@ -90,9 +90,8 @@ NOT_IN_A_PATH: Final = ',"\n\0'
 
 
 def mounts(spec: ContainerSpec) -> tuple[tuple[str, str, bool], ...]:
-    """Return (source, target, whether it may be written): all that a cell needs and what its program asks for, nothing else.
-
-    Raises UnsupportedRequest.
+    """Return (source, target, whether it may be written): all that a cell needs and what its program asks for, nothing else. Raises
+    UnsupportedRequest.
     """
     names = ("cell", "data", "lib", "program", "beat", "resume", "control", "out")
     places = ((getattr(spec.paths, name), getattr(INSIDE, name), name == "out") for name in names)

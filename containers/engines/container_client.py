@@ -36,7 +36,7 @@ from containers.spec import EnginePlan, ProcessPlan
 
 
 def environment(hidden: Sequence[str]) -> dict[str, str]:
-    """Return our variables without those that begin so."""
+    """Return our environment variables but for those that begin with one of `hidden`."""
     return {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))} if hidden else dict(os.environ)
 
 
@@ -57,9 +57,8 @@ def call(argv: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S, env: M
 
 
 def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], *, outlives_us: bool = True) -> subprocess.Popen[bytes]:
-    """Start a client in a session of its own: a signal to our group shall reach the ranks by the orderly shutdown only.
-
-    Raises ContainerError.
+    """Start a client in a session of its own: a signal to our group shall reach the ranks by the orderly shutdown only. Raises
+    ContainerError.
     """
     try:
         return subprocess.Popen(
@@ -85,8 +84,9 @@ def dies_with_us() -> Callable[[], None]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a client with what it started, in whatever process group (the file system of an image, which some engines serve by a process),
-    and bury it."""
+    """Kill a client with what it started, in whatever process group (some engines serve the file system of an image by a process), and wait
+    for it.
+    """
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -355,7 +355,6 @@ class Container:
     # -- in the loop
 
     def pump(self) -> None:
-        """Take up what has happened."""
         if self.failure is not None or (self._link is not None and self._link.ended):
             return
         ended = self._client.poll()  # asked first: a container that has ended hangs up before its client does
@@ -436,7 +435,6 @@ class Container:
             os.close(descriptor)
 
     def _wrong_gpus(self, said: Listed | None) -> str | None:
-        """Compare what the container sees with what was granted, before anything starts in it."""
         granted = self.plan.spec.gpus
         if said is None:
             return None
@@ -496,10 +494,8 @@ class Container:
         return self._link is not None and self._link.ended
 
     def memory_ran_out(self) -> bool:
-        """Return True if the kernel has killed somebody in it for want of memory.
-
-        To be asked at once when its first process has ended: soon after that the engine takes its cgroup away, and of a container that is
-        removed by itself no engine tells why it ended.
+        """Return True if the kernel has killed somebody in it for want of memory. To be asked at once when its first process has ended:
+        soon after that the engine takes its cgroup away, and of a container that is removed by itself no engine tells why it ended.
         """
         return self._memory is not None and self._memory.rose()
 
@@ -552,10 +548,8 @@ class ContainerProcess:
         return theirs
 
     def exit_code(self) -> int | None:
-        """Return None while it runs; negative for a signal, KILL where the whole container was.
-
-        Raises ContainerError when that has failed, or AllocationError when it holds other GPUs, TrainingFailed when its image lacks the
-        command.
+        """Return None while it runs; negative for a signal, KILL where the whole container was. Raises ContainerError when that has failed,
+        or AllocationError when it holds other GPUs, TrainingFailed when its image lacks the command.
         """
         if self._code is None:
             told = self._read_end() if self._container.failure is None else None
@@ -570,7 +564,7 @@ class ContainerProcess:
         return self._code
 
     def _take(self, answer: End) -> None:
-        """Take the end of a rank. raises ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
+        """Raise ContainerError for a rank that the watchdog has ended: that is no end of the rank's own."""
         code = answer["code"]
         oom_kill = answer["oom"] or (code == -signal.SIGKILL and self._container.memory_ran_out())
         if code == -signal.SIGKILL and not oom_kill and (failure := self._container.may_have_failed()) is not None:
@@ -582,7 +576,7 @@ class ContainerProcess:
         self._code, self.oom_kill = code, oom_kill
 
     def _read_end(self) -> bytes | None:
-        """Read what the watchdog says of the end; empty where the watchdog has ended without a word, None while nothing has happened."""
+        """Return what the watchdog says of the end: empty where it has ended without a word, None while nothing has happened."""
         try:
             return os.read(self._told, 4096)
         except BlockingIOError:
@@ -593,7 +587,6 @@ class ContainerProcess:
             self._container.order(self._index, number)
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self._events.close()
         for descriptor in (self._told, self.output_fd, *self.give()):
             os.close(descriptor)

@@ -56,10 +56,7 @@ class Cdi(NamedTuple):
 
 
 def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
-    """Find out whether dockerd hands out the GPUs that are granted here, by UUID.
-
-    Raises ContainerError where the daemon does not answer.
-    """
+    """Find out whether dockerd hands out the granted GPUs, by UUID. Raises ContainerError where the daemon does not answer."""
     if engine != NAME or not gpus:
         return Cdi(use=False, reason="no GPUs for docker")
     answer = container_client.call(DIRECTORIES, docker_daemon(os.environ))
@@ -84,7 +81,7 @@ def _device_names(directories: Iterator[Path]) -> Iterator[str]:
 
 
 def _files(directory: Path) -> list[Path]:
-    """List a directory that may be the administrator's alone, or not there: then it names nothing."""
+    """Return no file where the directory is the administrator's alone, or not there."""
     try:
         return sorted(directory.iterdir())
     except OSError:
@@ -92,7 +89,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _specification(path: Path) -> Any:
-    """Return None for a file that is none: the daemon passes over it as well."""
+    """Return None for a file that is no specification: the daemon passes over it as well."""
     try:
         from containers.yamltext import parse_yaml  # most nodes have no such file, and node programs start without yaml
 
@@ -102,7 +99,6 @@ def _specification(path: Path) -> Any:
 
 
 def _parsed(text: str) -> list[str]:
-    """Return the directories; none where the answer is another."""
     try:
         return json_as(list[PathText], text, "the answer", ContainerError)
     except ContainerError:
@@ -122,9 +118,8 @@ DRIVER: Final = (NAME, "info", "--format", "{{.CgroupDriver}}")
 
 
 def find_parent(engine: str, scheduler: str, job_id: str, membership: Path = MEMBERSHIP, root: Path = ROOT) -> Parent:
-    """Return True if containers may be put into the job's cgroup.
-
-    The daemon is asked last, and only where all else says yes. Raises ContainerError where it does not answer.
+    """Decide whether containers may be put into the job's cgroup. The daemon is asked last, and only where all else says yes. Raises
+    ContainerError where it does not answer.
     """
     if engine != NAME:
         return Parent(None, f"containers of {engine} are not put into cgroups of others")

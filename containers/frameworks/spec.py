@@ -165,7 +165,6 @@ class FrameworkSpec(Closed):
 
     @property
     def library_folders(self) -> tuple[Path, ...]:
-        """Return the folders of `library`."""
         return tuple((self.folder / word).resolve() for word in self.library)
 
     @property

@@ -26,8 +26,6 @@ _UNKNOWN: Final = ("no such image", "image not known", "no such object")
 
 
 class _Inspected(TypedDict):
-    """What is read of an image's description."""
-
     Id: str
     Os: Annotated[str, Check("a word", lambda value: re.fullmatch(r"[\w.-]{1,40}", value) is not None)]
     Architecture: Annotated[str, Check("a word", lambda value: re.fullmatch(r"[\w.-]{1,40}", value) is not None)]

@@ -60,10 +60,8 @@ def enroot_uri(reference: str) -> str:
 
 
 def enroot_import_argv(target: Path, reference: str, credentials: Path | None = None) -> list[str]:
-    """Return the command that makes a squashfs file.
-
-    Its caches are the user's own, and without `credentials`, which are in the form of netrc, so is its configuration, where it finds those.
-    Raises ContainerError.
+    """Return the command that makes a squashfs file. Its caches are the user's own, and without `credentials`, which are in the form of
+    netrc, so is its configuration, where it finds those. Raises ContainerError.
     """
     if reference.startswith(ARCHIVE):
         file = reference.removeprefix(ARCHIVE)

@@ -42,7 +42,6 @@ class Bringing:
 
 def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK_WAIT_S, bringing: Bringing | None = None) -> str:
     """Load it unless the engine has it; the id to start. Raises DigestMismatch, NotEnoughSpace, ContainerError, RecordError, StorageError.
-
     May be slow, and reads storage: call it in a process of its own.
     """
     entry = read_manifest(archive)
@@ -67,7 +66,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
 
 
 def _use(entry: ArchivedImage, engine: str, place: Path) -> None:
-    """Mark the image as used, unpacked where the engine wants that. Raises ContainerError where it cannot be unpacked."""
+    """Raise ContainerError where the image cannot be unpacked."""
     image = entry.image
     if engine != trees.ENGINE:
         mark_used(place, image, engine)
@@ -77,9 +76,8 @@ def _use(entry: ArchivedImage, engine: str, place: Path) -> None:
 
 
 def pull_pinned(image: PinnedImage, engine: str, cache: Path, credentials: Path | None = None) -> bool:
-    """Pull the pinned image, where the site lets nodes pull: by digest, never by tag.
-
-    False where that is not how this image comes here. Raises ContainerError.
+    """Pull the pinned image, where the site lets nodes pull: by digest, never by tag. False where that is not how this image comes here.
+    Raises ContainerError.
     """
     reference = by_digest(image)
     if engine not in STORES or reference is None:
@@ -180,7 +178,7 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: 
 
 
 def _link(file: Path, name: Path) -> None:
-    """Give the file a second name, or copy it where its file system, or the rule that only owners give names, allows none."""
+    """Link the file, or copy it where its file system, or the rule that only owners give names, allows none."""
     try:
         name.hardlink_to(file)
     except OSError:

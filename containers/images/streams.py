@@ -66,10 +66,7 @@ def feed_decompressed(archive: Path, argv: Sequence[str], env: Mapping[str, str]
 
 @contextmanager
 def _started(argv: Sequence[str], words: IO[bytes], **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the command, which is dead at the end of the block whatever happened in it.
-
-    Without buffers: what a dead one did not take is dropped.
-    """
+    """Start the command, which is dead at the end of the block. Without buffers: what a dead one did not take is dropped."""
     try:
         child = subprocess.Popen(list(argv), stderr=words, bufsize=0, preexec_fn=dies_with_us(), **{"stdin": subprocess.DEVNULL, **streams})
     except OSError as error:
@@ -176,7 +173,6 @@ class HashingWriter(ChunkHasher):
         self._file = file
 
     def write(self, block: bytes) -> int:
-        """Write as a file does."""
         self.update(block)
         return self._file.write(block)
 

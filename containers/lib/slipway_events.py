@@ -74,7 +74,6 @@ class HostClock:
         self.last = time.monotonic()
 
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
-        """End a step of the program."""
         value = None if loss is None else plain_number(loss)
         now = time.monotonic()
         self.finished.append((now, number, now - self.last, input_s, counts, value))
@@ -118,18 +117,15 @@ class CudaClock:
         """By the type of the numbers."""
 
     def begin(self) -> None:
-        """Begin the next step when all before it has been computed."""
         self.torch.cuda.synchronize()
         self.last = self.mark()
 
     def mark(self) -> Any:
-        """Return an event of the stream, now."""
         event = self.free_events.pop() if self.free_events else self.torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def end(self, number: int, input_s: Optional[float], counts: Counts, loss: Any) -> None:
-        """End a step of the program; the device will be there later."""
         on_gpu = bool(getattr(loss, "is_cuda", False))
         if hasattr(loss, "detach"):
             loss = loss.detach()
@@ -141,7 +137,6 @@ class CudaClock:
         self.pick_up()
 
     def drain(self) -> None:
-        """Wait until all steps that the program has done have ended."""
         if self.pending:
             self.pending[-1][4].synchronize()
         self.pick_up()
@@ -234,7 +229,6 @@ class Run:
         self.emit("phase", phase=phase)
 
     def warning(self, message: str) -> None:
-        """Record a warning of the run."""
         self.emit("warning", message=message)
 
     def evaluation(self, split: str, loss: float, samples: Optional[int] = None, accuracy: Optional[float] = None) -> None:
@@ -385,11 +379,9 @@ class Run:
         return self.plan or (0, 0, 0)
 
     def all_done(self) -> bool:
-        """Return True if all steps of the run are done."""
         return self.plan is not None and self.step >= self.plan[0]
 
     def begin(self) -> None:
-        """Begin before the first step: what is to be done, and on what."""
         if not self.active or self.plan is not None:
             return
         self.plan = plan_steps(self.cell, self.step)
@@ -451,7 +443,6 @@ class Run:
         self.file.write("".join(lines))
 
     def end(self) -> None:
-        """End after the last step."""
         self.clock.drain()
         self.write_steps()
         now = time.monotonic()
@@ -465,7 +456,6 @@ class Run:
         self.go_on_to("eval")  # what follows, such as saving the network, may take longer than a step
 
     def add_checksum(self) -> None:
-        """Make the checksum of the trained parameters, by which ranks are compared."""
         try:
             found = checksum_of(self.model)
         except Exception as error:  # of whatever framework: the training is done, and only the comparison is lost
@@ -638,9 +628,8 @@ def barrier() -> None:
 
 
 def checksum_of(model: Any) -> Optional[str]:
-    """Return a text that two ranks have in common where their parameters are the same to the bit.
-
-    Return None where a rank holds only a part of them (FSDP1, ZeRO-3, sharded arrays of JAX). DTensors are gathered from all.
+    """Return a text that two ranks have in common where their parameters are the same to the bit. Return None where a rank holds only a
+    part of them (FSDP1, ZeRO-3, sharded arrays of JAX). DTensors are gathered from all.
     """
     digest, count = hashlib.sha256(), 0
     if any(type(module).__name__ == "FullyShardedDataParallel" for module in getattr(model, "modules", tuple)()):

@@ -49,7 +49,6 @@ class Adapter:
         self.child: Any = None
 
     def emit(self, event: str, **fields: Any) -> None:
-        """Write one line of the events file."""
         self.beat = time.monotonic()
         fields = dict({"monotonic_ns": int(self.beat * 1e9)}, **fields)
         self.events.write(json.dumps(dict(event=event, time=time.time(), **fields), allow_nan=False) + "\n")
@@ -67,7 +66,6 @@ class Adapter:
         return wake
 
     def run(self, command: List[str]) -> int:
-        """Return the program's return code."""
         wake = self.start(command)
         output = None if self.child.stdout is None else self.child.stdout.fileno()
         if output is not None:
@@ -95,7 +93,6 @@ class Adapter:
                 self.emit("alive")
 
     def pass_on(self, number: int, frame: Any) -> None:  # noqa: ARG002 - as signal() calls it
-        """Pass on a signal that was meant for the program."""
         if number in ENDS and self.child is not None:
             self.child.send_signal(number)
 
@@ -121,7 +118,6 @@ class Adapter:
         return came
 
     def look(self, data: bytes, now: float) -> None:
-        """Tell of the steps in whole lines."""
         if self.steps is None or self.is_nan or not data.strip():
             return
         event = self.steps.take(data.decode("utf-8", "replace").replace("\r", "\n").split("\n"), now)
@@ -136,7 +132,6 @@ class Adapter:
         self.emit("step", monotonic_ns=int(now * 1e9), **event)
 
     def finish(self, code: int) -> int:
-        """Return the exit code that is ours."""
         if self.is_nan:
             return NAN_EXIT
         ran_s = time.monotonic() - self.started

@@ -87,9 +87,8 @@ def agent(words: List[str]) -> int:
 
 
 def proved(address: Tuple[str, int], words: List[str]) -> socket.socket:
-    """Return the connection to a node that has taken the words, after each side has proved itself.
-
-    Raises OSError: one who hangs up before may have done so because strangers crowd there, and is to be asked again.
+    """Return the connection to a node that has taken the words, after each side has proved itself. Raises OSError: one who hangs up before
+    may have done so because strangers crowd there, and is to be asked again.
     """
     connection = socket.create_connection(address, KNOCK_S)
     try:
@@ -137,10 +136,8 @@ def node(_words: List[str]) -> int:
 
 
 def first_agent(listener: socket.socket) -> Tuple[List[str], socket.socket]:
-    """Wait for words and connection of the first one that knows the key.
-
-    Others may knock meanwhile: of those that have proved nothing yet the oldest goes when there are too many, so that no number of them
-    keeps one of ours out, who tries again.
+    """Wait for words and connection of the first one that knows the key. Others may knock meanwhile: of those that have proved nothing yet
+    the oldest goes when there are too many, so that no number of them keeps one of ours out, who tries again.
     """
     found = queue.Queue()  # type: queue.Queue[Tuple[List[str], socket.socket]]
     waiting = collections.deque()  # type: collections.deque[socket.socket]
@@ -244,7 +241,7 @@ def hold(words: List[str]) -> int:
 
 
 def nodes() -> List[Tuple[str, int]]:
-    """Return address and port of each."""
+    """Return address and port of each node."""
     found = [place.rpartition(":") for place in os.environ["SLIPWAY_MPI_NODES"].split()]
     return [(host.strip("[]"), int(port)) for host, _, port in found]
 

@@ -36,9 +36,8 @@ FOREIGN = "Another page asked for this, with the cookie of this session.\n"
 
 
 class Listener(ThreadingMixIn, UnixStreamServer):
-    """A server on a socket in `directory` that only the user can reach, with a thread for each connection.
-
-    `answer` gets the connection and the token. Where there are too many connections, they wait.
+    """A server on a socket in `directory` that only the user can reach, with a thread for each connection. `answer` gets the connection and
+    the token. Where there are too many connections, they wait.
     """
 
     daemon_threads = True
@@ -77,13 +76,11 @@ class Use:
         self.last = time.monotonic()
 
     def count(self, change: int) -> None:
-        """Count one connection more, or one less."""
         with self.lock:
             self.open += change
             self.last = time.monotonic()
 
     def touch(self) -> None:
-        """Note that data has passed."""
         self.last = time.monotonic()
 
 
@@ -118,7 +115,6 @@ class Request(BaseHTTPRequestHandler):
         """Log nothing: the token may stand in the address."""
 
     def handle(self) -> None:
-        """Refuse the request, or answer it, or pass it on."""
         self.raw_requestline = self.rfile.readline(MAX_LINE)
         if not self.raw_requestline or not self.parse_request():
             return
@@ -138,11 +134,9 @@ class Request(BaseHTTPRequestHandler):
             self.forward(target)
 
     def field(self, name: str) -> str:
-        """Return the values of a field, all of them."""
         return ", ".join(self.headers.get_all(name, []))
 
     def respond(self, status: str, text: str, fields: Optional[List[Tuple[str, str]]] = None) -> None:
-        """Answer without the program."""
         fields = [*(fields or [("Content-Type", "text/plain")]), ("Content-Length", str(len(text.encode()))), ("Connection", "close")]
         self.connection.sendall((head_of("HTTP/1.1 " + status, fields) + text).encode("latin-1"))
 
@@ -161,10 +155,8 @@ class Request(BaseHTTPRequestHandler):
         return None
 
     def is_foreign(self) -> bool:
-        """Return True if a browser sends this for a page of another address.
-
-        SameSite keeps cookies from other hosts, and not from other ports of this one, such as those of another session. To follow a link
-        is no harm.
+        """Return True if a browser sends this for a page of another address. SameSite keeps cookies from other hosts, and not from other
+        ports of this one, such as those of another session. To follow a link is no harm.
         """
         host, origin, asked_by = self.field("host"), self.field("origin"), self.field("sec-fetch-site")
         if self.command == "GET" and self.field("sec-fetch-mode") == "navigate":

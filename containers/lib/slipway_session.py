@@ -100,9 +100,8 @@ def run_program(kind: str, command: List[str], settings: Dict[str, Any], stoppin
 
 
 def notebook_command(directory: str, environ: Dict[str, str]) -> Optional[List[str]]:
-    """Return the command of JupyterLab, or of a Jupyter server without it, on a socket.
-
-    Its kernels talk by sockets too, since what they print is not encrypted on a port.
+    """Return the command of JupyterLab, or of a Jupyter server without it, on a socket. Its kernels talk by sockets too, since what they
+    print is not encrypted on a port.
     """
     for module, program in (("jupyterlab", "jupyter-lab"), ("jupyter_server", "jupyter-server")):
         there = shutil.which(program)

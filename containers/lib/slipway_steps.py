@@ -41,9 +41,8 @@ class Told(NamedTuple):
 
 
 def plain_number(text: Optional[str]) -> Optional[float]:
-    """Return `1,234`, `1.2e-3` and `nan` as numbers; None where it is none.
-
-    A comma is between thousands: the `0,5` of some languages is no 5.
+    """Return `1,234`, `1.2e-3` and `nan` as numbers; None where it is none. A comma is between thousands: the `0,5` of some languages is no
+    5.
     """
     try:
         plain = None if text is None else text.strip("'\" ")

@@ -110,10 +110,8 @@ def start_shell(first: Dict[str, Any]) -> Tuple[int, int]:
 
 
 def converse(client: socket.socket, shell: Tuple[int, int], directory: str, shells: Shells) -> bool:
-    """Pass on what is typed and printed until the shell ends (True), or the client is gone.
-
-    Neither side waits for the other: a program that reads only when what it prints is taken, and a client that reads only when what it
-    sends is taken, would wait for ever.
+    """Pass on what is typed and printed until the shell ends (True), or the client is gone. Neither side waits for the other: a program
+    that reads only when what it prints is taken, and a client that reads only when what it sends is taken, would wait for ever.
     """
     pid, terminal = shell
     os.set_blocking(terminal, False)

@@ -69,7 +69,6 @@ class Watchdog:
         return 0 if self.kill_at is None else 1
 
     def wait(self) -> None:
-        """Wait until something happens, at most to the next look."""
         sources = [self.wakeup] + ([self.link] if self.link is not None else [])
         until = min(self.next_look, self.next_look if self.kill_at is None else self.kill_at)
         readable = select.select(sources, [], [], max(0.0, until - time.monotonic()))[0]
@@ -158,9 +157,8 @@ class Watchdog:
                 os.close(told)
 
     def look(self) -> None:
-        """Check beat and deadline.
-
-        A beat is counted by looks, so that neither a clock that is set nor a pause of this machine makes it old.
+        """Check beat and deadline. A beat is counted by looks, so that neither a clock that is set nor a pause of this machine makes it
+        old.
         """
         if time.monotonic() < self.next_look:
             return

@@ -93,9 +93,8 @@ MODELS: Final[dict[str, Network | TokenNetwork]] = {
 
 
 def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> Model:
-    """Build the network `name` for images of `channels` x `size` (height, width).
-
-    Raises ConfigError: unknown name, no channels or classes, image too small (with the smallest size that fits).
+    """Build the network `name` for images of `channels` x `size` (height, width). Raises ConfigError: unknown name, no channels or classes,
+    image too small (with the smallest size that fits).
     """
     if num_classes < 1 or channels < 1:
         raise ConfigError(f"model {name!r} for {channels} channels and {num_classes} classes: both must be at least 1")

@@ -93,7 +93,6 @@ class LayerList:
         return self._add(name, "lrn", [self._last], self.shape(), size=size, alpha=alpha, beta=beta, k=k)
 
     def relu(self, name: str) -> str:
-        """Add max(x, 0)."""
         return self._add(name, "relu", [self._last], self.shape())
 
     def dropout(self, name: str, ratio: float = 0.5) -> str:
@@ -101,7 +100,6 @@ class LayerList:
         return self._add(name, "dropout", [self._last], self.shape(), ratio=ratio)
 
     def global_pool(self, name: str) -> str:
-        """Add the mean of each channel."""
         return self._add(name, "global_pool", [self._last], [self.shape()[0], 1, 1])
 
     def flatten(self, name: str) -> str:
@@ -109,13 +107,11 @@ class LayerList:
         return self._add(name, "flatten", [self._last], [prod(self.shape())])
 
     def add(self, name: str, first: str, second: str) -> str:
-        """Add the sum of two layers of one shape."""
         if self.shape(first) != self.shape(second):
             raise ValueError(f"{name}: {first} is {self.shape(first)} and {second} is {self.shape(second)}: they cannot be added")
         return self._add(name, "add", [first, second], self.shape(first))
 
     def concat(self, name: str, *inputs: str) -> str:
-        """Concatenate the channels of several layers, one after the other."""
         shapes = [self.shape(read) for read in inputs]
         if len({tuple(shape[1:]) for shape in shapes}) != 1:
             raise ValueError(f"{name}: the images of {', '.join(inputs)} differ in size: {shapes}")

@@ -143,9 +143,8 @@ def _refuse_missing_header(name: str) -> None:
 
 
 def find_interpreter(framework: str, version: str, given: str | None, env: Mapping[str, str]) -> str:
-    """Return the path of a Python `version`, such as 3.8: `given`, or the first one in PATH, of pyenv or of uv that answers.
-
-    Raises ConfigError with all that was looked at.
+    """Return the path of a Python `version`, such as 3.8: `given`, or the first one in PATH, of pyenv or of uv that answers. Raises
+    ConfigError with all that was looked at.
     """
     if given is not None:
         problem = _problem(given, version, env)
@@ -167,7 +166,7 @@ def find_interpreter(framework: str, version: str, given: str | None, env: Mappi
 
 
 def _candidates(version: str, env: Mapping[str, str], looked: list[str]) -> Iterator[str]:
-    """Yield interpreters in the order in which they are tried; what there is not is noted in `looked`."""
+    """Yield interpreters in the order in which they are tried, and note in `looked` those that do not exist."""
     name = f"python{version}"
     found = [path for folder in env.get("PATH", "").split(os.pathsep) if (path := shutil.which(name, path=folder or "."))]
     yield from found
@@ -194,7 +193,7 @@ def _ask_uv(version: str, env: Mapping[str, str], looked: list[str]) -> Iterator
 
 
 def _problem(path: str, version: str, env: Mapping[str, str]) -> str | None:
-    """Return why this is no Python of the version that can make an environment; None: it is one."""
+    """Return why this is no Python of the version that can make an environment, or None."""
     try:
         done = run([path, "-c", ASK_VERSION], timeout_s=INTERPRETER_S, env=env)
     except SlipwayError as error:
@@ -216,9 +215,8 @@ class Package:
 
 
 def unpack_packages(pins: Path, place: Path, mirror: str | None) -> None:
-    """Make `place` anew with the packages of `pins`.
-
-    `mirror` is the address that `dists` and `pool` lie below; None: the one that apt uses here. Raises ConfigError.
+    """Make `place` anew with the packages of `pins`. `mirror` is the address that `dists` and `pool` lie below; None: the one that apt uses
+    here. Raises ConfigError.
     """
     packages, root = read_pins(pins.read_text(encoding="utf-8")), place / ROOT
     if platform.machine() != "x86_64":
@@ -314,10 +312,8 @@ def members_of(archive: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def name_loader(root: Path) -> None:
-    """Write into programs which loader starts them and where libraries are looked for.
-
-    A library that says so itself (RUNPATH) would look there only, and then on this machine: below its own place its words become RPATH,
-    which is looked at beside the program's; others go.
+    """Write into programs which loader starts them and where libraries are looked for. A library that says so itself (RUNPATH) would look
+    there only, and then on this machine: below its own place its words become RPATH, which is looked at beside the program's; others go.
     """
     places = os.pathsep.join(str(root / name) for name in LIBRARIES)
     patchelf = [str(root / LOADER), "--library-path", places, str(root / "usr/bin/patchelf")]
@@ -339,7 +335,6 @@ def is_elf(path: Path) -> bool:
 
 
 def _call(argv: list[str]) -> str:
-    """Return what the command printed. Raises ConfigError."""
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(f"{' '.join(argv)[:500]} ended with {done.returncode}: {done.stderr[-2000:]}")

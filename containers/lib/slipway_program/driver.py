@@ -104,9 +104,8 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
 
 
 def keep_to_cores(threads: int) -> None:
-    """Bind this rank to as many of the node's cores as it may have threads, other ones for each rank.
-
-    The thread pools of XLA and TensorFlow are as large as the number of cores that they see.
+    """Bind this rank to as many of the node's cores as it may have threads, other ones for each rank. The thread pools of XLA and
+    TensorFlow are as large as the number of cores that they see.
     """
     cores = sorted(os.sched_getaffinity(0))
     first = int(os.environ["LOCAL_RANK"]) * threads

@@ -57,12 +57,11 @@ class JaxRank(Trainer):
         return np.asarray(loss.addressable_data(0))[0]
 
     def _shares(self, images: np.ndarray, labels: np.ndarray) -> List[jax.Array]:
-        """Return what a step is given of its batch."""
         own = [images, labels.astype(np.int32)] + ([np.array([self.dropout_seed], np.uint32)] if self._drops else [])
         return [self._shared(array) for array in own]
 
     def _normalised(self, images: jax.Array) -> jax.Array:
-        """Mean 0 and deviation 1 over the training split; token ids as they are."""
+        """Normalise to mean 0 and deviation 1 over the training split; leave token ids as they are."""
         return images if self._of_tokens else (images.astype(jnp.float32) - self._mean) * self._scale
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
@@ -139,9 +138,8 @@ def join_mesh(kind: str, precision: str) -> Mesh:
 
 
 def _choose_interface(interface: Optional[str]) -> None:
-    """Choose the interface for Gloo, which would look up the node's own name: that need not resolve, or resolves to the loopback.
-
-    JAX has no setting for it.
+    """Choose the interface for Gloo, which would look up the node's own name: that need not resolve, or resolves to the loopback. JAX has
+    no setting for it.
     """
     if interface is not None:
         from jax._src.lib import _jax

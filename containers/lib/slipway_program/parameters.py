@@ -95,9 +95,8 @@ def starting_rows(layer: Layer, shape: Sequence[int], seed: int, what: str = "we
 
 
 def starting_parameters(layers: Sequence[Layer], seed: int) -> Arrays:
-    """Return those of all layers, float32.
-
-    Raises ValueError where a layer has another count than the list says, or is of a kind that is not known.
+    """Return those of all layers, float32. Raises ValueError where a layer has another count than the list says, or is of a kind that is
+    not known.
     """
     shapes = {layer["name"]: layer["shape_out"] for layer in layers}
     found = {}  # type: Arrays
@@ -152,9 +151,8 @@ def norm_of(arrays: Mapping[str, np.ndarray]) -> float:
 
 
 def checksum_of(tensors: Mapping[str, Any], as_array: Callable[[Any], np.ndarray] = np.asarray) -> str:
-    """Return the SHA-256 of all parameters as a file of them has them: in the order of their names, each as little-endian float32.
-
-    They are taken one after the other, so that what `as_array` makes of the second may take the room of the first.
+    """Return the SHA-256 of all parameters as a file of them has them: in the order of their names, each as little-endian float32. They are
+    taken one after the other, so that what `as_array` makes of the second may take the room of the first.
     """
     digest = hashlib.sha256()
     for _, tensor in sorted(trained(tensors).items()):

@@ -21,7 +21,7 @@ def _layer_norm(layer: Layer, own: Arrays, x: jax.Array) -> jax.Array:
 
 
 def _attention(layer: Layer, _: Arrays, x: jax.Array) -> jax.Array:
-    """In the shape [batch, heads, tokens, features of a head]."""
+    """Compute attention in the shape [batch, heads, tokens, features of a head]."""
     batch, tokens, features = x.shape[0], x.shape[1], x.shape[2] // 3
     queries, keys, values = (part.reshape(batch, tokens, layer["heads"], -1).transpose(0, 2, 1, 3) for part in jnp.split(x, 3, axis=2))
     scores = queries @ keys.transpose(0, 1, 3, 2) * (features // layer["heads"]) ** -0.5
@@ -66,8 +66,9 @@ class Network:
     def __call__(
         self, state: Arrays, images: jax.Array, *, training: bool, dice: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers); or token ids
-        [batch, tokens] -> [batch, tokens, vocabulary]. `dice`: what dropout draws its numbers by; None: nothing is dropped."""
+        """Return ([batch, classes], the new running statistics of `bn` layers) for float32 images [batch, height, width, channels]; or
+        [batch, tokens, vocabulary] for token ids [batch, tokens]. `dice`: what dropout draws its numbers by; None: nothing is dropped.
+        """
         as_it_is = images.ndim == 2 or self._axes == "NHWC"
         values = {self._layers[0]["name"]: images if as_it_is else images.transpose(0, 3, 1, 2)}
         running: dict[str, jax.Array] = {}
@@ -103,14 +104,16 @@ class Network:
         return x @ own["weight"].T + own["bias"] if layer["bias"] else x @ own["weight"].T
 
     def flatten(self, _: Layer, __: Arrays, x: jax.Array) -> jax.Array:
-        """Channels first, whatever the layout."""
+        """Flatten channels first, whatever the layout."""
         return (x.transpose(0, 3, 1, 2) if x.ndim == 4 and self._axes == "NHWC" else x).reshape(len(x), -1)
 
     def global_pool(self, _: Layer, __: Arrays, x: jax.Array) -> jax.Array:
         return x.mean(axis=(1, 2) if self._axes == "NHWC" else (2, 3), keepdims=True)
 
     def _bn(self, layer: Layer, own: Arrays, x: jax.Array, training: bool) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """In training by the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1)."""
+        """Normalise in training by the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n -
+        1).
+        """
         if not training:
             return self._normalised(layer, own, x, own["running_mean"], own["running_var"]), {}
         axes = (0, 1, 2) if self._axes == "NHWC" else (0, 2, 3)
@@ -126,11 +129,9 @@ class Network:
         return (x - self._channels(mean)) * self._channels(scale) + self._channels(own["bias"])
 
     def _channels(self, values: jax.Array) -> jax.Array:
-        """A number per channel, as it is added to activations."""
         return values if self._axes == "NHWC" else values[:, None, None]
 
     def lrn(self, layer: Layer, _: Arrays, x: jax.Array) -> jax.Array:
-        """By the squares of the neighbours in the row of channels."""
         axis, reach = 3 if self._axes == "NHWC" else 1, layer["size"] // 2
         window = [layer["size"] if number == axis else 1 for number in range(4)]
         padding = [(reach, reach) if number == axis else (0, 0) for number in range(4)]

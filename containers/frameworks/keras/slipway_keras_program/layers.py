@@ -25,17 +25,17 @@ class Positions(kl.Layer):
         return x + self._places[: x.shape[1]]
 
     def compute_output_shape(self, shape: Any) -> Any:
-        """Told, so that Keras does not try `call` on a length that JAX knows by name only."""
+        """Return the shape, so that Keras does not try `call` on a length that JAX knows by name only."""
         return shape
 
 
 def embedding(layer: Layer) -> keras.layers.Layer:
-    """Which makes the logits too, where a layer `tied` asks for that."""
+    """Return the embedding, which makes the logits too where a layer `tied` asks for that."""
     return kl.ReversibleEmbedding(layer["vocabulary"], layer["shape_out"][1], name=keras_name(layer))
 
 
 def _attention(layer: Layer, x: Any) -> Any:
-    """In the shape [batch, tokens, heads, features of a head]."""
+    """Compute attention in the shape [batch, tokens, heads, features of a head]."""
     features = layer["shape_out"][1]
     shape = (-1, layer["heads"], features // layer["heads"])
     queries, keys, values = (kl.Reshape(shape)(part) for part in ops.split(x, 3, -1))
@@ -58,26 +58,24 @@ class Layouts:
         self._alike = {f"{layer['name']}.weight" for layer in layers if layer["kind"] in ("embedding", "positions")}
 
     def to_keras(self, name: str, array: np.ndarray) -> np.ndarray:
-        """From the canonical layout."""
         if name in self._alike:
             return array
         return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
 
     def to_canonical(self, name: str, array: np.ndarray) -> np.ndarray:
-        """From that of Keras."""
         if name in self._alike:
             return array
         return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
 
 
 def keras_name(layer: Layer) -> str:
-    """What Keras calls it: on PyTorch a name may have no dot. No name in a list of layers has a dash."""
+    """Return what Keras calls it: on PyTorch a name may have no dot. No name in a list of layers has a dash."""
     name: str = layer["name"]
     return name.replace(".", "-")
 
 
 def canonical_name(name: str) -> str:
-    """As the list of layers has it."""
+    """Return the name that the list of layers has."""
     return name.replace("-", ".")
 
 
@@ -131,7 +129,7 @@ class BatchNormalization(kl.Layer):
 
 
 def pool(layer: Layer, x: Any) -> Any:
-    """With padding that is written out: Keras' own is not symmetric."""
+    """Pool with padding that is written out: Keras' own is not symmetric."""
     padding = ((0, 0), *padding_of(layer, x.shape[1:3]), (0, 0))
     largest = layer["mode"] == "max"
     if any(map(any, padding)):
@@ -140,7 +138,7 @@ def pool(layer: Layer, x: Any) -> Any:
 
 
 def lrn(layer: Layer, x: Any) -> Any:
-    """By the squares of the neighbours in the row of channels."""
+    """Normalise by the squares of the neighbours in the row of channels."""
     reach, channels = layer["size"] // 2, x.shape[3]
     squares = ops.pad(ops.square(x), ((0, 0), (0, 0), (0, 0), (reach, reach)))
     total = sum((squares[..., first : first + channels] for first in range(1, layer["size"])), squares[..., :channels])

@@ -16,7 +16,7 @@ Tensors = Mapping[str, Any]
 
 
 def times(x: Any, weight: Any) -> Any:
-    """[..., in] by (out, in)."""
+    """Multiply [..., in] by (out, in)."""
     return paddle.matmul(x, weight, transpose_y=True)
 
 
@@ -33,7 +33,7 @@ class Lstm(paddle.nn.LSTM):
 
 
 def _attention(layer: Layer, _: Tensors, x: Any) -> Any:
-    """In the shape [batch, heads, tokens, features of a head]."""
+    """Compute attention in the shape [batch, heads, tokens, features of a head]."""
     batch, tokens, features = x.shape[0], x.shape[1], x.shape[2] // 3
     shape = (batch, tokens, layer["heads"], features // layer["heads"])
     queries, keys, values = (part.reshape(shape).transpose((0, 2, 1, 3)) for part in x.chunk(3, 2))
@@ -73,8 +73,9 @@ class Network(paddle.nn.Layer):
             self.add_parameter(name.replace(".", "/"), self.tensors[name])  # Paddle allows no dots in names
 
     def forward(self, images: Any) -> Any:
-        """Images [batch, channels, height, width], float32 -> [batch, classes]; or token ids [batch, tokens] ->
-        [batch, tokens, vocabulary]."""
+        """Return [batch, classes] of float32 images [batch, channels, height, width]; or [batch, tokens, vocabulary] of token ids [batch,
+        tokens].
+        """
         values = {self._layers[0]["name"]: images}
         for layer in self._layers[1:]:
             name = layer["name"]
@@ -113,8 +114,9 @@ def _bn(layer: Layer, own: Tensors, x: Any) -> Any:
 
 
 def _bn_in_training(layer: Layer, own: Tensors, x: Any) -> Any:
-    """By the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1). Paddle's own is that of
-    the batch, so it is asked for the batch alone, by a momentum of 0."""
+    """Normalise by the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1). Paddle's own
+    is that of the batch, so it is asked for the batch alone, by a momentum of 0.
+    """
     mean, variance = (paddle.zeros_like(own[name]) for name in ("running_mean", "running_var"))
     result = functional.batch_norm(x, mean, variance, own["weight"], own["bias"], True, 0.0, layer["epsilon"])
     count = x.size // x.shape[1]

@@ -14,13 +14,13 @@ Arrays = Mapping[str, Any]
 
 
 def linear(layer: Layer, own: Arrays, x: Any) -> Any:
-    """Of the features of each sample, or each token."""
+    """Multiply the features of each sample, or of each token."""
     x = _times(x, own["weight"])
     return x + own["bias"] if layer["bias"] else x
 
 
 def _times(x: Any, weight: Any) -> Any:
-    """[..., in] by (out, in). As one product of matrices: a batch of them would make a gradient of the weights for each sample."""
+    """Multiply [..., in] by (out, in) as one product of matrices: a batch of them would make a gradient of the weights for each sample."""
     flat = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), weight, transpose_b=True)
     return tf.reshape(flat, (*x.shape[:-1], weight.shape[0]))
 
@@ -31,7 +31,7 @@ def _layer_norm(layer: Layer, own: Arrays, x: Any) -> Any:
 
 
 def _attention(layer: Layer, _: Arrays, x: Any) -> Any:
-    """In the shape [batch, heads, tokens, features of a head]."""
+    """Compute attention in the shape [batch, heads, tokens, features of a head]."""
     batch, tokens, features = x.shape[0], x.shape[1], x.shape[2] // 3
     shape = batch, tokens, layer["heads"], features // layer["heads"]
     queries, keys, values = (tf.transpose(tf.reshape(part, shape), (0, 2, 1, 3)) for part in tf.split(x, 3, 2))
@@ -66,12 +66,12 @@ TOKEN_KINDS: dict[str, Callable[[Layer, Arrays, Any], Any]] = {
 
 
 def to_tensorflow(array: np.ndarray) -> np.ndarray:
-    """From the canonical layout."""
+    """Convert from the canonical layout."""
     return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array
 
 
 def to_canonical(array: np.ndarray) -> np.ndarray:
-    """From TensorFlow's."""
+    """Convert to the canonical layout."""
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
 
 
@@ -80,8 +80,9 @@ Moments = dict[str, Any]
 
 
 def forward(layers: Sequence[Layer], state: Arrays, images: Any, *, training: bool, seed: Any = None) -> tuple[Any, Moments]:
-    """Images [batch, height, width, channels], float32 -> ([batch, classes], the new running statistics of `bn` layers); or token ids
-    [batch, tokens] -> [batch, tokens, vocabulary]. `seed`: a number that decides what dropout drops; None: nothing is dropped."""
+    """Return ([batch, classes], the new running statistics of `bn` layers) for float32 images [batch, height, width, channels]; or [batch,
+    tokens, vocabulary] for token ids [batch, tokens]. `seed`: a number that decides what dropout drops; None: nothing is dropped.
+    """
     values = {layers[0]["name"]: images}
     running: Moments = {}
     for number, layer in enumerate(layers[1:]):
@@ -100,8 +101,9 @@ def forward(layers: Sequence[Layer], state: Arrays, images: Any, *, training: bo
 
 
 def _conv(layer: Layer, own: Arrays, x: Any) -> Any:
-    """Padding is written out: SAME is not symmetric where the stride is 2. Groups one by one: on CPUs TensorFlow has no gradient of several
-    in one."""
+    """Convolve with padding written out: SAME is not symmetric where the stride is 2. Groups go one by one: on CPUs TensorFlow has no
+    gradient of several in one.
+    """
     padding = [[0, 0], *([size, size] for size in layer["padding"]), [0, 0]]
     parts = zip(tf.split(x, layer["groups"], 3), tf.split(own["weight"], layer["groups"], 3), strict=True)
     found = [tf.nn.conv2d(part, weight, layer["stride"], padding) for part, weight in parts]
@@ -117,7 +119,7 @@ def _pool(layer: Layer, _: Arrays, x: Any) -> Any:
 
 
 def _flatten(layer: Layer, _: Arrays, x: Any) -> Any:
-    """Channels first, as the weights behind it want them."""
+    """Flatten channels first, as the weights behind it want them."""
     return tf.reshape(tf.transpose(x, (0, 3, 1, 2)) if len(x.shape) == 4 else x, (-1, *layer["shape_out"]))
 
 
@@ -126,7 +128,7 @@ def _bn(layer: Layer, own: Arrays, x: Any) -> Any:
 
 
 def _bn_in_training(layer: Layer, own: Arrays, x: Any) -> tuple[Any, Moments]:
-    """By the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1)."""
+    """Normalise by the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1)."""
     mean, variance = tf.nn.moments(x, (0, 1, 2))
     count = x.shape[0] * x.shape[1] * x.shape[2]
     new = {"running_mean": mean, "running_var": variance * (count / max(count - 1, 1))}
@@ -140,7 +142,7 @@ def _normalised(layer: Layer, own: Arrays, x: Any, mean: Any, variance: Any) -> 
 
 
 def _lrn(layer: Layer, _: Arrays, x: Any) -> Any:
-    """TensorFlow's alpha is for each channel, and not divided by their number."""
+    """Scale alpha: TensorFlow's is for each channel, and not divided by their number."""
     alpha = layer["alpha"] / layer["size"]
     return tf.nn.local_response_normalization(x, layer["size"] // 2, layer["k"], alpha, layer["beta"])
 

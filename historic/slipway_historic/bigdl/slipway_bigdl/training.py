@@ -50,12 +50,12 @@ class Trained(Trainer):
 
 
 def normalised(images: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Mean 0 and deviation 1 over the training split; channels first."""
+    """Return the images with mean 0 and deviation 1 over the training split; channels first."""
     return np.ascontiguousarray(((images.astype(np.float32) - mean) * scale).transpose(0, 3, 1, 2))
 
 
 def connect(cell: Mapping[str, Any], head: str, port: int) -> Any:
-    """Spark, when all workers are there."""
+    """Connect to Spark, and wait until all workers are there."""
     os.environ.update(environment(head))
     wait_for(head, port)
     memory = "%dm" % memory_mib()
@@ -78,8 +78,9 @@ def connect(cell: Mapping[str, Any], head: str, port: int) -> Any:
 
 
 def share_of(mean: np.ndarray, scale: np.ndarray, parts: int) -> Any:
-    """What a node reads: every so manyth sample of the training split. A function that holds all that it needs: workers do not have this
-    folder on their path."""
+    """Return what reads a node's share of the training split. It holds all that it needs, since workers do not have this folder on their
+    path.
+    """
 
     def read(part: int) -> Iterator[Any]:
         import os
@@ -98,8 +99,9 @@ def share_of(mean: np.ndarray, scale: np.ndarray, parts: int) -> Any:
 
 
 def first_loss(cell: Mapping[str, Any], dataset: Any, arrays: Arrays, mean: np.ndarray, scale: np.ndarray) -> float:
-    """Of the first batch of the cell, in the shares of its processes, by each of which batch normalisation is. It has networks of its own:
-    convolutions of BigDL stay with the weights of their first pass, where the optimizer takes the network over after that."""
+    """Return the loss of the first batch, in the shares of its processes, by each of which batch normalisation is. It has networks of its
+    own: convolutions of BigDL stay with the weights of their first pass, where the optimizer takes the network over after that.
+    """
     losses, world_size = [], cell["global_batch_size"] // cell["batch_size"]
     for rank in range(world_size):
         _, plan = make_plan(cell, dataset, rank, world_size)
@@ -111,7 +113,7 @@ def first_loss(cell: Mapping[str, Any], dataset: Any, arrays: Arrays, mean: np.n
 
 
 def run(cell: Mapping[str, Any], data: Path, out: Path, events: Events) -> int:
-    """The exit code, 0."""
+    """Run the cell, and return the exit code, 0."""
     dataset = slipway_reader.open_dataset(str(data))
     batch, cores = cell["global_batch_size"], cores_of(cell) * cell["nodes"]
     if batch % cores:

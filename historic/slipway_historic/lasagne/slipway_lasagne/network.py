@@ -34,14 +34,14 @@ class Network:
         self._last = found[layers[-1]["name"]]
 
     def graph(self, images: Any, training: bool) -> Tuple[Any, Dict[str, Any]]:
-        """Images [batch, channels, height, width], float32 -> ([batch, classes], what becomes of running statistics in training)."""
+        """Return ([batch, classes], what becomes of running statistics in training) for float32 images [batch, channels, height, width]."""
         outputs = L.get_output(self._last, images, deterministic=not training)
         running = {name + what: layer.found[what] for name, layer in self._batch_norms.items() for what in RUNNING if training}
         return outputs, running
 
 
 def to_lasagne(array: np.ndarray) -> np.ndarray:
-    """From the canonical layout, or back."""
+    """Convert from the canonical layout, or back."""
     if array.ndim == 4:
         array = array[:, :, ::-1, ::-1]
     return np.ascontiguousarray(array.T if array.ndim == 2 else array)
@@ -121,7 +121,6 @@ class GroupedConv(L.Layer):
 
 
 def _channels(values: Any) -> Any:
-    """A number per channel, as it is added to activations."""
     return values.dimshuffle("x", 0, "x", "x")
 
 
@@ -140,12 +139,11 @@ def _pool(layer: Layer, _: Arrays, below: Any) -> Any:
 
 
 def _lrn(layer: Layer, _: Arrays, below: Any) -> Any:
-    """Lasagne's alpha is for each channel, and not divided by their number."""
+    """Scale alpha: Lasagne's is for each channel, and not divided by their number."""
     return L.LocalResponseNormalization2DLayer(below, layer["alpha"] / layer["size"], layer["k"], layer["beta"], layer["size"])
 
 
 def _both(own: Arrays) -> Dict[str, Any]:
-    """A layer without a bias is told so."""
     return dict({"b": None}, **own)
 
 
