@@ -126,11 +126,9 @@ Needs = Iterator[tuple[Level, str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine on which containers are started.
-
-    `fuse` is None where the device is not there, else whether we may open it; `sysctls` are those that this kernel has; `ids` is the number
-    of subordinate ids of the user: subuid, subgid; with `setuid` apptainer has a starter of root's, which needs none of all this.
-    """
+    """A machine on which containers are started. `fuse` is None where the device is not there, else whether we may open it; `sysctls`
+    are those that this kernel has; `ids` is the number of subordinate ids of the user: subuid, subgid; with `setuid` apptainer has a
+    starter of root's, which needs none of all this."""
 
     root: bool
     programs: frozenset[str]

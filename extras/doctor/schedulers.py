@@ -46,9 +46,6 @@ def query(server: Server, *argv: str) -> str:
     return ask(server, argv, QUICK_ANSWER_S, QUICK_ANSWER_S)
 
 
-# LSF
-
-
 def judge_lsf(site: Site) -> Iterator[Finding]:
     """Check mbatchd, the queue and the hosts."""
     yield Finding("scheduler", "ok", f"mbatchd answers; queues: {', '.join(lsf_queues(query(LSF, 'bqueues', '-w')))}")
@@ -91,9 +88,6 @@ def lsf_allocation(site: Site) -> tuple[str, ...]:
     slots = site.cpus_per_node or 1
     options = _options({"-q": site.queue, "-P": site.account})
     return ("bsub", "-Is", "-n", str(2 * slots), "-R", f"span[ptile={slots}]", "-W", "10", *options)
-
-
-# Grid Engine
 
 
 def judge_sge(site: Site) -> Iterator[Finding]:
@@ -148,9 +142,6 @@ def sge_allocation(site: Site) -> tuple[str, ...]:
     name, slots, *_ = [*(site.parallel_environment or "PARALLEL_ENVIRONMENT").split(), str(site.cpus_per_node or 1)]
     options = _options({"-q": site.queue, "-P": site.account})
     return ("qrsh", "-now", "no", "-cwd", "-V", "-pe", name, str(2 * int(slots)), "-l", "h_rt=600", *options)
-
-
-# PBS
 
 
 def pbs_entries(argv: Sequence[str]) -> Entries:
@@ -235,9 +226,6 @@ def _options(options: Mapping[str, str | None]) -> list[str]:
     return [word for option, value in options.items() if value for word in (option, value)]
 
 
-# All of them
-
-
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """What the checks need of one scheduler."""
@@ -253,7 +241,6 @@ class Batch:
     node_names: Callable[[Site], Iterable[str]]
     judge: Callable[[Site], Iterable[Finding]]
     propose: Callable[[], dict[str, Value]]
-    """The function that proposes keys of a site file."""
     allocation: Callable[[Site], tuple[str, ...]]
     """The function that returns the command which gets two nodes for the rest of its words, at the terminal."""
 

@@ -83,9 +83,6 @@ def judge_commands() -> Iterator[Finding]:
         yield Finding("launcher", "warning", text, "the site's own first on PATH, or the right module")
 
 
-# The configuration, as `scontrol show config` prints it.
-
-
 def parse_config(text: str) -> dict[str, str]:
     """Parse `Name = value` lines, including the cgroup section. A repeated name keeps its first value."""
     found: dict[str, str] = {}
@@ -186,15 +183,9 @@ def _tracking(config: Config, site: Site) -> Iterator[Finding]:
         )
 
 
-# Our accounts and QoS.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Association:
-    """One of our associations in the answer of sacctmgr.
-
-    `qos` may be used with `account`, and only in `partition` unless that is empty.
-    """
+    """One of our associations in the answer of sacctmgr. `qos` may be used with `account`, and only in `partition` unless that is empty."""
 
     account: str
     partition: str

@@ -57,9 +57,6 @@ def locks_work(path: Path) -> bool | None:
             return None
 
 
-# Judgements for storage and cache
-
-
 LITTLE_BYTES: Final = 10**9
 SOME_BYTES: Final = 10**10
 FEW_INODES: Final = 10_000
@@ -97,9 +94,6 @@ def judge_refusal(subject: str, error: OSError, directory: Path, mount: Mount | 
         errno.EDQUOT: f"your quota is used up: remove something there, or another {key}",
     }.get(error.errno or 0, f"another {key}, or ask what is wrong with it")
     return Finding(subject, "error", f"cannot be written: {error.strerror}: {where}", advice)
-
-
-# Storage
 
 
 NOTABLE_SKEW_S: Final = 1.0
@@ -189,10 +183,8 @@ def judge_promises(*, exclusive: bool, replaces: bool, locks: bool | None) -> It
 
 
 def skew(stamp: float, before: float, after: float) -> float:
-    """Compute how far a file's stamp lies outside of the two moments between which it was made.
-
-    It is 0 where the stamp can lie between them, since a file system may keep whole seconds only, or those of the last tick.
-    """
+    """Compute how far a file's stamp lies outside of the two moments between which it was made; 0 where it can lie between them, since a
+    file system may keep whole seconds only, or those of the last tick."""
     if stamp > after:
         return stamp - after
     return min(0.0, stamp - before + 0.02) if stamp % 1 else min(0.0, stamp + 1 - before)
@@ -228,9 +220,6 @@ def check_seen(context: Context, limit_s: float = SEEN_S) -> Iterator[Finding]:
         time.sleep(0.2)  # the attribute cache of a network file system tells nobody when it is renewed
     waited = time.monotonic() - start
     yield Finding("storage", "ok", f"the nodes see what is made on storage{f', after {waited:.0f} s' if waited >= 1 else ''}")
-
-
-# The cache
 
 
 TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - names to compare with
@@ -331,9 +320,6 @@ def _reasons(path: Path, mount: Mount | None, environ: Mapping[str, str]) -> Ite
 
 def _below(path: Path, places: Sequence[str]) -> str | None:
     return next((place for place in places if path.is_relative_to(place)), None)
-
-
-# Suggested places
 
 
 VARIABLES: Final = ("SCRATCH", "WORK", "PROJECT", "WORKDIR", "GROUP_SCRATCH")

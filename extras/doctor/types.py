@@ -35,7 +35,6 @@ class Finding:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, found {self.level!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding as a dict that JSON can carry."""
         return {"subject": self.subject, "level": self.level, "text": self.text, "advice": self.advice, "nodes": list(self.nodes)}
 
     @classmethod
@@ -62,11 +61,9 @@ class Context:
 
     @property
     def runs_here(self) -> bool:
-        """Return True if runs are started on this machine."""
         return self.place in ("node", "alone")
 
     def describe(self) -> str:
-        """Describe the machine in one line for people."""
         if self.job_id is not None:
             nodes = f" on {', '.join(self.nodes[:8])}{' ...' if len(self.nodes) > 8 else ''}" if self.nodes else ""
             return f"on {self.hostname}, inside job {self.job_id} of {self.scheduler}{nodes}"

@@ -65,7 +65,7 @@ def why_scheduler(where: Context) -> str:
 
 
 def _facts_of_nodes(where: Context) -> list[Mapping[str, Any]]:
-    """Return the facts of the nodes of this allocation; nothing outside of one, or where no program can be started there."""
+    """Return nothing outside of an allocation, or where no program can be started on its nodes."""
     answers = ask_nodes(where) if where.nodes else {}
     return [answer.facts for answer in answers.values() if isinstance(answer, Answer)]
 
@@ -160,10 +160,8 @@ def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
 
 
 def target_of(name: str) -> Path:
-    """Return the path of the new file: a name in the directory of sites, which may have to be made, or a path that ends in .yaml.
-
-    Raises ConfigError.
-    """
+    """Return the path of the new file: a name in the directory of sites, which may have to be made, or a path that ends in .yaml. Raises
+    ConfigError."""
     if name.endswith((".yaml", ".yml")):
         try:
             target = absolute_path(name, Path())

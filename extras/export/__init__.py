@@ -17,8 +17,8 @@ class Format(Protocol):
     """The command to type to look at the result; {to} stands for the directory."""
 
     def export(self, runs: Sequence[ExportedRun], to: Path) -> int:
-        """Write all that is to be said of `runs` below the directory `to`, which is there; what an earlier export of the same runs has
-        written is replaced. How many files were written. Raises UnsupportedRequest where a library is missing."""
+        """Write all that is to be said of `runs` below the directory `to`, which is there, and replace an earlier export of the same
+        runs. Return the number of files. Raises UnsupportedRequest where a library is missing."""
 
 
 FORMATS: Final[dict[str, Format]] = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}

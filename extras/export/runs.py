@@ -27,20 +27,16 @@ class ExportedRun:
 
     @property
     def cell(self) -> Mapping[str, Any]:
-        """Return the cell of the run."""
         found: Mapping[str, Any] = self.record["cell"]
         return found
 
     def events(self) -> dict[int, RankEvents]:
-        """Read the events of each rank that has written some."""
         return read_events(self.attempt, self.cell["nodes"] * self.cell["gpus_per_node"])
 
 
 def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[ExportedRun]:
-    """Yield all runs in a results directory that have a record, in order of their names.
-
-    `marks`: of run ids. Raises RecordError for a record that cannot be believed.
-    """
+    """Yield all runs in a results directory that have a record, in order of their names; `marks`: of run ids. Raises RecordError for a
+    record that cannot be believed."""
     runs = results / "runs"
     for run_id in sorted(names(str(runs))):
         found = find_record(str(runs), run_id)

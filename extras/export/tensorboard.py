@@ -52,11 +52,8 @@ def _start(record: Mapping[str, Mapping[str, str]]) -> float:
 
 
 def scalars(events: Mapping[int, RankEvents], unit: str, start: float) -> list[Scalar]:
-    """Return the scalars of one run, in order of the steps.
-
-    `unit`: what a rate counts; `start`: of the run, to which the ranks' clocks are added. `loss` is the mean over the ranks;
-    `rate/<unit>_per_s` is what all ranks did in a step / the time of its slowest rank.
-    """
+    """Return the scalars of one run, in order of the steps. `unit`: what a rate counts; `start`: of the run, to which the ranks' clocks
+    are added. `loss` is the mean over the ranks; `rate/<unit>_per_s` is what all ranks did in a step / the time of its slowest rank."""
     ranks = [rank.steps for rank in events.values() if rank.steps]
     if not ranks:
         return []
@@ -140,7 +137,6 @@ _TABLE: Final = _table()
 
 
 def _varint(value: int) -> bytes:
-    """Encode a number that is not negative as a varint."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

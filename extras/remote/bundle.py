@@ -94,7 +94,6 @@ def _given_parameters(document: Document) -> Iterator[tuple[Place, str]]:
 
 
 def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Yield every value that is no mapping and no list, with its place."""
     if not isinstance(value, dict | list):
         yield place, value
         return

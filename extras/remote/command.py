@@ -63,10 +63,8 @@ def main(
 
 
 def run_there(host: str, verb: str, words: Sequence[str], slipway: str | None = None, transport: str | None = None) -> int:
-    """Run the command there, and return its exit code. Raises ConfigError, RemoteError.
-
-    `slipway`: the program there; `transport`: one of TRANSPORTS. None: as it was, or what is found.
-    """
+    """Run the command there, and return its exit code. `slipway`: the program there; `transport`: one of TRANSPORTS; None: what was
+    found before, or is found now. Raises ConfigError, RemoteError."""
     if verb not in REMOTE_VERBS:
         raise ConfigError(f"{verb!r}: no command of slipway remote; {choices(verb, REMOTE_VERBS)}")
     if verb == "close":
@@ -91,7 +89,6 @@ def _close(host: str) -> int:
 
 
 def _set_up(line: Transport, asked: Settings) -> Settings:
-    """Find Slipway there, look at its version, and keep where it is. Raises RemoteError."""
     hello = find_slipway(line, asked.slipway or None)
     settings = replace(asked, slipway=hello.program)
     file = write_settings(line.host, settings)
@@ -108,7 +105,6 @@ def _site(words: Sequence[str]) -> str:
 
 
 def _run_typed(far: Far, typed: Typed) -> int:
-    """Send the study up, run the command there, and bring results down."""
     site = typed.site or far.settings.site
     if typed.study is not None and typed.verb in ("tables", "report") and _is_same(typed.out / "study.yaml", typed.study):
         raise ConfigError(
@@ -137,7 +133,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _brought(far: Far, study: Path, site: str | None) -> str:
-    """Send the study file up, and return its path there."""
+    """Return the study file's path on the cluster."""
     with tempfile.TemporaryDirectory(prefix="slipway-remote-") as place:
         bundle = make_bundle(study, Path(place, "study"))
         return bring(far, bundle, source_of(study, bundle.name), site)
@@ -156,10 +152,8 @@ def _start_session(far: Far, argv: Sequence[str], relay: Relay) -> int:
 
 
 def bring(far: Far, bundle: Bundle, source: str, site: str | None) -> str:
-    """Return the study file's path there, and send what is missing. Raises RemoteError, and what the cluster says.
-
-    What is there already costs one question.
-    """
+    """Return the study file's path there, and send what is missing: what is there costs one question. Raises RemoteError, and what the
+    cluster says."""
 
     def once() -> str:
         chosen = ("--site", site) if site is not None else ()
@@ -203,10 +197,7 @@ def _once(far: Far, argv: Sequence[str], relay: Relay) -> int:
 
 
 def _patient(far: Far, argv_of: Callable[[int], Sequence[str]], relay: Relay) -> int:
-    """Run a command until it ends, over any number of cuts.
-
-    Raises RemoteError where only a person can log in again, and none is there.
-    """
+    """Run a command until it ends, over any number of cuts. Raises RemoteError where only a person can log in again, and none is there."""
     number = tried = 0
     while True:
         began = time.monotonic()

@@ -90,7 +90,7 @@ def _answer(answer: Hello | Have | Placed | Results) -> None:
 
 
 def _place(source: str, digest: str, site: str | None) -> Path:
-    """Return the directory of a version. Raises ConfigError, StorageError where storage cannot be written."""
+    """Raise ConfigError for what names no version of a study, StorageError where storage cannot be written."""
     if "/" in source or source.startswith(".") or not digest.isalnum():
         raise ConfigError(f"{source!r}, {digest!r}: no study that `slipway remote` brings")
     chosen = load_site(site)

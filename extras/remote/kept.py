@@ -24,10 +24,8 @@ Kind = Annotated[str | None, Check(" or ".join(TRANSPORTS), lambda kind: kind in
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Closed):
-    """The settings of a host.
-
-    `slipway` is the program there, as an absolute path; `site` is one of the cluster, None: its default; `transport` None: ssh.
-    """
+    """The settings of a host. `slipway` is the program there, as an absolute path; `site` is one of the cluster, None: its default;
+    `transport` None: ssh."""
 
     slipway: str
     site: str | None = None
@@ -42,7 +40,7 @@ def settings_file(host: str) -> Path:
 
 
 def read_settings(host: str) -> Settings | None:
-    """Read the settings of a host. Returns None where there are none. Raises ConfigError for a file that is wrong."""
+    """Read the settings of a host; None where there are none. Raises ConfigError for a file that is wrong."""
     path = settings_file(host)
     if not path.exists():
         return None

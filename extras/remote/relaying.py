@@ -23,11 +23,9 @@ class Relay:
         self.has_shown = False
 
     def out(self, data: bytes) -> None:
-        """Show data of its standard output."""
         self._take(data, is_out=True)
 
     def err(self, data: bytes) -> None:
-        """Show data of its standard error."""
         self._take(data, is_out=False)
 
     def end(self) -> None:

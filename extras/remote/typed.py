@@ -27,11 +27,8 @@ FOLLOW: Final = ("--follow", "-f")
 
 @dataclass(frozen=True, kw_only=True)
 class Typed:
-    """A command for the cluster.
-
-    `study` is a file here, and None where a session names none; `out` is where results come down, and `max_bytes` how much of them at the
-    most; `rest` goes to the cluster unchanged.
-    """
+    """A command for the cluster. `study` is a file here, and None where a session names none; `out` is where results come down, and
+    `max_bytes` how much of them at the most; `rest` goes to the cluster unchanged."""
 
     verb: str
     session: str = ""
@@ -44,7 +41,6 @@ class Typed:
 
     @property
     def follows(self) -> bool:
-        """Return True if the command goes on until it is ended."""
         return self.verb == "logs" and bool(set(FOLLOW) & set(self.rest))
 
     @property
@@ -69,10 +65,8 @@ class Typed:
 
 
 def parse_typed(host: str, verb: str, words: Sequence[str]) -> Typed:
-    """Parse the words behind a verb.
-
-    Raises ConfigError where a study file or the value of an option is missing, and for a session that is none or needs a terminal.
-    """
+    """Parse the words behind a verb. Raises ConfigError where a study file or the value of an option is missing, and for a session that
+    is none or needs a terminal."""
     if verb == "session":
         return _parse_session(host, words)
     found, rest = _sorted(verb, words, {**OPTIONS, **OF_RESULTS}, takes_study=True)

@@ -68,10 +68,8 @@ def frames(data: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
 
 
 def converse(link: socket.socket, resized: int | None = None) -> int:
-    """Pass on what is typed and printed until the shell ends, whose exit code is returned, or the session.
-
-    `resized` can be read when the terminal has another size.
-    """
+    """Pass on what is typed and printed until the session or the shell ends, and return the shell's exit code. `resized` can be read
+    when the terminal has another size."""
     try:
         return _converse(link, resized)
     except ConnectionError:

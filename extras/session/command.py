@@ -209,7 +209,7 @@ def by_ssh_alone(request: SessionRequest) -> str | None:
 
 
 def _request(kind: Kind, study: Study | None, site: Site, words: Sequence[str], options: Options) -> SessionRequest:
-    """Build the request of a session from the options. Raises ConfigError."""
+    """Raise ConfigError for options that do not go together."""
     session = f"{kind}-{secrets.token_hex(3)}"
     ports = _ports(options.ports) or ((6006,) if kind == "tensorboard" else ())
     if ports and kind not in ("program", "tensorboard"):
@@ -271,7 +271,6 @@ def _refuse_unbuilt(study: Study | None, dataset: str | None) -> None:
 
 
 def _export(study: Study, to: Path) -> None:
-    """Export the events of the runs that there are, for TensorBoard."""
     from extras.export import tensorboard
     from extras.export.runs import exported_runs
 
@@ -279,9 +278,6 @@ def _export(study: Study, to: Path) -> None:
     runs = list(exported_runs(study.results_dir))
     files = tensorboard.export(runs, to)
     output.line(f"TensorBoard shows {files} of {len(study.runs)} runs of {study.name}, as they are now")
-
-
-# -- the progress of a session
 
 
 def _wait(directory: Path, stages: Sequence[str]) -> Seen:
@@ -301,7 +297,6 @@ def _wait(directory: Path, stages: Sequence[str]) -> Seen:
 
 
 def _follow(directory: Path) -> Seen:
-    """Show the output of the session's command until it ends. Ctrl-C leaves it running."""
     seen, queue, size = _wait(directory, ("ready", "ended")), Queue(), 0
     try:
         for seen in looks(partial(queue.look, directory), None):
@@ -315,7 +310,7 @@ def _follow(directory: Path) -> Seen:
 
 
 def _show_output(path: Path, start: int) -> int:
-    """Show the bytes of a file from `start` on, and return how many there were."""
+    """Return how many bytes were shown."""
     if not path.is_file():
         return 0
     count = 0
@@ -329,13 +324,12 @@ def _show_output(path: Path, start: int) -> int:
 
 
 class Queue:
-    """A session that is looked at every second: its files each time, its scheduler now and then."""
+    """A session whose files are read at each look, and whose scheduler is queried now and then."""
 
     def __init__(self) -> None:
         self._queried = time.monotonic()
 
     def look(self, directory: Path) -> Seen:
-        """Return the state of the session."""
         seen = read_session(directory)
         jobs = jobs_of(seen.request.site.scheduler)
         if seen.is_over or (jobs is not None and time.monotonic() - self._queried < QUEUE_PATIENCE_S):
@@ -347,7 +341,7 @@ class Queue:
 
 
 def _queued(jobs: Any) -> frozenset[str] | None:
-    """Return the ids in the queue, or None where nobody answers."""
+    """Return None where the scheduler does not answer."""
     try:
         return queued_ids(jobs, QUEUE_PATIENCE_S, QUEUE_ANSWER_S)
     except SchedulerSilent:
@@ -355,11 +349,8 @@ def _queued(jobs: Any) -> frozenset[str] | None:
 
 
 def _say_end(seen: Seen) -> None:
-    """Print how the session ended, and end this command accordingly.
-
-    A command that failed ends ours with its code, one that was ended early with that of the class. Raises TrainingFailed where another
-    program failed, or something else, PushError where its files wait.
-    """
+    """Print how the session ended. A command that failed ends ours with its code, one that was ended early with that of the class.
+    Raises TrainingFailed where another program failed, or something else, PushError where its files wait."""
     state = seen.state
     words = f"session {seen.request.session} has ended: {state.reason}"
     if state.pushed is not None:
@@ -378,7 +369,6 @@ def _say_end(seen: Seen) -> None:
 
 
 def _say_reached(seen: Seen, login: str | None) -> None:
-    """Print how the session is reached from the laptop, and until when."""
     for text in reached(seen, login):
         output.line(text)
 
@@ -399,10 +389,8 @@ def reached(seen: Seen, login: str | None) -> list[str]:
 
 
 def _way_to(request: SessionRequest, node: str, login: str | None) -> tuple[str, str | None]:
-    """Return the node as the laptop reaches it, and the login node before it.
-
-    Of the machine itself, `login` is its name on the laptop. The user of `login` is the node's too.
-    """
+    """Return the node as the laptop reaches it, and the login node before it. Of the machine itself, `login` is its name on the laptop.
+    The user of `login` is the node's too."""
     if jobs_of(request.site.scheduler) is None:
         return login or node, None
     through = login or request.host
@@ -428,7 +416,6 @@ def enter(seen: Seen) -> NoReturn:
 
 
 def _not_reached(seen: Seen, node: str, remote: str) -> str:
-    """Advise what to do where ssh has failed while the session holds its node."""
     jobs, name = jobs_of(seen.request.site.scheduler), seen.request.session
     words = "" if jobs is None or seen.state.job_id is None else jobs.ENTER.format(job=seen.state.job_id, node=node)
     other = f"`{words} {remote}` enters it without ssh; " if words else ""
@@ -436,9 +423,6 @@ def _not_reached(seen: Seen, node: str, remote: str) -> str:
         f"ssh does not reach {node}, or its line was cut; the session {name} goes on there and holds what its job was granted. {other}"
         f"`slipway session attach {name}` tries again, `slipway session stop {name}` ends it"
     )
-
-
-# -- the other commands
 
 
 def ls(site: SiteOption = None, login: LoginOption = None, as_json: JsonOption = False) -> None:
@@ -538,7 +522,7 @@ def _cancel(seen: Seen, jobs: Any) -> None:
 
 
 def _until_ended(seen: Seen) -> Seen:
-    """Wait until the session has ended. Raises SlipwayError where it goes on."""
+    """Raise SlipwayError where the session goes on."""
     queue, last = Queue(), seen
     with waiting(f"session {seen.request.session} ends"):
         for last in looks(partial(queue.look, seen.directory), STOP_WAIT_S):
@@ -554,7 +538,6 @@ def _until_ended(seen: Seen) -> Seen:
 
 
 def _is_cancelled(seen: Seen) -> bool:
-    """Return True if the scheduler does not know the session's job any more."""
     jobs = jobs_of(seen.request.site.scheduler)
     queued = None if jobs is None else _queued(jobs)
     return queued is not None and seen.state.job_id not in queued

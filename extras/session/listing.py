@@ -27,7 +27,6 @@ class Seen:
 
     @property
     def is_over(self) -> bool:
-        """Return True if nothing of it runs or waits."""
         return self.state.stage == "ended"
 
     @property
@@ -78,10 +77,8 @@ def sessions(storage: Path, queued: Collection[str] | None) -> list[Seen]:
 
 
 def clean(seen: Seen) -> None:
-    """Remove what a session that has ended has left on storage.
-
-    What was pushed stays, with its log, and the place for what is still to be pushed: its nodes may hold it.
-    """
+    """Remove what a session that has ended has left on storage. What was pushed stays, with its log, and the place for what its nodes
+    may still hold."""
     (seen.directory / TOKEN).unlink(missing_ok=True)
     if not seen.request.push:
         remove_tree(seen.directory)

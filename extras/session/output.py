@@ -15,9 +15,7 @@ PIECE: Final = 1 << 20
 
 def bring_output(cache: str, directory: str, start: int) -> int:
     """Copy what came behind the first `start` bytes of the log to the same place in the file on storage, so that it may be done twice.
-
-    Return how much is there then. Raises OSError.
-    """
+    Return how much is there then. Raises OSError."""
     log = next((path for work in of_run(Path(cache), Path(directory)) if (path := work / RANK_LOG).is_file()), None)
     if log is None:
         return start

@@ -25,7 +25,6 @@ class SocketConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect to the socket, whatever the host."""
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(LIMIT_S)
         self.sock.connect(self._path)

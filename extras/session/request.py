@@ -46,7 +46,6 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     """Of `program` and `run` all of it; of the others, what is added to theirs."""
     ports: tuple[int, ...] = ()
-    """On which the program listens."""
     network: Network = "own"
     """Of a program that listens on ports: one of its own, or the node's."""
     site: Site
@@ -65,7 +64,7 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     created: float
     """Unix time."""
     host: str
-    """Where it was asked for."""
+    """The host where it was requested."""
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -78,7 +77,7 @@ class State(Struct, frozen=True, kw_only=True):
     node: str | None = None
     """The host name of the node where the program runs."""
     directory: str | None = None
-    """There, where the sockets are."""
+    """The directory of the sockets on that node."""
     deadline: float | None = None
     """Unix time of its end."""
     idle_s: float | None = None
@@ -131,10 +130,8 @@ def _read(path: Path, kind: type[Any]) -> Any:
 
 
 def all_sessions(storage: Path) -> Iterator[Path]:
-    """Yield the directories of our own sessions, the oldest first.
-
-    What others have made beside them, and links to ours, are none: where a session is reached stands in its files.
-    """
+    """Yield the directories of our own sessions, the oldest first. What others have made beside them, and links to ours, are none: where
+    a session is reached stands in its files."""
     paths = sessions_dir(storage).glob(f"*/{REQUEST}")
     found = [(requested_at, path.parent) for path in paths if (requested_at := _requested_by_us(path)) is not None]
     yield from (directory for _, directory in sorted(found))

@@ -164,7 +164,6 @@ class Session:
         self._deadline_seen = False
 
     def main(self) -> int:
-        """Run the session until its end, and return its exit code."""
         try:
             with supervising(self._scope.loop, self._signalled):
                 return self._run()
@@ -227,10 +226,7 @@ class Session:
         scope.loop.every(LOOK_S, self._look_around)
         return work
 
-    # -- regular checks
-
     def _look_at_page(self) -> None:
-        """Test whether the program answers, more often before its first answer than after it."""
         prepared, attempt = self._prepared, self._attempt
         if prepared is None or attempt is None or not attempt.started or self._scope.ending is not None:
             return
@@ -275,7 +271,7 @@ class Session:
         self._brought = size
 
     def _bring_rest_of_output(self, attempt: RunningAttempt) -> None:
-        """Copy the end of the output, when the command has ended. If storage fails, the pushed files still have it."""
+        """Ignore a failure of storage: the pushed files still have the end of the output."""
         before, loop = self._calls.get("output"), self._scope.loop
         loop.until(lambda: before is None or before.finished, ANSWER_S)
         try:
@@ -342,10 +338,8 @@ class Session:
         else:
             self._scope.end(Ending(status="cancelled", reason=told))
 
-    # -- the published state
-
     def _tell(self, **changes: Any) -> None:
-        """Update the state and publish it to storage. A change during a publication is published after it."""
+        """Publish the changed state; a change during a publication is published after it."""
         self._state = replace(self._state, **changes, told=time.time())
         self._unpublished = True
         self._publish()
@@ -365,16 +359,13 @@ class Session:
         self._publish()
 
     def _finish_state(self) -> None:
-        """Wait until the last state is on storage, then remove the token."""
         loop = self._scope.loop
         loop.until(lambda: not self._unpublished and (self._publishing is None or self._publishing.finished), 2 * STATE_S)
         with contextlib.suppress(SlipwayError):
             Call(loop, "token", Path(self._directory, TOKEN).unlink, True, timeout_s=STATE_S).wait()
 
-    # -- the end
-
     def _finish(self, ending: Ending) -> tuple[str | None, str | None]:
-        """Stop the program, push on request, and release the nodes. Return the target of the push and the reason of its failure."""
+        """Return the target of the push and the reason of its failure."""
         attempt, prepared = self._attempt, self._prepared
         if attempt is None or prepared is None:
             return None, None
@@ -392,7 +383,7 @@ class Session:
         return pushed, problem
 
     def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
-        """Push the results, with retries until the job's time is over. Return the target and the reason of a failure."""
+        """Return the target of the push and the reason of a failure, after tries until the job's time is over."""
         attempt.nodes.ask(commands.Collect(), reports.Collected, time_limits.RELEASE_S)
         end = max(attempt.limit.deadline, time.monotonic() + PUSH_AGAIN_S)
         while True:

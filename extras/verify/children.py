@@ -37,8 +37,6 @@ _POLL_S: Final = 0.5
 
 
 class _Child:
-    """A process that verifies some runs, one after the other."""
-
     def __init__(self, runs: Sequence[Path], check: Check, until: float, silence_s: float) -> None:
         self.runs = runs
         self._until = until
@@ -65,7 +63,6 @@ class _Child:
         return self.call.fileno()
 
     def is_silent(self) -> bool:
-        """Return True if it has waited for storage for too long."""
         now, seen = time.monotonic(), bytes(self._memory)
         if seen != self._seen or (self._place == "" and any(seen)):
             self._seen, self._since = seen, now
@@ -76,11 +73,10 @@ class _Child:
         return os.fsdecode(self._seen[_COUNT_BYTES:].rstrip(b"\0"))
 
     def result(self) -> Verified:
-        """Return what a child that has ended found. Raises StorageError where it has died, and what is a bug of ours."""
+        """Return what a child that has ended found. Raises StorageError where it has died."""
         return Verified(**self.call.result())
 
     def hanging(self) -> Verified:
-        """Return the finding of a child that is silent."""
         place = printable(self._place) or str(self.runs[0])
         silent = f"{place}: not read: nothing of it came within {self._silence_s:g} s; the storage behind it hangs, or is very slow"
         return Verified(silent=1, findings=[f"{silent}; what comes after it in its run is not verified"])
@@ -89,11 +85,8 @@ class _Child:
 def each_run(
     runs_dir: Path, runs: Sequence[str], check: Check, until: float | None = None, silence_s: float = SILENCE_S
 ) -> Iterator[Verified]:
-    """Yield what `check` finds in the runs, of some of them together, as they end.
-
-    No run is begun after `until`, nor where CHILDREN of them in a row were silent. Where a child ends otherwise than it should, its runs
-    are verified again, each by a child of its own.
-    """
+    """Yield what `check` finds in the runs, of some of them together, as they end. No run is begun after `until`, nor where CHILDREN of
+    them in a row were silent. Where a child ends otherwise than it should, its runs are verified again, each by a child of its own."""
     end = math.inf if until is None else until
     together = max(1, min(MOST_TOGETHER, len(runs) // (8 * CHILDREN)))
     paths = [runs_dir / run for run in runs]

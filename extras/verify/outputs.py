@@ -26,11 +26,8 @@ PAGE_AGAIN = "`slipway report` makes it anew"
 
 
 def verify_outputs(out: Path, directories: Sequence[Path] = ()) -> Verified:
-    """Return a finding for every file in `out` that is not what the records give, or is missing beside others.
-
-    There is no finding where there are no files. `directories`: where the records lie now; else where they lay when the tables were
-    made.
-    """
+    """Return a finding for every file in `out` that is not what the records give, or is missing beside others; none where there are no
+    files. `directories`: where the records lie now; else where they lay when the tables were made."""
     path = out / RECORDS_FILE
     made = [name for name in (*TABLE_FILES, *PLOT_FILES, PAGE_FILE) if (out / name).exists()]
     if not path.exists():
@@ -64,11 +61,8 @@ def _is_beside(out: Path) -> bool:
 
 
 def _directories(out: Path, there: Collection, directories: Sequence[Path]) -> list[Path]:
-    """Return where the records lie.
-
-    Those of one study are the ones beside the file: the directory may have been moved or copied since, and what then lies where it was made
-    says nothing about it.
-    """
+    """Return where the records lie. Those of one study are the ones beside the file: the directory may have been moved or copied since,
+    and what then lies where it was made says nothing about it."""
     if len(there.sources) == 1 and _is_beside(out):
         return [out]
     if len(there.sources) == len(directories):

@@ -42,7 +42,6 @@ class Verified:
 
     @property
     def is_whole(self) -> bool:
-        """Return True if all was verified, and is as it was written."""
         return not (self.findings or self.unread or self.silent or self.left_outputs or self.left_programs)
 
 

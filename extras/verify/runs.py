@@ -52,12 +52,9 @@ WITH_LAST_STEP: Final = frozenset({"last_half_ratio", "first_steps_ratio"})
 
 
 def differences(record: Mapping[str, Any], attempt: Path, earlier: Mapping[str, Any] | None, on_read: OnRead) -> Iterator[str]:
-    """Yield one sentence for each number of the record that the events in `attempt` do not give, and one where they contradict its
-    `ok`.
-
+    """Yield one sentence for each number of the record that the events in `attempt` do not give, and one where they contradict its `ok`.
     `earlier`: the record of the attempt that this one resumed from. `on_read` is called with what is read. Raises KeyError, TypeError
-    where the record is none.
-    """
+    where the record is none."""
     read, before = (None if one is None else msgspec.convert(one, RunRecord) for one in (record, earlier))
     assert read is not None
     cell, asked = read.cell, _requested_steps(read)
@@ -100,7 +97,7 @@ def _model(attempt: Path, cell: Cell) -> tuple[str, int] | None:
 
 
 def _requested_steps(record: RunRecord) -> RequestedSteps | None:
-    """Return the steps that the record's cell asks for; None for epochs, since the size of the training split is not in a record."""
+    """Return None for epochs: the size of the training split is not in a record."""
     resumed = record.resumed_from
     return None if record.cell.epochs is not None else requested_steps(record.cell, 0, 0 if resumed is None else resumed.step)
 
@@ -171,10 +168,8 @@ def _is_as_written(path: Path) -> bool:
 
 
 def file_changed(results: Path, study: StudyFile) -> str | None:
-    """Explain why the study file in `results` is not that of the last run.
-
-    None where it is, and where an older version left no digest of it.
-    """
+    """Explain why the study file in `results` is not that of the last run; None where it is, and where an older version left no digest
+    of it."""
     if study.file_sha256 is None:
         return None
     try:
@@ -188,10 +183,7 @@ def file_changed(results: Path, study: StudyFile) -> str | None:
 
 
 def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Iterator[str]:
-    """Yield the differences between the record and the study's own cell of its run.
-
-    A key that one of the two does not know was not requested then.
-    """
+    """Yield the differences between the record and the study's own cell. A key that one of the two does not know was not requested then."""
     run = asked.runs.get(record["run_id"])
     if run is None:
         return
@@ -202,10 +194,8 @@ def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Itera
 
 
 def differences_from_cell_file(record: Mapping[str, Any], attempt: Path) -> Iterator[str]:
-    """Yield the differences between the record and cell.json beside it, which the program was given.
-
-    Device and threads in it are those that the allocation has decided.
-    """
+    """Yield the differences between the record and the program's cell.json. Device and threads in it are what the allocation has
+    decided."""
     path = attempt / CELL_FILE
     if not path.exists():  # of an older version
         return
@@ -237,11 +227,9 @@ RECORD: Final = "record.json"
 
 
 def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, int], None] | None = None) -> Verified:
-    """Verify every run below `results`, several at once.
-
-    `seen(done, in all)` is called after each; `until`: by the monotonic clock, after which no run is begun. Reads every byte, and waits
-    for none longer than SILENCE_S. Raises RecordError where `results` holds none, StorageError where that takes too long.
-    """
+    """Verify every run below `results`, several at once. `seen(done, in all)` is called after each; no run is begun after `until`, by
+    the monotonic clock. Reads every byte, and waits for none longer than SILENCE_S. Raises RecordError where `results` holds none,
+    StorageError where that takes too long."""
     runs, missing, study = call_limited(f"the list of the runs in {results}", _listed, results, timeout_s=SILENCE_S)
     total, asked = Verified(**missing), StudyRuns(**study)
     done = 0
@@ -255,7 +243,7 @@ def verify_runs(results: Path, until: float | None = None, seen: Callable[[int, 
 
 
 def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-    """List the runs that are there. Return them, the findings about study.json, and what it asks for, as a child can send it."""
+    """Return the runs, the findings about study.json, and what it asks for, as a child can send it."""
     check_directory(results)
     there = sorted(name for name in names(str(results / "runs")) if is_name(name))
     asked, findings = read_study_runs(results)
@@ -263,10 +251,7 @@ def _listed(results: Path) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
 
 
 def verify_run(directory: Path, on_read: OnRead, asked: StudyRuns) -> Verified:
-    """Verify one run, of which `asked` may know the cell.
-
-    `on_read` is called with each file before it is read, and after each block of it.
-    """
+    """Verify one run, of which `asked` may know the cell. `on_read` is called before each file and after each block of it."""
     on_read(directory)
     found = Verified(runs=1)
     places = (directory, directory / "attempts", *(directory / "attempts").glob("[1-9]*"))
@@ -296,11 +281,8 @@ def verify_run(directory: Path, on_read: OnRead, asked: StudyRuns) -> Verified:
 def _published(
     found: Verified, on_read: OnRead, directory: Path, contents: Mapping[int, bytes], records: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Compare the run's record with its attempts.
-
-    Results are counted from 1, so one that is gone is noticed; an attempt that was prevented, or whose supervisor was killed, may have left
-    nothing. Whoever holds the lease publishes what is not published.
-    """
+    """Compare the run's record with its attempts. Results are counted from 1, so one that is gone is noticed; an attempt that was
+    prevented, or whose supervisor was killed, may have left nothing. Whoever holds the lease publishes what is not published."""
     path = directory / RECORD
     on_read(path)
     results = {number: record["result_number"] for number, record in records.items() if record["kind"] == "result"}
