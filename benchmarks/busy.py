@@ -111,7 +111,7 @@ def look(cores: Sequence[int], seconds: float) -> tuple[list[bytes], list[float 
         now = time.monotonic()
         line = {"t": now, **processors.read_all(now), **processors.read_own(now)}
         lines.append(json.dumps(line).encode() + b"\n")
-        ours = processors.kin.ours | processors.kin.above
+        ours = processors.trees.ours | processors.trees.above
         states = {state.pid: state for state in all_processes() if state.pid not in ours and KERNEL not in (state.pid, state.parent)}
         truth.append(used(before, states))
         before = states

@@ -168,8 +168,8 @@ def main() -> int:
             by_median = ranks * BATCH / found.step_s.p50 / truth - 1
             worst = max(worst, abs(error))
             named += found.straggler_rank != case.straggler
-            said = f"{found['uneven_cause']}, {found['straggler_rank']}"
-            print(f"{ranks:5}  {name:26} {truth:9.2f} {found['samples_per_s']:9.2f} {error:8.3%} {by_median:10.1%}  {said}")
+            said = f"{found.uneven_cause}, {found.straggler_rank}"
+            print(f"{ranks:5}  {name:26} {truth:9.2f} {found.samples_per_s:9.2f} {error:8.3%} {by_median:10.1%}  {said}")
     print(f"largest error of a rate {worst:.3%}, aim {AIM:.0%}; stragglers named wrongly {named}, aim 0")
     return int(worst > AIM or named > 0)
 

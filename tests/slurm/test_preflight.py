@@ -39,7 +39,7 @@ def netns(cluster: Cluster, node: str, *argv: str) -> None:
 
 def test_healthy_nodes_are_not_named(preflight: Direct) -> None:
     preflight.run()
-    assert preflight.record["findings"] == []
+    assert not preflight.record.findings
 
 
 # The faster one is no less than what a busy machine gives over loopback now and then.
@@ -54,8 +54,9 @@ def test_a_node_with_a_slow_link_is_named_and_the_run_goes_on(cluster: Cluster, 
     (finding,) = preflight.findings
     assert finding.nodes == (1,)
     assert finding.text.startswith("n2 is slow on the network over eth0: it sends at ")
-    assert mbit / 10 < preflight.record["rate_mbit_min"] < 2 * mbit  # with losses, less than the link could
-    assert "n2" in preflight.record["slowest"].values()
+    assert mbit / 10 < preflight.record.rate_mbit_min < 2 * mbit  # with losses, less than the link could
+    assert preflight.record.slowest is not None
+    assert "n2" in (preflight.record.slowest.from_, preflight.record.slowest.to)
 
 
 def test_a_pair_that_is_cut_is_named_and_ends_the_run(cluster: Cluster, preflight: Direct) -> None:
