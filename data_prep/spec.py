@@ -190,7 +190,6 @@ class DatasetSpec(BaseModel):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        """Check keys against each other and fill in what depends on the source."""
         self._check_path()
         self._check_other_keys()
         if self.has_sequences:
@@ -272,17 +271,14 @@ class DatasetSpec(BaseModel):
 
     @property
     def has_images(self) -> bool:
-        """Return True if the dataset is built of images, in splits and classes."""
         return self.source not in OTHER_KEYS
 
     @property
     def has_sequences(self) -> bool:
-        """Return True if the dataset is built of sequences of token ids."""
         return self.source in sequence_keys.KINDS
 
     @property
     def is_tree(self) -> bool:
-        """Return True if the dataset is a tree of files as it is."""
         return self.source == "files"
 
     @property
@@ -326,10 +322,8 @@ class DatasetSpec(BaseModel):
         return self.model_copy(update={"path": self.path and change(self.path), "splits": splits})
 
     def to_json(self) -> dict[str, Any]:
-        """Return all keys that have a meaning, for JSON; `DatasetSpec.model_validate` takes them back.
-
-        `mean_image` is absent where it is false, as in older specifications, by which the datasets that are built are found.
-        """
+        """Return all keys that have a meaning, for JSON; `DatasetSpec.model_validate` takes them back. `mean_image` is absent where it is
+        false, as in older specifications, by which the datasets that are built are found."""
         if self.has_images:
             return self.model_dump(mode="json", exclude={*sequence_keys.ALL, *(() if self.mean_image else ("mean_image",))})
         return self.model_dump(mode="json", include={*OTHER_KEYS[self.source]})

@@ -44,7 +44,6 @@ class Listing:
         self._keys = bytearray()  # 16 bytes each: where in the order
 
     def add(self, found: Found, line: bytes) -> None:
-        """Add a sample and the line that will stand for it."""
         label = self.labels.setdefault(found.label, len(self.labels))
         origin = self.origins.setdefault(found.split, len(self.origins))
         self._numbers.extend((label, origin, found.size))
@@ -61,10 +60,8 @@ class Listing:
 
     @property
     def keys(self) -> Hashes:
-        """Return an array (n, 2) of places in the order.
-
-        They are hashes of the names, so that classes are mixed and the order of listing has no influence.
-        """
+        """Return an array (n, 2) of places in the order. They are hashes of the names, so that classes are mixed and the order of listing
+        has no influence."""
         return np.frombuffer(bytes(self._keys), ">u8").reshape(-1, 2).astype(np.uint64)
 
 
@@ -97,10 +94,8 @@ def too_many(keys: Hashes, labels: Numbers, origins: Numbers, kept: Mask, maximu
 
 
 def by_content(hashes: Hashes, fractions: Mapping[str, float]) -> dict[str, Mask]:
-    """Assign samples to splits by where the hash of their content lies in 0 to 2^64, so that equal images stay together.
-
-    A split that got nothing gets the sample with the smallest hash that is left for train. Raises ValueError when there are too few.
-    """
+    """Assign samples to splits by where the hash of their content lies in 0 to 2^64, so that equal images stay together. A split that got
+    nothing gets the sample with the smallest hash that is left for train. Raises ValueError when there are too few."""
     taken: dict[str, Mask] = {}
     free = np.ones(len(hashes), bool)
     start = 0.0
@@ -139,10 +134,8 @@ def slices(count: int, parts: int) -> list[tuple[int, int]]:
 
 
 def listing_digest(keys: Hashes, labels: Numbers, sizes: Numbers, order: Numbers, classes: Sequence[str]) -> str:
-    """Compute the identity of the source's listing.
-
-    It is the blake3 over names (by their hash), classes and sizes of the selected samples, in order.
-    """
+    """Compute the identity of the source's listing. It is the blake3 over names (by their hash), classes and sizes of the selected samples,
+    in order."""
     digest = blake3(json.dumps(list(classes)).encode())
     digest.update(keys[order].astype(">u8").tobytes())
     digest.update(np.stack([labels[order], sizes[order]], axis=1).astype(">i8").tobytes())
@@ -276,9 +269,7 @@ class Selection:
 
 def share_out(selection: Selection, spec: DatasetSpec, open_reader: OpenReader, progress: Progress) -> dict[str, Mask]:
     """Assign the samples to splits, train first: the source's own splits, those with a path of their own, and the requested fractions.
-
-    Contents are read, by `open_reader`, only where fractions are requested.
-    """
+    Contents are read, by `open_reader`, only where fractions are requested."""
     own = {name: number for name, number in selection.listing.origins.items() if name not in (None, TRAIN)}
     splits = {str(name): selection.kept & (selection.origins == number) for name, number in own.items()}
     splits = {name: mask for name, mask in splits.items() if mask.any()}

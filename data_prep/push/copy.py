@@ -140,10 +140,7 @@ def _refusal(entry: Entry, expected: Collection[str], *, with_ours: bool) -> str
 
 
 def _content_refusal(root: int, path: str) -> str | None:
-    """Return why an open file is refused, or None.
-
-    A copy would turn holes into bytes: terabytes from a file that takes no room.
-    """
+    """Return why an open file is refused, or None. A copy would turn holes into bytes: terabytes from a file that takes no room."""
     try:
         descriptor = open_regular(root, path)
     except OSError as error:
@@ -196,7 +193,6 @@ class Naming(NamedTuple):
     passed_on: tuple[str, ...] = ()
 
     def path(self, path: str) -> str:
-        """Return the path of a file on storage."""
         return path if self.below is None or path in self.first else f"{self.below}/{path}"
 
 
@@ -250,8 +246,6 @@ class _Source(NamedTuple):
 
 
 class _Push:
-    """The state of one call of push_files."""
-
     def __init__(self, local_dir: Path, part_dir: Path, log_bytes: int) -> None:
         self._local, self._part, self._log_bytes = local_dir, part_dir, log_bytes
         self._written: list[Path] = []
@@ -280,10 +274,8 @@ class _Push:
         return sorted(files, key=lambda file: str(file["path"]))
 
     def _copied(self, part: int, sources: Sequence[_Source], refused: list[Refusal], passed_on: Sequence[str]) -> Iterator[PushedFile]:
-        """Copy the files.
-
-        Files that have changed their kind since they were listed are refused, and names of the program's files that storage does not take.
-        """
+        """Copy the files. Files that have changed their kind since they were listed are refused, and names of the program's files that
+        storage does not take."""
         for source in sources:
             try:
                 descriptor = open_regular(source.root, source.path)
@@ -310,7 +302,7 @@ class _Push:
         return _pushed(path, self._filled(self._opened(part, path), [content]))
 
     def _opened(self, part: int, path: str) -> int:
-        """Open a file for writing. What a killed push left under the same name is overwritten, since nobody reads a part directory."""
+        """Open a file for writing, over what a killed push left there, since nobody reads a part directory."""
         parents = path.rpartition("/")[0]
         if parents:
             make_directories(part, parents)
@@ -356,10 +348,8 @@ def _is_log(path: str) -> bool:
 
 
 def _pieces(source: BinaryIO, limit: int | None) -> Iterator[bytes]:
-    """Read the content in pieces.
-
-    Beyond `limit`, whole lines from both ends remain, and one line between them that says what is missing.
-    """
+    """Read the content in pieces. Beyond `limit`, whole lines from both ends remain, and one line between them that says what is
+    missing."""
     size = os.fstat(source.fileno()).st_size
     if limit is None or size <= limit:
         left = size  # it may grow: what could not be ended may still write
@@ -423,10 +413,8 @@ def write_list(part: Path, attempt: str, files: Iterable[Mapping[str, Any]]) -> 
 
 
 def read_list(directory: Path, attempt: str) -> list[dict[str, Any]]:
-    """Read the list of files delivered as `attempt` in `directory`, the list itself included.
-
-    The node that delivered them wrote it, and the makers of records compare the files with it. Raises RecordError.
-    """
+    """Read the list of files delivered as `attempt` in `directory`, the list itself included. The node that delivered them wrote it, and
+    the makers of records compare the files with it. Raises RecordError."""
     path = directory / list_name(attempt)
     found = read_as(_List, read_json(path, max_bytes=MAX_BYTES), path)
     content = json_text(dict(found))
@@ -484,10 +472,8 @@ def compare_files(directory: Path, files: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_back(root: Path) -> Content:
-    """Read the size and hash of every regular file below `root` from storage, not from memory.
-
-    Raises PushError for other kinds of files.
-    """
+    """Read the size and hash of every regular file below `root` from storage, not from memory. Raises PushError for other kinds of
+    files."""
     found: Content = {}
     for folder, names, files in os.walk(root):
         for name in [*files, *(name for name in names if Path(folder, name).is_symlink())]:
@@ -540,7 +526,7 @@ def _compare(wanted: Content, target_dir: Path) -> None:
 
 
 def _differences(wanted: Content, found: Content) -> str:
-    """Describe at most five differences for people. The text is empty if there are none."""
+    """Describe at most five differences. The text is empty if there are none."""
     problems = [f"{path} is missing" for path in sorted(wanted.keys() - found.keys())]
     problems += [f"{path} was not sent" for path in sorted(found.keys() - wanted.keys() - UNLISTED)]
     problems += [

@@ -63,10 +63,8 @@ class SourceFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """A stream of token ids in one file. `offset` counts the bytes before the first id, and `width` those of an id.
-
-    `path` is relative to the build directory where the stream was made there from text. Files of ids are read where they lie.
-    """
+    """A stream of token ids in one file. `offset` counts the bytes before the first id, and `width` those of an id. `path` is relative to
+    the build directory where the stream was made there from text. Files of ids are read where they lie."""
 
     split: str
     path: PathText
@@ -239,10 +237,8 @@ def _ends(build_dir: Path, stream: Stream, end: int) -> NDArray[np.uint64]:
 
 
 def share_out(rows: Mapping[str, Rows], spec: DatasetSpec) -> dict[str, Rows]:
-    """Divide the rows into splits, train first.
-
-    A fraction is taken from the end of train, as the field does it. Raises DatasetError for too few rows.
-    """
+    """Divide the rows into splits, train first. A fraction is taken from the end of train, as the field does it. Raises DatasetError for
+    too few rows."""
     left = rows.get(TRAIN, np.empty((0, 3), np.uint64))
     found = {split: part for split, part in rows.items() if split != TRAIN}
     of_source = bool(set(found) - set(spec.split_paths))
@@ -283,10 +279,8 @@ ToIds = Callable[[SourceFile], Iterator[Ids]]
 
 
 def vocabulary_of(files: Sequence[SourceFile], most: int, rejections: Rejections) -> tuple[list[SourceFile], tuple[str, ...]]:
-    """Select the files that are text of words, and the most frequent words of their training split.
-
-    With the end of a document and the unknown word there are at most `most`. Raises DatasetError.
-    """
+    """Select the files that are text of words, and the most frequent words of their training split. With the end of a document and the
+    unknown word there are at most `most`. Raises DatasetError."""
     counts: Counter[bytes] = Counter()
     kept = []
     for file in files:
@@ -343,7 +337,7 @@ def to_streams(build_dir: Path, files: Sequence[SourceFile], words: Sequence[str
 
 
 def _write(out: Any, parts: Iterator[Ids], end: int, dtype: str) -> int:
-    """Write the ids of a file and return their number. Each document ends with one id, the last one too."""
+    """End each document with one id, the last one too, and return the number of ids."""
     count, last = 0, end
     for ids in parts:
         before = np.concatenate([np.array([last], dtype), ids[:-1]])
@@ -409,10 +403,8 @@ def _pieces(file: SourceFile) -> Iterator[bytes]:
 
 SCHEMA: Final = "slipway.sequences-plan/1"
 MOST_IN_VALUE: Final = 64 << 10
-"""The approximate length of a value in LMDB.
-
-Large values waste little of their last page, and a reader touches only the pages that it needs.
-"""
+"""The approximate length of a value in LMDB. Large values waste little of their last page, and a reader touches only the pages that it
+needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,11 +445,9 @@ class SequencePlan:
 
     @property
     def samples(self) -> int:
-        """Count the rows of all shards."""
         return sum(shard.count for shard in self.shards)
 
     def rows_per_value(self, length: int) -> int:
-        """Return how many rows of a bucket a value holds."""
         return max(1, MOST_IN_VALUE // ((length + 1) * self.width))
 
     def shard_key(self, index: int) -> str:
@@ -517,7 +507,6 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
 def _streams(
     spec: DatasetSpec, build_dir: Path, listed: list[SourceFile], rejections: Rejections
 ) -> tuple[list[SourceFile], list[Stream], tuple[str, ...] | None]:
-    """Select the files, and make their streams and the words of the vocabulary."""
     if spec.source == "tokens":
         return *streams_of_ids(spec, listed, rejections), None
     words = None

@@ -47,7 +47,6 @@ class Rate:
         self._lock = threading.Lock()
 
     def set(self, bytes_per_s: float | None) -> None:
-        """Set another limit from now on."""
         self._bytes_per_s = bytes_per_s
 
     def take(self, num_bytes: int) -> None:
@@ -84,11 +83,8 @@ class ReadBack:
         self._opened = OpenFiles[_File](lambda number: _File(root / files[number].path, direct), 64)
 
     def wrong(self, chunks: Iterable[Chunk], until: float | None = None, on_bytes: Callable[[int], None] | None = None) -> list[Chunk]:
-        """Return the chunks whose bytes are not the manifest's.
-
-        A few threads check them in the given order, and begin none after `until` (time.monotonic). `on_bytes(n)` is called in the caller's
-        thread for each chunk that was checked.
-        """
+        """Return the chunks whose bytes are not the manifest's. A few threads check them in the given order, and begin none after `until`
+        (time.monotonic). `on_bytes(n)` is called in the caller's thread for each chunk that was checked."""
         found: list[Chunk] = []
         with ThreadPoolExecutor(THREADS) as pool:
             for batch in _batches(iter(chunks), 4 * THREADS):
@@ -110,12 +106,10 @@ class ReadBack:
         return count == num_bytes and xxhash.xxh3_128_hexdigest(buffer[:count]) == file.chunks[chunk]
 
     def num_bytes(self, where: Chunk) -> int:
-        """Return the length of a chunk."""
         file = self._files[where[0]]
         return min(file.chunk_bytes, file.bytes - where[1] * file.chunk_bytes)
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self._opened.close()
 
     def _buffer(self, num_bytes: int) -> memoryview:
@@ -176,15 +170,12 @@ class Source:
     """The place of the files of a tree; None for other datasets."""
 
     def path_of(self, file: ChunkedFile) -> Path:
-        """Return the path from which a file is read."""
         return self.root / file.path if self.place is None else self.place.of(file)
 
 
 def open_dataset(root: Path, patience_s: float) -> Source:
-    """Open the dataset in the directory `root`.
-
-    Raises StagingError where it has no manifest, DigestMismatch where the manifest does not match the directory's name.
-    """
+    """Open the dataset in the directory `root`. Raises StagingError where it has no manifest, DigestMismatch where the manifest does not
+    match the directory's name."""
     name, path = dataset_name(root), root / FILE_NAME
     file_set = _read(path, patience_s, parse_file_set)
     if file_set.kind != "dataset":
@@ -205,11 +196,8 @@ def open_dataset(root: Path, patience_s: float) -> Source:
 
 
 def open_single(file: Path, patience_s: float, num_bytes: int | None = None) -> Source:
-    """Open a single file and the list of its chunk hashes, which lies beside it.
-
-    `num_bytes` is the length that the file must have, where that is known, so that an exchanged list cannot claim more room. Raises
-    StagingError where there are no hashes.
-    """
+    """Open a single file and the list of its chunk hashes, which lies beside it. `num_bytes` is the length that the file must have, where
+    that is known, so that an exchanged list cannot claim more room. Raises StagingError where there are no hashes."""
     path = chunks_path(file)
     file_set = _read(path, patience_s, parse_chunk_list)
     if [member.path for member in file_set.files] != [file.name]:
@@ -229,10 +217,8 @@ def _read(path: Path, patience_s: float, parse: Callable[[bytes, str], T]) -> T:
 
 
 class SourceFile:
-    """A file on storage that several threads read at given offsets.
-
-    A failed read is tried once more with a fresh handle, since handles go stale when a server fails over.
-    """
+    """A file on storage that several threads read at given offsets. A failed read is tried once more with a fresh handle, since handles go
+    stale when a server fails over."""
 
     def __init__(self, path: Path, *, direct: bool, patience_s: float) -> None:
         self.path = path
@@ -260,7 +246,6 @@ class SourceFile:
             raise self._failed(error) from error
 
     def read_all(self) -> bytes:
-        """Read the whole file into memory."""
         buffer = bytearray(self.bytes)
         count = self.read(memoryview(buffer), self.bytes, 0)
         return bytes(buffer[:count])
@@ -294,10 +279,8 @@ class SourceFile:
 
 
 class Target:
-    """A file in a part directory that several threads write and one syncs.
-
-    Its descriptors stay open until the data are synced: a failed write-back is reported to them only.
-    """
+    """A file in a part directory that several threads write and one syncs. Its descriptors stay open until the data are synced: a failed
+    write-back is reported to them only."""
 
     def __init__(self, part: Path, file: ChunkedFile, direct: bool) -> None:
         path = part / file.path
@@ -308,7 +291,6 @@ class Target:
 
     @property
     def is_synced(self) -> bool:
-        """Return True if everything that was written is on the disk."""
         return self._written == self._synced
 
     def write(self, buffer: memoryview, offset: int) -> None:
@@ -327,7 +309,6 @@ class Target:
             self._synced = written
 
     def close(self) -> None:
-        """Give the descriptors back."""
         if self._tail != self._file:
             os.close(self._tail)
         os.close(self._file)

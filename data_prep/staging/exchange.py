@@ -112,10 +112,8 @@ class Hearer(Protocol):
         """Note the chunks that the peer has: `content` is that of a HAVE frame."""
 
     def peer_wants(self, peer: Connection, chunk: int) -> Piece | None:
-        """Return the piece to send to a peer that asks for a chunk, or None if the chunk is not here.
-
-        The connection closes the piece's descriptor.
-        """
+        """Return the piece to send to a peer that asks for a chunk, or None if the chunk is not here. The connection closes the piece's
+        descriptor."""
 
     def peer_misses(self, peer: Connection, chunk: int) -> None:
         """Note that the peer cannot send a chunk."""
@@ -128,11 +126,8 @@ class Hearer(Protocol):
 
 
 class Connection:
-    """A connection to another node that never blocks: chunks go out of files, and come into buffers.
-
-    `index` is the other node once it has proved its identity. `heard` is when anything arrived last, `moved` when bytes of a chunk arrived
-    last.
-    """
+    """A connection to another node that never blocks: chunks go out of files, and come into buffers. `index` is the other node once it has
+    proved its identity. `heard` is when anything arrived last, `moved` when bytes of a chunk arrived last."""
 
     def __init__(self, connection: socket.socket, hearer: Hearer) -> None:
         self.socket = connection
@@ -157,7 +152,6 @@ class Connection:
         return self.socket.fileno()
 
     def close(self) -> None:
-        """Close the connection."""
         self.socket.close()
         self._sent()
 
@@ -172,12 +166,10 @@ class Connection:
         self._news += chunks
 
     def want(self, chunk: int) -> None:
-        """Ask for a chunk."""
         self.say(frame(WANT, chunk))
 
     @property
     def wants_to_send(self) -> bool:
-        """Return True if something waits to be sent."""
         return bool(self._out or self._sending or self._later or self._news or self._queue)
 
     def send(self) -> None:
@@ -312,10 +304,8 @@ class PeerGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Others:
-    """The order `peers`: the address, port and chunks (see have_text) of each node, None where it is absent.
-
-    `readers` read from storage, at most `most_readers` at once. `late` is true when the others got this order before.
-    """
+    """The order `peers`: the address, port and chunks (see have_text) of each node, None where it is absent. `readers` read from storage,
+    at most `most_readers` at once. `late` is true when the others got this order before."""
 
     peers: tuple[tuple[str, int, str] | None, ...]
     readers: tuple[int, ...]
@@ -342,10 +332,7 @@ class Orders:
         os.set_blocking(descriptor, False)
 
     def take(self) -> list[dict[str, Any]]:
-        """Take the orders that have arrived.
-
-        Raises Cancelled at the end of the stream, StagingError for anything that is no order.
-        """
+        """Take the orders that have arrived. Raises Cancelled at the end of the stream, StagingError for anything that is no order."""
         try:
             data = os.read(self.descriptor, 1 << 18)
         except BlockingIOError:
@@ -375,10 +362,8 @@ logger = logging.getLogger(__name__)
 
 
 class _Pending:
-    """A connection that has not proved its identity.
-
-    `index` and `address` are those of the expected node, -1 and None for an incoming connection.
-    """
+    """A connection that has not proved its identity. `index` and `address` are those of the expected node, -1 and None for an incoming
+    one."""
 
     def __init__(self, peer: Connection, handshake: Handshake, index: int = -1, address: tuple[str, int] | None = None) -> None:
         self.peer, self.handshake, self.index, self.address = peer, handshake, index, address
@@ -549,7 +534,6 @@ class PeerListener:
                 self._call(index, address)
 
     def close(self) -> None:
-        """Stop listening and close all pending connections."""
         if not self._open:
             return
         self._open = False
@@ -731,7 +715,6 @@ class Exchange:
     # -- who is there
 
     def may_come(self, index: int) -> bool:
-        """Return True if this node may connect now."""
         return index != self.peer_group.index and index < self.peer_group.nodes and index not in self._peers and index not in self.lost
 
     def came(self, peer: Connection) -> None:
@@ -758,7 +741,6 @@ class Exchange:
             logger.warning("node %d of those that stage the same files is given up: %s", index, why)
 
     def connected(self) -> list[int]:
-        """Return the nodes that can be asked for chunks."""
         return list(self._peers)
 
     def is_there(self, index: int) -> bool:
@@ -766,7 +748,6 @@ class Exchange:
         return index == self.peer_group.index or (index in self.news_at and index not in self.lost)
 
     def ask(self, index: int, chunk: int) -> None:
-        """Ask for a chunk."""
         self.swarm.ask(index, chunk, time.monotonic())
         self._peers[index].want(chunk)
 
@@ -778,14 +759,12 @@ class Exchange:
     # -- what they say
 
     def peer_has(self, peer: Connection, content: bytes) -> None:
-        """Note the chunks that the peer announces."""
         chunks: array[int] = parse_have(content, self.table.num_chunks)
         self.swarm.offer(peer.index, chunks)
         self.news_at[peer.index] = time.monotonic()
         self.changed = True
 
     def peer_wants(self, _peer: Connection, chunk: int) -> Piece | None:
-        """Send it, if it is here."""
         if chunk >= self.table.num_chunks or not self.swarm.have[chunk]:
             return None
         assert self._open_file is not None
@@ -799,7 +778,6 @@ class Exchange:
         return descriptor, offset, num_bytes
 
     def peer_misses(self, peer: Connection, chunk: int) -> None:
-        """Note that the peer cannot send a chunk that it offered."""
         if chunk not in self.swarm.views[peer.index].asked:
             raise PeerError("it says that it lacks what was not asked for")
         self.swarm.withdraw(peer.index, chunk)
@@ -808,13 +786,11 @@ class Exchange:
         self.changed = True
 
     def buffer_for(self, peer: Connection, chunk: int) -> memoryview:
-        """Return the buffer for a chunk that was asked for."""
         if chunk not in self.swarm.views[peer.index].asked or self.taker is None:
             raise PeerError("it sends what was not asked for")
         return self.taker.buffer(chunk)
 
     def peer_sent(self, peer: Connection, chunk: int, buffer: memoryview) -> None:
-        """Take a chunk that has arrived."""
         assert self.taker is not None
         peer.frames()
         self.news_at[peer.index] = time.monotonic()
@@ -829,7 +805,6 @@ class Exchange:
             self.turn(PEER_BEAT_EVERY_S)
 
     def close(self) -> None:
-        """Close all connections and stop listening."""
         self.everybody_has_it = True
         for index in list(self._peers):
             self.lose(index, "we are done")

@@ -89,10 +89,8 @@ class Quota:
         return there if self._others.most_readers is None else there[: max(1, self._others.most_readers)]
 
     def _taken_over(self, now: float, patience_s: float) -> list[int]:
-        """List the chunks that nobody brings, divided among the remaining readers.
-
-        The list runs from the end, since their own readers work from the front.
-        """
+        """List the chunks that nobody brings, divided among the remaining readers. The list runs from the end, since their own readers work
+        from the front."""
         chunks = self._swarm.unclaimed(now - patience_s)
         bringers = {chunk: self._bringers(chunk) for chunk in chunks}
         for index in set().union(*bringers.values()):
@@ -224,7 +222,6 @@ class Gather:
         return self._syncing and (self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 4 * MAX_OPEN)
 
     def _ask_more(self) -> None:
-        """Ask everybody for a little, the least busy first."""
         self._asked_at = now = time.monotonic()
         self._share_rate()
         swarm, peers = self._swarm, self._exchange.connected()
@@ -281,7 +278,6 @@ class Gather:
     # -- what others send
 
     def buffer(self, chunk: int) -> memoryview:
-        """Return a buffer for a chunk that is arriving."""
         base = self._spare.pop() if self._spare else aligned_buffer(self._table.largest)
         return base[: self._table.span(chunk)[2]]
 
@@ -297,7 +293,7 @@ class Gather:
         self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
 
     def _write(self, number: int, buffer: memoryview) -> bool:
-        """Check and write a chunk in a thread. Return False for wrong bytes."""
+        """Return False for wrong bytes."""
         if xxhash.xxh3_128_hexdigest(buffer) != self._table.hash(number):
             return False
         file, offset, _ = self._table.span(number)
@@ -330,7 +326,6 @@ class Gather:
             self._on_bytes(self._table.span(chunk)[2])
 
     def _sync_sometimes(self) -> None:
-        """Flush the data in a thread, one sync at a time. They are read back after that, and then listed in the journal."""
         enough = self._unsynced_bytes >= self._options.sync_bytes or len(self._targets) > 2 * MAX_OPEN
         enough |= not (self._swarm.missing or self._jobs > self._swarm.num_left)
         if self._syncing or not enough or not self._unsynced:
@@ -340,7 +335,7 @@ class Gather:
         self._start(self._checker, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
 
     def _sync(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Flush the data in a thread and return the chunks that the disk does not give back."""
+        """Return the chunks that the disk does not give back."""
         each(Target.sync, self._targets.all())
         self._targets.trim()
         wrong = set(self._read_back.wrong(chunks))

@@ -49,10 +49,8 @@ T = TypeVar("T")
 
 
 class GroupStaging:
-    """The part of one node in the staging of a group, as a context manager around `stage` and `serve`.
-
-    It lasts from the message `listening` until all nodes have the files: a node serves others after its own copy is complete.
-    """
+    """The part of one node in the staging of a group, as a context manager around `stage` and `serve`. It lasts from the message
+    `listening` until all nodes have the files: a node serves others after its own copy is complete."""
 
     def __init__(self, peer_group: PeerGroup) -> None:
         self.peer_group = peer_group
@@ -90,7 +88,6 @@ class GroupStaging:
         return self.exchange
 
     def leave(self) -> None:
-        """Leave the group, whose other nodes then do without this one."""
         if self.exchange is not None:
             self.has_left = True
             self.exchange.close()
@@ -155,10 +152,8 @@ class StageOptions:
 
 
 class Part:
-    """The directory of an unfinished copy.
-
-    With the dataset's lock it is the one that can be resumed; without it, since the lock's holder is frozen, a separate one.
-    """
+    """The directory of an unfinished copy. With the dataset's lock it is the one that can be resumed; without it, since the lock's holder
+    is frozen, a separate one."""
 
     def __init__(self, cache: Cache, source: Source, locked: bool) -> None:
         self.source = source
@@ -321,7 +316,6 @@ class Stager:
         )
 
     def _copy(self, part: Part) -> None:
-        """Copy the missing chunks from storage or, in a group, other nodes, and serve the others from the first moment on."""
         table, file_set = ChunkTable(self.source.file_set.files), self.source.file_set
         if self.group_staging is None:
             self._prepare(part)

@@ -98,8 +98,6 @@ def list_tree(path: Path, progress: Callable[[int, int], None] | None = None, mo
 
 
 class _Walk:
-    """The state of one listing of what is below `root`."""
-
     def __init__(self, root: bytes, most: int) -> None:
         self.root, self.most = root, most
         self.inside = Inside(Path(os.fsdecode(root)))
@@ -179,7 +177,6 @@ class _Walk:
             self.file(name, status, to_text(resolved))
 
     def file(self, name: bytes, status: os.stat_result, at: str | None) -> None:
-        """Note what may be a file of the tree."""
         text = to_text(name)
         fault = name_fault(text) or (name_fault(at) if at is not None else None)
         if fault is None and not stat.S_ISREG(status.st_mode):
@@ -195,7 +192,6 @@ class _Walk:
         raise DatasetError(f"{os.fsdecode(self.root)} holds more than {self.most:,} files: {_PACK}")
 
     def tree(self, path: Path) -> Tree:
-        """Return the listed tree. Raises DatasetError."""
         if self.wrong:
             raise DatasetError(
                 f"{path} cannot be staged as it is, because of {counted(len(self.wrong), 'entry', 'entries')}:\n"
@@ -238,12 +234,10 @@ class TreePlan:
 
     @property
     def bytes(self) -> int:
-        """Return the length of all files together."""
         return sum(file.bytes for file in self.files)
 
     @cached_property
     def num_chunks(self) -> int:
-        """Count the chunks of all files."""
         return sum(_chunks_of(file) for file in self.files)
 
     @cached_property
@@ -267,7 +261,6 @@ class TreePlan:
             start += count
 
     def share_bytes(self, index: int) -> int:
-        """Return how many bytes part `index` reads."""
         return sum(min(last * CHUNK_BYTES, file.bytes) - first * CHUNK_BYTES for file, first, last in self.share(index))
 
     def changes(self, now: Tree) -> str | None:
@@ -348,10 +341,8 @@ PART_SCHEMA: Final = "slipway.tree-part/1"
 
 @dataclass(frozen=True, kw_only=True)
 class PartReceipt:
-    """The receipt of one part, all that the job leaves. `key` is TreePlan.key; `chunks` holds the xxh3_128 of each chunk in hex.
-
-    A part without a receipt is hashed again.
-    """
+    """The receipt of one part, all that the job leaves. `key` is TreePlan.key; `chunks` holds the xxh3_128 of each chunk in hex. A part
+    without a receipt is hashed again."""
 
     key: str
     chunks: tuple[str, ...]
@@ -409,7 +400,7 @@ _AT_ONCE: Final = 64
 
 
 def _read(plan: TreePlan, file: ListedFile, first: int, last: int, buffer: memoryview) -> list[str]:
-    """Read the chunks from `first` to before `last` and return their hashes. Raises DatasetError, OSError."""
+    """Return the hashes of the chunks from `first` to before `last`."""
     path, found = _path(plan, file), []
     try:
         descriptor = open_file(path, os.O_RDONLY, direct=False)
@@ -513,10 +504,8 @@ ALONE_BYTES: Final = 64 << 20
 def build_tree(
     spec: DatasetSpec, name: str, build_dir: Path, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None
 ) -> BuiltDataset:
-    """Build a tree in one call, as build_dataset does for images: plan, parts in parallel, finish.
-
-    A killed build is continued by the next call. `progress` counts bytes.
-    """
+    """Build a tree in one call, as build_dataset does for images: plan, parts in parallel, finish. A killed build is continued by the next
+    call. `progress` counts bytes."""
     plan = plan_tree(spec, name, build_dir, progress and (lambda _done, _total: progress(0, 0)))
     left = [index for index in range(plan.parts) if finished_part(build_dir, index, plan) is None]
     done = [0 if index in set(left) else plan.share_bytes(index) for index in range(plan.parts)]
