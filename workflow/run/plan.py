@@ -155,8 +155,7 @@ def allocation_request(
 
 
 def _memory_share(cell: Cell, site: Site) -> int | None:
-    """Return the memory per node: on a shared node as much as the job of the run asks for, None for all of it, or what the scheduler
-    gives."""
+    """Return the memory per node: on a shared node the share of the run's job, None for all of it, or what the scheduler gives."""
     memory, gpus = site.memory_per_node_bytes, site.gpus_per_node
     if not site.share_nodes or not memory or not gpus:
         return None
@@ -342,7 +341,6 @@ class Start:
 
     @property
     def master(self) -> tuple[str, int]:
-        """Return MASTER_ADDR and MASTER_PORT."""
         return self.allocation.head.address, self.ports[0][MASTER]
 
 

@@ -235,7 +235,6 @@ class Watcher:
                 logger.warning("this machine is not watched: %s", error)
 
     def finish(self) -> None:
-        """Ask each for its last line."""
         for child in self._children:
             child.send_signal(signal.SIGTERM)
 

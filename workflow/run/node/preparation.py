@@ -205,8 +205,7 @@ def why_not_startable(
     framework: Framework, folder: Path | None, out: Path | None, environ: Mapping[str, str], *, contained: bool
 ) -> str | None:
     """Return what is missing, and what to do, None if nothing is. `folder`, `out`: the copy of its folder, and where it works, None before
-    they are made. `environ`: of this process. Only a container can tell what an image holds (`contained`); the program's own files are
-    known here."""
+    they are made. Only a container can tell what an image holds (`contained`); the program's own files are known here."""
     for source, target, _ in framework.mounts:
         if not Path(source).exists():
             what = (
@@ -233,8 +232,7 @@ def why_not_startable(
 
 
 def why_packages_differ(framework: Framework) -> str | None:
-    """Return which packages the interpreter of a study's program lacks, torch included where torchrun starts it. The interpreter is asked
-    in a process of its own, and imports none of them."""
+    """Return which packages the interpreter of a study's program lacks, torch included where torchrun starts it, without importing any."""
     python = framework.bare_python or sys.executable
     packages = (*framework.packages, *(("torch",) if framework.own and framework.launcher == "torchrun" else ()))
     if not packages:
@@ -269,8 +267,7 @@ LOCAL: Final = "local"
 
 
 def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
-    """Return the GPUs to check for other users: those of the node where this machine is the cluster. Elsewhere the grant has told of
-    them."""
+    """Return the GPUs to check for other users: the node's where this machine is the cluster. Elsewhere the grant has told of them."""
     return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
 
 
@@ -337,8 +334,7 @@ def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
 def for_this_node(
     engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None, cdi: bool = False
 ) -> ContainerSpec:
-    """Add the user, the limits, the devices and the network namespace of this node, which a container has to be told. `granted`: memory, as
-    the scheduler says."""
+    """Add the user, limits, devices and network namespace of this node. `granted`: memory, as the scheduler says."""
     if not in_container(engine):
         return spec
     from containers.node_facts import facts_here, with_facts

@@ -111,8 +111,7 @@ class RankEvents:
                 self._take(event)
 
     def _read(self) -> bytes | None:
-        """Return what has been added, empty while there is no file, None if it cannot be read: that is reported once and counts as
-        silence."""
+        """Return what has been added, empty without a file, None if it cannot be read: that is reported once and counts as silence."""
         try:
             descriptor = open_file(self._path)
             try:
@@ -350,8 +349,8 @@ class Ranks:
         self.watched: list[Watched] = []
 
     def start(self, out: Path, logs: Path, host: str) -> None:
-        """Start every process. `out`: where they write, and their events are read; `logs`: where we write what they print. Raises
-        ContainerError; those started before it are still to be stopped."""
+        """Start every process. `out`: where they write; `logs`: where we write what they print. Raises ContainerError; those started before
+        it are still to be stopped."""
         for index in range(len(self.plan.processes)):
             watched = Watched(self._engine.start(self.plan, index), out, logs, host)
             self.watched.append(watched)
@@ -382,7 +381,6 @@ class Ranks:
         return now is not None and self._oom_before is not None and now > self._oom_before
 
     def poll(self, now: float) -> None:
-        """Read new events, and let the engine work."""
         for watched in self.running():
             self._exited(watched)
             for beats in watched.beats.values():
@@ -411,7 +409,6 @@ class Ranks:
         return any(watched.is_overdue(now, beat_s, init_s) for watched in self.running())
 
     def least_step(self) -> int | None:
-        """Return the last step that all ranks of this node have reached."""
         steps = [beats.step for watched in self.watched for beats in watched.beats.values()]
         return min((step for step in steps if step is not None), default=None)
 
@@ -494,7 +491,7 @@ def ephemeral_end() -> int | None:
 
 
 def first_port(last_ephemeral: int | None) -> int:
-    """Return the first port of the range. If outgoing connections use all ports above it, the usual range serves: a port that is taken is
+    """Return the first port of the range: the usual one if outgoing connections use all ports above it, since a port that is taken is
     passed over, and one that is bound is not given to a connection."""
     above = (last_ephemeral or 0) + 1
     return above if FIRST_PORT < above <= LAST_PORT else FIRST_PORT

@@ -101,7 +101,7 @@ class WindowWatch:
         return before.by - before.line.end_ns / 1e9 - self._lag_s
 
     def _surely_late_s(self) -> float:
-        """Return how late it was written, at the least."""
+        """Return how late the line before the window was written, at the least."""
         before = self._before
         if before is None or before.line.end_ns is None or self._lag_most_s is None:
             return 0.0

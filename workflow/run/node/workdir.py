@@ -71,8 +71,7 @@ PENDING: Final = "pending.json"
 
 
 def hold(directory: Path) -> LockFile:
-    """Take the lock of a work directory that is about to be made. It is removed when the directory is gone, or waits for storage: nobody is
-    at work in it then."""
+    """Take the lock of a work directory that is about to be made. It goes when the directory is gone or waits for storage."""
     lock = LockFile(_lock_of(directory))
     lock.take()
     return lock
@@ -149,8 +148,7 @@ WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"
 
 
 def room_bytes(nodes: int) -> dict[str, int]:
-    """Return the notes of a result that waits for storage, by file name, with the bytes that are reserved for each. `ended.json` holds most
-    of what the record does."""
+    """Return the bytes that are reserved for each note of a result that waits for storage. `ended.json` is nearly as long as the record."""
     record = RECORD_BYTES + nodes * NODE_BYTES
     return {RECORD: record, ENDED: record, PENDING: PENDING_BYTES}
 
@@ -181,8 +179,7 @@ def copy_library(directory: Path, more: Sequence[str] = ()) -> None:
 
 
 def with_own_cache(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return the plan with the path of the cache on this node: `cache.path` of the site file may hold variables of the job. Raises
-    StagingError if one is not set here."""
+    """Return the plan with the path of the cache on this node. Raises StagingError if a variable in `cache.path` is not set here."""
     if plan.cache_place is None:
         return plan
     try:
@@ -225,8 +222,8 @@ class WorkDirectory:
 
     def create(self, run_dir: str, cell: CellDocument | None, more: Sequence[str] = ()) -> None:
         """Make it, after removing what dead attempts have left here: those whose lock is free. `run_dir`, the run's directory on storage,
-        is noted in it: the one thing that tells whose it is. `cell`: None where a dataset alone is staged.
-        `more`: `library` of the framework."""
+        is noted in it: the one thing that tells whose it is. `cell`: None where a dataset alone is staged. `more`: `library` of the
+        framework."""
         trusted_directory(self.path.parent, group=True)  # the cache itself was looked at when the dataset came
         for name, problem in sweep(self.path.parent).items():
             if problem is None:
@@ -261,8 +258,7 @@ class WorkDirectory:
         )
 
     def bring_library(self, more: Sequence[str]) -> None:
-        """Copy what a container runs of ours: the checkout may lie where root, which mounts, may not look. Reads storage perhaps, so it
-        runs in a child with a time limit."""
+        """Copy what a container runs of ours: root, which mounts, may have no access to the checkout. Runs in a child."""
         library = self.path / "lib"
         for name in library_of(more):
             (library / name).unlink()
@@ -301,8 +297,7 @@ class WorkDirectory:
             logger.error("%s", cache_failed(error, self.own))
 
     def files_of_others(self) -> list[str]:
-        """List what in `out` is not ours, as `path of uid N`: something in a container ran as another user. It is not pushed. Of very many
-        files the nearest are checked."""
+        """List as `path of uid N` what in `out` is not ours: written by another user of a container. Not all of very many."""
         try:
             with directory(self.out) as out:
                 owners = [(entry.path, entry.status.st_uid) for entry in entries(out, MOST_LOOKED_AT)]

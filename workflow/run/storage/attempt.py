@@ -49,12 +49,9 @@ def make_part(run_dir: str, attempt: int) -> str:
 def read_measured(
     directory: str, cell: Cell, parameters: int | None, steps: RequestedSteps | None, device: str, status: str
 ) -> Measurements:
-    """Compute the numbers in the pushed files.
-
-    `parameters`: of the cell's model, None where it is none of ours; `steps`: requested of each rank; `device`: of the allocation;
-    `status`: how the attempt ended. The load of nodes is read only where it ended well: only then there is a rate that a busy machine can
-    have moved, and a preempted attempt has no time to read what was seen on many nodes in a day.
-    """
+    """Compute the numbers in the pushed files. `parameters`: of the cell's model, None where it is none of ours; `steps`: requested of each
+    rank; `status`: how the attempt ended. The load of nodes is read only where it ended well: only then there is a rate that a busy machine
+    can have moved, and a preempted attempt has no time to read what was seen on many nodes in a day."""
     events = read_events(Path(directory), cell.world_size, most=most_steps(cell, steps))
     model = None if parameters is None else (cell.model, parameters)
     found = measured(events, cell.world_size, cell.global_batch_size, cell.mode, model, steps)
@@ -196,8 +193,7 @@ def complete_delivered(run_dir: Path) -> dict[int, str]:
 
 
 def _completed(run_dir: Path, directory: Path) -> str:
-    """Write the record of a delivered attempt. Return why it is no result: with a note that is not one of ours it stays what its record
-    says."""
+    """Write the record of a delivered attempt. Return why it is no result; with a note that is not ours its record stays as it is."""
     try:
         note = msgspec.convert(read_json(directory / ENDED, max_bytes=MAX_BYTES), EndedNote)
         facts = _facts_of(run_dir, note)
@@ -303,8 +299,7 @@ LEAST_FILES: Final = 100
 
 
 def names_on_storage(ranks: Sequence[int], index: int) -> Naming:
-    """Return how the files of node `index` are named on storage. `ranks`: those of the node, whose events we read. Rank 0 writes what else
-    we know."""
+    """Return how the files of node `index` are named on storage. `ranks`: the node's. Rank 0 writes what else we know."""
     from data_prep.push import Naming
 
     events = tuple(f"events-{rank}.jsonl" for rank in ranks)

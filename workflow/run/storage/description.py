@@ -78,8 +78,8 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None, resul
 
 
 def build_name(cell: Cell) -> str:
-    """Name where the dataset of a cell with absolute paths is built: `<name>-<spec12>`. The digest is that of data_prep.spec, without its
-    models, which cost start-up time."""
+    """Name the build of a dataset with absolute paths `<name>-<spec12>`: the digest of data_prep.spec, without its models, which cost
+    start-up time."""
     from blake3 import blake3
 
     return f"{cell.dataset}-{blake3(canonical_json(cell.dataset_spec)).hexdigest()[:12]}"

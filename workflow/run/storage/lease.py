@@ -62,8 +62,7 @@ def new_lease(holder: Holder, attempt: int) -> Lease:
 
 
 def read_lease(run_dir: Path) -> Lease | None:
-    """Return the lease that counts now, at the end of the chain, None if the run is free. Raises StorageError, LeaseError for a torn
-    file."""
+    """Return the lease at the end of the chain, None if the run is free. Raises StorageError, LeaseError for a torn file."""
     chain = _chain(run_dir)
     return chain[-1] if chain else None
 

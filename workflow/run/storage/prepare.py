@@ -35,12 +35,9 @@ from workflow.study.site import refuse_other_scheduler
 
 def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
     """Read study.json, take the allocation and the lease: a PreparedRun as JSON has it. Raises ConfigError, AllocationError, LeaseError,
-    RecordError, StorageError.
-
-    `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is published, unless it is,
-    the lease is given back, and nothing is to be trained. Whoever comes too late, or twice, or after Snakemake has lost the record, ends
-    here.
-    """
+    RecordError, StorageError. `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is
+    published, unless it is, the lease is given back, and nothing is to be trained. Whoever comes too late, or twice, or after Snakemake has
+    lost the record, ends here."""
     study = read_resolved(Path(results))
     run, site, limits = find_run(study, run_id), study.site, study.limits
     private_umask(site.shared == "group")
@@ -118,8 +115,8 @@ def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
 
 
 def where_and_who(run_dir: Path, token: str) -> str:
-    """Return the last part of a tag: 16 letters that are the same in all attempts of this run directory and of no other, and the lease's
-    token. The same cell can run for two studies on one node, and only the attempts of its own study are a run's earlier ones."""
+    """Return the last part of a tag: 16 digits of the run directory, and some of the lease's token. The same cell can run for two studies
+    on one node, and only the attempts of its own study are a run's earlier ones."""
     return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"
 
 

@@ -80,8 +80,8 @@ def published_result(run_dir: Path, study: str | None = None) -> Result | None:
 
 
 def publish_newest(run_dir: Path, results: Sequence[Result]) -> bool:
-    """Make record.json, to the byte, the record of the newest of `results`, unless it is or that attempt's own copy is gone; whether
-    something was written. Raises PushError, StorageError."""
+    """Make record.json a copy of the record of the newest of `results`, unless it is or that record is gone. Return True if written. Raises
+    PushError, StorageError."""
     content, result = _believed(run_dir, results[0].attempt) if results else (b"", None)
     if result is None or content == _believed(run_dir)[0]:
         return False
@@ -123,8 +123,7 @@ def requested_result(run_id: str, after: int = 0) -> str:
 
 
 def parse_requested(text: str) -> tuple[str, int]:
-    """Return the run id, and the number that the result must be later than. Text that is none of ours is a run id, which nobody will
-    find."""
+    """Return the run id, and the number that the result must be later than. Other text is a run id that nobody will find."""
     found = _REQUESTED.fullmatch(text)
     return (found["run"], int(found["after"] or 0)) if found else (text, 0)
 
@@ -141,14 +140,12 @@ FORGOTTEN_S: Final = 86_400.0
 
 
 def nodes_to_avoid(run_dir: Path, now: float) -> tuple[str, ...]:
-    """Name the nodes that prevented attempts, those of the newest attempt first. `now`: unix seconds. Reads storage. Raises
-    StorageError."""
+    """Name the nodes that prevented attempts, those of the newest attempt first. `now`: unix seconds. Raises StorageError."""
     return avoided(records(run_dir, attempt_numbers(run_dir)[:MOST_ATTEMPTS]), now)
 
 
 def avoided(found: Iterable[RunRecord], now: float) -> tuple[str, ...]:
-    """Name the nodes that failed by `found`, the records of the run's attempts, the newest first; those before its last result do not
-    count."""
+    """Name the nodes that failed by `found`, the run's records, newest first; those before its last result do not count."""
     return tuple(dict.fromkeys(_nodes(found, now)))[:MOST_NODES]
 
 

@@ -62,8 +62,7 @@ class Retries:
         return self._scope.cancels > self._cancels
 
     def repeat(self, what: str, step: Callable[[float], None]) -> None:
-        """Call `step(seconds left)` until it succeeds or time is over. A lost lease is final, and so is a defect of ours. Raises the last
-        error."""
+        """Call `step(seconds left)` until it succeeds, or raise its last error when time is over, a lost lease or a defect at once."""
         pause = time_limits.STORAGE_FIRST_PAUSE_S
         while True:
             try:
@@ -85,8 +84,7 @@ class Retries:
             pause = min(2 * pause, time_limits.STORAGE_LONGEST_PAUSE_S)
 
     def call(self, what: str, function: Any, *arguments: Any, left_s: float) -> Any:
-        """Call `function` in a child that may touch storage. Raises what it raises, StorageError when it takes too long, PushError when we
-        are told to end before it has."""
+        """Call `function` in a child. Raises what it raises, StorageError when it takes too long, PushError when told to end before."""
         call = Call(self._scope.loop, what, function, *arguments, timeout_s=left_s)
         self.wait(lambda: call.finished)
         if not call.finished:
@@ -211,8 +209,7 @@ class _Finish:
         logger.error("%s", reason)
 
     def _look_at_program(self) -> None:
-        """Warn if the program changed its own files: ranks that started later, or read a file later, had another program than the record
-        names."""
+        """Warn if the program changed its own files: ranks that started or read a file later had another program than the record names."""
         changed = [f"{path} on {name}" for name, answer in self._collected() for path in answer.changed_program]
         if changed:
             warning = (
@@ -277,8 +274,7 @@ class _Finish:
         return max(time_limits.LEAST_PUSH_S, self.limit.deadline - time.monotonic()) if limit_s is None else limit_s
 
     def _let_others(self) -> None:
-        """Give this machine's turn back if nothing that we started is left. Not the nodes of a job: what runs there next would have them to
-        itself by its record."""
+        """Give this machine's turn back if nothing of ours is left; not a job's nodes, where the next run would record that it is alone."""
         locks, job = self.attempt.locks, self.attempt.job
         if locks.taken and job.allocation.own_job and not not_clean(self.nodes.present()):
             locks.give()

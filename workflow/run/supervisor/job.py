@@ -72,8 +72,7 @@ class NodeLocks:
         return done
 
     def take(self, tell: Callable[[str], None] = lambda _: None) -> None:
-        """Take them, waiting in the loop, and `tell` who has them, again whenever that is another one. Raises RunEnded if the run ends
-        meanwhile."""
+        """Take them, waiting in the loop, and `tell` who has them whenever that changes. Raises RunEnded if the run ends meanwhile."""
         told: list[str] = []
 
         def tell_holder() -> None:
@@ -186,8 +185,7 @@ class Job:
     # -- what the nodes say
 
     def complete(self, nodes: Nodes, run: PreparedRun) -> Sequence[str]:
-        """Fill in what the node programs were granted, now that all have come up, and return warnings. Ends the run if that is not what was
-        asked."""
+        """Fill in what the node programs were granted, and return warnings. Ends the run if that is not what was asked."""
         told = [node.answer(Ready).grant for node in nodes.all]
         try:
             self.allocation, warnings = grants.complete(self.allocation, told, run.cell.gpus_per_node, run.site.foreign_gpu)

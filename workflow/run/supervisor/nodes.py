@@ -303,8 +303,7 @@ class Nodes:
         self._end_silent_launches()
 
     def wait_for_end(self, limit_s: float) -> bool:
-        """Wait until every launch has ended; those that have not are told to shortly before the limit, and killed at it. Return False if
-        one was."""
+        """Wait until every launch has ended; TERM is sent shortly before the limit, KILL at it. Return False if one was killed."""
         ended = self._have_ended(limit_s - time_limits.LAUNCH_TERM_S)
         if not ended:
             for launched in self._launched:

@@ -140,11 +140,8 @@ class Preflight:
         self.record = model.Preflight(pairs=count * (count - 1), findings=())
 
     def run(self) -> None:
-        """Connect all pairs of nodes, then measure until it is clear which node is slow.
-
-        A pair that cannot connect ends the run. A slow node or link is reported, and the run goes on; before that it is measured again
-        with more bytes.
-        """
+        """Connect all pairs of nodes, then measure until it is clear which node is slow. A pair that cannot connect ends the run. A slow
+        node or link is measured again with more bytes, then reported, and the run goes on."""
         self._listen()
         self._reach()
         attempts: list[dict[tuple[int, int], Sample]] = []
@@ -491,8 +488,7 @@ class RunningAttempt:
         self.provenance = Call(scope.loop, "provenance", slipway_provenance, timeout_s=time_limits.STORAGE_CALL_S)
 
     def start(self, images: str | None) -> description.Work:
-        """Start the node programs, and describe the run's framework, dataset, network and image while they come up. `images` is the
-        file of the rule `image`. Raises SlipwayError, RunEnded."""
+        """Start the node programs, and describe the work while they come up. `images`: see Supervisor. Raises SlipwayError, RunEnded."""
         run, device = self.run, self.job.allocation.device
         environ = {**self.job.scheduler.launch_environ(os.environ), TAG: run.tag, SUPERVISOR: process_identity()}
         self.nodes.launch(self._launches, environ, () if self.job.allocation.own_job else self.locks.descriptors)

@@ -86,7 +86,6 @@ class Transfer:
         return any(not node.lost and message.done < message.total for node, message in told)
 
     def described(self, now: float) -> str:
-        """Describe bytes, rate and time left."""
         assert self._begun is not None
         done, total = (sum(getattr(message, key) for message in self._progress.values()) for key in ("done", "total"))
         rate = done / (now - self._begun) if now > self._begun else 0.0
@@ -251,8 +250,7 @@ def _has_image(node: NodeHandle) -> bool:
 
 
 def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> float:
-    """Return how long staging may go on without progress. `bytes_per_s` is shared by the nodes that read storage, at most `most_readers`
-    (None: all)."""
+    """Return how long staging may go on without progress. The nodes that read storage, all for None, share `bytes_per_s`."""
     readers = nodes if most_readers is None else max(1, min(nodes, most_readers))
     return time_limits.STAGING_STALL_S + (LARGEST_CHUNK * readers / bytes_per_s if bytes_per_s else 0.0)
 
@@ -269,8 +267,7 @@ LEAST_RATE: Final = 5 << 20
 def bring_checkpoint(
     scope: RunScope, nodes: Nodes, staging: Staging, run: PreparedRun, warn: Callable[[str], None]
 ) -> EarlierAttempt | None:
-    """Return the earlier attempt whose checkpoint every node now has, None if the run begins at the start. A damaged one is passed over,
-    with a warning."""
+    """Return the earlier attempt whose checkpoint every node now has, None for a start from scratch. Warn of damaged ones."""
     for offer in run.resumable:
         source = str(Path(run.run_dir, "attempts", str(offer.attempt), CHECKPOINT))
         problem = _bring(scope, nodes, staging, _order("checkpoint", source, offer.bytes, offer.blake3, listed=offer.listed))

@@ -281,8 +281,7 @@ class Supervisor:
         self._end_requested(f"the supervisor got {signal.Signals(number).name}", at_once=again, number=number)
 
     def _orphaned(self) -> None:
-        """Handle the end of our parent. If a scheduler ends a job, the signal to us comes just before or just after: no second wish to
-        end."""
+        """Handle the end of our parent. A scheduler that ends a job signals us just before or after: that is no second wish to end."""
         self._end_requested("the process that started the supervisor has ended", at_once=False)
 
     def _end_requested(self, told: str, *, at_once: bool, number: int | None = None) -> None:

@@ -201,7 +201,7 @@ class RunScope:
     # -- for the steps, not for callbacks
 
     def fail(self, ending: Ending) -> NoReturn:
-        """End the run by a cause that the step itself has found. Raises RunEnded."""
+        """End the run. Raises RunEnded."""
         self.end(ending)
         raise RunEnded(self.ending or ending)
 
