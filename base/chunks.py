@@ -41,7 +41,6 @@ class ChunkHasher:
         self._chunks: list[str] = []
 
     def update(self, piece: Any) -> None:
-        """Take more bytes."""
         self._whole.update(piece)
         rest = memoryview(piece)
         while rest:
@@ -54,7 +53,6 @@ class ChunkHasher:
                 self._chunk = self._of_chunk()
 
     def hexdigest(self) -> str:
-        """Return the hash in hex."""
         return self._whole.hexdigest()
 
     @property
@@ -63,5 +61,4 @@ class ChunkHasher:
         return (*self._chunks, self._chunk.hexdigest()) if self.bytes % self._chunk_bytes else tuple(self._chunks)
 
     def chunk_list(self, name: str) -> dict[str, Any]:
-        """Return the list of chunks for a file of this name."""
         return {"schema": SCHEMA, "name": name, "bytes": self.bytes, "chunk_bytes": self._chunk_bytes, "chunks": self.chunks}

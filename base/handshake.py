@@ -163,12 +163,11 @@ class PendingConnections(Generic[_T]):
         self._of_host: dict[str, dict[_T, None]] = {}
 
     def add(self, connection: _T, host: str) -> None:
-        """Add a connection from the address `host`."""
         self._all[connection] = (host, self._clock())
         self._of_host.setdefault(host, {})[connection] = None
 
     def remove(self, connection: _T) -> bool:
-        """Remove a connection. Return False if it was not there."""
+        """Return False if the connection was not there."""
         host, _ = self._all.pop(connection, (None, 0.0))
         if host is None:
             return False
@@ -185,7 +184,6 @@ class PendingConnections(Generic[_T]):
         return next(iter(self._of_host[host]))
 
     def overdue(self, limit_s: float) -> list[_T]:
-        """List the connections that have waited for longer than `limit_s`."""
         now, found = self._clock(), []
         for connection, (_, since) in self._all.items():
             if now - since < limit_s:
@@ -211,13 +209,11 @@ class Refusals:
         self._count, self._why, self._logged = 0, "", float("-inf")
 
     def note(self, why: str) -> None:
-        """Count one dismissed connection with the reason."""
         self._count, self._why = self._count + 1, why
         if self._clock() - self._logged >= LOG_EVERY_S:
             self.log()
 
     def log(self) -> None:
-        """Log the dismissed connections that were not logged yet."""
         if self._count == 1:
             self._logger.warning("a connection was refused: %s", self._why)
         elif self._count:

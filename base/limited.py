@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Telling:
-    """Of a child: where it tells that bytes move, and when it did so last."""
+    """The pipe by which a child reports that bytes move, and the time of its last report."""
 
     writer: int | None = None
     last = -math.inf
@@ -43,11 +43,9 @@ def moved() -> None:
 
 
 class LimitedCall:
-    """A running child: poll `done()` from an event loop over `fileno()`, or `wait()`. The result travels as JSON, after a line without
-    anything for each `moved()`.
-
-    `renewed`: for what may have any number of bytes to copy. The limit is one of silence, and begins anew as often as `moved()` is called.
-    """
+    """A running child: poll `done()` from an event loop over `fileno()`, or `wait()`. The result travels as JSON, after an empty line
+    for each `moved()`. With `renewed`, for what may have any number of bytes to copy, the limit is one of silence and begins anew at
+    each `moved()`."""
 
     def __init__(self, what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float, renewed: bool = False) -> None:
         self.what = what
@@ -98,7 +96,6 @@ class LimitedCall:
         return result_of(self.what, b"".join(self._chunks).lstrip(b"\n"))
 
     def late(self) -> StorageError:
-        """Make the error for the case that its time is over."""
         return too_late(self.what, self.timeout_s, "nothing moved for" if self.renewed else "no answer within", computes=self._computes)
 
     def abandon(self) -> None:
@@ -177,7 +174,6 @@ def on_signals(handler: signal.Handlers) -> None:
 
 
 def _answer(writer: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> NoReturn:
-    """Call the function in the child, send the answer to the parent, and end."""
     try:
         data = answer_of(function, arguments)
         while data:

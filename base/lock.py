@@ -59,11 +59,9 @@ def _lock(descriptor: int, got: threading.Semaphore) -> None:
 
 class LockFile:
     """The lock file `path`, made where it is not there and open until close(); it stays when nobody has it. All functions raise OSError.
-
-    `trusted`: its directory is made with mode 0700 where it is not there, and must be one that nobody else can exchange. `mode`: of a new
-    file; one with bits for a group is given to the group whatever our umask is. `descriptor` stays the same number for as long as it is
-    open: a child that inherits it has the lock too.
-    """
+    `trusted`: its directory is made with mode 0700 where it is not there, and must be one that nobody else can exchange. `mode`: of a
+    new file; one with bits for a group is given to the group whatever our umask is. `descriptor` stays the same number for as long as it
+    is open: a child that inherits it has the lock too."""
 
     def __init__(self, path: Path, mode: int = 0o600, *, trusted: bool = False) -> None:
         self.path = path
@@ -79,7 +77,7 @@ class LockFile:
         self.close()
 
     def try_take(self) -> bool:
-        """Take it if nobody else has it, or if a child has waited for it in our name."""
+        """Take the lock if nobody else has it, or if a child has waited for it in our name."""
         while try_lock(self.descriptor):
             if has_name(self.descriptor, self.path):
                 self.held = True
@@ -88,7 +86,7 @@ class LockFile:
         return False
 
     def take(self, limit_s: float = math.inf, pause_s: float = PAUSE_S) -> bool:
-        """Wait for it, at most so long; whether we have it."""
+        """Wait for the lock, at most `limit_s`. Return True if we have it."""
         end = time.monotonic() + limit_s
         while not self.try_take():
             if limit_s == math.inf:
@@ -100,7 +98,7 @@ class LockFile:
         return True
 
     def say(self, text: str) -> None:
-        """Write for others who has it; no reader finds a part of it, as long as it fits into a page."""
+        """Write for others who has the lock; no reader finds a part of it, as long as it fits into a page."""
         content, size = text.encode(), os.fstat(self.descriptor).st_size
         os.pwrite(self.descriptor, content.ljust(size), 0)
         if size > len(content):
@@ -111,17 +109,17 @@ class LockFile:
         return os.pread(self.descriptor, MOST_SAID, 0).decode(errors="replace").strip()
 
     def leave(self) -> None:
-        """Let others have it; we may come back."""
+        """Let others have the lock; we may come back."""
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)
         self.held = False
 
     def close(self) -> None:
-        """Give it up, as far as we have it: a program that was given the descriptor may hold it still."""
+        """Give the lock up, as far as we have it: a program that was given the descriptor may hold it still."""
         os.close(self.descriptor)
         self.held = False
 
     def remove(self) -> None:
-        """Give it up for good: the file goes too. For who has the lock."""
+        """Give the lock up for good: the file goes too. Only for the holder."""
         self.path.unlink(missing_ok=True)
         self.close()
 

@@ -85,10 +85,8 @@ def publish_file(part: Path, target: Path) -> None:
 
 
 def publish_directory(part: Path, target: Path) -> bool:
-    """Make the finished directory `part` durable under the name `target`; False, and `part` removed, if `target` is there already.
-
-    A directory is never replaced: whoever publishes the same name publishes the same content, or takes another name.
-    """
+    """Make the finished directory `part` durable under the name `target`; False, and `part` removed, if `target` is there already. A
+    directory is never replaced: whoever publishes the same name publishes the same content, or takes another name."""
     try:
         sync_tree(part)
         renamed = _rename_new(part, target)
@@ -113,10 +111,8 @@ def move_directory(source: Path, target: Path) -> None:
 
 def create_exclusive(target: Path, content: bytes) -> bool:
     """Create `target` with O_EXCL and durable content; False if it exists. For leases: O_EXCL is honoured by NFS, flock often is not.
-
-    The content is written after the creation: a reader that finds an empty or torn file treats it as held by an unknown holder. What cannot
-    be written is removed again, so that it holds nobody up. Raises OSError, which names `target`.
-    """
+    The content is written after the creation: a reader that finds an empty or torn file treats it as held by an unknown holder. What
+    cannot be written is removed again, so that it holds nobody up. Raises OSError, which names `target`."""
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -166,7 +162,7 @@ def sync_tree(root: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Call fsync for a directory, so that the names in it are durable."""
+    """Make the names in a directory durable by fsync."""
     _sync_path(path)
 
 

@@ -33,11 +33,9 @@ class _Level:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory tree, also one whose directories are read-only; of a link only the link. What vanished does not matter.
-
-    No link is followed, not even one that takes a directory's place meanwhile, and a tree may be of any depth: two directories are open at
-    a time. Raises OSError for the first thing that stays; all else is gone then.
-    """
+    """Remove a directory tree, also one whose directories are read-only; of a link only the link. What vanished does not matter. No link
+    is followed, not even one that takes a directory's place meanwhile, and a tree may be of any depth: two directories are open at a
+    time. Raises OSError for the first thing that stays; all else is gone then."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISDIR(path.lstat().st_mode):
             path.unlink()
@@ -85,7 +83,7 @@ def why_left(path: Path, error: OSError) -> str:
 
 
 def _emptied(path: str) -> list[OSError]:
-    """Empty the directory; what could not be removed, each with its path."""
+    """Return what could not be removed, each with its path."""
     problems: list[OSError] = []
     current = _enter(path, None)
     try:
@@ -120,7 +118,7 @@ def _emptied(path: str) -> list[OSError]:
 
 
 def _enter(name: str, above: int | None) -> int:
-    """Open the directory and make it ours to empty. Return its descriptor. Raises OSError."""
+    """Open the directory and make it ours to empty. Raises OSError."""
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         if stat.S_IMODE(os.fstat(handle).st_mode) & 0o700 != 0o700:
@@ -150,6 +148,6 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def _note(error: OSError, levels: list[_Level], name: str, problems: list[OSError]) -> None:
-    """Keep the first one: a program may have made very many, very deep."""
+    """Keep the first error only: a program may have made very many files, very deep."""
     if error.errno != errno.ENOENT and not problems:
         problems.append(OSError(error.errno, error.strerror, "/".join([*(level.name for level in levels), name])[:MOST_SHOWN]))

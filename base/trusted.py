@@ -30,9 +30,9 @@ class Distrusted(OSError):
 
 
 def trusted_directory(path: Path, *, group: bool = False) -> Path:
-    """Make the directory `path` with mode 0700 where it is missing, and return it with all links resolved. Raises Distrusted, OSError.
-
-    The directories above are checked first, so that nothing is made where another user has planted a link. `group`: see why_distrusted."""
+    """Make the directory `path` with mode 0700 where it is missing, and return it with all links resolved. The directories above are
+    checked first, so that nothing is made where another user has planted a link. `group`: see why_distrusted. Raises Distrusted,
+    OSError."""
     if not os.path.lexists(path):
         problem = why_distrusted(path)
         if problem is not None:
@@ -46,11 +46,9 @@ def trusted_directory(path: Path, *, group: bool = False) -> Path:
 
 
 def why_distrusted(path: Path, *, group: bool = False) -> str | None:
-    """Return why the directory `path` cannot be trusted, with its owner, its mode and what to do, or None.
-
-    `group`: members of a group that we are in may own it, where it is open to that group. Of a directory that is not made yet, the nearest
-    one above it that exists is checked. Raises OSError.
-    """
+    """Return why the directory `path` cannot be trusted, with its owner, its mode and what to do, or None. `group`: members of a group
+    that we are in may own it, where it is open to that group. Of a directory that is not made yet, the nearest one above it that exists
+    is checked. Raises OSError."""
     if not os.path.lexists(path):
         there = path.absolute()
         while not os.path.lexists(there):

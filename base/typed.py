@@ -33,7 +33,7 @@ MAX_FOUND: Final = 100
 
 @dataclass(frozen=True)
 class Check:
-    """In `Annotated`: what the value must be besides, in words that follow `expected`."""
+    """The words that follow `expected` in an error, and the test that a value must pass besides its type."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -53,17 +53,17 @@ class Closed:
 
 
 def between(least: int, most: int) -> Check:
-    """Make a check for numbers."""
+    """Return a check for numbers from `least` to `most`."""
     return Check(f"a number from {least} to {most}", lambda value: bool(least <= value <= most), least, most)
 
 
 def at_least(least: int) -> Check:
-    """Make a check for numbers."""
+    """Return a check for numbers of `least` and more."""
     return Check(f"a number from {least} on", lambda value: bool(value >= least), least)
 
 
 def above(least: int) -> Check:
-    """Make a check for numbers."""
+    """Return a check for numbers greater than `least`."""
     return Check(f"a number above {least}", lambda value: bool(value > least))
 
 
@@ -287,7 +287,6 @@ def _object(
 
 
 def _under(place: str | int, read: Reader, value: Any) -> Any:
-    """Read a value under `place`, a key or a position in a list, which an error names."""
     try:
         return read(value)
     except Mismatch as mismatch:

@@ -44,7 +44,6 @@ class Entry(NamedTuple):
 
     @property
     def kind(self) -> str | None:
-        """Name what it is where it is not a regular file."""
         return kind_of(self.status)
 
 
@@ -73,10 +72,8 @@ def open_directory(path: Path | str, dir_fd: int | None = None) -> int:
 
 
 def open_regular(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """Open the regular file `path` below the directory `root`. Raises OSError; Unusable where it is something else.
-
-    The file is opened without waiting, which changes nothing for a regular file. `flags` may hold O_CREAT; O_TRUNC is done after the
-    check."""
+    """Open the regular file `path` below the directory `root` without waiting. `flags` may hold O_CREAT; O_TRUNC is done after the
+    check. Raises OSError; Unusable where it is something else."""
     *parents, name = _components(path)
     with _parent(root, parents) as parent:
         try:
@@ -147,10 +144,9 @@ def make_directories(root: int, path: str) -> None:
 
 
 def entries(root: int, most: int, closed: Callable[[str, OSError], None] | None = None) -> Iterator[Entry]:
-    """List what is below `root`, nearer things first, at most `most` of them. Directories are entered, links are not.
-
-    What vanishes or changes meanwhile is passed over; what is deeper than MOST_DEPTH is listed as its directory only. `closed(path, error)`
-    is called for what cannot be read, such as the inside of a directory of mode 000, with the path of that directory."""
+    """List what is below `root`, nearer things first, at most `most` of them. Directories are entered, links are not. What vanishes or
+    changes meanwhile is passed over; what is deeper than MOST_DEPTH is listed as its directory only. `closed(path, error)` is called
+    with the path of a directory that cannot be read, such as one of mode 000."""
     waiting, left = [""], most
     while waiting:
         path = waiting.pop(0)

@@ -50,9 +50,8 @@ def expanded_path(text: str, environ: Mapping[str, str]) -> Path:
 
 
 def absolute_path(text: str, base: Path) -> Path:
-    """Return `text` as an absolute path: relative to `base`, with `~` and `~user` for a home directory; links are kept.
-
-    Raises ValueError, with the reason, for what can be no path: a user without a home directory, a control character, half a character; or
+    """Return `text` as an absolute path: relative to `base`, with `~` and `~user` for a home directory; links are kept. Raises
+    ValueError, with the reason, for what can be no path: a user without a home directory, a control character, half a character; or
     where what `base` adds cannot be written into our files, of which many hold paths."""
     try:
         os.fsencode(text)

@@ -27,8 +27,8 @@ _BLOCK: Final = 1 << 20
 
 
 class _Interpreter:
-    """`python -m base.worker_main`, and the socket over which it hears calls and answers them, each as a line. It ends when that is closed,
-    as it is when this process ends, however it does."""
+    """`python -m base.worker_main`, and the socket that carries calls and answers, one a line. It ends when the socket is closed, and so
+    with this process."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
@@ -39,7 +39,7 @@ class _Interpreter:
             self._pid = os.posix_spawn(sys.executable, argv, environ, file_actions=files)
 
     def answer(self, call: bytes, deadline: float) -> bytes:
-        """Send a call and return the line of the answer, without an end where the interpreter died. Raises TimeoutError."""
+        """Send a call and return the line of the answer, which has no end where the interpreter died. Raises TimeoutError."""
         answer = bytearray()
         try:
             self._limit(deadline)
@@ -61,7 +61,6 @@ class _Interpreter:
         self._socket.settimeout(left)
 
     def lives(self) -> bool:
-        """Return True if the interpreter can be asked."""
         try:
             return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
         except ChildProcessError:  # somebody else took its exit status
@@ -82,7 +81,7 @@ class _Interpreter:
 
 
 _kept: list[_Interpreter] = []
-"""Those that wait for a call: as many as calls were made at the same time, which is one as a rule."""
+"""As many as calls were made at the same time, which is one as a rule."""
 
 
 def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:

@@ -19,7 +19,7 @@ from install.showing import pip, say, told
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code."""
+    """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m install", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["environment", "packages", "torch"])
     parser.add_argument("--python", default=sys.executable)

@@ -19,17 +19,17 @@ HEAD: Final = """\
 
 
 def names(requirements: str) -> set[str]:
-    """What a file of requirements pins."""
+    """Return the names of the packages that a file of requirements pins."""
     return {name(found) for found in re.findall(r"^([A-Za-z0-9._-]+)==", requirements, re.MULTILINE)}
 
 
 def name(text: str) -> str:
-    """As pip compares it."""
+    """Return the name as pip compares it."""
     return re.sub(r"[-_.]+", "-", text).lower()
 
 
 def text_of(reports: Iterable[dict[str, Any]], without: set[str]) -> str:
-    """The file. Raises ValueError when two reports have two versions of one package."""
+    """Return the text of requirements-torch.txt. Raises ValueError when two reports have two versions of one package."""
     versions: dict[str, str] = {}
     hashes: dict[str, set[str]] = {}
     for report in reports:
@@ -49,7 +49,7 @@ def text_of(reports: Iterable[dict[str, Any]], without: set[str]) -> str:
 
 
 def main(files: Sequence[str]) -> int:
-    """The exit code."""
+    """Print the file, and return the exit code."""
     pinned = names((Path(__file__).resolve().parents[1] / "requirements.txt").read_text())
     sys.stdout.write(text_of((json.loads(Path(file).read_text()) for file in files), pinned))
     return 0

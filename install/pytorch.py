@@ -19,10 +19,10 @@ from install.showing import pip, say
 
 PINS: Final = Path(__file__).resolve().parents[1] / "requirements-torch.txt"
 LINKED: Final = "zz-torch-of-another-python.pth"
-"""Read last of all, so that what is installed here goes before what lies beside that PyTorch."""
+"""Python reads it last of all, so that what is installed here goes before what lies beside that PyTorch."""
 HEAD_S: Final = 10.0
 FAR_SMALLER: Final = "it may hold CUDA, some GB: Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build (docs/installing.md)"
-"""Said before anything is fetched: an index that does not tell what a package needs makes even the question fetch it whole."""
+"""It is said before anything is fetched: an index that does not tell what a package needs makes even the question fetch it whole."""
 LOOK: Final = """
 import importlib.metadata, importlib.util, os
 print(importlib.metadata.version("torch"))
@@ -31,7 +31,7 @@ print(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin))
 
 
 class Wheel(NamedTuple):
-    """What pip would fetch; `num_bytes` None: its server does not say."""
+    """What pip would fetch; `num_bytes` is None where its server does not say."""
 
     name: str
     version: str
@@ -47,7 +47,7 @@ def _installed() -> str | None:
 
 
 def torch(python: str, use: str, index: str | None, *, pins: Path = PINS, installed: Callable[[], str | None] = _installed) -> int:
-    """PyTorch, unless none is wanted: what is here, else that of `python`, else fetched after it was said how large it is."""
+    """Find PyTorch here, else link that of `python`, else fetch it after its size was announced. Return the exit code."""
     wanted, hashes = pinned(pins.read_text())
     if use == "none":
         say("no PyTorch is installed, as asked: runs with framework pytorch need an engine with containers")
@@ -70,7 +70,7 @@ def torch(python: str, use: str, index: str | None, *, pins: Path = PINS, instal
 
 
 def _fetch_instead_of_linked(wanted: str, hashes: frozenset[str], index: str | None, pins: Path) -> int:
-    """What is linked is no part of what pip finds, and is there again if nothing can be fetched."""
+    """Fetch without the link, since pip would see what is linked; restore the link if nothing can be fetched."""
     place = Path(sysconfig.get_path("purelib"), LINKED)
     linked = place.read_text() if place.exists() else None
     place.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ def _fetch_instead_of_linked(wanted: str, hashes: frozenset[str], index: str | N
 
 
 def pinned(text: str) -> tuple[str, frozenset[str]]:
-    """The version of PyTorch in requirements-torch.txt, and the hashes of its builds."""
+    """Return the version of PyTorch in requirements-torch.txt, and the hashes of its builds."""
     found = re.search(r"^torch==([\w.]+)((?:[ \\\n]|--hash=sha256:[0-9a-f]{64})*)", text, re.MULTILINE)
     if found is None:
         raise SystemExit(f"{PINS} pins no torch")
@@ -89,19 +89,19 @@ def pinned(text: str) -> tuple[str, frozenset[str]]:
 
 
 def _is(version: str, wanted: str) -> bool:
-    """Also as a build of its own, such as 2.13.0+cpu."""
+    """Return True also for a build of that version, such as 2.13.0+cpu."""
     return version.partition("+")[0] == wanted
 
 
 def of_python(python: str) -> tuple[str, Path] | None:
-    """Version and directory of the PyTorch that another Python has."""
+    """Return version and directory of the PyTorch that another Python has."""
     done = subprocess.run([python, "-c", LOOK], capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     return (lines[0], Path(lines[1])) if done.returncode == 0 and len(lines) == 2 else None
 
 
 def link(version: str, directory: Path) -> int:
-    """Let this environment see it, behind all that is its own."""
+    """Let this environment see that PyTorch, behind all that is its own."""
     place = Path(sysconfig.get_path("purelib"), LINKED)
     place.write_text(f"{directory}\n")
     done = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, text=True, check=False)
@@ -115,7 +115,7 @@ def link(version: str, directory: Path) -> int:
 
 
 def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -> int:
-    """Say what and how much, then fetch it: checked against the pinned hashes where it is the build that they are of."""
+    """Say what is fetched and how large it is, then fetch it: checked against the pinned hashes where it is the build that they are of."""
     source = ["--index-url", index] if index else []
     with tempfile.TemporaryDirectory(prefix="slipway-install-") as directory:
         report = Path(directory, "report.json")
@@ -137,7 +137,7 @@ def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -
 
 
 def wheels(report: dict[str, list[dict[str, dict[str, object]]]]) -> list[Wheel]:
-    """What pip's report of a dry run lists, with the size of each, largest first."""
+    """Return the wheels in pip's report of a dry run, largest first."""
     found = []
     for item in report["install"]:
         archive = item["download_info"].get("archive_info")
@@ -148,7 +148,7 @@ def wheels(report: dict[str, list[dict[str, dict[str, object]]]]) -> list[Wheel]
 
 
 def num_bytes(url: str) -> int | None:
-    """Asked of the server, without fetching; None: it does not say."""
+    """Return the size by the server's answer, without fetching; None where it does not say."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         return Path(urllib.parse.unquote(parts.path)).stat().st_size
@@ -160,7 +160,7 @@ def num_bytes(url: str) -> int | None:
 
 
 def announcement(found: Sequence[Wheel]) -> str:
-    """What will be fetched, in words, and how to fetch less."""
+    """Return the message of what will be fetched, and how to fetch less."""
     total = sum(wheel.num_bytes or 0 for wheel in found)
     unknown = sum(wheel.num_bytes is None for wheel in found)
     size = f"{_size(total)}{f', and {unknown} of unknown size' if unknown else ''}"

@@ -26,11 +26,10 @@ class Shown:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
         return time.monotonic() - self._started
 
     def say(self, text: str) -> None:
-        """If it is time for it."""
+        """Show the text, unless the last one was shown just now."""
         terminal = self._stream.isatty()
         if time.monotonic() - self._last < (0.2 if terminal else self._every_s):
             return
@@ -41,13 +40,13 @@ class Shown:
         self._stream.flush()
 
     def end(self, text: str) -> None:
-        """Whatever the time."""
+        """Show the text as the last one, whatever the time."""
         self._stream.write(f"{chr(13)}{chr(27)}[K{text}\n" if self._stream.isatty() else f"{text}\n")
         self._stream.flush()
 
 
 def doing(line: str, before: str) -> str:
-    """What pip does now, by a line of it; `before`: what it did."""
+    """Return what pip does now, by a line of its output; `before`: what it did."""
     words = line.strip()
     if progress := re.fullmatch(r"Progress (\d+) of (\d+)", words):
         done, total = map(int, progress.groups())
@@ -69,7 +68,7 @@ def doing(line: str, before: str) -> str:
 
 
 def pip(words: Sequence[str], what: str, stream: TextIO = sys.stderr, every_s: float = EVERY_S) -> int:
-    """`pip install WORDS`: what it does is told as it goes, what it said when it fails. Its exit code."""
+    """Run `pip install WORDS`, show its progress, and its output when it fails. Return its exit code."""
     version = _pip_version()
     if version is None:
         say(f"{what}: {sys.executable} has no pip; `{sys.executable} -m ensurepip` gives it one")
@@ -80,7 +79,7 @@ def pip(words: Sequence[str], what: str, stream: TextIO = sys.stderr, every_s: f
 
 
 def told(argv: Sequence[str], environ: Mapping[str, str], what: str, stream: TextIO = sys.stderr, every_s: float = EVERY_S) -> int:
-    """Run it, and say all the while what it does: `what`, until a line of it says more. Its exit code."""
+    """Run the command, and show `what` until a line of its output says more. Return its exit code."""
     shown, now, said, rest = Shown(stream, every_s), what, deque[str](maxlen=40), b""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environ) as child:
         assert child.stdout is not None
@@ -103,7 +102,7 @@ def told(argv: Sequence[str], environ: Mapping[str, str], what: str, stream: Tex
 
 
 def _pip_version() -> tuple[int, ...] | None:
-    """None where this Python has none, as in an environment of uv's."""
+    """Return None where this Python has no pip, as in an environment of uv's."""
     try:
         return tuple(int(part) for part in metadata.version("pip").split(".")[:2])
     except metadata.PackageNotFoundError:
@@ -111,6 +110,6 @@ def _pip_version() -> tuple[int, ...] | None:
 
 
 def say(text: str) -> None:
-    """A line for people."""
+    """Print a line for people."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
