@@ -297,7 +297,7 @@ class WorkDirectory:
             logger.error("%s", cache_failed(error, self.own))
 
     def files_of_others(self) -> list[str]:
-        """List as `path of uid N` what in `out` is not ours: written by another user of a container. Not all of very many."""
+        """List as `path of uid N` what another user in a container wrote into `out`; of very many files, the nearest."""
         try:
             with directory(self.out) as out:
                 owners = [(entry.path, entry.status.st_uid) for entry in entries(out, MOST_LOOKED_AT)]
