@@ -43,7 +43,6 @@ class RankPlace:
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranks in all."""
         return self.nodes * self.local_size
 
 
@@ -71,9 +70,8 @@ def _paddle(place: RankPlace) -> dict[str, str]:
 
 
 def _dmlc_of_all(place: RankPlace) -> dict[str, str]:
-    """Return what scheduler, servers and workers have alike; each has its DMLC_ROLE besides.
-
-    DMLC_NODE_HOST, because on a host with several addresses each would choose one by itself.
+    """Return what scheduler, servers and workers have alike. DMLC_NODE_HOST, because on a host with several addresses each would choose one
+    by itself.
     """
     return {
         "DMLC_PS_ROOT_URI": place.master[0],
@@ -89,7 +87,7 @@ def _dmlc(place: RankPlace) -> dict[str, str]:
 
 
 def _horovod(place: RankPlace) -> dict[str, str]:
-    """Return the variables as horovodrun sets them for its gloo controller. Something must serve the rendezvous: a sidecar on the head."""
+    """Return the variables of horovodrun's gloo controller, whose rendezvous a sidecar on the head must serve."""
     return {
         "HOROVOD_RANK": str(place.rank),
         "HOROVOD_SIZE": str(place.world_size),

@@ -15,9 +15,8 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_yaml(content: bytes, where: Path | str, error: type[SlipwayError]) -> Any:
-    """Parse the document in `content`.
-
-    Raises `error`, which begins with `where`, for what is none, an alias, or more than MAX_DEPTH levels.
+    """Parse the document in `content`. Raises `error`, which begins with `where`, for what is none, an alias, or more than MAX_DEPTH
+    levels.
     """
     try:
         text = content.decode("utf-8-sig")

@@ -99,9 +99,8 @@ def get_engine(name: str) -> Engine:
 
 
 def in_container(name: str) -> bool:
-    """Return True if programs run in containers of an image under that engine.
-
-    Otherwise they are processes of the node, with the software that is there. Raises UnsupportedRequest.
+    """Return True if programs run in containers of an image under that engine. Otherwise they are processes of the node, with the software
+    that is there. Raises UnsupportedRequest.
     """
     _check_name(name)
     return name != BARE

@@ -40,10 +40,7 @@ ALLOWED: Final = (
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Plan argv and environment of every process.
-
-    The interpreter is ours, whatever the image would have, where `spec` names none for here.
-    """
+    """Plan argv and environment of every process, with our interpreter, whatever the image would have, where `spec` names none for here."""
     python = spec.bare_python or sys.executable
     return EnginePlan(engine=NAME, spec=spec, processes=plan_processes(spec, spec.paths, python, inherited(host_env, ALLOWED)))
 
@@ -89,7 +86,6 @@ class BareProcess:
                 return
 
     def close(self) -> None:
-        """Give the descriptors back."""
         os.close(self.exit_fd)
         if self._process.stdout is not None:
             self._process.stdout.close()

@@ -29,9 +29,8 @@ start, close, remove = container_client.start, container_client.close, container
 
 
 def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
-    """Plan what the engine will execute.
-
-    Raises UnsupportedRequest without an image, outside of a job of Slurm, and for a path that its command line cannot carry.
+    """Plan what the engine will execute. Raises UnsupportedRequest without an image, outside of a job of Slurm, and for a path that its
+    command line cannot carry.
     """
     processes = plan_image_file(NAME, spec, host_env)
     scratch = (f"{spec.paths.control}/{SCRATCH}", TEMPORARY, True)
@@ -49,16 +48,15 @@ def plan(spec: ContainerSpec, host_env: Mapping[str, str]) -> EnginePlan:
 
 
 def unpack_argv(name: str, file: str, host_env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a step that unpacks the squashfs file under a name, which must be new, and ends.
-
-    `sh` is what pyxis itself wants of an image; a word `:` would begin another step.
+    """Return a step that unpacks the squashfs file under a name, which must be new, and ends. `sh` is what pyxis itself wants of an image;
+    a word `:` would begin another step.
     """
     step = _step_argv(host_env, 0, {"NVIDIA_VISIBLE_DEVICES": "void"})
     return (*step, f"--container-image={file}", f"--container-name={name}:create", "sh", "-c", "exit 0")
 
 
 def _step_argv(host_env: Mapping[str, str], num_gpus: int, variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return one task on this node, beside the node program's and with all that that has, in a container that gets these variables."""
+    """Return one task on this node, beside the node program's and with all that that has."""
     foreign = sorted(name for name in host_env if name.startswith(INPUTS) and name not in OURS)
     cores = host_env.get("SLURM_CPUS_ON_NODE")
     return (

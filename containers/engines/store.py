@@ -46,7 +46,7 @@ def _pull_by_docker(reference: str, credentials: Path | None) -> tuple[str, ...]
 
 @contextlib.contextmanager
 def _directory_of(credentials: Path) -> Iterator[Path]:
-    """Yield a directory with a config.json in it, as docker wants: of our own, with a link to the user's file."""
+    """Yield a directory of our own with a config.json in it, as docker wants: a link to the user's file."""
     if credentials.name == "config.json":
         yield credentials.parent
         return

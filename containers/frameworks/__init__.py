@@ -73,9 +73,8 @@ def _folder_of(name: str) -> Path | None:
 
 @functools.cache
 def load_framework(name: str) -> FrameworkSpec:
-    """Return the specification of the framework `name`, read once: each of thousands of cells asks for it.
-
-    Raises ConfigError: unknown name, one that is not installed, or a framework.yaml that is wrong.
+    """Return the specification of the framework `name`, read once: each of thousands of cells asks for it. Raises ConfigError: unknown
+    name, one that is not installed, or a framework.yaml that is wrong.
     """
     folder = _folder_of(name)
     if folder is not None:

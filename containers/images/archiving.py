@@ -29,9 +29,7 @@ DIRECTORY: Final = "images"
 
 def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
     """Write the archive unless it lies there whole, and return its path. `again`: also where it does. Raises NotEnoughSpace,
-    ContainerError, StorageError.
-
-    Two at once do the work twice and publish the same content under the same name.
+    ContainerError, StorageError. Two at once do the work twice and publish the same content under the same name.
     """
     target = storage / DIRECTORY / image.file_name
     doing = f"archive image {image.reference!r} ({image.short}) on storage"
@@ -107,7 +105,6 @@ def remove_dead_parts(directory: Path) -> None:
 
 
 def _write(image: PinnedImage, target: Path) -> HashingWriter:
-    """Write the finished file under its name, and its hashes."""
     part = part_path(target)
     if image.form in FILES:
         writer = copy_hashed(Path(image.source), part)

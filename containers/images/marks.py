@@ -31,9 +31,8 @@ def our_repository(uid: int) -> str:
 
 
 def our_tag(image: PinnedImage) -> str:
-    """Return the tag that keeps the image in the engine: archives name none.
-
-    Taking it away removes the image unless somebody else named it too.
+    """Return the tag that keeps the image in the engine: archives name none. Taking it away removes the image unless somebody else named it
+    too.
     """
     return f"{our_repository(os.geteuid())}:{image.short}"
 

@@ -62,7 +62,6 @@ class PinnedImage:
 
     @property
     def file_name(self) -> str:
-        """Return the name of its archive."""
         return self.short + SUFFIXES[self.form]
 
 

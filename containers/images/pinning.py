@@ -99,9 +99,10 @@ def contract_argv(
     labels: Sequence[tuple[str, str]] = (),
     place: str = "",
 ) -> list[str]:
-    """Run the interpreter as `user` (uid, gid), without network, rights or a writable root. `limits`: as of a run; an engine's own may be
-    more than we may have. `labels`: what it is found by, should its client be killed.
-    `place`: an empty directory of ours."""
+    """Return the command that runs the interpreter as `user` (uid, gid), without network, rights or a writable root. `limits`: as of a run;
+    an engine's own may be more than we may have. `labels`: what it is found by, should its client be killed. `place`: an empty directory of
+    ours.
+    """
     if image.form in FILES:
         return FILE_ENGINES[image.engine].run_argv(image.source, (python, "-c", PROGRAM), place)
     rights = ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"]
@@ -128,7 +129,7 @@ def judge_contract(image: PinnedImage, python: str, result: CommandResult) -> No
 
 
 def check_contract(image: PinnedImage, python: str) -> None:
-    """Run it. Raises ContainerError."""
+    """Run the image's interpreter, and judge it. Raises ContainerError."""
     with tempfile.TemporaryDirectory(prefix="slipway-image-") as place:
         argv = contract_argv(image, python, (os.geteuid(), os.getegid()), limits_here(), labels_here(), place)
         judge_contract(image, python, ask(argv, IMAGE_CHECK_S))

@@ -48,7 +48,7 @@ def inception_v1(net: LayerList, num_classes: int) -> None:
 
 
 def _modules(net: LayerList, convolution: _Convolution, *, largest: int, last_pool: int) -> None:
-    """Build the modules. `largest`: the window of the third branch; `last_pool`: that of the pooling before the last two modules."""
+    """Build the modules. `largest`: the window of the third branch; `last_pool`: that of the last pooling."""
     for name, widths in _MODULES.items():
         if name in ("4a", "5a"):
             net.ceil_pool(f"pool{int(name[0]) - 1}", 3 if name == "4a" else last_pool, 2)

@@ -30,7 +30,6 @@ class MemoryEstimate:
 
     @property
     def total_bytes(self) -> int:
-        """Sum parameters with all that goes with them, and activations."""
         return self.parameter_bytes + self.activation_bytes
 
 

@@ -8,10 +8,8 @@ from containers.models.layers import LayerList
 
 
 def resnet(blocks: tuple[int, int, int, int], *, bottleneck: bool, first_version: bool = False) -> Callable[[LayerList, int], None]:
-    """Return a network of four stages with so many blocks each.
-
-    Where a stage begins, a bottleneck block halves the image in its 3x3 convolution (v1.5, torchvision's) or, with `first_version`, in its
-    first 1x1 (v1, the paper's).
+    """Return a network of four stages with so many blocks each. Where a stage begins, a bottleneck block halves the image in its 3x3
+    convolution (v1.5, torchvision's) or, with `first_version`, in its first 1x1 (v1, the paper's).
     """
 
     def build(net: LayerList, num_classes: int) -> None:
@@ -36,9 +34,8 @@ def resnet(blocks: tuple[int, int, int, int], *, bottleneck: bool, first_version
 
 
 def resnet_cifar(blocks: int) -> Callable[[LayerList, int], None]:
-    """Return the paper's network for images of 32x32: three stages of 16, 32 and 64 channels with so many blocks each.
-
-    Its shortcuts have 1x1 convolutions where the shape changes (the paper's option B).
+    """Return the paper's network for images of 32x32: three stages of 16, 32 and 64 channels with so many blocks each. Its shortcuts have
+    1x1 convolutions where the shape changes (the paper's option B).
     """
 
     def build(net: LayerList, num_classes: int) -> None:

@@ -27,7 +27,6 @@ class TokenLayers(LayerList):
         self._add("input", "input", [], [length])
 
     def embedding(self, name: str, features: int, initial_limit: float) -> str:
-        """Add a vector for each token."""
         numbers = {"vocabulary": self.vocabulary, "initial_limit": initial_limit}
         return self._add(name, "embedding", [self._last], [self.length, features], parameters=self.vocabulary * features, **numbers)
 
@@ -39,7 +38,7 @@ class TokenLayers(LayerList):
         return self._add(name, "positions", [self._last], self.shape(), parameters=most * features, most=most, initial_limit=initial_limit)
 
     def layer_norm(self, name: str, epsilon: float = 1e-5) -> str:
-        """Mean 0 and deviation 1 over the features of each token, with scale and shift."""
+        """Normalise to mean 0 and deviation 1 over the features of each token, with scale and shift."""
         return self._add(name, "layer_norm", [self._last], self.shape(), parameters=2 * self.shape()[1], epsilon=epsilon)
 
     def gelu(self, name: str) -> str:

@@ -11,7 +11,7 @@ from slipway_program.rank import main
 
 
 def load() -> Any:
-    """Here, and not above: torch takes most of a second to import, and its failure must be an event too."""
+    """Import here, and not above: torch takes most of a second to import, and its failure must be an event too."""
     from slipway_pytorch.training import run  # type: ignore[import-not-found]
 
     return run

@@ -43,7 +43,6 @@ class Request:
         self._path = os.environ.get("SLIPWAY_STOP") if rank == 0 else None
 
     def is_there(self) -> bool:
-        """Return True if a checkpoint is wanted now."""
         return self._path is not None and os.access(self._path, os.F_OK)
 
     def watch(self, batches: Iterator[Any], step: int) -> Iterator[Any]:

@@ -37,7 +37,6 @@ class HostClock:
         self._last = 0.0
 
     def begin(self) -> None:
-        """Begin a window."""
         self._last = time.perf_counter()
 
     def end(self, issued: Issued, loss: Any) -> List[Finished]:
@@ -50,7 +49,7 @@ class HostClock:
         return [Finished(issued, seconds, exchange_s, value)]
 
     def drain(self) -> List[Finished]:
-        """Wait for all steps issued; those not returned yet."""
+        """Wait for all steps issued, and return those not returned yet."""
         return []
 
 

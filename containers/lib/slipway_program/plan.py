@@ -20,10 +20,8 @@ class Steps(NamedTuple):
     first: int = 0
 
     def resumed(self, first: int) -> "Steps":
-        """Return the steps that are left from `first` on.
-
-        Steps right after a start are not like the others, so as many are left out as at the very start; then as many are measured, as far
-        as there are.
+        """Return the steps that are left from `first` on. Steps right after a start are not like the others, so as many are left out as at
+        the very start; then as many are measured, as far as there are.
         """
         total = self.total
         return Steps(total, min(self.first_measured + first, total), min(self.end_measured + first, total), first)
@@ -53,15 +51,12 @@ class Plan(NamedTuple):
 
     @property
     def batches(self) -> int:
-        """Count the batches of training and evaluation together."""
         evaluated = sum(-(-samples // self.batch_size) for samples in self.eval_groups)
         return self.steps + max(0, -(-(evaluated - self.rank) // self.world_size))
 
     def share(self, number: int) -> Share:
-        """Return this rank's share. The global batches of training are the same for every world size.
-
-        Of the evaluated split, this rank reads the batches rank, rank + world_size, ...: every sample is read by one rank, and the last
-        batch may be short.
+        """Return this rank's share. The global batches of training are the same for every world size. Of the evaluated split, this rank
+        reads the batches rank, rank + world_size, ...: every sample is read by one rank, and the last batch may be short.
         """
         if number < self.steps:
             all_ranks = self.batch_size * self.world_size
@@ -78,9 +73,8 @@ class Plan(NamedTuple):
         raise IndexError("batch %d of %d" % (number, self.batches))
 
     def read(self, splits: Mapping[str, Any], number: int, out: Optional[np.ndarray] = None) -> Any:
-        """Read what `read_many` of the dataset's `splits` says for a share; into `out`, where that is given.
-
-        Images that are trained on are augmented as the cell says, by whoever reads: by numbers of their sample and epoch alone.
+        """Read what `read_many` of the dataset's `splits` says for a share; into `out`, where that is given. Images that are trained on are
+        augmented as the cell says, by whoever reads: by numbers of their sample and epoch alone.
         """
         split, indices = self.share(number)
         found = splits[split].read_many(indices, out)

@@ -52,9 +52,8 @@ def failure_message(error: BaseException) -> str:
 
 
 def _is_of_storage(error: BaseException) -> bool:
-    """Return True if the staged dataset is not what it was, or a disk does not do what it should: nothing that the program has done.
-
-    To write to a place that it may only read is its own fault: of a disk is what keeps it from writing where it may.
+    """Return True if the staged dataset is not what it was, or a disk does not do what it should. To write to a place that it may only read
+    is the program's own fault: of a disk is what keeps it from writing where it may.
     """
     read_only = _READ_ONLY.search(str(error))
     if read_only is not None and not _may_be_written(read_only.group(1)):

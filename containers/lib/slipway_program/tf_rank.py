@@ -49,9 +49,8 @@ class TensorFlowRank(Trainer):
         return self._compiled(tf.constant(images), tf.constant(labels), *seed).numpy()
 
     def _step(self, images: Any, labels: Any, seed: Any = None) -> Any:
-        """Return the loss of this rank's share; `seed`: of dropout, a tensor, None without.
-
-        The strategy adds up, so a gradient is divided by the number of ranks first.
+        """Return the loss of this rank's share; `seed`: of dropout, a tensor, None without. The strategy adds up, so a gradient is divided
+        by the number of ranks first.
         """
         raise NotImplementedError
 
@@ -62,7 +61,7 @@ class TensorFlowRank(Trainer):
         return tf.distribute.get_replica_context().all_reduce(SUM, values)
 
     def _normalised(self, images: Any) -> Any:
-        """Mean 0 and deviation 1 over the training split; token ids as they are."""
+        """Normalise to mean 0 and deviation 1 over the training split; leave token ids as they are."""
         return images if self._of_tokens else (tf.cast(images, tf.float32) - self._mean) * self._scale
 
     def outputs(self, images: np.ndarray) -> np.ndarray:

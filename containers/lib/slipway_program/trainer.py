@@ -31,8 +31,9 @@ def drops(layers: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def masks(layers: Sequence[Mapping[str, Any]], batch_size: int, seed: int) -> Arrays:
-    """Return for frameworks whose own dropout cannot be begun anew in each step, of each dropout layer, by its name, what its input is
-    multiplied by: 0 for what is dropped, and for the rest what keeps the mean."""
+    """Return by the name of each dropout layer what its input is multiplied by: 0 for what is dropped, and for the rest what keeps the
+    mean. It is for frameworks whose own dropout cannot be begun anew in each step.
+    """
     random = np.random.RandomState(seed)
     found = {}
     for layer in layers:
@@ -93,7 +94,6 @@ class Trainer:
         raise NotImplementedError
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
-        """Resume from this state."""
         raise NotImplementedError
 
     def provenance(self) -> Dict[str, Any]:

@@ -7,7 +7,7 @@ from slipway_program.rank import main
 
 
 def load() -> Any:
-    """Here, and not above: Spark takes a second to import, and its failure must be an event too."""
+    """Import here, and not above: Spark takes a second to import, and its failure must be an event too."""
     from slipway_bigdl.training import run  # type: ignore[import-not-found]
 
     return run

@@ -11,7 +11,7 @@ from slipway_program.rank import main
 
 
 def load() -> Any:
-    """Here, and not above: Caffe2 takes a second to import, and its failure must be an event too."""
+    """Import here, and not above: Caffe2 takes a second to import, and its failure must be an event too."""
     # Caffe2's glog brings libunwind, which ends the process at every exception of C++ where it comes before the library of the compiler.
     ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL)
     from slipway_caffe2.trainer import Caffe2Trainer  # type: ignore[import-not-found]

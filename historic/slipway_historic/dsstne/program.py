@@ -20,7 +20,7 @@ STEPS = 10
 
 
 def network(layers: List[Mapping[str, Any]]) -> Dict[str, Any]:
-    """Its description of a chain of linear layers. Raises ValueError for others."""
+    """Describe a chain of linear layers. Raises ValueError for others."""
     linear = [layer for layer in layers if layer["kind"] == "linear"]
     if any(layer["kind"] not in ("input", "flatten", "linear", "relu") for layer in layers):
         raise ValueError("this program builds fully connected layers only: model fcn5")

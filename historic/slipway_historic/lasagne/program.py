@@ -8,7 +8,7 @@ from slipway_program.rank import main
 
 
 def load() -> Any:
-    """Here, and not above: Theano compiles a part of itself when it is imported, and its failure must be an event too."""
+    """Import here, and not above: Theano compiles a part of itself when it is imported, and its failure must be an event too."""
     from slipway_historic_program.theano_flags import leaving_no_files, set_flags
     from slipway_program.driver import run
 

@@ -6,7 +6,7 @@ from slipway_historic_program.theano_flags import compile_ahead
 
 
 def load() -> Any:
-    """Here, and not above: Theano reads its flags when it is imported."""
+    """Import here, and not above: Theano reads its flags when it is imported."""
     from slipway_theano.trainer import TheanoTrainer  # type: ignore[import-not-found]
 
     return TheanoTrainer

@@ -24,7 +24,7 @@ Values = dict[str, Any]
 
 
 def first_memory(constants: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Before the first step: of each parameter, and of AdamW how many updates there were."""
+    """Return the memory before the first step: of each parameter, and of AdamW how many updates there were."""
     memory = {name: np.zeros_like(array) for name, array in weights.items()}
     if constants["name"] == "adamw":
         memory.update({name + VARIANCE: np.zeros_like(array) for name, array in weights.items()})
@@ -33,7 +33,7 @@ def first_memory(constants: Mapping[str, Any], weights: Mapping[str, np.ndarray]
 
 
 def update(constants: Mapping[str, Any], weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
-    """Weights and memory after a step. Weight decay goes to weights only, not to biases and batch normalisation."""
+    """Return weights and memory after a step. Weight decay goes to weights only, not to biases and batch normalisation."""
     if "clip_norm" in constants:
         norm = jnp.sqrt(sum(jnp.square(gradient).sum() for gradient in gradients.values()))
         factor = jnp.minimum(1.0, constants["clip_norm"] / (norm + LEAST))
@@ -50,7 +50,7 @@ def _sgd(constants: Mapping[str, Any], weights: Values, gradients: Values, memor
 
 
 def _adamw(constants: Mapping[str, Any], weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
-    """Loshchilov and Hutter (2019). 1 - beta^n by expm1: in float32 the difference of two numbers near 1 has few digits."""
+    """Update as Loshchilov and Hutter (2019). 1 - beta^n by expm1: in float32 the difference of two numbers near 1 has few digits."""
     memory[UPDATES] = memory[UPDATES] + 1
     rate, betas = constants["learning_rate"], (constants["beta1"], constants["beta2"])
     of_mean, of_square = (-jnp.expm1(memory[UPDATES][0] * math.log(beta)) if beta else 1.0 for beta in betas)
@@ -78,7 +78,6 @@ class JaxTrainer(JaxRank):
         self._compile(self._step, lambda state, images: self._network(state, self._normalised(images), training=False)[0])
 
     def _step(self, state: Any, momentum: Any, images: jax.Array, labels: jax.Array, seed: jax.Array | None = None) -> Any:
-        """On one rank's share."""
         dice = None if seed is None else jax.random.key(seed[0])
 
         def loss_of(weights: Any) -> Any:
@@ -103,7 +102,7 @@ class JaxTrainer(JaxRank):
 
 
 def _mean_loss(outputs: jax.Array, labels: jax.Array) -> jax.Array:
-    """Of all samples alike; that of a sequence is the mean over its tokens."""
+    """Count all samples alike; that of a sequence is the mean over its tokens."""
     losses = -jnp.take_along_axis(jax.nn.log_softmax(outputs), jnp.maximum(labels, 0)[..., None], -1)[..., 0]
     if labels.ndim == 1:
         return losses.mean()

@@ -11,7 +11,7 @@ from slipway_program.trainer import Trainer
 
 
 def make_trainer(cell: Mapping[str, Any], dataset: Any, start: Arrays) -> Trainer:
-    """A rank on the backend of the cell; `auto` is TensorFlow."""
+    """Make a rank on the backend of the cell; `auto` is TensorFlow."""
     if cell["backend"] == "jax":
         os.environ["KERAS_BACKEND"] = "jax"
         from .on_jax import OnJax

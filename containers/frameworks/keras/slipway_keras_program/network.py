@@ -15,7 +15,7 @@ Layer = Mapping[str, Any]
 
 
 def build(layers: Sequence[Layer], dice: Dice) -> keras.Model:
-    """The model; its layers with weights are called as in the list. `dice`: what its dropout drops."""
+    """Build the model; its layers with weights are called as in the list. `dice`: what its dropout drops."""
     values = {layers[0]["name"]: _input(layers[0]["shape_out"])}
     embeddings = {layer["name"]: embedding(layer) for layer in layers if layer["kind"] == "embedding"}
     for number, layer in enumerate(layers[1:]):
@@ -31,7 +31,7 @@ def build(layers: Sequence[Layer], dice: Dice) -> keras.Model:
 
 
 def _input(shape: Sequence[int]) -> Any:
-    """Sequences of any length up to the longest."""
+    """Accept sequences of any length up to the longest."""
     if len(shape) == 1:
         return keras.Input((None,), dtype="int32")
     channels, height, width = shape
@@ -39,7 +39,7 @@ def _input(shape: Sequence[int]) -> Any:
 
 
 def named_variables(model: keras.Model) -> dict[str, Any]:
-    """What is trained, by its canonical name, in the order of the model."""
+    """Return what is trained, by its canonical name, in the order of the model."""
     return {
         f"{canonical_name(layer.name)}.{name}": variable
         for layer in model.layers
@@ -48,7 +48,7 @@ def named_variables(model: keras.Model) -> dict[str, Any]:
 
 
 def named_running(model: keras.Model) -> dict[str, Any]:
-    """Running statistics, likewise."""
+    """Return the running statistics, by canonical name."""
     return {
         f"{canonical_name(layer.name)}.{name}": variable
         for layer in model.layers
@@ -58,7 +58,7 @@ def named_running(model: keras.Model) -> dict[str, Any]:
 
 
 def mean_loss(labels: Any, outputs: Any) -> Any:
-    """Of all samples alike; that of a sequence is the mean over its tokens."""
+    """Return the mean loss of all samples alike; that of a sequence is the mean over its tokens."""
     if len(labels.shape) == 1:
         return ops.mean(keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True))
     losses = keras.losses.sparse_categorical_crossentropy(ops.maximum(labels, 0), outputs, from_logits=True)
@@ -73,7 +73,7 @@ def _conv(layer: Layer, x: Any) -> Any:
 
 
 def _flatten(_: Layer, x: Any) -> Any:
-    """Channels first, as the weights behind it want them."""
+    """Flatten channels first, as the weights behind it want them."""
     return kl.Flatten()(kl.Permute((3, 1, 2))(x) if len(x.shape) == 4 else x)
 
 

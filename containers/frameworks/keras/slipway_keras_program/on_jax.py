@@ -37,7 +37,7 @@ class OnJax(JaxRank):
         self._compile(self._step, lambda weights, images: self._called(weights, images, training=False)[0])
 
     def _step(self, weights: Any, remembered: Any, images: Any, labels: Any, seed: Any = None) -> Any:
-        """On one rank's share. Keras' own weight decay is another one: here it goes through the momentum, and to weights only."""
+        """Decay weights only, through the momentum: Keras' own weight decay is another one."""
         self._dice.seed = None if seed is None else seed[0]
 
         def loss_of(trained: Any) -> Any:
@@ -60,7 +60,7 @@ class OnJax(JaxRank):
         return {**self._variables, **self._running}
 
     def _called(self, weights: Any, images: Any, *, training: bool) -> Any:
-        """The model's outputs, and its new running statistics."""
+        """Return the model's outputs, and its new running statistics."""
         with keras.StatelessScope([(variable, weights[name]) for name, variable in self._all.items()]) as scope:
             outputs = self._model(self._normalised(images), training=training)
         return outputs, [scope.get_current_value(variable) for variable in self._running.values()]
@@ -70,12 +70,14 @@ class OnJax(JaxRank):
         return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
 
     def momentum(self) -> Arrays:
-        """Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing is rounded."""
+        """Convert the momentum: Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing
+        is rounded.
+        """
         found = [np.asarray(array.addressable_data(0), np.float64) for array in self._memory[-len(self._variables) :]]
         return {name: self._layouts.to_canonical(name, array) / -self._rate for name, array in zip(self._variables, found, strict=True)}
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
-        """Beside the momentum the optimizer has its rate and a count of steps, which decides nothing."""
+        """Restore; beside the momentum the optimizer has its rate and a count of steps, which decides nothing."""
         self._state = self._everywhere({name: self._layouts.to_keras(name, state[name]) for name in self._all})
         others = [np.asarray(variable) for variable in self._optimizer.variables[: -len(self._variables)]]
         moved = [(-self._rate * self._layouts.to_keras(name, momentum[name])).astype(np.float32) for name in self._variables]

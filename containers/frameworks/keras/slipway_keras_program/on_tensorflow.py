@@ -36,7 +36,7 @@ class OnTensorFlow(TensorFlowRank):
         self._compile(lambda images: self._model(images, training=False))
 
     def _step(self, images: Any, labels: Any, seed: Any = None) -> Any:
-        """On one rank's share. Keras' own weight decay is another one: here it goes through the momentum, and to weights only."""
+        """Decay weights only, through the momentum: Keras' own weight decay is another one."""
         self._dice.seed = seed
         weights = self._model.trainable_variables
         with tf.GradientTape() as tape:
@@ -63,7 +63,9 @@ class OnTensorFlow(TensorFlowRank):
         return {name: self._layouts.to_canonical(name, np.asarray(variable)) for name, variable in self._all.items()}
 
     def momentum(self) -> Arrays:
-        """Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing is rounded."""
+        """Convert the momentum: Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing
+        is rounded.
+        """
         found = {name: np.asarray(variable, np.float64) / -self._rate for name, variable in self._momentums().items()}
         return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
 

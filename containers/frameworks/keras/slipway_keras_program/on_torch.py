@@ -45,7 +45,7 @@ class OnTorch(Trainer):
         self._averaged = DistributedDataParallel(self._model, device_ids=None if self.device == "cpu" else [self._place.index])
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """Keras' own weight decay is another one: here it goes through the momentum, and to weights only."""
+        """Decay weights only, through the momentum: Keras' own weight decay is another one."""
         self._dice.seed = self.dropout_seed
         self._model.zero_grad()
         outputs = self._averaged(self._normalised(images), training=True)
@@ -61,7 +61,7 @@ class OnTorch(Trainer):
         return loss.detach()
 
     def _take_running_of_rank_0(self) -> None:
-        """All in one message."""
+        """Take all in one message."""
         together = torch.cat([variable.value for variable in self._running.values()])
         dist.broadcast(together, 0)
         parts = together.split([variable.shape[0] for variable in self._running.values()])
@@ -69,7 +69,7 @@ class OnTorch(Trainer):
             variable.assign(part)
 
     def _normalised(self, images: np.ndarray) -> torch.Tensor:
-        """Mean 0 and deviation 1 over the training split; token ids as they are."""
+        """Normalise to mean 0 and deviation 1 over the training split; leave token ids as they are."""
         found = torch.from_numpy(images).to(self._place)
         return found if self._of_tokens else (found.to(torch.float32) - self._mean) * self._scale
 
@@ -102,7 +102,9 @@ class OnTorch(Trainer):
         return {name: self._layouts.to_canonical(name, variable.value.detach().cpu().numpy()) for name, variable in self._all.items()}
 
     def momentum(self) -> Arrays:
-        """Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing is rounded."""
+        """Convert the momentum: Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing
+        is rounded.
+        """
         found = {name: variable.value.cpu().numpy().astype(np.float64) / -self._rate for name, variable in self._momentums().items()}
         return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
 

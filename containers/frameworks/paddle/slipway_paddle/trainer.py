@@ -19,7 +19,7 @@ LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def join_ranks() -> int:
-    """Join the ranks of this run; how many there are."""
+    """Join the ranks of this run, and return how many there are."""
     world_size, host = int(os.environ["WORLD_SIZE"]), os.environ["MASTER_ADDR"]
     if world_size > 1:
         if ":" in host:
@@ -69,14 +69,14 @@ class PaddleTrainer(Trainer):
         return loss
 
     def _take_running_of_rank_0(self) -> None:
-        """All in one message."""
+        """Take all in one message."""
         together = paddle.concat(self._running)
         distributed.broadcast(together, 0)
         for tensor, part in zip(self._running, together.split([tensor.shape[0] for tensor in self._running]), strict=True):
             tensor.set_value(part)
 
     def _normalised(self, images: np.ndarray) -> Any:
-        """Mean 0 and deviation 1 over the training split; channels first. Token ids as they are."""
+        """Normalise to mean 0 and deviation 1 over the training split, channels first; leave token ids as they are."""
         found = paddle.to_tensor(images)
         return found if self._of_tokens else ((found.astype("float32") - self._mean) * self._scale).transpose((0, 3, 1, 2))
 
@@ -113,7 +113,7 @@ class PaddleTrainer(Trainer):
 
 
 def _mean_loss(outputs: Any, labels: Any) -> Any:
-    """Of all samples alike; that of a sequence is the mean over its tokens."""
+    """Count all samples alike; that of a sequence is the mean over its tokens."""
     if labels.ndim == 1:
         return paddle.nn.functional.cross_entropy(outputs, labels)
     losses = paddle.nn.functional.cross_entropy(outputs, labels, ignore_index=-1, reduction="none").reshape(labels.shape)
@@ -121,5 +121,5 @@ def _mean_loss(outputs: Any, labels: Any) -> Any:
 
 
 def _velocity(tensor: Any) -> str:
-    """The name of a parameter's momentum in the optimizer's state."""
+    """Return the name of a parameter's momentum in the optimizer's state."""
     return f"{tensor.name}_velocity_0"

@@ -15,13 +15,15 @@ from .network import Network
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """All of it, detached; where it is in parts all ranks have to ask for it."""
+    """Return all of the tensor, detached; where it is in parts all ranks have to ask for it."""
     found: torch.Tensor = tensor.detach()
     return found.full_tensor() if hasattr(found, "full_tensor") else found
 
 
 def gathered(tensors: Iterable[tuple[str, torch.Tensor]], *, keep: bool) -> dict[str, np.ndarray]:
-    """All of them, whole, where `keep` says so; other ranks only give their parts. One after the other, so that no rank has two at once."""
+    """Gather all of them, whole, where `keep` says so; other ranks only give their parts. One after the other, so that no rank has two at
+    once.
+    """
     found = {}
     for name, tensor in tensors:
         value = whole(tensor)
@@ -61,7 +63,7 @@ def save_checkpoint(out: Path, cell: Mapping[str, Any], state: State, step: int)
 
 
 def give_parts(state: State) -> None:
-    """What a rank does for a checkpoint that rank 0 writes."""
+    """Give this rank's parts for a checkpoint that rank 0 writes."""
     gathered(_tensors(state), keep=False)
 
 
@@ -79,7 +81,7 @@ def load_checkpoint(path: Path, state: State) -> None:
 
 
 def not_carried(cell: Mapping[str, Any]) -> str | None:
-    """What a resumed run lacks of the one before it, None: nothing."""
+    """Return what a resumed run lacks of the one before it, None: nothing."""
     if cell["mode"] == "train" and cell["comm_hook"] == "powersgd":
         return "the error feedback of powersgd is not in the checkpoint, since each rank has its own: it begins anew"
     return None
@@ -97,7 +99,7 @@ def _tensors(state: State) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _make_momentum(state: State, arrays: Mapping[str, np.ndarray]) -> None:
-    """Room for the momentum that the file holds, in the layout of its parameter."""
+    """Make room for the momentum that the file holds, in the layout of its parameter."""
     if state.optimizer is None:
         return
     for name, parameter in state.net.named_parameters():

@@ -28,14 +28,14 @@ class Exchange:
         self._moments[place] = self._now()
 
     def end(self) -> Moments | None:
-        """After the backward of a step: its moments; None where one of them was not met."""
+        """Return after the backward of a step its moments; None where one of them was not met."""
         self._take(3)
         moments, self._moments = self._moments, {}
         return (moments[0], moments[1], moments[2], moments[3]) if len(moments) == 4 else None
 
 
 def recorded_event() -> torch.cuda.Event:
-    """An event on the current stream, with its time."""
+    """Return an event on the current stream, with its time."""
     event = torch.cuda.Event(enable_timing=True)
     event.record()
     return event
@@ -51,18 +51,17 @@ class CudaClock:
         self._last = recorded_event()
 
     def begin(self) -> None:
-        """A window begins now."""
         torch.cuda.synchronize()
         self._last = recorded_event()
 
     def end(self, issued: Issued, loss: torch.Tensor) -> list[Finished]:
-        """The steps finished since the last call."""
+        """Return the steps finished since the last call."""
         self._losses[issued.step].copy_(loss, non_blocking=True)
         self._pending.append((issued, recorded_event()))
         return self._pick_up()
 
     def drain(self) -> list[Finished]:
-        """Wait for all steps issued; those not returned yet."""
+        """Wait for all steps issued, and return those not returned yet."""
         if self._pending:
             self._pending[-1][1].synchronize()
         return self._pick_up()
@@ -80,5 +79,5 @@ class CudaClock:
 
 
 def make_clock(device: torch.device, steps: int) -> HostClock | CudaClock:
-    """The clock for this device, for at most `steps` steps."""
+    """Return the clock for this device, for at most `steps` steps."""
     return CudaClock(steps) if device.type == "cuda" else HostClock()

@@ -16,7 +16,7 @@ NAME = "torch._dynamo"
 
 
 def _disable(function: Any = None, *_: Any, **__: Any) -> Any:
-    """torch._dynamo.disable where nothing is compiled: the function itself."""
+    """Return the function itself, as torch._dynamo.disable does where nothing is compiled."""
     return function if function is not None else _disable
 
 

@@ -24,8 +24,9 @@ def mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def totals(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The sum of losses, how many are right, how many there are, of images or of tokens; and how many samples. What has a negative label is
-    none."""
+    """Return the sum of losses, how many are right, how many there are, of images or of tokens; and how many samples. What has a negative
+    label is none.
+    """
     counted = labels >= 0
     right = (outputs.argmax(-1) == labels).sum()
     losses = cross_entropy(outputs, labels, reduction="sum") if labels.dim() == 1 else _of_tokens(outputs, labels).sum()
@@ -34,7 +35,7 @@ def totals(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _of_tokens(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """[batch, tokens]; 0 where there is no target."""
+    """Return [batch, tokens]; 0 where there is no target."""
     return cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=NO_TARGET, reduction="none").view_as(labels)
 
 

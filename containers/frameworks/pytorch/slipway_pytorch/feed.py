@@ -68,7 +68,7 @@ class _Reading(Dataset[Any]):
 
 
 def loader_processes(device: str, local_world_size: int) -> int:
-    """Beside a GPU as many as there are cores for; on the CPU one, since it shares the cores with the training."""
+    """Return, beside a GPU, as many as there are cores for; on the CPU one, since it shares the cores with the training."""
     if device == "cpu":
         return 1
     return max(1, min(MOST_PROCESSES, len(os.sched_getaffinity(0)) // local_world_size))

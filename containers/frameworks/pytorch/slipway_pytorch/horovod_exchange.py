@@ -15,19 +15,21 @@ from .network import Network
 
 
 def averaging(optimizer: torch.optim.Optimizer, net: Network) -> torch.optim.Optimizer:
-    """The optimizer, which waits for the averages of all ranks before it updates."""
+    """Return an optimizer that waits for the averages of all ranks before it updates."""
     _join()
     wrapped: torch.optim.Optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
     return wrapped
 
 
 def leave() -> None:
-    """All ranks together, after the last step."""
+    """Leave, all ranks together, after the last step."""
     hvd.shutdown()
 
 
 def _join() -> None:
-    """As horovodrun would: its variables, and a rendezvous, which runs in rank 0 on the run's own address. The others are told its port."""
+    """Join as horovodrun would: by its variables, and a rendezvous, which runs in rank 0 on the run's own address. The others are told its
+    port.
+    """
     rank, each = int(os.environ["RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     node, world_size = os.environ["NODE_RANK"], int(os.environ["WORLD_SIZE"])
     address = os.environ["MASTER_ADDR"]
@@ -55,13 +57,13 @@ class _Rendezvous(RendezvousHTTPServer):
     server_address: tuple[str, int]
 
     def server_bind(self) -> None:
-        """Without looking up the name of the address, which need not resolve."""
+        """Bind without looking up the name of the address, which need not resolve."""
         self.socket.bind(self.server_address)
         self.server_name, self.server_port = self.socket.getsockname()
 
 
 def _serve(address: str) -> int:
-    """The port of a rendezvous, which lives as long as this process."""
+    """Return the port of a rendezvous, which lives as long as this process."""
     server = _Rendezvous((address, 0), RendezvousHandler, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return int(server.server_port)

@@ -21,7 +21,7 @@ class _Conv(nn.Conv2d):
 
 class _Linear(nn.Linear):
     def reset_parameters(self) -> None:
-        """Nothing, as above."""
+        """Do nothing, since the weights are filled in below."""
 
 
 def _conv(layer: Layer, shape_in: Sequence[int]) -> nn.Module:
@@ -105,13 +105,13 @@ class Network(nn.Module):
             value.copy_(torch.from_numpy(arrays[name]))
 
     def named_state(self) -> dict[str, torch.Tensor]:
-        """Parameters and running statistics by `<layer>.<what>`: what a file of parameters holds."""
+        """Return parameters and running statistics by `<layer>.<what>`, as a file of parameters holds them."""
         state = {name.replace("/", "."): value for name, value in self.state_dict().items()}
         return {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Trainable numbers."""
+    """Count the trainable numbers."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -122,7 +122,7 @@ def _check_count(layer: Layer, module: nn.Module) -> None:
 
 
 def _fill(layer: Layer, module: nn.Module, seed: int) -> None:
-    """The starting weights of one layer, the same in every framework. Normalisations start as the identity by themselves."""
+    """Fill in the starting weights of one layer, the same in every framework. Normalisations start as the identity by themselves."""
     if "initial_limit" in layer:
         for what, parameter in module.named_parameters():
             if parameter.dim() == 1:

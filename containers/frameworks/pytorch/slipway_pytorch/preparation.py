@@ -22,7 +22,7 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make_network(cell: Cell, dataset: Any, device: torch.device) -> Network:
-    """The network of the cell's layer list on `device`, checked against dataset and parameter count; weights by seed or from a file."""
+    """Make the network of the cell on `device`, checked against dataset and parameter count; weights by seed or from a file."""
     layers: Sequence[Mapping[str, Any]] = cell["model_layers"]
     check_fits(layers, dataset)
     net = Network(layers, cell["seed"])
@@ -36,7 +36,7 @@ def make_network(cell: Cell, dataset: Any, device: torch.device) -> Network:
 
 
 def memory_format(cell: Cell) -> torch.memory_format:
-    """How activations and convolution weights lie in memory."""
+    """Return how activations and convolution weights lie in memory."""
     return torch.channels_last if cell["layout"] == "nhwc" else torch.contiguous_format
 
 

@@ -46,7 +46,7 @@ class SharedRequest(Request):
         self._group = None if device.type == "cpu" else dist.new_group(backend="gloo")
 
     def is_there(self) -> bool:
-        """Whether to stop now; all ranks ask at the same step."""
+        """Return whether to stop now; all ranks ask at the same step."""
         wanted = torch.tensor(super().is_there())
         dist.broadcast(wanted, 0, group=self._group)
         return bool(wanted)

@@ -58,7 +58,7 @@ Step = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, Moments |
 
 
 def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
-    """Forward, backward with the exchange of gradients, update. World size 1 takes the same way."""
+    """Return the step: forward, backward with the exchange of gradients, update. World size 1 takes the same way."""
     scaled = cell["precision"] == "fp16"
     exchange = None
     if cell["strategy"] == "fsdp2":
@@ -120,7 +120,7 @@ def make_optimizer(constants: Mapping[str, Any], net: Network, *, scaled: bool) 
 
 
 def make_inference_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
-    """Forward only, ranks on their own."""
+    """Return the step: forward only, ranks on their own."""
     forward = make_forward(cell, dataset, net, device)
     net.eval()
 

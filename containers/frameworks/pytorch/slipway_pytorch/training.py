@@ -105,8 +105,9 @@ def resume(cell: Cell, resumed: Resumed, state: State, events: Events) -> None:
 
 
 def summary(net: Network, device: torch.device) -> dict[str, Any]:
-    """Count, norm and checksum of the parameters, and the most memory this rank had: on a GPU what the allocator gave out, on the CPU the
-    resident set. Of parameters in parts each rank asks for the others', one parameter at a time: the checksum is of the whole ones."""
+    """Return count, norm and checksum of the parameters, and the most memory this rank had: on a GPU what the allocator gave out, on the
+    CPU the resident set. Of parameters in parts each rank asks for the others', one parameter at a time: the checksum is of the whole ones.
+    """
     if device.type == "cuda":
         memory, source = torch.cuda.max_memory_allocated(device), "cuda_allocator"
     else:

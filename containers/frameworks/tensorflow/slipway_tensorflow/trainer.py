@@ -30,7 +30,7 @@ class TensorflowTrainer(TensorFlowRank):
         self._compile(lambda images: forward(self._layers, self._state, images, training=False)[0])
 
     def _step(self, images: Any, labels: Any, seed: Any = None) -> Any:
-        """On one rank's share: v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only."""
+        """Update by v = momentum v + gradient, weight -= rate v. Weight decay goes to weights only."""
         with tf.GradientTape() as tape:
             outputs, running = forward(self._layers, self._state, self._normalised(images), training=True, seed=seed)
             loss = _mean_loss(outputs, labels)
@@ -60,7 +60,7 @@ class TensorflowTrainer(TensorFlowRank):
 
 
 def _mean_loss(outputs: Any, labels: Any) -> Any:
-    """Of all samples alike; that of a sequence is the mean over its tokens."""
+    """Count all samples alike; that of a sequence is the mean over its tokens."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), outputs)
     if len(labels.shape) == 1:
         return tf.reduce_mean(losses)

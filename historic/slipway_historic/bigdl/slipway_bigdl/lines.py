@@ -71,6 +71,6 @@ class Lines:
         self._events.emit("step", step=number, **told)
 
     def wait(self, until: float) -> None:
-        """Until all steps are told, or it is this late: the optimizer may have returned before its last line was read."""
+        """Wait until all steps are told, or it is this late: the optimizer may have returned before its last line was read."""
         with self._changed:
             self._changed.wait_for(lambda: self.told >= self._steps.total, max(0.0, until - time.monotonic()))

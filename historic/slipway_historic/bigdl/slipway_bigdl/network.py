@@ -44,7 +44,7 @@ class Network:
         self.graph = Model([nodes[layers[0]["name"]]], [LogSoftMax()([nodes[layers[-1]["name"]]])])
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Parameters and running statistics. A convolution has its groups as an axis of their own."""
+        """Write parameters and running statistics. A convolution has its groups as an axis of their own."""
         for name, layer in self._layers.items():
             own = [arrays[name + what] for what in OWN if name + what in arrays]
             if name in self._groups:
@@ -56,7 +56,7 @@ class Network:
             self._layers[name].set_running_mean(mean).set_running_std(variance)
 
     def read(self, like: Mapping[str, np.ndarray]) -> Arrays:
-        """The same, by their names and in their shapes in `like`."""
+        """Read parameters and running statistics, by their names and in their shapes in `like`."""
         found: Dict[str, Any] = {}
         for name, layer in self._layers.items():
             own = [name + what for what in OWN if name + what in like]
@@ -79,7 +79,7 @@ def _pool(layer: Layer, _: Sequence[int], __: Any) -> Any:
 
 
 def _windows(layer: Layer) -> Sequence[int]:
-    """Of each pair BigDL takes the columns first."""
+    """Reverse each pair: BigDL takes the columns first."""
     return [number for key in ("kernel", "stride", "padding") for number in layer[key][::-1]]
 
 

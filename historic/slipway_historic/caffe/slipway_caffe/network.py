@@ -18,7 +18,7 @@ OF_BATCH = ("running_mean", "running_var", FACTOR[1:])
 
 
 def training_net(layers: Sequence[Layer], batch_size: int) -> Any:
-    """The layers and the mean cross entropy of their last one. Data and labels are blobs that are written to before each step."""
+    """Return the layers and the mean cross entropy of their last one. Data and labels are blobs that are written to before each step."""
     net = _net(layers, batch_size, training=True)
     _add(net, "label", "Input", []).input_param.shape.add().dim[:] = [batch_size]
     _add(net, "loss", "SoftmaxWithLoss", [layers[-1]["name"], "label"])
@@ -26,12 +26,14 @@ def training_net(layers: Sequence[Layer], batch_size: int) -> Any:
 
 
 def evaluation_net(layers: Sequence[Layer], batch_size: int) -> Any:
-    """The layers as they are outside of training."""
+    """Return the layers as they are outside of training."""
     return _net(layers, batch_size, training=False)
 
 
 def blobs_of(layers: Sequence[Layer], net: Any) -> dict[str, Any]:
-    """The blobs of the net by canonical name, in its own order: parameters, the statistics of batches, and what Caffe divides these by."""
+    """Return the blobs of the net by canonical name, in its own order: parameters, the statistics of batches, and what Caffe divides these
+    by.
+    """
     kinds = {layer["name"]: layer["kind"] for layer in layers}
     return {
         f"{name[: -len(SCALE)] if name.endswith(SCALE) else name}.{what}": blob
@@ -42,7 +44,7 @@ def blobs_of(layers: Sequence[Layer], net: Any) -> dict[str, Any]:
 
 @contextmanager
 def written(message: Any) -> Iterator[str]:
-    """The path of a file with this text: Caffe reads files only."""
+    """Yield the path of a file with this text: Caffe reads files only."""
     descriptor, path = tempfile.mkstemp(suffix=".prototxt")
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
@@ -81,7 +83,7 @@ def _add(net: Any, name: str, kind: str, inputs: Sequence[str]) -> Any:
 
 
 def _decay(own: Any, *factors: float) -> None:
-    """Of weight decay, for each blob: weights have it, biases and batch normalisation do not."""
+    """Set the factors of weight decay for each blob: weights have it, biases and batch normalisation do not."""
     for factor in factors:
         own.param.add(decay_mult=factor)
 

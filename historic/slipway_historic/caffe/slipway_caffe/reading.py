@@ -16,7 +16,7 @@ SCALED = "scaled"
 
 
 def native_batches(dataset: Any, batch_size: int, rank: int, ranks: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Endless: of each shard the samples rank, rank + ranks, ... in their order, again and again; normalised, in RGB."""
+    """Yield endlessly of each shard the samples rank, rank + ranks, ... in their order, again and again; normalised, in RGB."""
     with opened_shards(dataset, batch_size) as places, written(_net(dataset, places, batch_size // len(places))) as path:
         caffe.set_solver_count(ranks)  # of this thread, and of those that it starts: by them a Data layer knows its samples
         caffe.set_solver_rank(rank)
@@ -32,7 +32,7 @@ def native_batches(dataset: Any, batch_size: int, rank: int, ranks: int) -> Iter
 
 
 def _net(dataset: Any, places: Sequence[str], batch_size: int) -> Any:
-    """`batch_size`: of each shard. Caffe keeps colours in the order blue, green, red."""
+    """Return the net that reads; `batch_size`: of each shard. Caffe keeps colours in the order blue, green, red."""
     net = caffe_pb2.NetParameter()
     images, labels = ([f"{what}{number}" for number in range(len(places))] for what in ("images", "labels"))
     for place, *tops in zip(places, images, labels):

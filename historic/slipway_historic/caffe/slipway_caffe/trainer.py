@@ -61,7 +61,6 @@ class CaffeTrainer(MpiTrainer):
         return float(self._net.blobs["loss"].data)
 
     def _average(self) -> None:
-        """Between backward and update."""
         gradients = [self._blobs[name].diff for name in self._parameters]
         for gradient, mean in zip(gradients, self.mean(gradients)):
             gradient[...] = mean
@@ -81,7 +80,7 @@ class CaffeTrainer(MpiTrainer):
         return {**{name: np.array(self._blobs[name].data) for name in self._parameters}, **self._running}
 
     def momentum(self) -> Arrays:
-        """As Caffe has it, the learning rate in it."""
+        """Return the momentum as Caffe has it, the learning rate in it."""
         self._solver.snapshot()
         found = caffe_pb2.SolverState()
         saved = Path(f"{self._saved}_iter_{self._solver.iter}")
@@ -110,7 +109,7 @@ class CaffeTrainer(MpiTrainer):
 
 
 def _solver(constants: Mapping[str, float], net: Any, prefix: str) -> Any:
-    """Nothing is displayed, tested or saved by itself."""
+    """Return a solver that displays, tests and saves nothing by itself."""
     solver = caffe_pb2.SolverParameter(type="SGD", lr_policy="fixed", display=0, snapshot_after_train=False, snapshot_prefix=prefix)
     solver.base_lr, solver.momentum, solver.weight_decay = (constants[name] for name in ("learning_rate", "momentum", "weight_decay"))
     solver.net_param.CopyFrom(net)

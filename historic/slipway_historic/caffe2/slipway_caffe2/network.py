@@ -18,7 +18,9 @@ operator anew."""
 
 
 def add_layers(net: Any, layers: Sequence[Layer], training: bool) -> str:
-    """Forward operators; the blob of the last layer. That of the first one is fed, and in training MASK of each dropout layer."""
+    """Add forward operators, and return the blob of the last layer. That of the first one is fed, and in training MASK of each dropout
+    layer.
+    """
     extents = {layer["name"]: layer["shape_out"][1:] for layer in layers}
     for layer in layers[1:]:
         inputs = [str(name) for name in layer["inputs"]]
@@ -34,7 +36,7 @@ def add_layers(net: Any, layers: Sequence[Layer], training: bool) -> str:
 
 
 def _bn(net: Any, layer: Layer, inputs: Sequence[str], training: bool) -> None:
-    """Of training by the batch; then it moves the running statistics, as PyTorch does."""
+    """Normalise in training by the batch, and move the running statistics as PyTorch does."""
     name = layer["name"]
     own = [f"{name}.{what}" for what in ("weight", "bias", "running_mean", "running_var")]
     outputs = [name, *own[2:], name + ".mean", name + ".variance"] if training else [name]
@@ -64,13 +66,14 @@ def _pool(net: Any, layer: Layer, inputs: Sequence[str], extents: Sequence[int])
 
 
 def _copy(kind: str, source: str, target: str) -> Any:
-    """Such operators are there, but no methods of a net."""
+    """Return a copying operator: they are there, but no methods of a net."""
     return core.CreateOperator(kind, [source], [target], device_option=MKL)
 
 
 def _copied_back(operator: Any, gradients: Sequence[str]) -> Any:
-    """The gradient of a copy: the other copy. One that comes back to Caffe2 may be added to others, whose operators must be on the same
-    device."""
+    """Return the gradient of a copy: the other copy. One that comes back to Caffe2 may be added to others, whose operators must be on the
+    same device.
+    """
     target = operator.input[0] + "_grad"
     if operator.type == FROM_MKL:
         return [_copy(TO_MKL, gradients[0], target)], [target]

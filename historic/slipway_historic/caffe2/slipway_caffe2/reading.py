@@ -11,8 +11,9 @@ from slipway_historic_program.native import opened_shards
 
 
 def native_batches(dataset: Any, batch_size: int, rank: int, ranks: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Endless: of each shard the samples rank, rank + ranks, ... in their order, again and again; normalised, in RGB. Raises ValueError for
-    images that are no squares, which ImageInput would cut."""
+    """Yield endlessly of each shard the samples rank, rank + ranks, ... in their order, again and again; normalised, in RGB. Raises
+    ValueError for images that are no squares, which ImageInput would cut.
+    """
     height, width = dataset.size
     if height != width:
         raise ValueError(

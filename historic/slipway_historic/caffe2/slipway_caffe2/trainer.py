@@ -53,7 +53,7 @@ class Caffe2Trainer(MpiTrainer):
         self._factor = optimizer["momentum"]
 
     def _update(self, start: Arrays) -> Any:
-        """Weight decay, of weights only, is added to the gradient."""
+        """Add weight decay, of weights only, to the gradient."""
         net = core.Net("update")
         for name in self._parameters:
             gradient, momentum = self._gradients[name], name + MOMENTUM
@@ -96,7 +96,7 @@ class Caffe2Trainer(MpiTrainer):
         return _fetched(self._names)
 
     def momentum(self) -> Arrays:
-        """As Caffe2 has it, the learning rate in it."""
+        """Return the momentum as Caffe2 has it, the learning rate in it."""
         return {name: workspace.FetchBlob(name + MOMENTUM) for name in self._parameters}
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:

@@ -20,7 +20,7 @@ def _layer_norm(layer: Layer, own: Values, x: Any) -> Any:
 
 
 def _attention(layer: Layer, _: Values, x: Any) -> Any:
-    """In the shape [batch, heads, tokens, features of a head]."""
+    """Compute attention in the shape [batch, heads, tokens, features of a head]."""
     batch, tokens, features = x.shape[0], x.shape[1], x.shape[2] // 3
     shape = (batch, tokens, layer["heads"], features // layer["heads"])
     parts = functions.split_axis(x, 3, 2)
@@ -32,7 +32,7 @@ def _attention(layer: Layer, _: Values, x: Any) -> Any:
 
 
 def _lstm(layer: Layer, own: Values, x: Any) -> Any:
-    """Chainer's function wants the gates of a unit one beside the other: cell, input, forget, output."""
+    """Order the gates of a unit as Chainer's function wants them, one beside the other: cell, input, forget, output."""
     units = layer["shape_out"][1]
     order = np.arange(4 * units).reshape(4, units)[[2, 0, 1, 3]].T.ravel().astype(np.int32)
     of_input, of_hidden, bias = (functions.permutate(own[name], order) for name in ("weight_ih", "weight_hh", "bias"))
@@ -72,8 +72,7 @@ class Network(chainer.Link):
                 setattr(self, name, parameter)
 
     def forward(self, images: np.ndarray) -> Any:
-        """Images [batch, channels, height, width], float32 -> [batch, classes]; or token ids [batch, tokens] ->
-        [batch, tokens, vocabulary]."""
+        """Return [batch, classes] of float32 images [batch, channels, height, width]; or [batch, tokens, vocabulary] of token ids."""
         values = {self._layers[0]["name"]: chainer.Variable(images)}
         for layer in self._layers[1:]:
             whose = layer.get("embedding", layer["name"])
@@ -96,7 +95,7 @@ def _pool(layer: Layer, _: Values, x: Any) -> Any:
 
 
 def _bn(layer: Layer, own: Values, x: Any) -> Any:
-    """In training by the statistics of this rank's batch, and the running ones follow: their variance is that of a sample (n - 1)."""
+    """Normalise by the statistics of this rank's batch, and move the running ones: their variance is that of a sample (n - 1)."""
     scale, running = (own["weight"], own["bias"]), (own["running_mean"], own["running_var"])
     if not chainer.config.train:
         return functions.fixed_batch_normalization(x, *scale, *running, eps=layer["epsilon"])
@@ -105,7 +104,7 @@ def _bn(layer: Layer, own: Values, x: Any) -> Any:
 
 
 def _lrn(layer: Layer, _: Values, x: Any) -> Any:
-    """Chainer's alpha is for each channel, and not divided by their number."""
+    """Scale alpha: Chainer's is for each channel, and not divided by their number."""
     return functions.local_response_normalization(x, layer["size"], layer["k"], layer["alpha"] / layer["size"], layer["beta"])
 
 

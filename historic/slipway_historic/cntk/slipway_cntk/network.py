@@ -36,7 +36,7 @@ class Network:
 
 
 def to_cntk(array: np.ndarray) -> np.ndarray:
-    """From the canonical layout, or back: CNTK has (in, out) where the other has (out, in), and OIHW as it is."""
+    """Convert from the canonical layout, or back: CNTK has (in, out) where the other has (out, in), and OIHW as it is."""
     return np.ascontiguousarray(array.T if array.ndim == 2 else array)
 
 
@@ -53,7 +53,7 @@ def _pool(layer: Layer, _: Tensors, x: Any) -> Any:
 
 
 def _padded(layer: Layer, x: Any, value: float) -> Any:
-    """With more at the end where the last window reaches over it."""
+    """Pad with more at the end where the last window reaches over it."""
     around = [(0, 0)]
     for size, padding, count, stride, kernel in zip(
         x.shape[1:], layer["padding"], layer["shape_out"][1:], layer["stride"], layer["kernel"]
@@ -68,7 +68,9 @@ def _linear(layer: Layer, own: Tensors, x: Any) -> Any:
 
 
 def _bn(layer: Layer, own: Tensors, batch_size: int, x: Any) -> Any:
-    """In training by this rank's batch, which moves the running statistics as PyTorch's does: so fast that one batch counts `momentum`."""
+    """Normalise in training by this rank's batch, which moves the running statistics as PyTorch's does: so fast that one batch counts
+    `momentum`.
+    """
     fading = -batch_size / np.log(1 - layer["momentum"])
     before = C.constant(COUNTED)
     return C.batch_normalization(x, *own.values(), True, fading, epsilon=layer["epsilon"], use_cudnn_engine=False, running_count=before)

@@ -42,8 +42,9 @@ class CntkTrainer(MpiTrainer):
         self._trainer = C.Trainer(None, (self._loss, None), learners)
 
     def _make_learners(self, constants: Mapping[str, float], global_batch_size: int) -> List[Any]:
-        """One for weights and one for the rest, which does not decay. CNTK adds up the gradients of all samples: the rate is said to be
-        that of a batch of all ranks, by whose size they are divided. Without unit_gain=False, gradients would count 1 - momentum."""
+        """Make one for weights and one for the rest, which does not decay. CNTK adds up the gradients of all samples: the rate is said to
+        be that of a batch of all ranks, by whose size they are divided. Without unit_gain=False, gradients would count 1 - momentum.
+        """
         rate = C.learning_parameter_schedule(constants["learning_rate"], minibatch_size=global_batch_size)
         keep = C.momentum_schedule(constants["momentum"], minibatch_size=global_batch_size)
         tensors = trained(self._network.tensors)
@@ -65,7 +66,7 @@ class CntkTrainer(MpiTrainer):
         return found[self._loss].mean()
 
     def _normalised(self, images: np.ndarray) -> np.ndarray:
-        """Mean 0 and deviation 1 over the training split; channels first."""
+        """Normalise to mean 0 and deviation 1 over the training split; channels first."""
         return np.ascontiguousarray(((images.astype(np.float32) - self._mean) * self._scale).transpose(0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
@@ -75,7 +76,7 @@ class CntkTrainer(MpiTrainer):
         return self._network.outputs.eval(batch)  # type: np.ndarray
 
     def leave(self) -> None:
-        """CNTK ends MPI, as far as it has begun it."""
+        """Let CNTK end MPI, as far as it has begun it."""
         self.barrier()
         C.Communicator.finalize()
         if not MPI.Is_finalized():

@@ -18,18 +18,19 @@ CHANNELS, FEATURES = 2, 3
 
 
 def to_dynet(array: np.ndarray) -> np.ndarray:
-    """From the canonical layout: convolutions have (height, width, in, out), the others are as they are."""
+    """Convert from the canonical layout: convolutions have (height, width, in, out), the others are as they are."""
     return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array
 
 
 def to_canonical(array: np.ndarray) -> np.ndarray:
-    """And back."""
+    """Convert to the canonical layout."""
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
 
 
 def forward(layers: Sequence[Layer], tensors: Tensors, images: np.ndarray, training: bool) -> tuple[Any, dict[str, Any]]:
-    """Images [batch, channels, height, width], float32 -> an expression of `batch` vectors of classes; and in training, by the names of
-    running statistics, what those of the batch are. `tensors`: parameters; and running statistics, as arrays."""
+    """Return an expression of `batch` vectors of classes for float32 images [batch, channels, height, width]; and in training, by the names
+    of running statistics, what those of the batch are. `tensors`: parameters; and running statistics, as arrays.
+    """
     values = {layers[0]["name"]: dynet.inputTensor(images.transpose(2, 3, 1, 0), batched=True)}
     moments: dict[str, Any] = {}
     for layer in layers[1:]:
@@ -48,7 +49,7 @@ def forward(layers: Sequence[Layer], tensors: Tensors, images: np.ndarray, train
 
 
 def _moments(x: Any) -> list[Any]:
-    """Mean and variance of each channel."""
+    """Return mean and variance of each channel."""
     mean = dynet.mean_dim(x, [0, 1], True)
     return [mean, dynet.mean_dim(dynet.square(x - _of_channels(mean)), [0, 1], True)]
 
@@ -59,12 +60,12 @@ def _bn(layer: Layer, own: Sequence[Any], moments: Sequence[Any], x: Any) -> Any
 
 
 def _of_channels(vector: Any) -> Any:
-    """As an image of one pixel."""
+    """Return the vector as an image of one pixel."""
     return dynet.reshape(vector, (1, 1, vector.dim()[0][0]))
 
 
 def _conv(layer: Layer, own: Sequence[Any], x: Any) -> Any:
-    """Of groups one after the other."""
+    """Convolve groups one after the other."""
     parts = zip(_parts(_padded(layer, x, 0.0), CHANNELS, layer["groups"]), _parts(own[0], FEATURES, layer["groups"]))
     x = _joined([dynet.conv2d(part, weight, layer["stride"], is_valid=True) for part, weight in parts], CHANNELS)
     return x + _of_channels(own[1]) if layer["bias"] else x
@@ -92,7 +93,7 @@ def _pool(layer: Layer, _: Sequence[Any], x: Any) -> Any:
 
 
 def _padded(layer: Layer, x: Any, value: float) -> Any:
-    """With more at the end where the last window reaches over it. DyNet's own padding is another one."""
+    """Pad with more at the end where the last window reaches over it. DyNet's own padding is another one."""
     for axis in (0, 1):
         padding, kernel, stride = (layer[key][axis] for key in ("padding", "kernel", "stride"))
         reach = (layer["shape_out"][1 + axis] - 1) * stride + kernel
@@ -107,7 +108,6 @@ def _widened(x: Any, axis: int, before: int, behind: int, value: float) -> Any:
 
 
 def _lrn(layer: Layer, _: Sequence[Any], x: Any) -> Any:
-    """By the squares of the neighbours in the row of channels."""
     size, channels = layer["size"], layer["shape_out"][0]
     squares = _widened(dynet.square(x), CHANNELS, size // 2, size // 2, 0.0)
     summed = dynet.esum([dynet.pick_range(squares, first, first + channels, CHANNELS) for first in range(size)])
@@ -120,7 +120,7 @@ def _linear(_: Layer, own: Sequence[Any], x: Any) -> Any:
 
 
 def _flatten(layer: Layer, _: Sequence[Any], x: Any) -> Any:
-    """DyNet counts the first dimension fastest: (width, height, channels) is channels, rows, columns in memory."""
+    """Flatten; DyNet counts the first dimension fastest: (width, height, channels) is channels, rows, columns in memory."""
     return dynet.reshape(dynet.transpose(x, [1, 0, 2]), tuple(layer["shape_out"]))
 
 

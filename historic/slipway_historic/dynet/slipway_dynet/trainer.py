@@ -60,7 +60,7 @@ class DynetTrainer(MpiTrainer):
             self._tensors[name].scale_gradient(0)  # else the next one would be added to it
 
     def _follow(self, moments: Arrays, batch: int) -> None:
-        """Running statistics follow those of the batch; their variance is that of a sample, as PyTorch's; on all ranks those of rank 0."""
+        """Move running statistics by those of the batch; their variance is that of a sample, as PyTorch's; on all ranks those of rank 0."""
         for layer in self._layers:
             if layer["kind"] == "bn":
                 count = batch * layer["shape_out"][1] * layer["shape_out"][2]

@@ -38,7 +38,7 @@ class LasagneTrainer(TheanoRank):
             self._update = self._compile_update(cell["optimizer"])
 
     def _compile_update(self, constants: Mapping[str, float]) -> Any:
-        """The gradients' means -> the new weights. Weight decay goes to weights only."""
+        """Compile: the gradients' means -> the new weights. Weight decay goes to weights only."""
         rate, keep, decay = constants_of(constants)
         weights = list(self._weights.values())
         means = [weight.type() for weight in weights]

@@ -19,8 +19,9 @@ class Normalised:
         self._scale = 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
 
     def __call__(self, images: np.ndarray) -> np.ndarray:
-        """uint8 [batch, height, width, channels] -> float32 [batch, channels, height, width]; what is float32 already stays what it is: the
-        framework's own reader has made it so."""
+        """Return uint8 [batch, height, width, channels] as float32 [batch, channels, height, width]; what is float32 already stays what it
+        is: the framework's own reader has made it so.
+        """
         if images.dtype == np.float32:
             return images
         return np.ascontiguousarray(((images.astype(np.float32) - self._mean) * self._scale).transpose(0, 3, 1, 2))
@@ -35,7 +36,7 @@ class MpiTrainer(Trainer):
         self.ranks.Barrier()
 
     def leave(self) -> None:
-        """By the end of MPI itself: mpirun takes a rank that goes without it for one that died."""
+        """Leave by the end of MPI itself: mpirun takes a rank that goes without it for one that died."""
         self.ranks.Barrier()
         MPI.Finalize()
 
@@ -45,7 +46,7 @@ class MpiTrainer(Trainer):
         return found
 
     def mean(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
-        """Over all ranks, of each array, as gradients are averaged."""
+        """Return the mean over all ranks, of each array, as gradients are averaged."""
         if self.ranks.size == 1:
             return list(arrays)
         together = _joined(arrays)

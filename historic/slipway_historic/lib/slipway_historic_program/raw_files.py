@@ -58,7 +58,6 @@ def export(cell: Mapping[str, Any], data: Path, out: Path) -> None:
 
 
 def raw(out: Path, name: str) -> Path:
-    """Return where a file lies."""
     return out / (".raw-%s.part" % name)
 
 

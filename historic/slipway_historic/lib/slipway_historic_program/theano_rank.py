@@ -11,13 +11,14 @@ from .mpi import MpiTrainer
 
 
 def relu(x: Any) -> Any:
-    """With a gradient of 0 at 0, where Theano's own has 0.5."""
+    """Return max(x, 0) with a gradient of 0 at 0, where Theano's own has 0.5."""
     return T.switch(x > 0, x, np.float32(0))
 
 
 def max_pool(layer: Mapping[str, Any], x: Any) -> Any:
-    """Of a layer of the list. The gradient goes to the first one that is largest; Theano's own gives the whole of it to each of them, which
-    are many where an image has an even colour."""
+    """Pool a layer of the list. The gradient goes to the first one that is largest; Theano's own gives the whole of it to each of them,
+    which are many where an image has an even colour.
+    """
     places = np.ndindex(*layer["kernel"])
     x = _padded(layer, x)
     found = _at(layer, x, next(places))
@@ -34,7 +35,7 @@ class Dice:
         self.streams = RandomStreams()
 
     def throw(self, seed: int) -> None:
-        """What follows is a function of the seed."""
+        """Begin the streams anew: what follows is a function of the seed."""
         self.streams.seed(seed)
 
     def dropped(self, ratio: float, x: Any) -> Any:
@@ -71,7 +72,7 @@ class TheanoRank(MpiTrainer):
         self._scale = theano.shared(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
 
     def _normalised(self, images: Any) -> Any:
-        """Mean 0 and deviation 1 over the training split; channels first."""
+        """Normalise to mean 0 and deviation 1 over the training split; channels first."""
         return ((theano.tensor.cast(images, "float32") - self._mean) * self._scale).dimshuffle(0, 3, 1, 2)
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
@@ -79,5 +80,5 @@ class TheanoRank(MpiTrainer):
 
 
 def constants_of(optimizer: Mapping[str, float]) -> Tuple[Any, ...]:
-    """Learning rate, momentum and weight decay, as values that are not compiled in."""
+    """Return learning rate, momentum and weight decay, as values that are not compiled in."""
     return tuple(theano.shared(np.float32(optimizer[name])) for name in ("learning_rate", "momentum", "weight_decay"))

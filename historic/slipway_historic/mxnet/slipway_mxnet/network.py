@@ -25,7 +25,7 @@ class Network(mx.gluon.HybridBlock):
             setattr(self, name, self.tensors[name])  # Gluon gives those to hybrid_forward
 
     def hybrid_forward(self, F: Any, x: Any, **tensors: Any) -> Any:  # noqa: N803 - Gluon's name for the operators
-        """Images [batch, channels, height, width], float32 -> [batch, classes]."""
+        """Return [batch, classes] of float32 images [batch, channels, height, width]."""
         values = {self._layers[0]["name"]: x}
         for layer in self._layers[1:]:
             own = {what: tensors[name] for what in _NAMES if (name := f"{layer['name']}.{what}") in tensors}
@@ -47,7 +47,7 @@ def _conv(operators: Any, layer: Layer, own: Tensors, x: Any) -> Any:
 
 
 def _pool(operators: Any, layer: Layer, _: Tensors, x: Any) -> Any:
-    """Of which `full` is MXNet's word for a number of windows that is rounded up."""
+    """Pool; `full` is MXNet's word for a number of windows that is rounded up."""
     rounded = "full" if layer.get("ceil") else "valid"
     windows = {"kernel": layer["kernel"], "stride": layer["stride"], "pad": layer["padding"]}
     return operators.Pooling(x, **windows, pool_type=layer["mode"], pooling_convention=rounded)
@@ -58,14 +58,16 @@ def _linear(operators: Any, layer: Layer, own: Tensors, x: Any) -> Any:
 
 
 def _bn(operators: Any, layer: Layer, own: Tensors, x: Any) -> Any:
-    """In training by the statistics of this rank's batch, which take the place of the running ones, by a momentum of 0: MXNet's own running
-    variance would be that of the batch, and PyTorch's is that of a sample."""
+    """Normalise in training by the statistics of this rank's batch, which take the place of the running ones, by a momentum of 0: MXNet's
+    own running variance would be that of the batch, and PyTorch's is that of a sample.
+    """
     return operators.BatchNorm(x, *own.values(), eps=layer["epsilon"], momentum=0.0, fix_gamma=False)
 
 
 def _lrn(operators: Any, layer: Layer, _: Tensors, x: Any) -> Any:
-    """By the mean of the squares of neighbours in the row of channels, zeros around them. MXNet's own operator has a wrong gradient on CPUs
-    where a pooling follows and the channels divide by 8: by MKL-DNN's blocks of channels."""
+    """Divide by the mean of the squares of neighbours in the row of channels, zeros around them. MXNet's own operator has a wrong gradient
+    on CPUs where a pooling follows and the channels divide by 8: by MKL-DNN's blocks of channels.
+    """
     channels, height, width = layer["shape_out"]
     squares = operators.reshape(operators.square(x), shape=(-1, 1, channels, height * width))
     around = {"kernel": (layer["size"], 1), "pad": (layer["size"] // 2, 0), "stride": (1, 1)}

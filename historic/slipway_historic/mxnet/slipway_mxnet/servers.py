@@ -35,13 +35,12 @@ class Servers:
             self._store.pull(key, array, priority=-number)
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """The sums of a few numbers."""
         own = mx.nd.array(values, dtype="float64")
         self.add_up(f"total-{values.size}", [own])
         found: np.ndarray = own.asnumpy()
         return found
 
     def leave(self) -> None:
-        """With all ranks together; servers and scheduler end then. MXNet does it where the store is forgotten."""
+        """Leave with all ranks together; servers and scheduler end then. MXNet does it where the store is forgotten."""
         mx.nd.waitall()
         del self._store

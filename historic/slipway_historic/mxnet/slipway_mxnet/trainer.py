@@ -66,7 +66,7 @@ class MxnetTrainer(Trainer):
             )
 
     def _follow(self, batch: int) -> None:
-        """The running statistics follow those of the batch, which the network's own have become; on all ranks those of rank 0."""
+        """Move the running statistics by those of the batch, which the network's own have become; on all ranks those of rank 0."""
         mx.nd.waitall()  # MXNet's engine does not know that the backward pass of a static network writes them
         for layer in self._batch_norms:
             momentum, (height, width) = layer["momentum"], layer["shape_out"][1:]
@@ -83,7 +83,7 @@ class MxnetTrainer(Trainer):
                 first += array.size
 
     def _normalised(self, images: np.ndarray) -> Any:
-        """Mean 0 and deviation 1 over the training split; channels first."""
+        """Normalise to mean 0 and deviation 1 over the training split; channels first."""
         return ((mx.nd.array(images, dtype="uint8").astype("float32") - self._mean) * self._scale).transpose((0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:

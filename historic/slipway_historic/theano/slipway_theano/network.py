@@ -23,7 +23,7 @@ class Network:
         self.tensors = {name: theano.shared(array, name) for name, array in arrays.items()}
 
     def graph(self, images: Any, training: bool) -> Tuple[Any, Dict[str, Any]]:
-        """Images [batch, channels, height, width], float32 -> ([batch, classes], what becomes of running statistics in training)."""
+        """Return ([batch, classes], what becomes of running statistics in training) for float32 images [batch, channels, height, width]."""
         values = {self._layers[0]["name"]: images}
         running: Dict[str, Any] = {}
         for layer in self._layers[1:]:
@@ -65,7 +65,7 @@ def _bn(layer: Layer, own: Tensors, x: Any) -> Any:
 
 
 def _bn_in_training(layer: Layer, own: Tensors, x: Any) -> Tuple[Any, Any, Any]:
-    """By the statistics of this rank's batch; the running variance is that of a sample (n - 1), as PyTorch's."""
+    """Normalise by the statistics of this rank's batch; the running variance is that of a sample (n - 1), as PyTorch's."""
     values = [own[name] for name in _NAMES]
     arguments = "spatial", _epsilon(layer), layer["momentum"]
     result, _, _, mean, variance = bn.batch_normalization_train(x, *values[:2], *arguments, *values[2:])
@@ -73,7 +73,6 @@ def _bn_in_training(layer: Layer, own: Tensors, x: Any) -> Tuple[Any, Any, Any]:
 
 
 def _lrn(layer: Layer, _: Tensors, x: Any) -> Any:
-    """By the squares of the neighbours in the row of channels."""
     reach, channels = layer["size"] // 2, layer["shape_out"][0]
     around = T.alloc(np.float32(0), x.shape[0], channels + 2 * reach, x.shape[2], x.shape[3])
     squares = T.set_subtensor(around[:, reach : reach + channels], T.sqr(x))
@@ -82,7 +81,7 @@ def _lrn(layer: Layer, _: Tensors, x: Any) -> Any:
 
 
 def _epsilon(layer: Layer) -> Any:
-    """Theano refuses less than 1e-5, which as a float32 is less than that."""
+    """Return the next larger float32: Theano refuses less than 1e-5, which as a float32 is less than that."""
     return np.nextafter(np.float32(layer["epsilon"]), np.float32(1))
 
 

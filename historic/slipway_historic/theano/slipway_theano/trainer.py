@@ -31,8 +31,9 @@ class TheanoTrainer(TheanoRank):
             self._compile_step(cell["optimizer"])
 
     def _compile_step(self, constants: Mapping[str, float]) -> None:
-        """(images, labels) -> loss, gradients, new running statistics; and (gradients) -> new weights, by v = momentum v + gradient,
-        weight -= rate v. Weight decay goes to weights only."""
+        """Compile (images, labels) -> loss, gradients, new running statistics; and (gradients) -> new weights, by v = momentum v +
+        gradient, weight -= rate v. Weight decay goes to weights only.
+        """
         images, labels = T.tensor4("images", dtype="uint8"), T.lvector("labels")
         outputs, running = self._network.graph(self._normalised(images), training=True)
         loss = T.nnet.categorical_crossentropy(T.nnet.softmax(outputs), labels).mean()
