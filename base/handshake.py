@@ -70,7 +70,6 @@ class Handshake:
         self._challenge = new_challenge()
 
     def greeting(self) -> bytes:
-        """Return the first bytes that a listener sends."""
         return HELLO + self._challenge.encode()
 
     def answer(self, greeting: Words, listener: int, purpose: str = "") -> bytes:

@@ -130,7 +130,6 @@ def _enter(name: str, above: int | None) -> int:
 
 
 def _unlink_files(descriptor: int, levels: list[_Level], problems: list[OSError]) -> None:
-    """Remove all in the last of `levels` that is not a directory, and list its directories."""
     with os.scandir(descriptor) as found:
         for entry in found:
             try:

@@ -102,7 +102,6 @@ def _walked(path: Path, group: bool) -> tuple[Place, str | None]:
 
 
 def _of_step(here: Place, path: Path, status: os.stat_result, group: bool) -> str | None:
-    """Return what is wrong with the step from one directory to the next, or None."""
     if not here.status.st_mode & stat.S_IWOTH:
         return None
     if not here.status.st_mode & stat.S_ISVTX:

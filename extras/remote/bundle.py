@@ -87,7 +87,6 @@ def _relative(document: Document) -> Iterator[tuple[Place, str]]:
 
 
 def _given_parameters(document: Document) -> Iterator[tuple[Place, str]]:
-    """Yield the relative paths of files of parameters, with their places."""
     for place, text in _leaves({key: document.value.get(key) for key in ("base", "axes", "zip", "include")}):
         if "parameters" in place[-2:] and "args" not in place and _is_relative(text) and text.endswith(".safetensors"):
             yield place, text

@@ -133,7 +133,6 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _brought(far: Far, study: Path, site: str | None) -> str:
-    """Return the study file's path on the cluster."""
     with tempfile.TemporaryDirectory(prefix="slipway-remote-") as place:
         bundle = make_bundle(study, Path(place, "study"))
         return bring(far, bundle, source_of(study, bundle.name), site)

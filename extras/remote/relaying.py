@@ -36,7 +36,6 @@ class Relay:
             self._rest[is_out] = b""
 
     def as_typed_here(self, line: str) -> str:
-        """Return a line of the cluster as one types its commands and paths here."""
         far = f"slipway remote {shlex.quote(self._host)} "
         line = SESSIONS.sub(lambda _: far, line)
         if self._there is None or self._there not in line:

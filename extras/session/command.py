@@ -209,7 +209,6 @@ def by_ssh_alone(request: SessionRequest) -> str | None:
 
 
 def _request(kind: Kind, study: Study | None, site: Site, words: Sequence[str], options: Options) -> SessionRequest:
-    """Raise ConfigError for options that do not go together."""
     session = f"{kind}-{secrets.token_hex(3)}"
     ports = _ports(options.ports) or ((6006,) if kind == "tensorboard" else ())
     if ports and kind not in ("program", "tensorboard"):

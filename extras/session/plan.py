@@ -13,9 +13,9 @@ from workflow.study.cell import Cell
 from workflow.study.site import Site
 
 NAME: Final = "session"
-"""The name of its program."""
+"""The name of a session's program."""
 INSIDE: Final = "/run/slipway-session"
-"""The path of the directory of the sockets in a container."""
+"""The directory of the sockets, as a container sees it."""
 WRAPPER: Final = ("{python}", "{lib}/slipway_session.py")
 OTHER_NODES: Final = "beside"
 """The kind of the program on the other nodes: the same command, without the events of the session."""

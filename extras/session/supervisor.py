@@ -56,23 +56,23 @@ from workflow.run.supervisor.time_limits import RunEnded, RunScope, TimeLimit, s
 logger = logging.getLogger(__name__)
 
 READY_LOOK_S: Final = 1.0
-"""How often a program that has been started is asked whether it answers."""
+"""The pause between tests whether a started program answers."""
 PAGE_S: Final = 15.0
-"""How often it is asked, once it does, how long nobody has used it."""
+"""The pause between tests how long nobody has used a program that answers."""
 LOOK_S: Final = 5.0
-"""How often storage is asked whether somebody wants the session's end."""
+"""The pause between looks at storage for a request of the session's end."""
 OUTPUT_S: Final = 2.0
-"""How often what a command prints is brought to storage, where whoever waits for it reads it."""
+"""The pause between copies of a command's output to storage, for whoever waits for it."""
 START_S: Final = 600.0
-"""How long a program may take until it answers: large images import for minutes."""
+"""The time for a program to answer for the first time: large images import for minutes."""
 ANSWER_S: Final = 30.0
-"""How long one of these questions may take in all, of a program and a storage that hang."""
+"""The time for one of these tests in all, where a program or storage hangs."""
 STATE_S: Final = 20.0
-"""How long storage may take to note how the session stands."""
+"""The time for storage to take the state."""
 WARN_S: Final = (900.0, 300.0, 60.0)
-"""How long before its end the users of a session are told."""
+"""The times before its end at which the users of a session are warned."""
 PUSH_AGAIN_S: Final = 10.0
-"""Between two tries to push, and how long the last one may take where the time is over."""
+"""The pause between tries to push, and the time for the last one where the job's time is over."""
 NOTICE: Final = "notice"
 """The file in the directory of the sockets with a line for all users at the session's terminals."""
 HELD: Final = ".lock"
@@ -383,7 +383,7 @@ class Session:
         return pushed, problem
 
     def _push(self, attempt: RunningAttempt) -> tuple[str | None, str | None]:
-        """Return the target of the push and the reason of a failure, after tries until the job's time is over."""
+        """Return the target of the push and the reason of a failure; tries go on until the job's time is over."""
         attempt.nodes.ask(commands.Collect(), reports.Collected, time_limits.RELEASE_S)
         end = max(attempt.limit.deadline, time.monotonic() + PUSH_AGAIN_S)
         while True:

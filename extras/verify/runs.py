@@ -328,7 +328,6 @@ def _believed(found: Verified, on_read: OnRead, path: Path, attempt: int | None)
 def _attempt(
     found: Verified, on_read: OnRead, directory: Path, record: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Check the files of an attempt, then its numbers, which are computed from them."""
     try:
         listed = {str(file["path"]): (file["bytes"], file["blake3"]) for file in record["files"]}
         earlier = records.get(record["resumed_from"]["attempt"]) if record["resumed_from"] else None
