@@ -35,7 +35,6 @@ class FileSet:
 
     @cached_property
     def bytes(self) -> int:
-        """Return the length of all files together."""
         return sum(file.bytes for file in self.files)
 
 

@@ -29,5 +29,5 @@ STAGING_SAID_EVERY_S: Final = 0.5
 """The interval of a stager's progress messages."""
 
 UNPICKLE_CPU_S: Final = 60.0
-"""Of a core, to read a pickle of CIFAR, which takes less than one; UNPICKLE_S where storage or the machine is slow."""
+"""The time of a core to read a pickle of CIFAR, which takes less than one second; UNPICKLE_S holds where storage or the machine is slow."""
 UNPICKLE_S: Final = 600.0

@@ -126,7 +126,6 @@ class Manifest:
             require(split.samples == sum(split.class_counts), f"split {name!r}: class_counts does not add up to samples")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of `manifest.json`."""
         plain = dict(vars(self))
         plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
         plain["shards"] = [vars(shard) for shard in self.shards]
@@ -181,10 +180,7 @@ def read_manifest_as(kind: type[M], root: Path) -> M:
 
 
 def schema_in(root: Path) -> Any:
-    """Return the kind of the dataset in `root` by its manifest, or None where it names none.
-
-    Raises DatasetError if there is no manifest.
-    """
+    """Return the kind that the manifest in `root` names, or None. Raises DatasetError if there is no manifest."""
     plain = _plain(root)
     return plain.get("schema") if isinstance(plain, dict) else None
 

@@ -46,10 +46,8 @@ def is_full(directory: Path, need: int) -> bool:
 
 
 def limit_own_memory() -> int:
-    """Limit this process's own memory to half of the machine's, at most OWN_MEMORY, and return the limit in bytes.
-
-    Mapped files do not count; beyond the limit it gets MemoryError. An untrusted file must not be able to take the whole machine.
-    """
+    """Limit this process's own memory to half of the machine's, at most OWN_MEMORY, and return the limit in bytes. Mapped files do not
+    count; beyond the limit it gets MemoryError. An untrusted file must not be able to take the whole machine."""
     half = os.sysconf("SC_PHYS_PAGES") * resource.getpagesize() // 2
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = min(OWN_MEMORY, half, *(bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY))
@@ -58,10 +56,7 @@ def limit_own_memory() -> int:
 
 
 def limit_address_space(more: int) -> None:
-    """Limit the address space of this process to `more` bytes beyond what it has.
-
-    Beyond that it gets MemoryError, before the machine runs out.
-    """
+    """Limit the address space of this process to `more` bytes beyond what it has: it gets MemoryError before the machine runs out."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + more if hard == resource.RLIM_INFINITY else min(used + more, hard), hard))

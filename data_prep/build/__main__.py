@@ -142,7 +142,6 @@ def _work(arguments: argparse.Namespace) -> None:
 
 
 def _specification(arguments: argparse.Namespace) -> tuple[str, object, Path]:
-    """Read the dataset's name, its specification as JSON values, and the directory of relative paths."""
     from base.jsonfile import read_json
 
     if not is_name(arguments.name):

@@ -21,10 +21,8 @@ _PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
 
 
 def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
-    """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here.
-
-    Raises DatasetError (no usable image in a split, sizes that differ, more rejected than allowed), NotEnoughSpace.
-    """
+    """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. Raises
+    DatasetError (no usable image in a split, sizes that differ, more rejected than allowed), NotEnoughSpace."""
     with held(build_dir / "locks" / "finish"):
         built = finished(build_dir, datasets_dir)
         if built is not None:

@@ -93,10 +93,7 @@ def _can_keep(header: JpegHeader, conversion: Conversion) -> bool:
 
 
 def _decode_jpeg(stored: bytes, header: JpegHeader, conversion: Conversion, *, full: bool) -> Pixels | None:
-    """Decode a JPEG.
-
-    The result is None at any complaint of the decoder: Pillow then decides whether the image is damaged or only unusual.
-    """
+    """Return None at any complaint of the decoder: Pillow then decides whether the image is damaged or only unusual."""
     scale = 1 if full else _scale(header, conversion)
     smallest = {"min_height": -(-header.height // scale), "min_width": -(-header.width // scale)} if scale > 1 else {}
     try:
@@ -172,7 +169,6 @@ def _pillow_pixels(image: Image.Image, channels: int) -> Pixels:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """Remove transparency with as few copies as possible."""
     layer = image if image.mode in ("RGBA", "LA") else image.convert("RGBA")
     canvas = Image.new("RGB", layer.size, "white")
     canvas.paste(layer, mask=layer.getchannel("A"))
@@ -228,10 +224,8 @@ _MOST_ROWS = 65_000  # 255^2 times as many still fits 32 bits
 
 @dataclass(frozen=True, kw_only=True)
 class PixelSums:
-    """The sum of the values and of their squares per channel, over `pixels` pixels each.
-
-    `image` holds the sums of each pixel of the image, as base64 of unsigned 64-bit numbers, or None if they are not requested.
-    """
+    """The sum of the values and of their squares per channel, over `pixels` pixels each. `image` holds the sums of each pixel of the image,
+    as base64 of unsigned 64-bit numbers, or None if they are not requested."""
 
     pixels: Count
     sums: tuple[Count, ...]
@@ -271,13 +265,12 @@ class PixelCounter:
                 totals[channel] += total
 
     def total(self) -> PixelSums:
-        """Return the sums over all images that were added until now."""
         image = None if self._image is None else base64.b64encode(self._image.astype("<u8").tobytes()).decode()
         return PixelSums(pixels=self._pixels, sums=tuple(self._sums), squares=tuple(self._squares), image=image)
 
 
 def mean_and_std(parts: Iterable[PixelSums], channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and population standard deviation, 0 to 255, one per channel; zeros for no pixels at all."""
+    """Compute mean and population standard deviation, 0 to 255, one per channel; zeros for no pixels at all."""
     count, sums, squares = 0, [0] * channels, [0] * channels
     for part in parts:
         count += part.pixels

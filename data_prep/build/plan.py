@@ -43,9 +43,7 @@ _REPORT_EVERY = 1000
 
 def plan_dataset(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress | None = None) -> Plan:
     """Write `build_dir/plan.json` and the lists of samples; a plan of the same specification that is there already is taken.
-
-    `progress(done, total)`, total 0 while it is unknown. Raises DatasetError for a source that cannot be used, NotEnoughSpace.
-    """
+    `progress(done, total)`, total 0 while it is unknown. Raises DatasetError for a source that cannot be used, NotEnoughSpace."""
     build_dir.mkdir(parents=True, exist_ok=True)
     with held(build_dir / "locks" / "plan"):
         if not (build_dir / PLAN_FILE).exists():

@@ -45,7 +45,7 @@ def read_dataset_file(build_dir: Path) -> BuiltDataset:
 
 
 def write_dataset_file(build_dir: Path, built: BuiltDataset) -> None:
-    """Publish it, last of all."""
+    """Publish `dataset.json`, last of all."""
     publish_json_of(build_dir / DATASET_FILE, vars(built))
 
 
@@ -80,10 +80,8 @@ def finished(build_dir: Path, datasets_dir: Path) -> BuiltDataset | None:
 def publish_built(
     build_dir: Path, datasets_dir: Path, spec12: str, content: bytes, manifest: Counted, shards: Sequence[tuple[Path, Shard]]
 ) -> BuiltDataset:
-    """Publish `datasets_dir/<name>-<digest12>/` with `content` as its manifest, then `dataset.json`.
-
-    `shards` are the paths at which the shards were built. Raises DatasetError, NotEnoughSpace.
-    """
+    """Publish `datasets_dir/<name>-<digest12>/` with `content` as its manifest, then `dataset.json`. `shards` are the paths at which the
+    shards were built. Raises DatasetError, NotEnoughSpace."""
     digest = digest_of(content)
     target = datasets_dir / f"{manifest.name}-{digest[:12]}"
     _publish(target, content, shards)

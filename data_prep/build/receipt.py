@@ -25,10 +25,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """The receipt of a shard.
-
-    `key` is the plan's name for the content. `size` is (height, width) where all images have the same, else None.
-    """
+    """The receipt of a shard. `key` names the content. `size` is (height, width) where all images have the same, else None."""
 
     key: str
     samples: Count
@@ -73,7 +70,7 @@ def made_once(build_dir: Path, index: int, find: Callable[[], R | None], make: C
 
 
 def write_receipt(build_dir: Path, index: int, receipt: Receipt) -> None:
-    """Publish it."""
+    """Publish the receipt."""
     publish_json_of(receipt_path(build_dir, index), {"schema": SCHEMA, "index": index, **asdict(receipt)})
 
 

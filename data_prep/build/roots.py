@@ -116,10 +116,8 @@ class Estimate:
 
 
 def estimate(spec: DatasetSpec) -> Estimate:
-    """Estimate a resolved specification.
-
-    Samples are known for synthetic, digits, plain IDX and binary CIFAR, bytes for raw images of a known size.
-    """
+    """Estimate a resolved specification. Samples are known for synthetic, digits, plain IDX and binary CIFAR, bytes for raw images of a
+    known size."""
     counts = [ESTIMATES[spec.source](root) if spec.source in ESTIMATES else None for root in roots_of(spec, Path("/nonexistent"))]
     known = [count for count in counts if count is not None]
     samples = sum(known) if len(known) == len(counts) else None

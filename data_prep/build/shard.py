@@ -61,8 +61,6 @@ def finished(build_dir: Path, index: int, key: str) -> Receipt | None:
 
 
 class _Shard:
-    """The work of one attempt at a shard, and its results."""
-
     def __init__(self, plan: Plan, build_dir: Path, index: int) -> None:
         self.plan = plan
         self.build_dir = build_dir

@@ -118,10 +118,7 @@ _STEP = 1 << 20
 
 
 def map_bytes(values: int, value_bytes: int) -> int:
-    """Estimate the map for `values` values of `value_bytes` bytes in all.
-
-    It takes address space only, since the file grows as it is written.
-    """
+    """Estimate the map for `values` values of `value_bytes` bytes in all. It is address space only: the file grows as it is written."""
     need = value_bytes + values * (_PAGE + _ENTRY) + _SLACK
     return -(-need // _STEP) * _STEP
 
@@ -146,7 +143,6 @@ class ShardWriter:
         self._environment.close()
 
     def add(self, value: bytes) -> None:
-        """Append one value."""
         self._batch.append((b"%08d" % self.samples, value))
         self.samples += 1
         self.bytes += len(value)

@@ -70,12 +70,10 @@ class _Worker(PipedChild):
             self.check_end()
 
     def release(self) -> None:
-        """Let the worker end, since no shards are left."""
         self.index = -1
         self.requests.close()
 
     def lines(self) -> list[dict[str, Any]]:
-        """Read the answers that have arrived."""
         content = os.read(self.fileno(), 1 << 16)
         if not content:
             self.ended = True
@@ -84,7 +82,7 @@ class _Worker(PipedChild):
         return [json.loads(line) for line in lines]
 
     def check_end(self) -> None:
-        """Check how the worker ended. Raises DatasetError if it died."""
+        """Raise DatasetError if the worker died."""
         code = self.process.wait()
         if code < 0:
             hint = " (out of memory?)" if code == -signal.SIGKILL else ""

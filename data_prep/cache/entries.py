@@ -29,10 +29,8 @@ PENDING = "pending.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of `slipway cache ls`.
-
-    The kind is dataset, file (the archive of an image), part (a copy in progress or left by a kill) or result (not delivered yet).
-    """
+    """A line of `slipway cache ls`. The kind is dataset, file (the archive of an image), part (a copy in progress or left by a kill) or
+    result (not delivered yet)."""
 
     name: str
     kind: str
@@ -44,10 +42,8 @@ class Row:
 
 
 def ls(cache_dir: Path, *, group: bool = False) -> list[Row]:
-    """List everything that takes room, last used first.
-
-    Sizes and manifests are compared; `slipway dataset verify` compares contents. `group` is explained at open_cache.
-    """
+    """List everything that takes room, last used first. Sizes and manifests are compared; `slipway dataset verify` compares contents.
+    `group` is explained at open_cache."""
     if not cache_dir.exists():
         return []
     cache = open_cache(cache_dir, group=group)
@@ -63,10 +59,8 @@ def ls(cache_dir: Path, *, group: bool = False) -> list[Row]:
 
 
 def rm(cache_dir: Path, name: str, force: bool = False, *, group: bool = False) -> int:
-    """Remove a staged dataset, or what is left of a copy; returns its bytes. Programs that have it open read on undisturbed.
-
-    Raises LeaseError while it is in use (leases, unless `force`) or being staged, StagingError when it is not there or not ours.
-    """
+    """Remove a staged dataset, or what is left of a copy; returns its bytes. Programs that have it open read on undisturbed. Raises
+    LeaseError while it is in use (leases, unless `force`) or being staged, StagingError when it is not there or not ours."""
     cache = open_cache(cache_dir, group=group)
     name = dataset_name(Path(dataset_of(Path(name))))
     with usable(cache.root), Lock(cache.locks / f"{name}.lock", "remove", cache.file_mode) as lock:

@@ -103,10 +103,8 @@ def usable(root: Path) -> Iterator[None]:
 
 
 def dataset_name(path: Path) -> str:
-    """Return the directory name of a dataset, `<name>-<digest12>`.
-
-    Raises StagingError for any other form, since it becomes paths in the cache.
-    """
+    """Return the directory name of a dataset, `<name>-<digest12>`. Raises StagingError for any other form, since it becomes paths in the
+    cache."""
     if not DATASET.fullmatch(path.name) or ".." in path.name:
         raise StagingError(
             f"{path.name!r} is not a name of a dataset: expected <name>-<12 hex digits>, as `slipway dataset build` publishes it"

@@ -61,10 +61,8 @@ def write_lease(cache: Cache, name: str, holder: Mapping[str, Any]) -> str:
 
 
 def live_leases(cache: Cache, name: str) -> list[Lease]:
-    """List the leases whose holder lives, or may live, and remove the others where possible.
-
-    An unreadable lease counts as live, since only its holder knows its content.
-    """
+    """List the leases whose holder lives, or may live, and remove the others where possible. An unreadable lease counts as live, since only
+    its holder knows its content."""
     found = []
     for path in sorted((cache.leases / name).glob("[0-9a-f]*.json")):
         if not path.exists():
@@ -78,10 +76,8 @@ def live_leases(cache: Cache, name: str) -> list[Lease]:
 
 
 def refuse_if_removing(lock: Lock, name: str) -> None:
-    """Refuse to go on while a frozen process removes the dataset.
-
-    It may rename the dataset away when it continues, so it cannot be bypassed as a frozen stager can.
-    """
+    """Refuse to go on while a frozen process removes the dataset. It may rename the dataset away when it continues, so it cannot be
+    bypassed as a frozen stager can."""
     holder = lock.holder()
     if holder.get("what") == "remove":
         raise LeaseError(f"dataset {name} is being removed by {describe(holder)}, which does not move; end it (kill -9), then try again")

@@ -105,7 +105,6 @@ class Lock:
         self._file.close()
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it."""
         if not self._file.try_take():
             return False
         self._say(**this_process(), what=self.what, done=0, total=0)
@@ -137,10 +136,8 @@ class Lock:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Write progress from a thread during work that reports none, such as the removal of a large dataset.
-
-        A stopped process writes none even then.
-        """
+        """Write progress from a thread during work that reports none, such as the removal of a large dataset. A stopped process writes none
+        even then."""
         self._busy = True
         self.beat(*self._last)
         try:

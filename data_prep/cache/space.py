@@ -24,9 +24,7 @@ logger = logging.getLogger(__name__)
 
 def evict(cache: Cache, need_bytes: int, keep: str | None = None) -> list[str]:
     """Remove what nobody uses, left-over copies first, then least recently used, until `need_bytes` are freed. Returns the names removed.
-
-    What is leased, locked, not ours, or named `keep` stays, and what cannot be removed. Frees less where there is no more.
-    """
+    What is leased, locked, not ours, or named `keep` stays, and what cannot be removed. Frees less where there is no more."""
     removed = []
     for path, num_bytes in evictable(cache, keep):
         if need_bytes <= 0:
@@ -98,10 +96,8 @@ class Need:
 
 
 def make_room(cache: Cache, need: Need) -> list[str]:
-    """Evict until `need` fits; nothing goes unless that is enough. Returns what went. The caller holds the lock on space.
-
-    Raises NotEnoughSpace saying what is needed, what is free, who holds what, and what to do.
-    """
+    """Evict until `need` fits; nothing goes unless that is enough. Returns what went. The caller holds the lock on space. Raises
+    NotEnoughSpace saying what is needed, what is free, who holds what, and what to do."""
     missing = _missing_bytes(cache, need)
     removed: list[str] = []
     if missing > 0 and sum(num_bytes for _, num_bytes in evictable(cache, need.name)) >= missing:

@@ -28,11 +28,8 @@ def names(cache: Cache) -> list[str]:
 
 
 def check_entry(root: Path) -> FileSet:
-    """Check a published directory quickly and return its files.
-
-    The digest of its manifest must be in its name, and every file a regular one of the right size. Raises SlipwayError with
-    what is wrong.
-    """
+    """Check a published directory quickly and return its files. The digest of its manifest must be in its name, and every file a regular
+    one of the right size. Raises SlipwayError with what is wrong."""
     try:
         if root.is_symlink():
             raise StagingError(f"{root} is a symbolic link")
@@ -126,10 +123,8 @@ def json_object(path: Path) -> dict[str, Any]:
 
 
 def unlisted(root: Path, file_set: FileSet) -> list[Path]:
-    """List the topmost names below `root/files` that the manifest does not know, in order.
-
-    A dataset that is no tree has none. Raises OSError.
-    """
+    """List the topmost names below `root/files` that the manifest does not know, in order. A dataset that is no tree has none. Raises
+    OSError."""
     if not file_set.in_place:
         return []
     files = {file.path for file in file_set.files}

@@ -348,8 +348,7 @@ def _is_log(path: str) -> bool:
 
 
 def _pieces(source: BinaryIO, limit: int | None) -> Iterator[bytes]:
-    """Read the content in pieces. Beyond `limit`, whole lines from both ends remain, and one line between them that says what is
-    missing."""
+    """Read in pieces. Beyond `limit`, whole lines from both ends remain, and one line between them that says what is missing."""
     size = os.fstat(source.fileno()).st_size
     if limit is None or size <= limit:
         left = size  # it may grow: what could not be ended may still write

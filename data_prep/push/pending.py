@@ -92,10 +92,8 @@ def deliver_pending(
 
 @contextlib.contextmanager
 def _taken(run_dir: Path) -> Iterator[tuple[int, int] | None]:
-    """Lock each waiting directory and its note, and yield their descriptors.
-
-    The value is None where they belong to another user, or where another process delivers the result now.
-    """
+    """Lock each waiting directory and its note, and yield their descriptors. The value is None where they belong to another user, or where
+    another process delivers the result now."""
     with contextlib.ExitStack() as open_:
         try:
             root = open_.enter_context(directory(run_dir))

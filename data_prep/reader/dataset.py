@@ -17,10 +17,8 @@ from .sequences import Sequences
 
 
 class Dataset:
-    """A dataset: the values of the manifest, and the splits.
-
-    `size` is (height, width), or None where images differ. It holds no open file.
-    """
+    """A dataset: the values of the manifest, and the splits. `size` is (height, width), or None where images differ. It holds no open
+    file."""
 
     def __init__(self, root: str, manifest: Dict[str, Any]) -> None:
         self.root = root
@@ -83,10 +81,8 @@ class Split:
         return image, label
 
     def read_many(self, indices: Sequence[int], out: Optional[np.ndarray] = None) -> Tuple[np.ndarray, np.ndarray]:
-        """Read images, uint8 (len, height, width, channels), and labels, int64 (len,).
-
-        The images go to `out` (that shape, or longer), whose filled part is returned. Raises ReaderError for a dataset without one size.
-        """
+        """Read images, uint8 (len, height, width, channels), and labels, int64 (len,). The images go to `out` (that shape, or longer),
+        whose filled part is returned. Raises ReaderError for a dataset without one size."""
         if self.size is None:
             raise ReaderError("the images of split %r differ in size: use read(), or build the dataset with a size" % self.name)
         images = np.empty((len(indices),) + self.size + (self.channels,), np.uint8) if out is None else out[: len(indices)]
@@ -167,7 +163,6 @@ def open_dataset(root: str) -> Any:
 
 
 def _fill(image: np.ndarray, out: Optional[np.ndarray]) -> np.ndarray:
-    """Copy `image` out of its buffer, to `out` or to a new array."""
     if out is None:
         return np.array(image, order="C")
     np.copyto(out, image)

@@ -26,10 +26,8 @@ class Datum(NamedTuple):
 
 
 def encode(channels: int, height: int, width: int, data: Buffer, label: int, encoded: bool = False) -> bytes:
-    """Encode a Datum with its fields in protobuf's own order, so that a sample has only one encoding.
-
-    Raises DatumError where a raw image is not channels * height * width bytes, or a number does not fit an int32.
-    """
+    """Encode a Datum with its fields in protobuf's own order, so that a sample has only one encoding. Raises DatumError where a raw image
+    is not channels * height * width bytes, or a number does not fit an int32."""
     size = memoryview(data).nbytes
     if not encoded and size != channels * height * width:
         raise DatumError("a raw image of %d x %d x %d has %d bytes, not %d" % (channels, height, width, channels * height * width, size))
@@ -76,7 +74,6 @@ def parse(value: Buffer) -> Datum:
 
 
 def _after_unknown(view: memoryview, at: int) -> int:
-    """Skip the unknown field that starts at `at`, and return its end."""
     tag, at = _long(view, at)
     field, kind = tag >> 3, tag & 7
     if field == 6:

@@ -10,7 +10,7 @@ from . import shards
 from .errors import DatasetChanged, ReaderError
 
 PAD = -1
-"""Stands where a row has no token."""
+"""The id where a row has no token."""
 
 
 class Sequences:
@@ -40,7 +40,6 @@ class Sequences:
         return tuple(self.rows_of_lengths(name).values())
 
     def rows_of_lengths(self, name: str) -> Dict[int, int]:
-        """Return how many rows of a split have each length, by length."""
         found = {}  # type: Dict[int, int]
         for index in self.manifest["splits"][name]["shards"]:
             shard = self.manifest["shards"][index]
@@ -72,10 +71,8 @@ class SequenceSplit:
         return row[row != PAD]
 
     def read_many(self, indices: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
-        """Read rows of one bucket, int32 (len, length of the bucket + 1), filled up with PAD.
-
-        The rows go to `out` (as long, or longer), whose filled part is returned. Raises ReaderError for rows of several lengths.
-        """
+        """Read rows of one bucket, int32 (len, length of the bucket + 1), filled up with PAD. The rows go to `out` (as long, or longer),
+        whose filled part is returned. Raises ReaderError for rows of several lengths."""
         places = [self._place(int(index)) for index in indices]
         length = self.lengths[places[0][0]] if places else 0
         ids = np.empty((len(places), length + 1), np.int32) if out is None else out[: len(places), : length + 1]

@@ -80,10 +80,8 @@ _max_open = 4096 if _files == resource.RLIM_INFINITY else max(8, _files // 4)  #
 
 
 def use(path: str, num_bytes: int, key: bytes, function: Callable[[memoryview], Any]) -> Any:
-    """Return `function(value)` for a key; the value is valid during the call only.
-
-    Raises DatasetChanged for anything not as in the manifest.
-    """
+    """Return `function(value)` for a key; the value is valid during the call only. Raises DatasetChanged for anything not as in the
+    manifest."""
     with _current_lock():
         shard = _opened(path, num_bytes)
         return function(_value(shard, path, key))
@@ -106,10 +104,8 @@ def close_all() -> None:
 
 
 def _current_lock() -> Any:
-    """Return the lock of this process.
-
-    After a fork it is a new one, since another thread may have held the old, and all that was inherited is closed.
-    """
+    """Return the lock of this process. After a fork it is a new one, since another thread may have held the old, and all that was inherited
+    is closed."""
     global _owner, _lock
     if os.getpid() != _owner:
         _owner = os.getpid()

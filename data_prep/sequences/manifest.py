@@ -25,10 +25,7 @@ UNKNOWN: Final = 1
 
 
 def width_of(vocabulary: int) -> int:
-    """Return the bytes per id that leave one number for the padding.
-
-    Ids lie in files as little-endian numbers of 2 or 4 bytes.
-    """
+    """Return the bytes per id that leave one number for the padding. Ids lie in files as little-endian numbers of 2 or 4 bytes."""
     return 2 if vocabulary < 1 << 16 else 4
 
 
@@ -48,10 +45,8 @@ VALUE: Final = "token-rows"
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceShard(Shard):
-    """A shard of `samples` rows of `length` + 1 ids each.
-
-    A value holds `rows` of them, the last one fewer. `tokens` counts the ids that are targets.
-    """
+    """A shard of `samples` rows of `length` + 1 ids each. A value holds `rows` of them, the last one fewer. `tokens` counts the ids that
+    are targets."""
 
     length: FromOne
     rows: FromOne
@@ -69,10 +64,8 @@ class SequenceSplit:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceManifest:
-    """The content of `manifest.json`.
-
-    `words` are those of the ids from 2 on, for a vocabulary of words; `lengths` are those of the buckets.
-    """
+    """The content of `manifest.json`. `words` are those of the ids from 2 on, for a vocabulary of words; `lengths` are those of the
+    buckets."""
 
     name: Name
     vocabulary: FromOne
@@ -123,7 +116,6 @@ class SequenceManifest:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of `manifest.json`."""
         plain = dict(vars(self))
         plain["splits"] = {name: vars(split) for name, split in self.splits.items()}
         plain["shards"] = [vars(shard) for shard in self.shards]

@@ -85,8 +85,6 @@ def finished_shard(build_dir: Path, index: int, plan: SequencePlan) -> SequenceR
 
 
 class _Shard:
-    """The work of one attempt at a shard."""
-
     def __init__(self, plan: SequencePlan, build_dir: Path, index: int) -> None:
         self.plan, self.build_dir, self.index = plan, build_dir, index
         self.planned = plan.shards[index]
@@ -127,7 +125,6 @@ class _Shard:
         return receipt
 
     def _rows(self) -> Rows:
-        """Read the shard's part of the table of rows. Raises DatasetError where the table is not the planned one."""
         path = rows_path(self.build_dir, self.planned.rows)
         try:
             if hash_file(path).blake3 != self.planned.listed:

@@ -19,7 +19,6 @@ SOURCES: dict[str, Source] = {
     "synthetic": synthetic,
     "sklearn-digits": digits,
 }
-"""By the name that study files use."""
 ESTIMATES: dict[str, Callable[[Root], int | None]] = {
     "idx": idx.estimate,
     "cifar": cifar.estimate,

@@ -45,7 +45,6 @@ class _Blob(NamedTuple):
     size: int
 
     def read(self, name: str, most: int) -> bytes:
-        """Read the whole file. Raises DatasetError for more than `most` bytes."""
         _check_size(self, name, most)
         with self.path.open("rb") as file:
             file.seek(self.offset)
@@ -163,8 +162,7 @@ def _is_ours(name: str) -> bool:
 
 def _label_bytes(name: str, size: int) -> int:
     """Return the number of label bytes: CIFAR-100 has a coarse label before the fine one, shown by file names, or by the size of a single
-    file.
-    """
+    file."""
     fine = name in ("train.bin", "test.bin") or size % (PIXEL_BYTES + 1) != 0
     return 2 if fine else 1
 
@@ -196,7 +194,6 @@ def _as_records(blob: _Blob, name: str, root: Root) -> tuple[_Blob, int]:
 
 
 def _unpickled(blob: _Blob, name: str, records: Path) -> dict[str, Any]:
-    """Return the answer of the process that reads pickles. Raises DatasetError."""
     _check_size(blob, name, MAX_MEMBER_BYTES)
     words = (str(blob.path), str(blob.offset), str(blob.size), str(records))
     argv = [sys.executable, "-P", "-m", "data_prep.sources.unpickle", *words]

@@ -95,7 +95,6 @@ class FileReader:
         return None
 
     def head(self, found: Found, limit: int) -> bytes:
-        """Read the first bytes of a sample."""
         return retried(self._shown(found), lambda: self._read(found, limit))
 
     def read(self, found: Found) -> bytes:
@@ -167,7 +166,6 @@ class OpenFiles:
             os.close(self._descriptors.popitem()[1])
 
     def size(self, number: int = 0) -> int:
-        """Return the length of the file. Raises DatasetError."""
         return os.fstat(self._open(number)).st_size
 
     def read_at(self, offset: int, size: int, number: int = 0) -> bytes:

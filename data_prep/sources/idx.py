@@ -111,7 +111,6 @@ def _companion(images: Path) -> Path | None:
 
 
 def _header(path: Path, shown: Path, dimensions: int) -> _Header:
-    """Read the header of a plain file and compare it with the length. Raises DatasetError."""
     wanted = 4 + 4 * dimensions
     with path.open("rb") as file:
         head = file.read(wanted)

@@ -76,7 +76,6 @@ class LmdbReader:
         self.child.__exit__(kind, error, trace)
 
     def head(self, found: Found, limit: int) -> bytes:
-        """Read the first bytes of a sample."""
         return self.value(found)[:limit]
 
     def value(self, found: Found) -> bytes:

@@ -55,10 +55,8 @@ def has_image_suffix(name: str) -> bool:
 
 
 def own_splits(top_level: set[str]) -> dict[str, str]:
-    """Return the splits {folder: split} of a source whose top level is `train`, `val`, `test` and the like.
-
-    It is empty where these are class names.
-    """
+    """Return the splits {folder: split} of a source whose top level is `train`, `val`, `test` and the like. It is empty where these are
+    class names."""
     found = {name: SPLIT_NAMES[name.lower()] for name in top_level if name.lower() in SPLIT_NAMES}
     unambiguous = len(found) == len(top_level) == len(set(found.values()))
     return found if unambiguous and "train" in found.values() else {}

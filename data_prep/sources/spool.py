@@ -34,10 +34,7 @@ def compression(path: Path) -> str | None:
 
 
 def plain_file(path: Path, scratch: Path) -> Path:
-    """Return `path` itself where it is not compressed, else a file below `scratch` with its content.
-
-    Raises DatasetError, NotEnoughSpace.
-    """
+    """Return `path` itself if it is not compressed, else a file below `scratch` with its content. Raises DatasetError, NotEnoughSpace."""
     kind = compression(path)
     return path if kind is None else write_scratch(scratch / f"{path.name}.plain", _bounded(path, kind))
 

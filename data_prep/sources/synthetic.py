@@ -53,10 +53,7 @@ class SyntheticReader:
         return f"{self.seed}/{found.at[0]}".encode()[:limit]
 
     def read(self, found: Found) -> Pixels:
-        """Make pixels (H, W, C) of pattern + brightness + noise.
-
-        Nothing is clipped, since 64 + 127 + 16 + 48 = 255 and 64 - 16 - 48 = 0.
-        """
+        """Make pixels (H, W, C) of pattern + brightness + noise. Nothing is clipped: 64 + 127 + 16 + 48 = 255 and 64 - 16 - 48 = 0."""
         pattern = self._patterns.get(found.label)
         if pattern is None:
             pattern = self._patterns[found.label] = self._pattern(found.label)

@@ -72,7 +72,6 @@ class TarReader(OffsetReader):
     """A reader of members; `at` is the offset of the content."""
 
     def head(self, found: Found, limit: int) -> bytes:
-        """Read the first bytes of a sample."""
         return self.files.read_exactly(int(found.at[0]), min(limit, found.size))
 
     def read(self, found: Found) -> bytes:

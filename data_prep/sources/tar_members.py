@@ -55,10 +55,8 @@ def _parsed(block: bytes) -> tarfile.TarInfo:
 
 
 def members(read_at: ReadAt, start: int, end: int) -> Iterator[Member]:
-    """List the members of the archive that lies in `start` to `end` of a file. Raises TarError at the first damage.
-
-    An archive ends with a block of zeros (POSIX: two of them). One that ends without it was cut, in a header or just before one.
-    """
+    """List the members of the archive that lies in `start` to `end` of a file. Raises TarError at the first damage. An archive ends with a
+    block of zeros (POSIX: two of them). One that ends without it was cut, in a header or just before one."""
     at, headers = start, 0
     extra: dict[bytes, bytes] = {}
     while True:
@@ -107,7 +105,6 @@ def _check_extra(size: int, content: int, end: int, headers: int) -> None:
 
 
 def _size(extra: dict[bytes, bytes], header: tarfile.TarInfo) -> int:
-    """Return the length of the content. Raises TarError for one that no file has."""
     text = extra.get(b"size")
     if text is not None and (not text.isdigit() or len(text) > 18):
         raise TarError(f"a pax size of {text[:20]!r}")

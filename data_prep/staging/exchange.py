@@ -362,8 +362,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Pending:
-    """A connection that has not proved its identity. `index` and `address` are those of the expected node, -1 and None for an incoming
-    one."""
+    """A connection that has not proved its identity. `index` and `address` are those of the expected node, -1 and None if incoming."""
 
     def __init__(self, peer: Connection, handshake: Handshake, index: int = -1, address: tuple[str, int] | None = None) -> None:
         self.peer, self.handshake, self.index, self.address = peer, handshake, index, address

@@ -29,10 +29,7 @@ def rounded_up(num_bytes: int) -> int:
 
 
 def open_file(path: Path, flags: int, direct: bool) -> int:
-    """Open a regular file, but no link.
-
-    O_DIRECT is used if `direct` is true and the file system has it. Raises OSError.
-    """
+    """Open a regular file, but no link. O_DIRECT is used if `direct` is true and the file system has it. Raises OSError."""
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags | os.O_DIRECT if direct else flags, 0o600)
@@ -122,10 +119,8 @@ T = TypeVar("T", bound=Closable)
 
 
 class OpenFiles(Generic[T]):
-    """A pool of about `keep` open files, by number, each used by several threads for a short time.
-
-    `may_close(file)` is asked before one is closed for another.
-    """
+    """A pool of about `keep` open files, by number, each used by several threads for a short time. `may_close(file)` is asked before one is
+    closed for another."""
 
     def __init__(self, open_: Callable[[int], T], keep: int, may_close: Callable[[T], bool] = lambda _file: True) -> None:
         self._open, self._keep, self._may_close = open_, keep, may_close
@@ -158,7 +153,6 @@ class OpenFiles(Generic[T]):
             self._trim()
 
     def all(self) -> list[T]:
-        """Return the files that are open now."""
         with self._lock:
             return list(self._files.values())
 

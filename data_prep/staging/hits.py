@@ -150,10 +150,8 @@ def find_hit(cache: Cache, name: str, lock: Lock, check: Callable[[Entry], int])
 
 
 def _take_unlisted_away(root: Path, file_set: FileSet) -> bool:
-    """Remove what programs have put among the files of a tree, and return True if there was any.
-
-    The files of the tree stay, since another run may be reading them.
-    """
+    """Remove what programs have put among the files of a tree, and return True if there was any. The files of the tree stay, since another
+    run may be reading them."""
     try:
         removed = [str(path.relative_to(root)) for path in remove_unlisted(root, file_set)]
     except OSError as error:

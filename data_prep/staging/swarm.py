@@ -64,7 +64,6 @@ class Swarm:
             self.holders[chunk] -= 1
 
     def leave(self, peer: int) -> None:
-        """Remove a node and all its offers."""
         view = self.views.pop(peer, None)
         if view is None:
             return
@@ -146,11 +145,8 @@ class Swarm:
     # -- what nobody brings
 
     def unclaimed(self, stuck_before: float) -> list[int]:
-        """List the missing chunks that nobody brings.
-
-        They are not being read or written here, and nobody is known to have them, or their holder was asked before that moment and has not
-        sent them.
-        """
+        """List the missing chunks that nobody brings. They are not being read or written here, and nobody is known to have them, or their
+        holder was asked before that moment and has not sent them."""
         stuck = {chunk for view in self.views.values() for chunk, asked_at in view.asked.items() if asked_at < stuck_before}
         found, position = [], self.have.find(0)
         while position >= 0:
@@ -175,7 +171,6 @@ class Swarm:
 
     @property
     def num_asked(self) -> int:
-        """Count the chunks that were requested from others."""
         return sum(len(view.asked) for view in self.views.values())
 
     def _land(self, chunk: int) -> None:
@@ -191,11 +186,8 @@ NOBODY = 0xFFFF
 
 
 def owners_of(num_chunks: int, held: Mapping[int, bytearray], readers: Sequence[int]) -> array[int]:
-    """Assign to each chunk the node that reads it from storage, NOBODY where some node has it already.
-
-    The chunks to read are cut into one contiguous range per reader, of nearly equal length. The result depends on the arguments only, so
-    that all nodes compute the same.
-    """
+    """Assign to each chunk the node that reads it from storage, NOBODY where some node has it already. The chunks to read are cut into one
+    contiguous range per reader, of nearly equal length. The result depends on the arguments only, so that all nodes compute the same."""
     owners = array("H", [NOBODY]) * num_chunks
     if not readers:
         return owners

@@ -106,16 +106,14 @@ class ChunkTable:
         self.num_chunks = self._starts[-1]
 
     def where(self, number: int) -> Chunk:
-        """Return the file of a chunk, and its number in the file."""
         file = bisect_right(self._starts, number) - 1
         return file, number - self._starts[file]
 
     def number(self, chunk: Chunk) -> int:
-        """Return the number of a chunk of a file."""
         return self._starts[chunk[0]] + chunk[1]
 
     def span(self, number: int) -> tuple[int, int, int]:
-        """Number of the file, offset in it, bytes."""
+        """Return the number of the file, the offset in it, and the length in bytes."""
         file, chunk = self.where(number)
         offset = chunk * self.files[file].chunk_bytes
         return file, offset, min(self.files[file].chunk_bytes, self.files[file].bytes - offset)
@@ -134,7 +132,6 @@ class ChunkTable:
 
     @property
     def largest(self) -> int:
-        """Return the length of the largest chunk."""
         return max((min(file.chunk_bytes, file.bytes) for file in self.files), default=0)
 
 

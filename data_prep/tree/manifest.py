@@ -33,10 +33,8 @@ SNAPSHOTS: Final = frozenset({".snapshot", ".snapshots", ".zfs", "lost+found"})
 
 
 def name_fault(name: str) -> str | None:
-    """Return what is wrong with a path below the tree, or None.
-
-    The path is `to_text` of its bytes. It must be printable and short enough for every node.
-    """
+    """Return what is wrong with a path below the tree, or None. The path is `to_text` of its bytes. It must be printable and short enough
+    for every node."""
     try:
         raw = name.encode()
     except UnicodeEncodeError:
@@ -108,7 +106,6 @@ class TreeManifest:
         require(self.bytes == sum(file.bytes for file in self.files), "bytes is not the sum over the files")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of `manifest.json`."""
         return {**vars(self), "files": [vars(file) for file in self.files]}
 
 
@@ -127,7 +124,6 @@ class Place:
         require(not wrong, f"links: {printable(wrong[0]) if wrong else ''} is no path inside of the tree")
 
     def of(self, file: ChunkedFile) -> Path:
-        """Return the path from which a file is read."""
         return Path(self.path, self.links.get(file.name, file.name))
 
 
