@@ -154,7 +154,6 @@ def _check_scans(stored: bytes, header: JpegHeader | None) -> None:
 
 
 def _pillow_pixels(image: Image.Image, channels: int) -> Pixels:
-    """Read the first frame upright, on white where it is transparent."""
     image.load()
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I") or image.mode == "F":

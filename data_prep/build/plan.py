@@ -126,7 +126,6 @@ def _refuse_empty(selection: Selection, spec: DatasetSpec) -> None:
 
 
 def _runs(selection: Selection, splits: Mapping[str, Mask], spec: DatasetSpec) -> list[tuple[str, Numbers]]:
-    """Return (split, positions in order) of every shard. Raises DatasetError for fewer shards than splits."""
     counts = {name: int(mask.sum()) for name, mask in splits.items()}
     try:
         shares = shards_per_split(counts, spec.shards)

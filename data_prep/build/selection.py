@@ -164,7 +164,6 @@ class Rejections:
             self._entries = sorted(self._entries)[:KEPT]
 
     def merge(self, entries: Iterable[Mapping[str, str]], count: int) -> None:
-        """Add the entries of another collector, as `to_json` returned them."""
         self._entries += [(entry["name"], entry["reason"]) for entry in entries]
         self.count += count
 

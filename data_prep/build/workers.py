@@ -58,7 +58,6 @@ class _Worker(PipedChild):
         self._rest = b""
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when the worker has answered or ended."""
         return self.answers.fileno()
 
     def begin(self, index: int) -> None:

@@ -143,6 +143,5 @@ def _missing_bytes(cache: Cache, need: Need) -> int:
 
 
 def _taken(cache: Cache, need: Need) -> int:
-    """Sum the bytes of all datasets and copies in the cache, with the one that `need` is about."""
     hidden = sum(allocated_bytes(path) for path in cache.datasets.glob(".*"))
     return hidden + sum(entry_bytes(cache, name) for name in names(cache) if name != need.name)

@@ -53,7 +53,6 @@ def _shifts(numbers: np.ndarray, side: int) -> np.ndarray:
 
 
 def _move(image: np.ndarray, down: int, right: int) -> None:
-    """Move the image in place: what comes from the border is zero."""
     height, width = image.shape[:2]
     kept = image[max(0, down) : height + min(0, down), max(0, right) : width + min(0, right)].copy()
     image[:] = 0

@@ -205,7 +205,6 @@ def finish_sequences(build_dir: Path, datasets_dir: Path, progress: Progress | N
 
 
 def _manifest(plan: SequencePlan, receipts: Sequence[tuple[int, SequenceReceipt]]) -> SequenceManifest:
-    """Make the manifest without empty shards."""
     shards = tuple(_shard(plan, number, index, receipt) for number, (index, receipt) in enumerate(receipts))
     return SequenceManifest(
         name=plan.name,

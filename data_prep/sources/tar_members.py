@@ -143,7 +143,6 @@ def _pax_records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _sparse_maps(read_at: ReadAt, at: int) -> int:
-    """Return the length of the extra blocks after the header of an old GNU sparse file."""
     for count in range(1, MAX_HEADERS + 1):
         block = read_at(at + (count - 1) * BLOCK, BLOCK)
         if len(block) < BLOCK:

@@ -726,7 +726,6 @@ class Exchange:
         peer.tell([chunk for chunk, mine in enumerate(self.swarm.have) if mine])
 
     def lose(self, index: int, why: str) -> None:
-        """Give up this node from now on."""
         if index in self.lost:
             return
         peer = self._peers.pop(index, None)

@@ -108,7 +108,6 @@ class Swarm:
         return None
 
     def is_coming(self, chunk: int) -> bool:
-        """Return True if the chunk was requested, is being read, or has arrived."""
         return chunk in self._flights or chunk in self.reading or chunk in self.writing
 
     def ask(self, peer: int, chunk: int, now: float) -> None:
