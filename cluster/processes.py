@@ -71,7 +71,7 @@ def is_alive(pid: int, start: int | None) -> bool:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Return True if another user has a process of that number that /proc does not show us: taken for the one that is meant."""
+    """Return True if another user's process of that number is hidden from us: it is taken for the one that is meant."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -194,7 +194,7 @@ def _is_tidying(pid: int) -> bool:
 
 
 def _wait_for_end(pids: list[int], deadline: float) -> None:
-    """Wait for the first of `pids`, at most 0.2 s: a killed process may have left children that are ours now."""
+    """Wait at most 0.2 s: a killed process may have left children that are ours now."""
     wait_for_ends(pids[-1:], min(0.2, deadline - time.monotonic()))
 
 

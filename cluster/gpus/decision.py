@@ -48,7 +48,6 @@ class Claim:
 
     @property
     def kind(self) -> Literal["nothing", "uuids", "numbers", "other"]:
-        """Return the kind of its names."""
         if not self.names:
             return "nothing"
         if all(_UUID.fullmatch(name) for name in self.names):
@@ -56,7 +55,6 @@ class Claim:
         return "numbers" if all(digits(name) is not None for name in self.names) else "other"
 
     def describe(self) -> str:
-        """Describe the value and its meaning, for people."""
         kind = {
             "nothing": "no GPUs",
             "uuids": "UUIDs, which mean the same to everybody",
@@ -82,10 +80,7 @@ def claims_of(environ: Mapping[str, str], scheduler: str | None, place: Place) -
 
 
 def granted_count(environ: Mapping[str, str], scheduler: str | None) -> int | None:
-    """Return the number of GPUs that the scheduler granted on this node, or None if it has no variable for that.
-
-    A step's own list comes before the count, which may be the job's.
-    """
+    """Return the number of GPUs granted on this node, or None without a variable for it. A step's own list counts before the job's."""
     if scheduler != "slurm":
         return None
     value = environ.get("SLURM_GPUS_ON_NODE", "")
@@ -97,10 +92,7 @@ def _cuda(environ: Mapping[str, str]) -> tuple[Claim, ...]:
 
 
 def _slurm(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # noqa: ARG001 - the same for all
-    """Read Slurm's variables.
-
-    SLURM_JOB_GPUS describes the job's first node only, and replaces the list of a step that has none; not for a step without GPUs.
-    """
+    """Use SLURM_JOB_GPUS, the list of the first node only, for a step that has no list; not for a step without GPUs."""
     cuda = _cuda(environ)
     variables = ["SLURM_STEP_GPUS"]
     if environ.get("SLURM_NODEID") == "0" and not any(claim.kind == "nothing" for claim in cuda):
@@ -191,8 +183,6 @@ def or_raise(decision: Decision) -> Decision:
 
 
 class _Case:
-    """One decision while it is made; `steps` grow on the way."""
-
     def __init__(self, gpus: tuple[Gpu, ...], environ: Mapping[str, str], granted: int | None, everything: bool, place: Place) -> None:
         self.gpus, self.place, self.everything = gpus, place, everything
         self.scheduler = scheduler_of(environ)

@@ -45,7 +45,7 @@ class Gpu(NamedTuple):
 
     @property
     def is_instance(self) -> bool:
-        """Return True for a MIG instance: it has a UUID of its own, and no number."""
+        """Return True for a MIG instance, which has a UUID and no number."""
         return self.uuid.startswith("MIG-")
 
 
@@ -156,7 +156,7 @@ def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
 
 
 def _ask(argv: Sequence[str]) -> str:
-    """Return the standard output of nvidia-smi; empty if it reports that there are no devices."""
+    """Return an empty text if nvidia-smi reports that there are no devices."""
     try:
         result: CommandResult = run(argv, timeout_s=GPU_LIST_S)
     except SlipwayError as error:
@@ -349,7 +349,6 @@ def query_gpu_faults(uuids: Sequence[str]) -> tuple[GpuFault, ...]:
 
 
 def _health_fields() -> list[dict[str, str]]:
-    """Query the health, by the names that this driver has for the fields. Raises SlipwayError."""
     asked = {field: field for field in FIELDS}
     while True:
         result = run(query(tuple(asked.values())), timeout_s=GPU_USE_S)
@@ -366,7 +365,7 @@ def _health_fields() -> list[dict[str, str]]:
 
 
 def _kernel_xids() -> dict[Bus, list[int]]:
-    """Query the kernel's log; empty if it may not be read here."""
+    """Return nothing if the kernel's log may not be read here."""
     try:
         result = run(("dmesg",), timeout_s=GPU_USE_S)
         uptime_s = float(Path("/proc/uptime").read_text().split()[0])

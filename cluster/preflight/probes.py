@@ -52,7 +52,7 @@ class Wire:
         self._pending: PendingConnections[asyncio.Task[bool]] = PendingConnections()
 
     def serve(self) -> None:
-        """Let others in, from now on. To be called in the loop."""
+        """Accept connections. To be called in the event loop."""
         if self._listener.fileno() >= 0:  # else closed meanwhile
             asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
@@ -74,13 +74,12 @@ class Wire:
                 oldest.cancel()
 
     def _ended(self, connection: socket.socket, task: asyncio.Task[bool]) -> None:
-        """Close the connection of a task that was refused, or that has done its work."""
         self._pending.remove(task)
         if task.cancelled() or not task.result():
             connection.close()
 
     async def _welcome(self, connection: socket.socket) -> bool:
-        """Let a connection in, and return True if somebody uses it now."""
+        """Return True if somebody uses the connection now."""
         try:
             _prepare(connection)
             async with asyncio.timeout(PREFLIGHT_HANDSHAKE_S):
@@ -112,7 +111,6 @@ class Wire:
         return self._arrived.setdefault((peer, purpose), asyncio.get_running_loop().create_future())
 
     async def arrival(self, peer: int, purpose: str) -> socket.socket:
-        """Wait for the connection that `peer` makes."""
         return await self._expected(peer, purpose)
 
     async def dial(self, peer: int, address: tuple[str, int], purpose: str) -> socket.socket:
@@ -129,7 +127,7 @@ class Wire:
         return connection
 
     async def connect(self, address: tuple[str, int]) -> tuple[socket.socket, float]:
-        """Connect from our own address, and return the connection and its seconds. Raises OSError."""
+        """Return a connection from our own address, and its seconds. Raises OSError."""
         connection = socket.socket(self._family, socket.SOCK_STREAM)
         _prepare(connection)
         try:
@@ -149,7 +147,6 @@ class Wire:
         handshake.check_welcome(await receive(connection, WELCOME_BYTES), peer, purpose)
 
     def close(self) -> None:
-        """Stop listening and close all connections."""
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         for task in self._pending:
@@ -273,7 +270,7 @@ class _Ring:
         self.chunks = [self.base * (chunk + 1) * (index + 1) for chunk in range(nodes)]
 
     async def run(self) -> str | None:
-        """Run the all-reduce. Returns None if every sum is right, or what is wrong."""
+        """Return None if every sum is right, or what is wrong."""
         nodes, index = self.nodes, self.index
         for step in range(nodes - 1):
             came = await self._pass_on((index - step) % nodes)
@@ -290,7 +287,7 @@ class _Ring:
         return f"the sum is wrong in {len(wrong)} of {nodes} chunks" if wrong else None
 
     async def _pass_on(self, chunk: int) -> int | None:
-        """Send that chunk on while the next one comes; None if it came damaged."""
+        """Return None if the next chunk came damaged."""
         data = self.chunks[chunk].to_bytes(self.bytes, "little")
         return await _both(self._receive(), self._send(data))
 
@@ -325,7 +322,7 @@ async def tournament(wire: Wire, peers: Sequence[Address], attempt: int, size: i
 
 
 async def _meet(wire: Wire, peers: Sequence[Address], other: int, purpose: str) -> socket.socket:
-    """Connect with a partner. Both are ready when this returns: who comes early waits."""
+    """Return when both are ready: who comes early waits."""
     loop = asyncio.get_running_loop()
     if wire.index > other:
         connection = await wire.arrival(other, purpose)
@@ -341,7 +338,7 @@ async def _meet(wire: Wire, peers: Sequence[Address], other: int, purpose: str) 
 
 
 async def _exchange(connection: socket.socket, size: int, limit_s: float) -> list[float]:
-    """Send and receive at once. Returns [bytes received, seconds, seconds in which this process had a core or waited for one]."""
+    """Return [bytes received, seconds, seconds in which this process had a core or waited for one]."""
     came, last = 0, 0.0
     begun, busy = time.perf_counter(), busy_s()
 
@@ -370,7 +367,7 @@ def busy_s() -> float:
 
 
 async def _both(first: Coroutine[Any, Any, _T], second: Coroutine[Any, Any, None]) -> _T:
-    """Return the result of the first when both are done. Neither goes on after a failure, on a connection that is closed then."""
+    """Let neither go on after a failure, on a connection that is closed then."""
     tasks = asyncio.create_task(first), asyncio.create_task(second)
     try:
         await asyncio.gather(*tasks)

@@ -43,7 +43,6 @@ class Sample(NamedTuple):
 
     @property
     def mbit(self) -> float:
-        """Return the rate in Mbit/s."""
         return self.bytes * 8e-6 / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -54,7 +53,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One sentence that names a node or a link. `fatal`: the run cannot work on it."""
+    """A sentence that names a node or a link. `fatal`: the run cannot work on it."""
 
     text: str
     nodes: tuple[int, ...] = ()
@@ -76,7 +75,7 @@ SLOW_RATIO: Final = 0.5
 EXCESS_S: Final = 0.010
 """Longer by this in every measurement: named."""
 FLOOR_MBIT: Final = 100.0
-"""Below it no network of a cluster is; that of a wrong interface may be."""
+"""Every network of a cluster is faster; that of a wrong interface may not be."""
 
 
 def best_of(attempts: Sequence[Rates]) -> dict[tuple[int, int], Sample]:
@@ -138,7 +137,7 @@ def _slow(sample: Sample, reference: float, excess_s: float) -> bool:
 
 
 def _slow_nodes(pairs: Rates, nodes: int, reference: float, excess_s: float) -> list[int]:
-    """Find the worst node by the median of its exchanges, then the worst of the rest without it, and so on: at most half of all nodes."""
+    """Find the worst node by the median of its exchanges, then the worst of the rest without it, and so on: at most half of all."""
     left = set(range(nodes))
     found: list[int] = []
     while len(found) < nodes // 2:
@@ -204,7 +203,7 @@ class RateSummary(NamedTuple):
 
 
 def summary(rates: Rates) -> RateSummary:
-    """Return median and least rate over the ordered pairs, and the slowest pair."""
+    """Return the median and the least rate, and the slowest pair."""
     ordered = sorted((sample.mbit, pair) for pair, sample in rates.items())
     return RateSummary(ordered[len(ordered) // 2][0], *ordered[0]) if ordered else RateSummary()
 
@@ -234,7 +233,7 @@ def unreachable(places: Sequence[Place], reached: Mapping[tuple[int, int], Reach
 
 
 def _most_accused(failed: Iterable[tuple[int, int]], nodes: int) -> int | None:
-    """Return the node in more failed pairs than any other. Returns None for a tie, or if only one pair of nodes failed."""
+    """Return None for a tie, or if only one pair of nodes failed."""
     counts = [0] * nodes
     for pair in failed:
         for index in pair:
@@ -294,7 +293,7 @@ def judge_all_reduce(places: Sequence[Place], rings: Sequence[Sequence[Mapping[s
 
 MIB: Final = 1 << 20
 MOST_ROUNDS: Final = 16
-"""Of a tournament: with more than 17 nodes not every pair exchanges, but each node does with 16 others, whatever their number."""
+"""With more than 17 nodes not every pair exchanges, but each node does with 16 others, whatever their number."""
 RING_BYTES: Final = 2 * MIB
 LANE: Final = 8
 """Bytes of a number of the all-reduce."""

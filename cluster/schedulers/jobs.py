@@ -35,10 +35,7 @@ Hold = Literal["", "held", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class JobSize:
-    """What one job asks of the scheduler. Fields that are None are not part of the request.
-
-    `cores`, `memory_mb` and `gpus` are per node; `memory_mb` 0 is all memory of the node.
-    """
+    """What one job asks of the scheduler; None: not requested. Per node: `cores`, `memory_mb` (0: all of it) and `gpus`."""
 
     nodes: int
     minutes: int
@@ -149,7 +146,6 @@ class Jobs(Protocol):
     SERVER: str
     """The name of the server that answers the scheduler's commands, as it stands in a sentence."""
     SUBMIT: str
-    """The command that submits a job."""
     LIST: str
     """The command that lists our jobs."""
     SHOW: str
@@ -157,10 +153,7 @@ class Jobs(Protocol):
     CANCEL: str
     """The command that cancels the jobs whose ids follow it."""
     ENTER: str
-    """The words before a command that give it this terminal on `{node}` of the running job `{job}`.
-
-    The string is empty if no command of the scheduler does that.
-    """
+    """The words before a command that give it this terminal on `{node}` of the running job `{job}`; empty if there are none."""
 
     OWNED: Mapping[str, str]
     """What the study, another key of the site file, or Slipway sets, with the pattern of the directives that would set it again."""
@@ -172,10 +165,7 @@ class Jobs(Protocol):
         """Return this user's jobs of exactly that name, in any stage that the scheduler still knows, oldest first."""
 
     def known_jobs(self, job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-        """Return the jobs that the scheduler still knows, in any stage, by one query.
-
-        This tells how a job ended that is no longer among `our_jobs`.
-        """
+        """Return, by one query, the jobs that the scheduler still knows, in any stage: so also how a job ended."""
 
     def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
         """Cancel jobs, by one command if possible. Jobs that are over or unknown are no failure."""
@@ -187,16 +177,10 @@ class Jobs(Protocol):
         """Explain why such a job can never start on this cluster, and what to change, or return None."""
 
     def script(self, job: BatchJob) -> str:
-        """Return the batch script as it would be submitted: the directives, then `script_lines`.
-
-        Raises ConfigError.
-        """
+        """Return the batch script as it would be submitted: the directives, then `script_lines`. Raises ConfigError."""
 
     def options(self, job: BatchJob) -> tuple[str, ...]:
-        """Return the requests of the script as options of SUBMIT.
-
-        Raises ConfigError.
-        """
+        """Return the requests of the script as options of SUBMIT. Raises ConfigError."""
 
     def inherited(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of the variables that a job inherits, for a script that somebody submits by hand."""
@@ -250,10 +234,7 @@ def one_line(what: str, value: str) -> str:
 
 
 def script_lines(job: BatchJob) -> tuple[str, ...]:
-    """Return the lines of a batch script after its directives.
-
-    The last line begins with `exec`, so that signals reach the program.
-    """
+    """Return the lines of a batch script after its directives. The last begins with `exec`, so that signals reach the program."""
     return (
         f"cd {shlex.quote(job.directory)} || exit",
         *((f"export {SUBMISSION}={shlex.quote(job.name)}",) if job.work is None else ()),
@@ -269,10 +250,7 @@ def mark_of(study: str, results_dir: str) -> str:
 
 
 def jobs_of_rule(jobs: Iterable[QueuedJob], mark: str, rule: str) -> Mapping[str, QueuedJob]:
-    """Map wildcards to the job of that study and rule.
-
-    Of several jobs with the same wildcards a running one counts, else the oldest.
-    """
+    """Map wildcards to the job of that study and rule. Of several with the same wildcards a running one counts, else the oldest."""
     found: dict[str, QueuedJob] = {}
     for job in jobs:
         if (job.mark, job.rule) == (mark, rule) and (job.wildcards not in found or (found[job.wildcards].waits and not job.waits)):

@@ -154,7 +154,7 @@ class ByParamiko:
         raise RemoteError(advice_on(self.host, f"No {name} host key is known for {wanted.hostname}\n{_fingerprint(key)}"))
 
     def _log_in(self, paramiko: Any, wanted: HostSettings, ask: bool) -> None:
-        """Log in by public key, then by keyboard-interactive where the host wants more. Raises RemoteError."""
+        """Try public keys, then keyboard-interactive where the host wants more. Raises RemoteError."""
         transport = self._transport
         left: list[str] = ["publickey"]
         with closing(_keys(paramiko, wanted)) as keys:
@@ -178,7 +178,6 @@ class ByParamiko:
             raise RemoteError(advice_on(self.host, f"Permission denied ({','.join(left)})"))
 
     def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
-        """Run a command as Transport.stream does."""
         self.connect(ask=False)
         paramiko = _paramiko()
         word = f"slipway-{secrets.token_hex(8)}"
@@ -236,7 +235,6 @@ class ByParamiko:
             self._transport.global_request("keepalive@openssh.com", wait=True)
 
     def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
@@ -261,7 +259,7 @@ class _Feed:
         self.is_over = False
 
     def some(self) -> bool:
-        """Send some bytes if possible. Returns True if some were sent."""
+        """Return True if some bytes were sent."""
         if self.is_over:
             return False
         if not self._left and self._content is not None:
@@ -277,7 +275,6 @@ class _Feed:
 
 
 def _paramiko() -> Any:
-    """Import paramiko. Raises RemoteError if it is not installed."""
     try:
         import paramiko
     except ImportError as error:

@@ -49,7 +49,7 @@ LOST: Final = re.compile(
     r"Connection (timed out|reset|closed|refused)|Connection to .* (closed|timed out)|No route to host|Network is unreachable|"
     r"Broken pipe|mux_client_|Timeout, server|kex_exchange_identification|Operation timed out|Temporary failure in name resolution"
 )
-"""What may pass by itself."""
+"""Failures that may pass without any change."""
 
 
 def is_lost(said: str) -> bool:
@@ -106,9 +106,9 @@ MAX_LINE: Final = 100_000
 
 
 def remote_line(argv: Sequence[str], word: str) -> str:
-    """Build the line that runs `argv` on the host after it has printed `word`, on a line of its own, on both streams.
+    """Build the line that prints `word` on a line of its own, on both streams, and then runs `argv`.
 
-    Raises ValueError for what no program can get: no word at all, a null character, more than MAX_LINE bytes.
+    Raises ValueError for no word at all, a null character, or more than MAX_LINE bytes.
     """
     if not argv or any("\0" in one for one in argv):
         raise ValueError(f"no argv that can be run there: {list(argv)!r}")
@@ -120,7 +120,7 @@ def remote_line(argv: Sequence[str], word: str) -> str:
 
 
 class After:
-    """What comes on a stream after the boundary `word`; what came before is kept as `noise`, at most MOST bytes."""
+    """Keep what comes on a stream after the boundary `word`, and at most MOST bytes of `noise` before it."""
 
     MOST: Final = 1 << 16
 
@@ -169,7 +169,6 @@ class OpenSsh:
             raise (LineCut if is_lost(said) else RemoteError)(advice_on(self.host, said))
 
     def stream(self, argv: Sequence[str], out: Sink, err: Sink, *, stdin: IO[bytes] | None = None, limit_s: float | None = None) -> int:
-        """Run a command as Transport.stream does."""
         self.connect(ask=False)
         word = f"slipway-{secrets.token_hex(8)}"
         line = self._argv("-T", *([] if stdin else ["-n"]), "-o", "BatchMode=yes", "--", self.host, remote_line(argv, word))
@@ -227,7 +226,7 @@ class OpenSsh:
         return command.run(self._argv(*words), timeout_s=MUX_S)
 
     def _open(self, words: Sequence[str], stdin: IO[str] | None, limit_s: float) -> tuple[int, str]:
-        """Try to connect, and return ssh's exit code and its messages. A person is asked at the terminal."""
+        """Return ssh's exit code and its messages. A person is asked at the terminal."""
         argv = self._argv("-f", "-N", "-M", *words, "--", self.host)
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(argv, stdin=stdin or subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)

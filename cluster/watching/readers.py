@@ -28,12 +28,12 @@ from cluster.processes import TICKS_PER_S, ProcessState, all_pids, all_processes
 KERNEL: Final = 2
 """kthreadd, the parent of the kernel's own threads: they work for whoever reads and writes, us included."""
 Share = Callable[[int], float]
-"""Of a process: how much of its time is on the run's cores."""
+"""Map a pid to the share of its time on the run's cores."""
 
 
 @dataclass(frozen=True)
 class ProcessTrees:
-    """Pids. `above`: what ours descend from."""
+    """Sets of pids. `above`: the ancestors of ours."""
 
     ours: frozenset[int]
     above: frozenset[int]
@@ -58,7 +58,7 @@ def process_trees(
 
 
 def ancestors(states: Mapping[int, ProcessState], members: Iterable[int]) -> set[int]:
-    """Return what the members descend from, without themselves."""
+    """Return the ancestors of the members, without the members."""
     above: set[int] = set()
     for member in members:
         pid = states[member].parent if member in states else 0
@@ -80,14 +80,14 @@ def _below(children: Mapping[int, list[int]], roots: Iterable[int]) -> set[int]:
 
 
 def own_seconds(states: Mapping[int, ProcessState], trees: ProcessTrees, share: Share) -> float:
-    """Return what ours have used since they began."""
+    """Return the processor time that ours have used since they began."""
     below = (share(pid) * (states[pid].cpu + states[pid].waited) for pid in trees.ours if pid in states)
     above = (share(pid) * states[pid].cpu for pid in trees.above)
     return (sum(below) + sum(above)) / TICKS_PER_S
 
 
 def used_since(before: Mapping[int, ProcessState], states: Iterable[ProcessState]) -> dict[int, float]:
-    """Return the seconds that each has used since `before`. One that came meanwhile used all its ticks now."""
+    """Return the seconds that each has used since `before`. A new process has used all its ticks since then."""
     used = {}
     for state in states:
         earlier = before.get(state.pid)
@@ -181,9 +181,9 @@ CHEAP_SHARE: Final = 0.0004
 """Of one core: 0.4 % in all. On a machine with thousands of processes the pauses get longer instead."""
 MOST_NAMED: Final = 3
 LEAST_NAMED: Final = 0.05
-"""Cores that somebody uses who is named."""
+"""Processes of others that use more cores than this are named."""
 MOST_CLOCKS: Final = 8
-"""Cores whose frequency is asked: the question wakes a core that sleeps."""
+"""The most cores whose frequency is read: reading it wakes a core that sleeps."""
 _MEMORY: Final = {"MemAvailable": "available"}
 _PAGING: Final = {"pswpin": "swapped_in", "pswpout": "swapped_out"}
 _SWITCHES: Final = {"voluntary_ctxt_switches": "voluntary", "nonvoluntary_ctxt_switches": "involuntary"}
@@ -336,7 +336,7 @@ def query(reasons: str) -> tuple[str, ...]:
 
 
 def parse_looks(answer: str) -> list[dict[str, Any]]:
-    """Parse a GPU per line; what stands in brackets, such as `[N/A]`, is not known. A line that is none of it is passed over."""
+    """Parse a GPU per line. Values in brackets, such as `[N/A]`, are unknown. Other lines are skipped."""
     found = []
     for line in answer.splitlines():
         uuid, *words = (word.strip() for word in line.split(","))
@@ -378,7 +378,7 @@ def with_others(
 
 
 class Gpus:
-    """A reader that waits for nvidia-smi, so it is the only one of its process; its moment is that of the answer."""
+    """A reader that waits for nvidia-smi, so it is the only one of its process. Its moment is that of the answer."""
 
     def __init__(self, uuids: Collection[str], processors: Processors) -> None:
         self._uuids, self._processors = frozenset(uuids), processors

@@ -83,7 +83,6 @@ class Listed:
 
     @property
     def words(self) -> str:
-        """Return the state in words, with LSF's own."""
         return f"{WORDS.get(self.state, 'in a state of LSF')} ({self.state})"
 
 

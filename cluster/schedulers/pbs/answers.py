@@ -35,7 +35,6 @@ class JobInfo:
     job_id: str
     name: str
     owner: str
-    """The user's name."""
     state: str
     """One letter: Q, H, W, T, R, E, S, U, B, F, X, M."""
     comment: str = ""
@@ -194,10 +193,7 @@ PBS: Final = Server(
 
 
 def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S, *, history: bool = False) -> JobInfo | None:
-    """Query the server for a job. Returns None for an unknown job.
-
-    `history`: also for a job that is over, if PBS keeps those.
-    """
+    """Query the server for a job; with `history` also for one that is over, if PBS keeps those. Returns None for an unknown job."""
     answer = ask(PBS, ("qstat", *(("-x",) if history else ()), "-f", "-F", "json", job_id), patience_s, timeout_s)
     if not answer.strip():
         return None

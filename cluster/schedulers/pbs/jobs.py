@@ -169,9 +169,9 @@ NOT_INHERITED: Final = re.compile(r"PBS_|SLURM_|SBATCH_|TMPDIR$")
 
 
 def qsub_options(job: BatchJob, hosts: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the options of qsub, one per line of the script, with the site's directives last and as they are.
+    """Return the options of qsub, one per line of the script, with the site's directives last. Raises ConfigError.
 
-    `hosts` are the nodes that the job is to get, as PBS cannot exclude nodes. Raises ConfigError.
+    `hosts` are the nodes that the job is to get, as PBS cannot exclude nodes.
     """
     size = job.size
     if size.qos is not None:
@@ -277,10 +277,7 @@ def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float, timeout_s: float = ANSWER_S, *, history: bool = True) -> tuple[QueuedJob, ...]:
-    """Query each job, which takes 0.1 s.
-
-    OpenPBS shows only the first of several jobs in JSON, and the jobs of everybody that are over may be those of two weeks.
-    """
+    """Query each job, 0.1 s each: OpenPBS shows only the first of several in JSON, and the history of all users may span two weeks."""
     give_up = time.monotonic() + patience_s
     found = []
     for job_id in job_ids:

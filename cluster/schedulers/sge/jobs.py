@@ -167,7 +167,7 @@ def _memory(job: BatchJob) -> int:
 
 
 def _path(path: str) -> str:
-    """Return a path, which may have blanks and colons. Raises ConfigError for one that Grid Engine would take for another."""
+    """Raise ConfigError for a path that Grid Engine would take for another. Blanks and colons are allowed."""
     bad = sorted(set(path) & NOT_IN_PATHS)
     if bad:
         raise ConfigError(
@@ -237,10 +237,7 @@ def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ..
 
 
 def accounting(job_ids: Sequence[str], patience_s: float) -> dict[str, dict[str, str]]:
-    """Query the last record of each job that has one (yet).
-
-    There is one query for all jobs with our names, since qacct reads the whole file of the cell for every query.
-    """
+    """Query the last record of each job that has one (yet), by one query for all: qacct reads the whole file of the cell each time."""
     if not job_ids:
         return {}
     which = (job_ids[0],) if len(job_ids) == 1 else (f"{OUR_NAMES}*",)

@@ -43,10 +43,7 @@ LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = False
 REFUSAL: Final = "Unable to create step"
 FORGOTTEN: Final = "Memory required by task is not available"
-"""The message of srun after a controller was killed.
-
-The controller takes ended steps for running ones, and checks their nodes only some minutes later.
-"""
+"""The message of srun after a controller was killed: it takes ended steps for running ones, and checks their nodes minutes later."""
 MIB: Final = 1 << 20
 
 
@@ -96,10 +93,7 @@ def _cpus(job: Mapping[str, str]) -> int | None:
 
 
 def _memory(job: Mapping[str, str]) -> int | None:
-    """Return the memory of the job on each node.
-
-    Slurm reports it in MB, and does not report it for --mem=0, which is all memory of the node.
-    """
+    """Return the bytes per node; None for --mem=0 (all memory of the node), which Slurm does not report."""
     node, cpu = digits(job.get("SLURM_MEM_PER_NODE", "")), digits(job.get("SLURM_MEM_PER_CPU", ""))
     if node is not None:
         return node * MIB or None
@@ -107,7 +101,7 @@ def _memory(job: Mapping[str, str]) -> int | None:
 
 
 def _addresses(names: Sequence[str]) -> dict[str, str]:
-    """Return the address of each node in the given order, resolved on this host or else as Slurm knows it."""
+    """Resolve each name on this host, or else as Slurm knows it."""
     found = {name: resolve(name) for name in names}
     known = node_addresses([name for name, address in found.items() if address is None], SHORT_PATIENCE_S)
     return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
@@ -203,10 +197,7 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def srun_environment(environ: Mapping[str, str], job: Mapping[str, str]) -> dict[str, str]:
-    """Return `environ` without the variables that srun would read as options, and with those that it needs to find the job.
-
-    `job` is the result of job_environ.
-    """
+    """Return `environ` without the variables that srun would read as options, with those of `job` (job_environ) that it needs."""
     own = {name: job[name] for name in OURS if name in job}
     return {**{name: value for name, value in environ.items() if not name.startswith(INPUTS)}, **own}
 

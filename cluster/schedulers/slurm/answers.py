@@ -84,10 +84,7 @@ def parse_node_addresses(text: str) -> dict[str, str]:
 
 
 def parse_failed_starts(text: str) -> frozenset[str]:
-    """Return the nodes that Slurm has drained because they could not start a job, from the answer to NODE_REASONS.
-
-    Raises SchedulerOutputError.
-    """
+    """Parse the answer to NODE_REASONS: the nodes drained because they could not start a job. Raises SchedulerOutputError."""
     lines = (line.partition("|") for line in text.splitlines())
     return frozenset(name for nodes, _, reason in lines if reason.startswith(NOT_STARTED) for name in expand(nodes))
 
@@ -98,10 +95,7 @@ def fields_of(line: str) -> dict[str, str]:
 
 
 def parse_duration(text: str) -> float | None:
-    """Convert `1-02:03:04`, `1-02`, `02:03:04`, `03:04` or `3` (minutes) to seconds.
-
-    Returns None for UNLIMITED and for a value that is not set. Raises ValueError.
-    """
+    """Convert `1-02:03:04`, `1-02`, `02:03:04`, `03:04` or `3` (minutes) to seconds; None for UNLIMITED or unset. Raises ValueError."""
     if text in NEVER or text in NO_LIMIT:
         return None
     match = _DURATION.fullmatch(text)
@@ -122,7 +116,7 @@ def _count(word: str) -> int:
 
 
 def _split_name(line: str) -> tuple[str, str, str]:
-    """Split a line into the part before the job's name, the name, which may contain anything, and the rest."""
+    """Split a line around the job's name, which may contain anything."""
     match = re.search(r" UserId=\S*\(\d+\)(?= )", line)
     if match is None:
         raise SchedulerOutputError(f"scontrol answered {line[:200]!r}, which names no UserId=: not the line of a job")
@@ -179,10 +173,7 @@ _COUNT: Final = re.compile(r"([0-9]{1,18})(?:\(x([0-9]{1,9})\))?")
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """Expand a list of names in its order, with any number of bracket groups and suffixes. Leading zeros are kept.
-
-    Raises SchedulerOutputError.
-    """
+    """Expand a list of names in order, with any number of bracket groups, keeping leading zeros. Raises SchedulerOutputError."""
     if len(text) > MAX_TEXT:
         raise SchedulerOutputError(f"{text[:80]!r} and {len(text) - 80} more characters: that is not a node list of a job")
     names: list[str] = []
@@ -194,10 +185,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def expand_counts(text: str) -> tuple[int, ...]:
-    """Expand a list of counts to one number per node, as in SLURM_JOB_CPUS_PER_NODE.
-
-    Raises SchedulerOutputError.
-    """
+    """Expand a list of counts to one number per node, as in SLURM_JOB_CPUS_PER_NODE. Raises SchedulerOutputError."""
     counts: list[int] = []
     for word in text.split(","):
         match = _COUNT.fullmatch(word.strip())
@@ -254,10 +242,7 @@ def _expand_group(group: str, text: str) -> list[str]:
 
 
 SHORT_ANSWER_S: Final = 12.0
-"""The time limit of one command for which somebody waits.
-
-Slurm's own commands give up after MessageTimeout, which is 10 s by default.
-"""
+"""The time limit of one command for which somebody waits: Slurm's own commands give up after MessageTimeout, 10 s by default."""
 REQUEUE_PATIENCE_S: Final = 30.0
 """How long a silent controller is asked repeatedly to requeue a job."""
 
@@ -381,10 +366,7 @@ SLURM: Final = Server(
 
 
 def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> JobInfo | None:
-    """Query slurmctld for a job.
-
-    Returns None for an unknown job: it never existed, or ended longer ago than MinJobAge.
-    """
+    """Query slurmctld for a job. Returns None for an unknown job: it never existed, or ended longer ago than MinJobAge."""
     return parse_job(ask(SLURM, ("scontrol", "-o", "show", "job", job_id), patience_s, timeout_s), job_id)
 
 

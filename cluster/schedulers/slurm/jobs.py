@@ -231,7 +231,7 @@ def _with_failed_starts(jobs: tuple[QueuedJob, ...], patience_s: float) -> tuple
 
 
 def _names(nodes: str) -> set[str]:
-    """Return the names in a list of nodes; none of one that squeue has cut."""
+    """Return no names for a list that squeue has cut."""
     try:
         return set(expand(nodes))
     except SchedulerOutputError:
@@ -314,10 +314,7 @@ def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
 
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
-    """Query the controller for the job's end, because the variable for it exists only since 23.02.
-
-    Raises SchedulerOutputError.
-    """
+    """Query the controller for the job's end: the variable for it exists only since 23.02. Raises SchedulerOutputError."""
     job_id = environ.get(JOB_ID)
     info = job_info(job_id, patience_s) if job_id else None
     return None if info is None else info.end_time
