@@ -66,10 +66,7 @@ def here(peer: str, interface: str | None) -> tuple[str, str | None]:
 
 
 def listening_address(peers: Iterable[str], interface: str | None) -> str:
-    """Return the address at which all `peers` (addresses) reach us.
-
-    It is that of `interface`, or the one on the route to the first peer that is not ourselves, or loopback.
-    """
+    """Return the address at which all `peers` reach us: of `interface`, or on the route to the first other peer, or loopback."""
     if interface is not None:
         return address_of(interface)
     for peer in peers:

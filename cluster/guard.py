@@ -100,7 +100,6 @@ class _Guard:
         self._prints = not stat.S_ISREG(os.fstat(2).st_mode)  # a file may lie on the storage that does not answer
 
     def exit_code(self) -> int:
-        """Wait for the child's end, or give it up."""
         while True:
             self._pass_on(signal.sigtimedwait({*self._heard, signal.SIGCHLD}, STORAGE_LOOK_S))
             ended, status = os.waitpid(self._pid, os.WNOHANG)

@@ -24,7 +24,7 @@ SCHEMAS: Final = CONFIG / "schemas"
 TEMPLATES: Final = CONFIG / "templates"
 
 NAME: Final = "slipway"
-"""Of our directories below the platform's."""
+"""The name of our directories below the platform's."""
 DISTRIBUTION: Final = "slipway-cluster"
 """What pip calls us; `slipway` on the Python package index is another project."""
 

@@ -58,7 +58,7 @@ class Launched:
         return self._process.poll()
 
     def signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
+        """Send a signal, unless the launch has ended."""
         self._process.send_signal(number)
 
     def close(self) -> None:

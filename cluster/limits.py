@@ -9,7 +9,7 @@ CONTAINER_REMAINS_S: Final = 5.0
 KILLED_CHILD_S: Final = 1.0
 """How long a killed child is waited for: one that hangs in a file system ends when that answers, which may be after us."""
 LOCK_PLACE_PAUSE_S: Final = 0.02
-"""The pause before it is looked again for the place of this machine's locks, while somebody else makes it."""
+"""The pause between two looks for the directory of locks, while another process makes it."""
 
 GPU_LIST_S: Final = 30.0
 """How long nvidia-smi may take to list the GPUs: without persistence mode the driver is loaded first."""
@@ -20,29 +20,25 @@ XID_RECENT_S: Final = 86_400.0
 GPU_WATCH_ANSWER_S: Final = 15.0
 """The same while a run is watched: after some silent answers GPUs are watched no more."""
 GPU_WATCH_EVERY_S: Final = 2.0
-"""How often GPUs are looked at while a run is watched: nvidia-smi costs more than a look at the processes, on an H200 60 ms."""
+"""The period of GPU samples while a run is watched: nvidia-smi costs more than a look at the processes, on an H200 60 ms."""
 LOAD_WATCH_EVERY_S: Final = 0.5
-"""How often the load of the node is looked at while a run is watched."""
 
 REACH_S: Final = 4.0
 """How long a node may take to connect to another one. The kernel asks again after 1 and 3 s: one lost packet is no fault."""
 RING_S: Final = 3.0
-"""How long an all-reduce over the ring of all nodes may take."""
 LATE_PARTNER_S: Final = 4.0
 """How long, beyond the rounds of a tournament, a partner may be late because its all-reduce did not end."""
 PREFLIGHT_HANDSHAKE_S: Final = 3.0
-"""How long who connects may take to prove that it knows the run's token."""
 TURNED_AWAY_S: Final = 2.0
 """How long a node that is turned away, because too many come at once, comes again."""
 TURNED_AWAY_PAUSE_S: Final = 0.02
 """The pause before it comes again for the first time; each one after it is twice as long."""
 
 STORAGE_LOOK_S: Final = 1.0
-"""How often the process of a command is looked at."""
 STORAGE_WAIT_SHOWN_S: Final = 10.0
 """After how long a command's wait for storage is shown."""
 STORAGE_WAIT_S: Final = 120.0
-"""How long a command that has started nothing may wait for storage."""
+"""The longest wait for storage of a command that has started nothing."""
 SAME_INTERRUPT_S: Final = 1.0
 """So close together, two interrupts are one: a terminal sends it to the command too, and so may whoever signals all of a group. Snakemake
 that gets a second one leaves its runs to themselves."""

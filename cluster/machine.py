@@ -37,10 +37,8 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def memory_cgroups(membership: Path, root: Path) -> list[tuple[bool, Path]]:
-    """Return the cgroups that count the memory of a process, each as (whether it is of v1, its directory).
-
-    `membership` is /proc/PID/cgroup, and `root` the mount point of cgroups. The list is empty if the process has ended.
-    """
+    """Return the cgroups that count the memory of the process of `membership` (/proc/PID/cgroup), each as (is of v1, its directory).
+    `root` is the mount point of cgroups. The list is empty if the process has ended."""
     found = []
     for line in machine_text(membership).splitlines():
         _, controllers, path = (line.split(":", 2) + ["?", "?"])[:3]
@@ -106,7 +104,7 @@ def _ports(root: Path) -> list[Interface]:
 
 
 def _cards(root: Path) -> list[Interface]:
-    """Return the Ethernet cards (type 1). InfiniBand's own interfaces (32) appear as ports."""
+    """Return the cards of type 1. InfiniBand's own interfaces (32) appear as ports."""
     found: list[Interface] = []
     for card in sorted(root.glob("*")):
         if (card / "device").exists() and machine_text(card / "operstate") == "up" and machine_text(card / "type") == "1":

@@ -47,7 +47,7 @@ def runtime_directory(*patterns: str) -> Path:
 
 
 def _agreed(first: Path) -> Path | None:
-    """Return the directory that all processes agree on, or None if they do not agree."""
+    """Return None if processes do not agree on one directory."""
     for _ in range(TRIES):
         ours = _ours(first)
         marked = _marked(ours)
@@ -62,8 +62,8 @@ def _agreed(first: Path) -> Path | None:
 
 
 def _mark_one(first: Path, ours: Sequence[Path]) -> bool:
-    """Say which one counts, if nobody has; False to look again. Whoever does so has all locked that it saw after it made its own: the one
-    that was made before all others is among them, for everybody, so that only one does so."""
+    """Mark the directory that counts, if there is no mark yet. Returns False to look again.
+    Who marks has locked all that existed after it made its own. The one made first is among them for everybody, so only one does so."""
     with contextlib.ExitStack() as held:
         for path in sorted(ours):
             try:
@@ -87,7 +87,7 @@ def _marked(ours: Sequence[Path]) -> list[Path]:
 
 
 def _ours(first: Path) -> list[Path]:
-    """Return the directories of this user, `first` before the others. Raises AllocationError for one that others can enter."""
+    """Return `first` before the others. Raises AllocationError for a directory that others can enter."""
     found = []
     for path in (first, *sorted(first.parent.glob(f"{first.name}-*"))):
         try:

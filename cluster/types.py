@@ -26,14 +26,14 @@ class AllocationRequest:
     nodes: int
     gpus_per_node: int
     largest_nodes: int
-    """Nodes of the study's largest cell: into so many equal parts the local scheduler divides this machine."""
+    """Nodes of the study's largest cell: the local scheduler divides this machine into so many equal parts."""
     device: str | None = None
     """`cpu`, `cuda`, or None: cuda where a GPU is seen, else cpu."""
     gres: int = 0
-    """GPUs per node that are asked of the scheduler; also on the CPU, where the site says that its nodes have GPUs. 0: none are asked."""
+    """GPUs per node that the scheduler is asked for; also on the CPU, where the site says that its nodes have GPUs. 0: none."""
     cpus_per_node: int | None = None
     memory_per_node_bytes: int | None = None
-    """What a run may use on a node that it shares; None: all."""
+    """The limit of a run on a node that it shares; None: all."""
     share_nodes: bool = False
     node_set: tuple[int, int] | None = None
     """(index, number of sets): of the nodes of a job that runs share, only those of one of so many equal sets, in their order."""
@@ -61,7 +61,7 @@ class Node:
     name: str
     hostname: str
     address: str
-    """Where the other nodes reach this one."""
+    """The address by which the other nodes reach this one."""
     interface: str | None = None
     """The network interface that carries `address`, where it is known."""
     cores: tuple[int, ...] = ()
@@ -114,7 +114,6 @@ class Allocation:
         return self.nodes[0]
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dict that JSON can hold."""
         return asdict(self)
 
 
@@ -149,11 +148,11 @@ class Grant:
     """UUIDs; none where nobody asked for them, or nothing here can tell."""
     gpu_models: tuple[str, ...] = ()
     gpu_indices: tuple[str, ...] = ()
-    """As the scheduler calls them."""
+    """The GPUs by the scheduler's names."""
     gpu_rule: str | None = None
     """By which rule `gpus` were found (cluster/gpus/decision.py): `all` means that nothing says that they are ours."""
     foreign: tuple[OtherUse, ...] = ()
-    """Who else uses `gpus`, before we do."""
+    """Processes of others on `gpus`, before we start ours."""
     restart_count: int | None = None
 
 
@@ -165,13 +164,13 @@ class Launch:
     nodes: tuple[int, ...]
     """Positions in `Allocation.nodes`."""
     refusal: str | None = None
-    """What it says where the scheduler does not give what was asked."""
+    """Its message if the scheduler does not give what was asked."""
     silence: tuple[str, ...] = ()
-    """What it says where the scheduler does not answer now: it may be started again."""
+    """Its messages while the scheduler does not answer: it may be started again."""
     outdated: tuple[str, ...] = ()
-    """What it says where the scheduler takes for living what has ended, as after a restart of its own: the same."""
+    """Its messages while the scheduler takes what has ended for living, as after its own restart: it may be started again."""
     may_be_mute: bool = False
-    """It ends well at times and says nothing, whatever has become of its programs: it may be started again where none has come in."""
+    """True if it may end well without a message, whatever has become of its programs: it may be started again if none has connected."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,5 +190,4 @@ class Holder:
     """Which machine, whatever it is called (processes.machine); None where that is not known, as in leases of earlier versions."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dict that JSON can hold."""
         return asdict(self)

@@ -23,10 +23,9 @@ common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False
 
 
 class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
-    """Submits, watches and cancels the jobs of one Snakemake process."""
+    """Submit, watch and cancel the jobs of one Snakemake process."""
 
     def __post_init__(self) -> None:
-        """Initialise the executor, when the constructor of the interface has ended."""
         self._own: Submissions | None = None
 
     def run_job(self, job: Any) -> None:
@@ -53,17 +52,15 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
         own.watch(submitted, info)
 
     def cancel(self) -> None:
-        """Cancel all jobs after Ctrl-C."""
         if self._own is not None:
             self._own.cancel()
 
     def shutdown(self) -> None:
-        """Close the submissions, when all jobs are over or no more jobs are to start."""
         if self._own is not None:
             self._own.close()
 
     def _submissions(self) -> Submissions:
-        """Return the submissions, which are made for the first job: a Snakemake with no jobs does not query the scheduler."""
+        """Return the submissions, made for the first job: a Snakemake with no jobs does not query the scheduler."""
         if self._own is None:
             from workflow.dag.execution import SUBMITS
             from workflow.dag.submissions import Submissions
@@ -83,7 +80,6 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
             self.report_job_error(info, msg=f"{why}. ", external_jobid=info.external_jobid)
 
     def _tell_log_of(self, job: Any, why: str) -> None:
-        """Write the reason to the log of a job that has written none itself."""
         from workflow.dag.submissions import log_reason
 
         for log in job.log[:1]:
@@ -92,13 +88,12 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
 
     @property
     def cores(self) -> str:
-        """Return the cores of a Snakemake inside the job. The interface requires it, but no Snakemake runs there."""
+        """Return `all`: the interface requires the cores of a Snakemake inside the job, which never runs."""
         return "all"
 
     def get_python_executable(self) -> str:
-        """Refuse to name an interpreter, since no Snakemake runs inside the job."""
+        """Raise WorkflowError, since no Snakemake runs inside the job."""
         raise WorkflowError("the executor slipway starts no Snakemake in its jobs")
 
     def get_exec_mode(self) -> ExecMode:
-        """Return the mode of execution that the interface requires."""
         return ExecMode.REMOTE

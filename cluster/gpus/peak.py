@@ -25,7 +25,7 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class _Sheet:
-    """One publication about GPUs of these names, without the words before: TFLOP/s, None where it has no such hardware, or is silent."""
+    """TFLOP/s of the GPUs with these names (without the prefix), None where it has no such hardware, or nothing is published."""
 
     names: tuple[str, ...]
     source: str
@@ -127,7 +127,7 @@ _SHEETS: Final = (
 )
 _BY_NAME: Final = {name: sheet for sheet in _SHEETS for name in sheet.names}
 _BEFORE: Final = ("NVIDIA ", "Tesla ")
-"""Words that drivers put before a name, or do not."""
+"""Prefixes that only some drivers put before a name."""
 
 
 def peak(model: str, precision: str) -> Peak | None:

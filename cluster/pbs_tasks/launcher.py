@@ -46,9 +46,9 @@ def command(name: str) -> str:
 
 
 WORDS_EVERY_S: Final = 2.0
-"""How often a launch looks for what its program has said, on shared storage."""
+"""The pause between two looks for output of the program on shared storage."""
 ORDER_LATE_S: Final = 30.0
-"""How late shared storage may show a new file to another host."""
+"""The delay with which shared storage may show a new file to another host."""
 LINE_S: Final = 60.0
 """How long a launch waits for the first line of its standard input, which whoever starts it has at hand."""
 FORWARD_S: Final = 4.0
@@ -56,7 +56,7 @@ FORWARD_S: Final = 4.0
 END_S: Final = 12.0
 """How long a launch that was told to end waits for its program: a node program needs 10 s at most."""
 OLD_LAUNCH_S: Final = 7 * 86400.0
-"""What a launch that was killed has left, is taken away when it is so old."""
+"""The age at which the remains of a killed launch are deleted."""
 
 
 PLACE: Final = Path(".slipway", "launches")
@@ -129,7 +129,6 @@ class _Program:
         signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)  # after it: a child inherits what is blocked
 
     def run(self) -> int:
-        """Wait until the program has ended, or does not end although it was signalled, and return its exit code."""
         told, give_up = 0, float("inf")
         while self._client.poll() is None and time.monotonic() < give_up:
             heard = signal.sigtimedwait(WAITED_FOR, WORDS_EVERY_S)
@@ -149,7 +148,7 @@ class _Program:
         return subprocess.Popen([command("pbs_tmrsh"), self.node, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def _forward(self, number: int) -> None:
-        """Send a signal to the program. A program that has not read its start file yet never gets it."""
+        """Send a signal. A program that has not read its start file yet never gets it."""
         with contextlib.suppress(FileNotFoundError):
             self.order.unlink()
         try:
@@ -164,13 +163,12 @@ class _Program:
             sender.wait()
 
     def _relay(self) -> None:
-        """Say what the program has said since the last time."""
         for name, stream in (("out", sys.stdout.buffer), ("words", sys.stderr.buffer)):
             self._said[name] += _copied(self.order.with_suffix(f".{name}"), self._said[name], stream)
 
 
 def _copied(path: Path, start: int, stream: IO[bytes]) -> int:
-    """Copy the bytes of a file from `start` on into a stream, and return their number; 0 if the file does not exist yet."""
+    """Return the number of copied bytes, 0 if the file does not exist yet."""
     try:
         with path.open("rb") as file:
             file.seek(start)

@@ -24,14 +24,14 @@ from cluster.preflight.probes import Wire
 
 
 class Child:
-    """Obeys one order after the other."""
+    """Execute the commands, one after the other."""
 
     def __init__(self) -> None:
         self.orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._rest = b""
 
     async def run(self) -> int:
-        """Execute commands until their stream ends, and return the exit code."""
+        """Return the exit code when the stream of commands ends."""
         os.set_blocking(0, False)
         asyncio.get_running_loop().add_reader(0, self._readable)
         first = await self.orders.get()

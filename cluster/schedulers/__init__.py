@@ -70,16 +70,10 @@ class Scheduler(Protocol):
         """Return the job of `environ` and the number of its start, as a word for file names. Returns None outside of a job."""
 
     def holders_alive(self, holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-        """Return for each holder whether it still runs, with one query per job and within about `limit_s`.
-
-        The answer is None for a holder that could not be queried.
-        """
+        """Return for each holder whether it still runs, within about `limit_s`; None for one that could not be queried."""
 
     def job_facts(self, allocation: Allocation) -> dict[str, float | None]:
-        """Query the scheduler once for the unix times `deadline`, `submitted` and `started`. Unknown times are None.
-
-        Raises SchedulerSilent.
-        """
+        """Query the scheduler once for the unix times `deadline`, `submitted` and `started`; None: unknown. Raises SchedulerSilent."""
 
     def ended_by(self, allocation: Allocation) -> str | None:
         """Query the scheduler once for the reason why it ends the job.
@@ -88,17 +82,11 @@ class Scheduler(Protocol):
         """
 
     def requeue(self, allocation: Allocation) -> None:
-        """Requeue the job: it ends now and starts again later.
-
-        Raises UnsupportedRequest if the job is not this run's alone, or may not be requeued.
-        """
+        """Requeue the job. Raises UnsupportedRequest if it is not this run's alone, or may not be requeued."""
 
 
 def get_scheduler(name: str) -> Scheduler:
-    """Return the module of the named scheduler.
-
-    Raises UnsupportedRequest.
-    """
+    """Return the module of the named scheduler. Raises UnsupportedRequest."""
     if name not in SCHEDULERS:
         raise UnsupportedRequest(f"scheduler {name!r} is not here yet; {choices(name, SCHEDULERS)}")
     return cast("Scheduler", import_module(SCHEDULERS[name]))
@@ -138,10 +126,7 @@ def owned_by_us(name: str, directive: str) -> str | None:
 
 
 def why_never_starts(name: str, size: JobSize) -> str | None:
-    """Explain why a job of that size can never start on this cluster, and what to change.
-
-    Returns None if it may start, or if that is unknown.
-    """
+    """Explain why a job of that size can never start on this cluster, and what to change. Returns None if it may start or is unknown."""
     try:
         jobs = jobs_of(name)
         return None if jobs is None else jobs.never_starts(size)
@@ -164,18 +149,12 @@ def is_job_of(name: str, environ: Mapping[str, str]) -> bool:
 
 
 def plan_allocation(name: str, request: AllocationRequest, environ: Mapping[str, str]) -> Allocation:
-    """Return the allocation that a run would get, for a plan that is only printed. The scheduler is not queried.
-
-    Raises AllocationError and UnsupportedRequest.
-    """
+    """Return the allocation of a plan that is only printed, without a query. Raises AllocationError and UnsupportedRequest."""
     return get_scheduler(LOCAL).allocate(request, environ, os.getpid()) if name == LOCAL else planned_allocation(name, request)
 
 
 def node_cache(name: str, cache: Path, node: Node) -> Path:
-    """Return the directory of the node-local cache on `node`, where the site file says `cache`.
-
-    Nodes of this machine have one each, so that two nodes stage twice, as on a cluster.
-    """
+    """Return the node-local cache on `node`. Nodes of this machine have one each, so that two nodes stage twice, as on a cluster."""
     return cache / node.name if name == LOCAL else cache
 
 

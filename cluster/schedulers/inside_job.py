@@ -125,10 +125,7 @@ def launch_each(
     *,
     may_be_mute: bool = False,
 ) -> tuple[Launch, ...]:
-    """Build one launch per node, also for the first node, so that all nodes start in the same way.
-
-    `launch_argv` makes the command of a node's name and a program.
-    """
+    """Build one launch per node, also for the first, so that all start in the same way. `launch_argv` gets a node's name and a program."""
     each = [(index, launch_argv(node.name, (*node_argv, "--node", str(index)))) for index, node in enumerate(allocation.nodes)]
     return tuple(Launch(argv=argv, nodes=(index,), silence=silence, refusal=refusal, may_be_mute=may_be_mute) for index, argv in each)
 
@@ -236,10 +233,7 @@ def earliest(*moments: float | None) -> float | None:
 def requeue(
     server: Server, allocation: Allocation, argv: Sequence[str], done: str = "", hint: str = "", patience_s: float = PATIENCE_S
 ) -> None:
-    """Requeue a job by the command `argv`, which prints `done` if it was successful.
-
-    Raises UnsupportedRequest, with a hint, and SchedulerSilent.
-    """
+    """Requeue a job by `argv`, which prints `done` if it was successful. Raises UnsupportedRequest, with a hint, and SchedulerSilent."""
     if not allocation.own_job:
         raise UnsupportedRequest(f"job {allocation.job_id} is not this run's alone: it cannot be requeued for it")
     try:

@@ -165,7 +165,7 @@ class Jobs(Protocol):
         """Return this user's jobs of exactly that name, in any stage that the scheduler still knows, oldest first."""
 
     def known_jobs(self, job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-        """Return, by one query, the jobs that the scheduler still knows, in any stage: so also how a job ended."""
+        """Return the jobs that the scheduler still knows, in any stage, by one query: this tells how a job ended."""
 
     def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
         """Cancel jobs, by one command if possible. Jobs that are over or unknown are no failure."""

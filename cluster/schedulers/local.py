@@ -27,10 +27,7 @@ INTERFACE = "lo"
 
 
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
-    """Divide this machine's cores and GPUs.
-
-    Raises AllocationError if GPUs are requested and missing.
-    """
+    """Divide this machine's cores and GPUs. Raises AllocationError if GPUs are requested and missing."""
     cores = usable_cores()
     gpus = () if request.device == "cpu" else granted_gpus(query_gpus(), environ, None, everything=True)
     return plan_allocation(request, cores, read_topology(cores), gpus, (os.uname().nodename, supervisor))
@@ -71,10 +68,7 @@ def here(environ: Mapping[str, str], device: str | None, peer: str, interface: s
 
 
 def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tuple[int, ...], ...]:
-    """Divide cores into `nodes` equal sets of CPU numbers, disjoint if there are enough cores.
-
-    The hardware threads of one core stay together.
-    """
+    """Divide cores into `nodes` equal sets of CPU numbers, disjoint if there are enough. Hardware threads of a core stay together."""
     if len(cores) < nodes:
         return tuple((cores[index % len(cores)],) for index in range(nodes))
     ordered = sorted(cores, key=lambda number: (*topology.get(number, (0, number)), number))
@@ -98,10 +92,7 @@ def job_start(environ: Mapping[str, str]) -> str | None:  # noqa: ARG001 - there
 
 
 def holder_alive(holder: Holder) -> bool | None:
-    """Check the holder's pid, start time and boot where this host shows its processes.
-
-    A holder on another machine is unknown, even if that machine has the same name.
-    """
+    """Check the holder's process if this host shows it. A holder on another machine, even one of the same name, is unknown."""
     same_machine = holder.host == os.uname().nodename and holder.machine in (None, processes.machine())
     return holder_lives(holder, same_machine=same_machine)
 

@@ -97,9 +97,7 @@ def ask(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, tim
 
 def query(server: Server, argv: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> CommandResult:
     """Return the result of a query, whatever its exit code.
-
-    Raises SchedulerSilent, NoScheduler if the command is missing, and SchedulerOutputError if it cannot be started.
-    """
+    Raises SchedulerSilent, NoScheduler if the command is missing, and SchedulerOutputError if it cannot be started."""
     give_up = time.monotonic() + patience_s
     for pause in pauses():
         result, silence = one_try(server, argv, timeout_s)

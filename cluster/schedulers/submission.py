@@ -22,17 +22,13 @@ Try = Callable[[], tuple[CommandResult | None, str]]
 """A function that submits once, and returns the result and the words that sound like silence."""
 Find = Callable[[float], str | None]
 """A function that returns the id of the job if it is in the queue, and searches for at most the given seconds.
-
-It raises SchedulerOutputError.
-"""
+It raises SchedulerOutputError."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submitter:
     """The command that submits jobs: `argv` reads a script, and prints the job's id, the first group of the pattern `job_id`.
-
-    `look` shows the jobs, `end` ends one, for messages.
-    """
+    `look` shows the jobs, `end` ends one, for messages."""
 
     server: Server
     argv: tuple[str, ...]
@@ -59,11 +55,8 @@ def submit_script(
     patience_s: float,
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """Submit the script of a job exactly once, and return the job's id.
-
-    If the command gives no id, the job is looked for in the queue by its name. `env` replaces the environment of a query. Raises
-    SubmitError.
-    """
+    """Submit the script of a job exactly once, and return its id, which is found by the job's name if the command gives none.
+    `env` replaces the environment of a query. Raises SubmitError."""
 
     def find(search_s: float) -> str | None:
         jobs = jobs_named(job.name, search_s)

@@ -21,7 +21,7 @@ from cluster.watching.readers import Gpus, Processors, Reader, kernel_seen, mach
 
 SCHEMA: Final = "slipway.load/1"
 PARTS: Final = 900
-"""A pause is no longer than what has passed / this; so the edges of a window are known that well."""
+"""A pause is at most the elapsed time divided by this, so that the edges of a window are known that well."""
 
 
 def watch(out: int, readers: Sequence[tuple[Reader, float]], period_s: float = LOAD_WATCH_EVERY_S) -> None:

@@ -173,7 +173,7 @@ def parse_counts(text: str, names: Mapping[str, str]) -> dict[str, int]:
 
 Found = dict[str, Any]
 Reader = Callable[[float], Found]
-"""Is given the monotonic time; what it finds goes into that moment's line."""
+"""A reader gets the monotonic time and returns fields for that moment's line."""
 
 OWN_SHARE: Final = 0.0015
 ALL_SHARE: Final = 0.0007

@@ -131,10 +131,7 @@ def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch
 
 
 def launch_argv(host: str, argv: Sequence[str]) -> tuple[str, ...]:
-    """Build the blaunch that runs `argv` on a host, with LSF's name of that node in its environment.
-
-    Raises AllocationError for words that a shell would change.
-    """
+    """Build the blaunch of `argv` on a host, with LSF's name of that node. Raises AllocationError for words that a shell would change."""
     words = ("env", f"{NODE}={host}", *argv)
     changed = next((word for word in words if not re.fullmatch(r"[\w@%+=:,./-]+", word, re.ASCII)), None)
     if changed is not None:
@@ -154,10 +151,7 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_facts(allocation: Allocation) -> dict[str, float | None]:
-    """Query when the job ends, and when it was submitted and started.
-
-    Where this node may not query, only the end is known, which the batch script has exported.
-    """
+    """Query the times of the job. Where this node may not query, only the end is known, which the batch script has exported."""
     try:
         found = job_details([allocation.job_id]).get(allocation.job_id, Details())
     except SchedulerSilent:
@@ -170,9 +164,7 @@ def job_facts(allocation: Allocation) -> dict[str, float | None]:
 
 def ended_by(allocation: Allocation) -> str | None:
     """Derive the reason from the job's time and state, and from its history, which alone shows the requests while the job runs.
-
-    The reason is unknown where this node may not query.
-    """
+    The reason is unknown where this node may not query."""
     if allocation.deadline is not None and time.time() >= allocation.deadline - EARLY_S:
         return "timeout"
     try:

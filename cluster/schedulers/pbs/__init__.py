@@ -68,10 +68,7 @@ def plan_allocation(
 
 
 def node_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Read the job's nodes, in order, from a file with a line per chunk or MPI rank. Only the first node has it.
-
-    Raises AllocationError.
-    """
+    """Read the job's nodes, in order, from a file that only the first node has. Raises AllocationError."""
     path = environ.get(NODE_FILE, "")
     try:
         lines = Path(path).read_text().split()
@@ -106,10 +103,7 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:
-    """Return the number of the job, and a word for this start of it.
-
-    PBS does not number the starts in the environment, but gives each one a cookie, of which a digest discloses nothing.
-    """
+    """Return the job's number, and a word for this start: a digest, which discloses nothing, of its cookie. PBS does not number starts."""
     job_id = environ.get(JOB_ID)
     if not job_id:
         return None
@@ -160,10 +154,7 @@ def ended_by(allocation: Allocation) -> str | None:
 
 
 def reason_of(job: JobInfo, restart_count: int, now: float) -> str | None:
-    """Derive the reason why a job ends.
-
-    A job that was deleted is `running` until its processes are gone, and so is one whose time is over: the node ends that one by itself.
-    """
+    """Derive the reason why a job ends. One that was deleted, or whose time is over, is `running` until its processes are gone."""
     if job.restarts > restart_count:
         return "requeued"
     stage = stage_of(job.state)

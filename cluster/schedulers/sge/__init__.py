@@ -62,10 +62,7 @@ def parse_hosts(text: str) -> dict[str, int]:
 
 
 def hosts_of_job(environ: Mapping[str, str]) -> dict[str, int]:
-    """Return slots by host of the job that `environ` belongs to; empty outside of jobs.
-
-    A job without a parallel environment has this host only.
-    """
+    """Return slots by host of the job of `environ`; empty outside of jobs. Without a parallel environment it has this host only."""
     with contextlib.suppress(OSError):
         if environ.get(HOST_FILE):
             return parse_hosts(Path(environ[HOST_FILE]).read_text())
@@ -147,10 +144,7 @@ def launch_argv(host: str, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return our environment without what belongs to this process or node, and without what Grid Engine cannot write down.
-
-    QRSH_COMMAND has bytes that are no text.
-    """
+    """Return our environment without what belongs to this process or node, and without QRSH_COMMAND, which has bytes that are no text."""
     return {
         name: value
         for name, value in environ.items()
@@ -162,10 +156,7 @@ def launch_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_facts(allocation: Allocation) -> dict[str, float | None]:
-    """Query when the job ends, and when it was submitted and started.
-
-    Where this node may not query (it is no submit host), only the end is known, which the batch script has exported.
-    """
+    """Query the times of the job. Where this node is no submit host, only the end is known, which the batch script has exported."""
     unknown = {"deadline": allocation.deadline, "submitted": None, "started": None}
     try:
         job = listed_job(allocation.job_id)

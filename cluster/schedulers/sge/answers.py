@@ -58,7 +58,6 @@ class Listed:
 
     @property
     def hold(self) -> Hold:
-        """Return the kind of hold."""
         if self.stage != "waits":
             return ""
         return "failed" if "E" in self.letters else "held" if "h" in self.letters else ""
@@ -66,14 +65,11 @@ class Listed:
     @property
     def starts_again(self) -> bool:
         """Return True if the job was put back into the queue, and its new nodes have not reported yet that it runs.
-
-        If one of them was still ending the start before, 8.1.9 leaves the job in this state for a quarter of an hour.
-        """
+        If one of them was still ending the start before, 8.1.9 leaves the job in this state for a quarter of an hour."""
         return "R" in self.letters and "t" in self.letters
 
     @property
     def words(self) -> str:
-        """Return the state in words, with Grid Engine's letters."""
         known = (("d", "being ended"), ("E", "in an error state"), ("h", "held"), ("w", "waiting"), ("z", "over"))
         more = (("s", "suspended"), ("S", "suspended"), ("T", "suspended"), ("t", "being started"))
         return f"{next((words for letter, words in (*known, *more) if letter in self.letters), 'running')} ({self.letters})"
@@ -112,10 +108,7 @@ def _listed(job: ElementTree.Element) -> Listed | None:
 
 
 def parse_details(answer: str) -> dict[str, dict[str, str]]:
-    """Parse the answer of `qstat -j ID,ID` into fields by job.
-
-    A line that begins with blanks belongs to the field before it and is left out.
-    """
+    """Parse the answer of `qstat -j ID,ID` into fields by job. Lines that continue a field (they begin with blanks) are left out."""
     found = {}
     for block in _BLOCK.split(answer):
         fields: dict[str, str] = {}
@@ -151,10 +144,7 @@ def why_waiting(listed: Listed, fields: Mapping[str, str]) -> str:
 
 
 def parse_accounting(answer: str) -> dict[str, dict[str, str]]:
-    """Parse the answer of `qacct -j` into the last record of each job.
-
-    The records before it belong to programs on the job's nodes, and to its earlier starts.
-    """
+    """Parse the answer of `qacct -j` into the last record of each job. Those before it are of programs on its nodes, and earlier starts."""
     found = {}
     for block in _BLOCK.split(answer):
         pairs = (line.split(None, 1) for line in block.splitlines())
