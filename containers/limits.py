@@ -27,7 +27,6 @@ CONTAINER_REMOVE_S: Final = 45.0
 """How long an engine may take to remove a container: also a daemon that is slow for half a minute has done so by then."""
 
 IMAGE_PULL_S: Final = 3600.0
-"""How long the pull of an image may take."""
 IMAGE_CHECK_S: Final = 120.0
 """How long a container may take to say what its image holds."""
 IMAGE_LOCK_WAIT_S: Final = 3600.0
@@ -47,6 +46,4 @@ ARCHIVER_DEAD_S: Final = 3600.0
 IMAGE_UNUSED_S: Final = 7 * 86400.0
 """For how long an image has been used by nobody before `slipway reap` removes it from a node."""
 IMAGE_REMOVE_S: Final = 300.0
-"""How long an engine may take to remove an image."""
 IMAGE_LIST_S: Final = 60.0
-"""How long an engine may take to list its images."""

@@ -29,7 +29,7 @@ PID_MAX: Final = Path("/proc/sys/kernel/pid_max")
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """As this process finds them: to be asked in the job, on the node."""
+    """The facts of a node as this process finds them: to be asked in the job, on the node."""
 
     user: User
     rootless: bool

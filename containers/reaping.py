@@ -43,7 +43,7 @@ class Found:
     labels: tuple[tuple[str, str], ...]
 
     def label(self, name: str) -> str:
-        """Empty where it has none of that name."""
+        """Return the label; empty where it has none of that name."""
         return dict(self.labels).get(name, "")
 
 

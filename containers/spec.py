@@ -20,7 +20,7 @@ SHM_BYTES: Final = 16 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """Of one attempt on one node. All exist before the start; programs write to `out` only."""
+    """The paths of one attempt on one node. All exist before the start; programs write to `out` only."""
 
     cell: str
     data: str | None

@@ -49,7 +49,7 @@ SUFFIXES: Final = (".json", ".yaml")
 
 
 class Cdi(NamedTuple):
-    """Whether to use it, and why."""
+    """Whether to use CDI, and why."""
 
     use: bool
     reason: str

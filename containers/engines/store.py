@@ -13,7 +13,7 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """Of one engine."""
+    """How one engine keeps and fetches images."""
 
     where: Callable[[Mapping[str, str]], str]
     """Pure: in an environment, whom its client talks to, for messages."""

@@ -87,7 +87,6 @@ class StudyImage(ArchivedImage):
     archive: PathText
 
     def to_json(self) -> dict[str, Any]:
-        """Return the image as it stands in a file of the study."""
         return {"archive": self.archive, **super().to_json()}
 
 

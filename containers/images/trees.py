@@ -37,7 +37,7 @@ _WHERE: Final = "enroot of pyxis"
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """One that enroot lists."""
+    """A tree that enroot lists."""
 
     listed_as: str
     name: str

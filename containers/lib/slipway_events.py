@@ -142,7 +142,7 @@ class CudaClock:
         self.pick_up()
 
     def pick_up(self) -> None:
-        """Return those whose event has come."""
+        """Move the steps whose event has come to `finished`."""
         while self.pending and self.pending[0][4].query():
             number, input_s, counts, loss, event, ours = self.pending.popleft()
             seconds = self.last.elapsed_time(event) / 1000.0

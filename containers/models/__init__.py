@@ -37,7 +37,7 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenNetwork:
-    """The same of a network that reads token ids."""
+    """What the name of a network that reads token ids means, and the function that adds its layers."""
 
     variant: str
     add_layers: Callable[[TokenLayers], None]

@@ -82,7 +82,6 @@ class Trainer:
         self.barrier()
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """Return the sums over all ranks."""
         raise NotImplementedError
 
     def state(self) -> Arrays:

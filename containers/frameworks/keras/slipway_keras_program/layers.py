@@ -52,7 +52,7 @@ TOKEN_KINDS: dict[str, Callable[[Layer, Any], Any]] = {
 
 
 class Layouts:
-    """Of the weights of one network, by their canonical names."""
+    """The layouts of the weights of one network, by their canonical names."""
 
     def __init__(self, layers: Sequence[Mapping[str, Any]]) -> None:
         self._alike = {f"{layer['name']}.weight" for layer in layers if layer["kind"] in ("embedding", "positions")}
@@ -96,7 +96,7 @@ class _Seeded(keras.random.SeedGenerator):
 
 
 class Dropout(kl.Layer):
-    """In training only."""
+    """Dropout, in training only."""
 
     def __init__(self, ratio: float, number: int, dice: Dice) -> None:
         super().__init__()
@@ -107,8 +107,9 @@ class Dropout(kl.Layer):
 
 
 class BatchNormalization(kl.Layer):
-    """By the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1), where Keras' own is
-    that of the batch. Each rank has its own; the trainer takes those of rank 0."""
+    """Batch normalisation by the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1),
+    where Keras' own is that of the batch. Each rank has its own; the trainer takes those of rank 0.
+    """
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(name=keras_name(layer))

@@ -21,8 +21,9 @@ def times(x: Any, weight: Any) -> Any:
 
 
 class Lstm(paddle.nn.LSTM):
-    """With one bias: the other of the two that Paddle adds up stays 0, since no optimizer is told of it. Its kernel wants a gradient of
-    both."""
+    """An LSTM with one bias: the other of the two that Paddle adds up stays 0, since no optimizer is told of it. Its kernel wants a
+    gradient of both.
+    """
 
     def __init__(self, features_in: int, features: int) -> None:
         super().__init__(features_in, features, bias_hh_attr=paddle.ParamAttr(initializer=Constant(0.0)))

@@ -16,8 +16,9 @@ NO_TARGET = -1
 
 
 def mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Of all samples alike. The loss of a sequence is the mean over its tokens, so that what a global batch trains is the same however
-    many ranks share it, and whichever of its sequences are short."""
+    """Return the mean of all samples alike. The loss of a sequence is the mean over its tokens, so that what a global batch trains is the
+    same however many ranks share it, and whichever of its sequences are short.
+    """
     if labels.dim() == 1:
         return cross_entropy(outputs, labels)
     return (_of_tokens(outputs, labels).sum(1) / (labels != NO_TARGET).sum(1)).mean()
@@ -40,8 +41,9 @@ def _of_tokens(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, split: str, device: torch.device, events: Events) -> float:
-    """Mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event. Returns
-    seconds."""
+    """Return mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event.
+    Returns seconds.
+    """
     events.phase("eval")
     start = time.perf_counter()
     for buffer in net.buffers():  # running statistics differ between ranks; what is saved are those of rank 0

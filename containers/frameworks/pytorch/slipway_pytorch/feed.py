@@ -75,8 +75,10 @@ def loader_processes(device: str, local_world_size: int) -> int:
 
 
 def computing_threads(device: str, threads: int, local_world_size: int, processes: int) -> int:
-    """Of this process. Beside a GPU it only copies batches, and those of its threads that wait for one another want a core each: where
-    loader processes hold them, a copy of a quarter of a megabyte takes milliseconds (H200, 16 cores, 16 threads beside 8 processes)."""
+    """Return the threads of this process. Beside a GPU it only copies batches, and those of its threads that wait for one another want a
+    core each: where loader processes hold them, a copy of a quarter of a megabyte takes milliseconds (H200, 16 cores, 16 threads beside 8
+    processes).
+    """
     if device == "cpu":
         return threads
     return max(1, min(threads, len(os.sched_getaffinity(0)) // local_world_size - processes))
@@ -104,8 +106,9 @@ def start_reading(dataset: Any, plan: Plan, processes: int) -> Batches:
 
 
 def to_device(batch: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The batch on `device`. To a GPU it goes through pinned memory of PyTorch's allocator, which knows when the copy is done: the slot is
-    free when this returns, and nobody waits for the GPU."""
+    """Return the batch on `device`. To a GPU it goes through pinned memory of PyTorch's allocator, which knows when the copy is done: the
+    slot is free when this returns, and nobody waits for the GPU.
+    """
     return batch if device.type == "cpu" else batch.pin_memory().to(device, non_blocking=True)
 
 

@@ -41,8 +41,9 @@ def memory_format(cell: Cell) -> torch.memory_format:
 
 
 def make_forward(cell: Cell, dataset: Any, module: torch.nn.Module, device: torch.device) -> Forward:
-    """uint8 pixels [batch, height, width, channels] -> outputs [batch, classes] of `module`, in the cell's precision and layout. Pixels get
-    mean 0 and deviation 1 over the training split, on the device. Or token ids [batch, tokens] -> [batch, tokens, vocabulary].
+    """Return the function of uint8 pixels [batch, height, width, channels] -> outputs [batch, classes] of `module`, in the cell's precision
+    and layout. Pixels get mean 0 and deviation 1 over the training split, on the device. Or token ids [batch, tokens] -> [batch, tokens,
+    vocabulary].
     """
     dtype = AUTOCAST.get(cell["precision"])
 

@@ -53,8 +53,9 @@ class SharedRequest(Request):
 
 
 def as_many_for_all(batches: Batches, plan: Plan, dataset: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches to evaluate, on each rank as many as on rank 0, which has the most, since a forward needs the parts of all ranks. One that
-    has none left takes a sample that is not counted."""
+    """Yield batches to evaluate, on each rank as many as on rank 0, which has the most, since a forward needs the parts of all ranks. One
+    that has none left takes a sample that is not counted.
+    """
     if isinstance(dataset, slipway_reader.Sequences):
         blank = inputs_and_targets(torch.full((1, dataset.length + 1), slipway_reader.PAD, dtype=torch.int32))
     else:

@@ -22,7 +22,7 @@ NEVER = 1 << 30
 
 
 def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, same_strides: bool = False) -> DistributedDataParallel:
-    """The network with gradients averaged over the ranks, compressed on the way as `comm_hook` says; else PyTorch's defaults.
+    """Return the network with gradients averaged over the ranks, compressed on the way as `comm_hook` says; else PyTorch's defaults.
 
     `same_strides`: gradients lie in memory exactly as their parameters do. Else they may differ in dimensions of size 1, such as those of
     a convolution of 1 x 1, which the fused optimizer refuses on a GPU.
@@ -99,7 +99,7 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
 
 
 def make_optimizer(constants: Mapping[str, Any], net: Network, *, scaled: bool) -> torch.optim.Optimizer:
-    """SGD: v = momentum v + gradient, weight -= rate v; or AdamW. Weight decay goes to weights only, not to biases and batch normalisation.
+    """Return SGD (v = momentum v + gradient, weight -= rate v) or AdamW. Weight decay is of weights, not of biases and batch normalisation.
 
     `scaled`: behind a loss scaler. Then the fused form, which takes "a gradient was not finite" as a number on the device, where the other
     forms read it back in every step. Its momentum begins as zeros: a first step that is left out would leave it as it was allocated.

@@ -27,7 +27,7 @@ class _Positions(_Embedding):
 
 
 class _Lstm(nn.Module):
-    """With one bias, where nn.LSTM has two that are added."""
+    """An LSTM with one bias, where nn.LSTM has two that are added."""
 
     def __init__(self, features_in: int, features: int) -> None:
         super().__init__()

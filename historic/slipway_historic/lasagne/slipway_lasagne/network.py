@@ -48,7 +48,7 @@ def to_lasagne(array: np.ndarray) -> np.ndarray:
 
 
 class MaxPool(L.Layer):
-    """Lasagne's own is Theano's."""
+    """Max pooling of our own: Lasagne's is Theano's."""
 
     def __init__(self, below: Any, layer: Layer) -> None:
         L.Layer.__init__(self, below)

@@ -12,7 +12,7 @@ from slipway_program.trainer import Trainer
 
 
 class Normalised:
-    """Mean 0 and deviation 1 over the training split."""
+    """Images with mean 0 and deviation 1 over the training split."""
 
     def __init__(self, dataset: Any) -> None:
         self._mean = np.asarray(dataset.mean, np.float32)

@@ -37,7 +37,7 @@ def leaving_no_files(make_trainer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_to(directory: str) -> None:
-    """The same, for compiling to this directory; a comma in it would end the value. Raises RuntimeError: no compiler."""
+    """Set the same, for compiling to this directory; a comma in it would end the value. Raises RuntimeError: no compiler."""
     if shutil.which("g++") is None:
         raise RuntimeError(
             "Theano compiles each network with g++, which is not on PATH here: install it on the compute nodes (Debian: g++)"

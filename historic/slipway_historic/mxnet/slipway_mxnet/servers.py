@@ -10,8 +10,9 @@ import numpy as np
 
 
 class Servers:
-    """Joined by all ranks together. They learn no optimizer: what ranks push is added up, so that momentum stays with the ranks, which can
-    write it to a checkpoint; MXNet cannot read back what its servers hold of it."""
+    """The parameter servers, joined by all ranks together. They learn no optimizer: what ranks push is added up, so that momentum stays
+    with the ranks, which can write it to a checkpoint; MXNet cannot read back what its servers hold of it.
+    """
 
     def __init__(self) -> None:
         self.world_size, host = int(os.environ["WORLD_SIZE"]), os.environ["DMLC_PS_ROOT_URI"]
