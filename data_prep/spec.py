@@ -288,7 +288,6 @@ class DatasetSpec(BaseModel):
 
     @property
     def row_words(self) -> str:
-        """Describe the length of a sequence for messages."""
         return sequence_keys.row_words(self.sequence_length, self.buckets)
 
     @property
@@ -298,7 +297,6 @@ class DatasetSpec(BaseModel):
 
     @property
     def split_paths(self) -> dict[str, str]:
-        """Return the splits that have a path of their own, by name."""
         return {name: split.path for name, split in sorted((self.splits or {}).items()) if isinstance(split, SplitPath)}
 
     def fractions(self, *, source_has_splits: bool) -> dict[str, float]:

@@ -157,7 +157,6 @@ class Lock:
             self._stop.wait(HOLDER_TELLS_EVERY_S)
 
     def doing(self, what: str) -> None:
-        """Say that the holder does something else now."""
         self.what = what
         if self.held:
             self._say(what=what)

@@ -50,7 +50,6 @@ class Rate:
         self._bytes_per_s = bytes_per_s
 
     def take(self, num_bytes: int) -> None:
-        """Wait until `num_bytes` may be read."""
         rate = self._bytes_per_s
         if rate is None:
             return

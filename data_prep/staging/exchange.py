@@ -162,7 +162,6 @@ class Connection:
         self._later += content
 
     def tell(self, chunks: list[int]) -> None:
-        """Tell the peer that these chunks are here now."""
         self._news += chunks
 
     def want(self, chunk: int) -> None:
@@ -219,7 +218,6 @@ class Connection:
         self.expect(HEAD.size, self._head)
 
     def receive(self) -> None:
-        """Take what has come. Raises PeerError."""
         try:
             if self._chunk is not None:
                 self._receive_chunk()
@@ -750,7 +748,6 @@ class Exchange:
         self._peers[index].want(chunk)
 
     def tell(self, chunk: int) -> None:
-        """Tell the others of a chunk that was checked and written here."""
         for peer in self._peers.values():
             peer.tell([chunk])
 

@@ -131,7 +131,6 @@ class OpenFiles(Generic[T]):
 
     @contextlib.contextmanager
     def use(self, number: int) -> Iterator[T]:
-        """Open the file `number` for as long as the context lasts."""
         with self._lock:
             if number not in self._files:
                 self._files[number] = self._open(number)

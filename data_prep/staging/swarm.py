@@ -156,7 +156,6 @@ class Swarm:
         return found
 
     def is_unclaimed(self, chunk: int, stuck_before: float) -> bool:
-        """Return True if `unclaimed` would list the chunk now."""
         if self.have[chunk] or chunk in self.reading or chunk in self.writing:
             return False
         if chunk in self._flights:

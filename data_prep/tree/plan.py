@@ -162,7 +162,6 @@ class _Walk:
         return False
 
     def _link(self, name: bytes) -> None:
-        """Add a link to a file of the tree as that file under a second name. Raises OSError."""
         resolved = self.inside.resolve(name)
         try:
             status = Path(os.fsdecode(os.path.join(self.root, name))).stat()
