@@ -39,6 +39,7 @@ class Finding:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Finding:
+        """Make a finding from the result of `to_json`. Raises KeyError, ValueError."""
         return cls(value["subject"], value["level"], value["text"], value["advice"], tuple(value["nodes"]))
 
 

@@ -73,7 +73,7 @@ class _Child:
         return os.fsdecode(self._seen[_COUNT_BYTES:].rstrip(b"\0"))
 
     def result(self) -> Verified:
-        """Return what a child that has ended found. Raises StorageError where it has died."""
+        """Return what a child that has ended found. Raises StorageError where it has died, and Defect for a bug of ours."""
         return Verified(**self.call.result())
 
     def hanging(self) -> Verified:
