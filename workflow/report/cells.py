@@ -50,7 +50,7 @@ class LogSample(Struct, frozen=True, kw_only=True):
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """A positive number, its interval at LEVEL (None, None where there is none) and the runs behind it (the smaller number of a ratio).
+    """A positive number, its interval at LEVEL (None, None: no interval) and its number of runs (the smaller one of a ratio).
 
     `error` is the standard error of its logarithm, with `freedom` degrees of freedom; None where there is no interval. `paired`: whether
     the interval of a ratio was made from differences within blocks.
@@ -65,15 +65,12 @@ class Estimate(Struct, frozen=True, kw_only=True):
     paired: bool = False
 
     def scaled(self, factor: float) -> Estimate:
-        """Return the estimate of `factor` (> 0) times the quantity."""
         low = None if self.low is None else self.low * factor
         high = None if self.high is None else self.high * factor
         return replace(self, value=self.value * factor, low=low, high=high)
 
     def among(self, count: int) -> Estimate:
-        """Widen the interval so that it holds also if this is the one of `count` estimates that was chosen by its value, such as the
-        largest.
-        """
+        """Widen the interval so that it holds also for the one of `count` estimates that was chosen by its value."""
         if self.error is None:
             return self
         wider = interval(math.log(self.value), self.error, self.freedom, self.n, 1 - (1 - LEVEL) / max(1, count))
@@ -90,7 +87,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 def geometric_mean(sample: LogSample) -> Estimate:
-    """Compute the geometric mean of the runs, with Student's t on the logarithms, n - 1 degrees of freedom."""
+    """Compute the mean of the runs, with Student's t on the logarithms, n - 1 degrees of freedom."""
     standard_error = math.sqrt(sample.variance / sample.n)
     return interval(sample.mean, standard_error, sample.n - 1, sample.n)
 
@@ -98,8 +95,8 @@ def geometric_mean(sample: LogSample) -> Estimate:
 def ratio(above: LogSample, below: LogSample) -> Estimate:
     """Return the geometric mean of `above` over that of `below`.
 
-    Its interval is paired, with n - 1 degrees of freedom, where both were measured in the same blocks. Else it is Welch's: variances may
-    differ, degrees of freedom after Satterthwaite.
+    Its interval is paired (n - 1 degrees of freedom) where both were measured in the same blocks, else Welch's (unequal variances,
+    degrees of freedom after Satterthwaite).
     """
     center, n = above.mean - below.mean, min(above.n, below.n)
     if n < MIN_RUNS:
@@ -339,12 +336,12 @@ RUN_MARKS: Final[dict[str, pl.Expr]] = {
 
 
 def marks_as_columns() -> list[pl.Expr]:
-    """Return RUN_MARKS, each as a column of its name; what was not measured marks nothing."""
+    """Return each of RUN_MARKS as a column; what was not measured marks nothing."""
     return [expression.fill_null(value=False).alias(mark) for mark, expression in RUN_MARKS.items()]
 
 
 def marks_of_runs(rows: pl.DataFrame) -> dict[str, tuple[str, ...]]:
-    """Return for each run id the marks that its number carries."""
+    """Return the marks of each run, by its id."""
     found = rows.select("run_id", *marks_as_columns()).iter_rows(named=True)
     return {row["run_id"]: tuple(mark for mark in RUN_MARKS if row[mark]) for row in found}
 
@@ -386,7 +383,6 @@ ROUNDING: Final = 1e-9
 _TAKEN: Final = (
     *("source", "cell_id", "series", "num_runs", "num_measured", "num_ended_well", "num_allocations", "num_node_sets", "input_wait_ratio"),
 )
-"""Columns of a group that are fields of its CellResult."""
 OF_ONE: Final = tuple(key for key in NOT_SERIES if key != "cell_id")
 HAS_TIMES_ONLY: Final = (pl.col("status") == "ok") & ~MEASURED & pl.col("steps_source").eq_missing("none")
 """Whether a run did all that it should, and has no rate: its program tells of no steps."""
@@ -434,7 +430,6 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def unit(self) -> str:
-        """Return what the rate counts: `samples` or `tokens`."""
         return self.cell.unit
 
     @property
@@ -446,27 +441,25 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
         return self.cell.world_size, self.cell.nodes, self.cell.gpus_per_node
 
     def size(self, key: str) -> int:
-        """Return the value of one of SIZES."""
         return int(getattr(self.cell, key))
 
     @cached_property
     def step_s(self) -> Estimate | None:
-        """Return the seconds of a step: the geometric mean of the runs' medians."""
+        """Return the geometric mean of the runs' medians."""
         return geometric_mean(self.step) if self.step else None
 
     @cached_property
     def p95_s(self) -> Estimate | None:
-        """Return the geometric mean of the runs' 95th percentiles in seconds."""
         return geometric_mean(self.p95) if self.p95 else None
 
     @cached_property
     def rate_per_s(self) -> Estimate | None:
-        """Return the rate of all processes together: the geometric mean of the runs' samples, or tokens, of the window / its wall time."""
+        """Return the rate of all processes together: the geometric mean of the runs' rates over wall time."""
         return geometric_mean(self.rate) if self.rate else None
 
     @property
     def reason(self) -> str | None:
-        """Explain why there is no number, or return None if there is one."""
+        """Explain why there is no number; None if there is one."""
         return None if self.rate else ", ".join(sorted(self.failures)) or "not measured"
 
 
@@ -512,14 +505,14 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
 
 
 def _cell(row: Mapping[str, Any], first: dict[str, Cell]) -> Cell:
-    """Return the cell of a row, which shares with the first one of its series what is the same there."""
+    """Share with the first cell of the series what is the same there."""
     if row["series"] not in first:
         first[row["series"]] = cell_of(row["cell"])
     return dataclasses.replace(first[row["series"]], **{key: row[key] for key in NOT_SERIES})
 
 
 def _distinct(row: Mapping[str, Any], met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
-    """Return the values of DISTINCT in the runs of a cell; those of most cells are equal, and one object."""
+    """Share one object among equal values: those of most cells are equal."""
     values = tuple([tuple(row[name]) for name in DISTINCT])
     if values not in met:
         met[values] = {name: frozenset(found) for name, found in zip(DISTINCT, values, strict=True)}
@@ -553,10 +546,7 @@ def _sample(row: Mapping[str, Any], name: str, by_block: tuple[tuple[int, float]
 
 
 def mixed(distinct: Mapping[str, frozenset[str]]) -> set[str]:
-    """Return marks for what must be one and the same wherever numbers are put together.
-
-    On GPUs the CPU's threads only feed them. What a record does not tell differs from nothing.
-    """
+    """Return marks for what must be the same wherever numbers are put together. What a record does not tell differs from nothing."""
     found = {mark for name, mark in _MIXED.items() if len(distinct.get(name, ())) > 1}
     return found if "cpu" in distinct["device"] else found - {"threads"}
 
@@ -591,7 +581,7 @@ def varying(cells: Sequence[CellResult]) -> list[str]:
 
 
 def constant(cells: Sequence[CellResult]) -> str:
-    """Format what all cells share of the best known keys beside the model: `pytorch, digits, train, fp32, nchw`."""
+    """Format what all cells share beside the model: `pytorch, digits, train, fp32, nchw`."""
     if not cells:
         return ""
     flat, *others = [flat_keys(cell) for cell in {cell.series: cell.cell for cell in cells}.values()]
@@ -616,7 +606,7 @@ def telling(cells: Sequence[CellResult]) -> list[str]:
 
 
 def detail_title(name: str) -> str:
-    """Format a key without the one that it stands in, but for words that say nothing alone: `learning rate`, `measured steps`."""
+    """Format a key without the one that it stands in, such as `learning rate`; `measured steps` says nothing without it."""
     inner = name.rpartition(".")[2]
     if name.startswith(ARGS) and inner in (*WORDS, *SIZES):
         return name  # an argument that is called as a key of the cell
@@ -632,7 +622,7 @@ def value_text(name: str, value: Any) -> str:
 
 
 def series_words(cell: CellResult, names: Sequence[str]) -> list[str]:
-    """Return the values of the keys `names`, as a legend has them."""
+    """Return the values of the keys, as a legend has them."""
     flat = flat_keys(cell.cell)
     return [value_text(name, flat.get(name)) for name in names]
 

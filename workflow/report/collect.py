@@ -55,7 +55,7 @@ def collect(directories: Sequence[Path]) -> Collection:
 
 
 def _each_once(frames: Sequence[pl.DataFrame], sources: Sequence[Source]) -> Collection:
-    """Count once a record that lies in two of the directories, the same by its seal.
+    """Count a record once that lies in two of the directories, the same by its seal.
 
     Of a directory that holds nothing but copies, what is missing is missing in the other one too.
     """
@@ -72,7 +72,7 @@ def _each_once(frames: Sequence[pl.DataFrame], sources: Sequence[Source]) -> Col
 
 
 def write_records(collection: Collection, out: Path) -> Path:
-    """Publish records.parquet in `out`, whole or not at all. The sources travel in the file's metadata."""
+    """Publish records.parquet in `out`, whole or not at all. The file's metadata holds the sources."""
     buffer = io.BytesIO()
     metadata = {_META: json.dumps([source.to_json() for source in collection.sources]), _META_COLUMNS: _columns()}
     collection.frame.write_parquet(buffer, compression="zstd", metadata=metadata)
@@ -97,7 +97,7 @@ def read_records(path: Path) -> Collection:
 
 
 def _columns() -> str:
-    """Hash the names of what records.parquet holds: a table would miss a column that came later."""
+    """Hash the column names: a table would miss a column that came later."""
     return hashlib.sha256(",".join((*SCHEMA, *CELL_COLUMNS, *BESIDE)).encode()).hexdigest()[:12]
 
 
@@ -120,7 +120,7 @@ def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
 
 
 def _with_waiting(frame: pl.DataFrame, waiting: Mapping[str, str]) -> pl.DataFrame:
-    """Mark runs without a record whose result waits on its nodes as prevented: no word of them is missing."""
+    """Mark runs without a record whose result waits on its nodes as prevented."""
     if not waiting:
         return frame
     said = pl.col("run_id").replace_strict(waiting, default=None, return_dtype=pl.String())
@@ -129,7 +129,7 @@ def _with_waiting(frame: pl.DataFrame, waiting: Mapping[str, str]) -> pl.DataFra
 
 
 def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
-    """Refuse a record that is not of the run or attempt whose directory it lies in."""
+    """Refuse a record of another run or attempt than its directory's."""
     number = pl.col("record").str.extract(r"/attempts/(\d+)/").cast(pl.Int64, strict=False)
     other_run = pl.col("record").is_not_null() & pl.col("said_run_id").ne_missing(pl.col("run_id"))
     other_attempt = number.is_not_null() & pl.col("attempt").ne_missing(number)
@@ -139,8 +139,7 @@ def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, pl.DataFrame]:
-    """Derive the study from its records, for a directory without study.json: one record per cell is read whole. The rows come back, those
-    whose record is not believed then with the reason."""
+    """Derive the study from one record per cell, read whole; return with it the rows, with the reason where that record is not believed."""
     readable = rows.filter(pl.col("record").is_not_null() & pl.col("problem").is_null())
     cells: dict[str, Cell] = {}
     odd: dict[str, str] = {}
@@ -164,7 +163,7 @@ def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, p
 
 
 def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
-    """Join the rows with the keys of the study's own cell (names of today), and set each row's final status."""
+    """Join the rows with the keys of the study's own cell (names of today), and set their final status."""
     cell_ids, repeats = [cell_id for cell_id, _ in study.runs.values()], [repeat for _, repeat in study.runs.values()]
     types = {"run_id": pl.String(), "cell_id": pl.String(), "repeat": pl.Int64()}
     wanted = pl.DataFrame({"run_id": list(study.runs), "cell_id": cell_ids, "repeat": repeats}, schema=types)
@@ -181,7 +180,7 @@ def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:
 
 
 def _differences() -> pl.Expr:
-    """Describe what a record says otherwise than the study's own cell of its run. A key that it does not know was not asked then."""
+    """Describe where a record differs from the study's own cell. A key that the record does not know was not asked then."""
     own = {"study": "study", "repeat": "repeat", "cell_id": "cell_id", "device": "cell_device", "seed": "seed"}
     own |= {name: name for name in (*SIZES, *WORDS) if name not in ("dataset", "device")}
     differs = [
@@ -193,7 +192,7 @@ def _differences() -> pl.Expr:
 
 
 def _judged(frame: pl.DataFrame) -> pl.DataFrame:
-    """Give `missing` and `unreadable` rows their status, and drop all that a record holds that is not believed."""
+    """Set the status of `missing` and `unreadable` rows, and drop what is not believed of their records."""
     no_record = pl.col("record").is_null()
     told = pl.col("problem").is_null() & ~no_record
     frame = frame.with_columns(pl.when(told).then(_differences()).otherwise("problem").alias("problem"))
@@ -219,10 +218,7 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rates() -> list[pl.Expr]:
-    """Compute samples of the window over its wall time, or tokens where these are the unit of the program; in inference the sum of the
-    ranks' own rates, which only the record knows.
-
-    `rate_per_s` is the one of both that there is.
+    """Compute samples or tokens of the window over its wall time; in inference the sum of the ranks' own rates.
 
     A record without `samples` is of a version that took the global batch over the median step for the rate, and the rank that ended its
     steps last for a straggler: its rate is made of the wall time that it holds, and the rank is left out.

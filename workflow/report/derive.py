@@ -41,7 +41,7 @@ OPEN: Final = ("nodes", "gpus_per_node")
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """A cell against its partner, which is the cell itself for a baseline and None where there is none.
+    """A cell against its partner, which is the cell itself for a baseline; None: no partner.
 
     `scaling`: weak or strong; for a baseline, or without partner, what its series is; `other` where both batches differ from the partner's.
     """
@@ -140,18 +140,18 @@ def has_several_baselines(line: Iterable[Comparison]) -> bool:
 
 
 def regrouped(cells: Sequence[CellResult], baseline: Mapping[str, Any]) -> tuple[CellResult, ...]:
-    """Return the same cells, in one series also where they differ in what the baseline names and goes along with the size."""
+    """Return the cells with one series also for those that differ in what the baseline names and changes with the size."""
     names = joined_series([cell.cell for cell in cells], baseline)
     return tuple(cell if name is None else replace(cell, series=name) for cell, name in zip(cells, names, strict=True))
 
 
 def _family(cell: CellResult, baseline: Mapping[str, Any]) -> str:
-    """Return a text that is equal for cells that may be partners: the source and the series keys that the baseline does not name."""
+    """Return a text that is equal for cells that may be partners: source, and series keys that the baseline does not name."""
     return json.dumps([cell.source, comparable(cell.cell, baseline)], sort_keys=True)
 
 
 def _families(cells: Iterable[CellResult], names: Iterable[str], baseline: Mapping[str, Any]) -> dict[str, Candidates]:
-    """Return the baseline cells of each family, all of them under None and those of each batch under its key and size."""
+    """Return the baseline cells of each family: all under None, and those of each batch under its key and size."""
     families: dict[str, list[CellResult]] = defaultdict(list)
     for cell, name in zip(cells, names, strict=True):
         families[name].append(cell)
@@ -221,16 +221,16 @@ def _other_lengths(cell: Cell, other: Cell) -> bool:
 
 
 def _mixed(cell: CellResult, partner: CellResult) -> set[str]:
-    """Return the marks of what differs and must not; where the cells ask for different arithmetic, its settings differ because they do."""
+    """Return marks of what must not differ; settings of arithmetic may where the cells ask for different arithmetic."""
     own, others = cell.distinct, partner.distinct
     found = mixed(own if own is others else {name: own[name] | others[name] for name in own})
     return found if cell.cell.precision == partner.cell.precision else found - {"settings"}
 
 
 def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Mark the comparisons where a process does more than one of fewer processes on the same line, in any case by RISING.
+    """Mark comparisons where a process does more than one of fewer processes on the same line, in any case by RISING.
 
-    The two cells' own rates are compared: they share the baseline, so it says nothing here, and its error would only be in the way.
+    The cells' own rates are compared: they share the baseline, whose error would only be in the way.
     """
     rising = set()
     for line in lines_of(comparisons, also_hidden=True).values():
@@ -243,7 +243,7 @@ def _rising(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _of_baselines(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Mark the comparisons where the baseline carries a mark, of its runs or of its place on a line, that the cell does not."""
+    """Mark the comparisons where the baseline carries a mark that the cell does not, of its runs or of its place on a line."""
     bases = {id(one.cell): one.cell.marks | one.marks for one in comparisons if one.is_baseline}
     marked = []
     for one in comparisons:
@@ -261,7 +261,7 @@ def _same_per_node(cell: CellResult, others: Sequence[CellResult]) -> CellResult
 
 
 def _rises(before: CellResult, after: CellResult) -> bool:
-    """Test by the lower end of the interval (one-sided 95 %); without an interval there is no test."""
+    """Test by the lower end of the interval (one-sided 95 %); False without an interval."""
     if before.rate is None or after.rate is None:
         return False
     of_a_process = ratio(after.rate, before.rate).scaled(before.num_processes / after.num_processes)

@@ -116,7 +116,7 @@ def warnings(analysis: Analysis) -> Groups:
 
 
 class _Warning(NamedTuple):
-    """A warning without the nodes that it begins with, and without the programs that it ends with, where it is one of a busy machine."""
+    """A warning without the nodes that it begins with, and without the programs at its end if it is one of a busy machine."""
 
     words: str
     nodes: tuple[str, ...] = ()
@@ -124,7 +124,6 @@ class _Warning(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, hosts: Collection[str], *, is_busy: bool) -> _Warning:
-        """Parse a warning of a run on these hosts."""
         found = _BUSY.fullmatch(text) if is_busy else None
         if found is not None:
             return cls(found["words"], (found["node"],), tuple(filter(None, (found["programs"] or "").split(", "))))
@@ -134,7 +133,7 @@ class _Warning(NamedTuple):
 
 
 def _together(found: Sequence[_Warning]) -> str:
-    """Combine warnings: `local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, and 5 more)`."""
+    """Return for example `local-0, local-1: others used 0.47 to 0.9 of 1 core while it measured (python of root, and 5 more)`."""
     nodes = some(list(dict.fromkeys(node for one in found for node in one.nodes)), MOST_NAMES)
     counts = Counter(program for one in found for program in one.programs)
     programs = some([name for name, _ in counts.most_common()], MOST_NAMES)
@@ -198,7 +197,7 @@ def lead(analysis: Analysis) -> str:
 
 
 def hardware(analysis: Analysis) -> str:
-    """Describe on how many machines of which kind the study ran, by its records."""
+    """Describe the machines of the study, by its records."""
     hosts = {host for hosts in analysis.frame["hosts"].drop_nulls().unique().to_list() for host in hosts.split(",")}
     kinds = sorted({kind for text in analysis.frame["machine"].drop_nulls().unique().to_list() for kind in text.split(" + ")})
     if not hosts or not kinds:
@@ -209,7 +208,7 @@ def hardware(analysis: Analysis) -> str:
 
 
 class Tile(NamedTuple):
-    """A number at the head of the page. `to`: the place in the page that it leads to."""
+    """A number at the head of the page. `to`: the place that it leads to."""
 
     value: str
     text: str
@@ -267,10 +266,7 @@ def _found(analysis: Analysis) -> list[str]:
 
 
 def _slowed(analysis: Analysis) -> list[str]:
-    """Describe the marks of the baselines of the best speed-up, and of those above the growth in processes.
-
-    A slow baseline makes a speed-up too large.
-    """
+    """Describe the marks of slow baselines: of the best speed-up, and of those above the growth in processes."""
     best = _best(analysis)
     found, other = [], "The largest speed-up, that" if len(_measured(analysis)) > 1 else "The speed-up"
     for one in _measured(analysis):
@@ -292,7 +288,6 @@ def _slowed(analysis: Analysis) -> list[str]:
 
 
 def _of_baseline(analysis: Analysis, comparison: Comparison) -> list[str]:
-    """List the marks of its baseline that can have made it slow, in the order of the footnotes."""
     marks = analysis.base_marks.get(id(comparison.partner), frozenset[str]())
     return [mark for mark in MARKS if mark in SLOWED & marks]
 
@@ -306,7 +301,7 @@ def _doubt(speedup: Estimate) -> list[str]:
 
 
 def _behind(analysis: Analysis) -> str:
-    """Describe how many runs, jobs and sets of nodes stand behind a number. What all runs had in common is in no interval."""
+    """Describe how many runs, jobs and sets of nodes a number comes from: what all runs had in common is in no interval."""
     cells = [cell for cell in analysis.cells if cell.num_measured]
     runs, jobs, nodes = (
         _span(numbers) for numbers in zip(*((cell.num_measured, cell.num_allocations, cell.num_node_sets) for cell in cells), strict=True)
@@ -346,16 +341,13 @@ def _choice(analysis: Analysis) -> str:
 
 
 def _measured(analysis: Analysis) -> list[Comparison]:
-    """Return all measured speed-ups that the table and the plots show.
-
-    A cell with the same partner on a weak and a strong line is one of them.
-    """
+    """Return all measured speed-ups; a cell with the same partner on a weak and a strong line is one of them."""
     shown = [one for line in analysis.lines.values() for one in line if one.speedup and not one.is_baseline]
     return list({(id(one.cell), id(one.partner)): one for one in reversed(shown)}.values())[::-1]
 
 
 def _best(analysis: Analysis) -> Comparison | None:
-    """Return the largest measured speed-up, which is shown with its marks. Its own interval is too narrow: it was chosen by its value."""
+    """Return the largest measured speed-up. Its own interval is too narrow: it was chosen by its value."""
     return max(_measured(analysis), key=lambda comparison: comparison.speedup.value if comparison.speedup else 0.0, default=None)
 
 
@@ -416,7 +408,7 @@ class RunsTable:
 
 
 def runs_table(analysis: Analysis, groups: Sequence[Mapping[RunKey, tuple[str, ...]]], page_dir: Path | None) -> RunsTable:
-    """Build the table of every run of the study. `groups`: other places that lead to runs; `page_dir`: where the page will lie."""
+    """Build the table of every run. `groups`: other places that lead to runs; `page_dir`: where the page will lie."""
     several = len(analysis.sources) > 1
     rates = [f"{unit.capitalize()}/s" for unit in analysis.units]
     heads = {name: kind for title, kind in HEADS.items() for name in (rates if title == RATE else [title])} | (
@@ -546,7 +538,7 @@ RUNS_TEXT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page. `plots` and `tables` are markup that we made; everything else is text and will be escaped."""
+    """A part of the page. `plots` and `tables` are our own markup; everything else is text and will be escaped."""
 
     id: str
     title: str
@@ -561,11 +553,7 @@ PLACED: Final = ("speedup", "failures", "times", "budget", "hours", "utilisation
 
 
 def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = None) -> str:
-    """Render the page.
-
-    `svgs`: name of a plot -> SVG; `page_dir`: where it will lie, for its links to files (None: in the first results directory). The
-    same records give the same bytes: there is no clock in it.
-    """
+    """Render the page; `svgs` by plot name, `page_dir` as in `file_links`. The same records give the same bytes: it holds no clock."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -629,6 +617,5 @@ def _marked(section: Section) -> dict[str, Any]:
 
 
 def _data(table: Table) -> list[dict[str, Any]]:
-    """Return every comparison with its numbers, so that the page alone is enough to compute on."""
     keys = [column.key for column in table.columns]
     return [{key: value.raw for key, value in zip(keys, row, strict=True) if value.raw not in (None, "")} for row in table.first(2000)]

@@ -30,7 +30,6 @@ FONT: Final = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 WIDTH: Final = 430
 HEIGHT: Final = 300
 SEPARATOR: Final = " \N{MIDDLE DOT} "
-"""Between the parts of a label."""
 LABEL_WIDTH: Final = 48
 _ID: Final = re.compile(r'\bid="([^"]*)"')
 _ID_USE: Final = re.compile(r'(\bid="|url\(#)([^")]*)')
@@ -76,17 +75,14 @@ def to_json(spec: dict[str, Any]) -> str:
 
 
 def inline(svg: str, title: str) -> str:
-    """Make the SVG a part of a page: no background of its own, so that the page's colours apply; named for people who do not see it."""
+    """Make the SVG a part of a page: without background, so that the page's colours apply; named for screen readers."""
     escaped = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     body = _BACKGROUND.sub("", svg, count=1)
     return body.replace("<svg ", f'<svg role="img" aria-label="{escaped}" ', 1)
 
 
 def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
-    """Return what makes an axis or a legend show its labels in lines of at most LABEL_WIDTH characters: nothing of them is cut off.
-
-    Labels are text in the expression, whatever a study calls itself.
-    """
+    """Show labels in lines of at most LABEL_WIDTH characters, nothing cut off. A label is text in the expression, never code."""
     lines = {label: label_lines(label) for label in labels}
     if all(len(those) == 1 for those in lines.values()):
         return {"labelLimit": 0}
@@ -95,7 +91,7 @@ def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def label_lines(label: str) -> list[str]:
-    """Break a label between its parts, and a part that is longer than a line inside of it."""
+    """Break a label between its parts, and inside a part that is longer than a line."""
     lines = [""]
     for part in label.split(SEPARATOR):
         joined = SEPARATOR.join(filter(None, (lines[-1], part)))
@@ -118,7 +114,7 @@ def finished(chart: Any) -> dict[str, Any]:
 
 
 def nothing(text: str, reason: str) -> dict[str, Any]:
-    """Make a chart that says why it shows nothing: its file exists all the same."""
+    """Make a chart that says why it shows nothing, so that its file exists."""
     import altair as alt
 
     note = alt.Chart(alt.InlineData(values=[{}])).mark_text(color=MUTED, fontSize=13).encode(text=alt.value(reason))
@@ -141,8 +137,7 @@ NOTHING: Final = "no run was measured"
 
 
 def throughput(analysis: Analysis) -> dict[str, Any]:
-    """Draw samples, or tokens, per second over processes, both logarithmic, with what would be ideal from the baseline on. Those of a study
-    with both units stand in panels of their own."""
+    """Draw the rate over processes, both logarithmic, with the ideal from the baseline on; samples and tokens have panels of their own."""
     import altair as alt
 
     points = _beside(_points(analysis, lambda comparison: comparison.cell.rate_per_s, by_unit=True))
@@ -189,10 +184,7 @@ def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = N
 
 
 def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, Any]]:
-    """Return a point for each measured cell.
-
-    Many lines of several models: one panel per model, and the legend names the rest. `by_unit`: no panel has samples/s beside tokens/s.
-    """
+    """Return a point for each measured cell. Many lines of several models: one panel per model. `by_unit`: a panel for each unit."""
     lines = list(analysis.lines)[:MOST_LINES]
     several = len({cell.cell.model for cell in analysis.cells}) > 1
     paneled = several and len(analysis.lines) > MOST_IN_ONE
@@ -219,8 +211,10 @@ def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None
 
 
 def _beside(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give each point its place `x` beside its number of processes: those of several lines stand beside one another, so that no
-    whisker covers another. All of a line are moved by one factor, and together they take less than half the way to the next number."""
+    """Move the points of several lines apart, so that no whisker covers another.
+
+    All of a line are moved by one factor, together by less than half the way to the next number of processes.
+    """
     counts = sorted({point["processes"] for point in points})
     gap = min((math.log2(high / low) for low, high in pairwise(counts)), default=1.0)
     lines = {panel: list(dict.fromkeys(point["line"] for point in points if point["panel"] == panel)) for panel in _panels_of(points)}
@@ -299,8 +293,10 @@ def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any)
 
 
 def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> dict[str, Any]:
-    """Scale and axis of a logarithmic channel over the values of `panels`, ticks at 1, 2 and 5; panels with scales of their own choose
-    their domain, from one power of ten to another where one of them would have next to none: of a single value."""
+    """Return a logarithmic scale with ticks at 1, 2 and 5 over the values of `panels`.
+
+    Panels with scales of their own choose their domain, from one power of ten to another if one of them has a single value.
+    """
     import altair as alt
 
     values = [value for panel in panels for value in panel]
@@ -321,10 +317,7 @@ def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> dict[str
 
 
 def _even_ticks(low: float, high: float) -> list[float]:
-    """Return at least three ticks, evenly apart.
-
-    All values are nearly the same, or there is one, and between two round numbers of an axis.
-    """
+    """Return at least three ticks, evenly apart, for values that are nearly the same."""
     power = 10.0 ** math.floor(math.log10(high - low))
     steps = (power / part for part in (1, 2, 5))
     return next(ticks for step in steps if len(ticks := [step * n for n in range(math.ceil(low / step), math.floor(high / step) + 1)]) >= 3)
@@ -436,9 +429,9 @@ def step_time(analysis: Analysis) -> dict[str, Any]:
 
 
 def loss(analysis: Analysis) -> dict[str, Any]:
-    """Draw the training loss over samples, or tokens, seen, one run per cell; read from the records, where alone the curves are.
+    """Draw the training loss of one run per cell over samples or tokens seen (over steps if cells count different things).
 
-    Where cells count different things it is over steps.
+    It is read from the records: nothing else has the curves.
     """
     import altair as alt
 
@@ -483,7 +476,7 @@ PLOTS: Final[dict[str, Callable[[Analysis], dict[str, Any]]]] = {
 
 
 def _of_a_step(analysis: Analysis) -> pl.Expr:
-    """Return what a step adds to the loss plot's axis: samples, tokens in the mean over the window, or itself."""
+    """Return what a step adds to the axis of the loss plot: samples, the mean number of tokens, or 1."""
     if len(analysis.units) > 1:
         return pl.lit(1)
     return pl.col("global_batch_size") if analysis.units == ("samples",) else pl.col("tokens") / pl.col("num_measured_steps")
@@ -526,7 +519,7 @@ def _spread_out(cells: list[tuple[str, Comparison]]) -> list[tuple[str, Comparis
 
 
 def _losses(path: Path) -> Sequence[tuple[int, float]]:
-    """Read the losses of a record; none where it went, or was changed, since it was collected."""
+    """Read the losses of a record; none if it was removed or changed after it was collected."""
     try:
         training = read_record(read_content(path)).training
     except (RecordError, NotBelieved):

@@ -93,10 +93,7 @@ KEPT = (
 
 
 def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
-    """List the programs of a source, and the commands that put their folders where its study file looks for them.
-
-    None where it has none.
-    """
+    """List the programs of a source, and the commands that put them where its study file looks for them; None where it has none."""
     ran = _ran(analysis, source)
     study = read_study(source.place) if ran else None
     if not ran or study is None:
@@ -128,10 +125,7 @@ def _ran(analysis: Analysis, source: Source) -> dict[str, Counter[str]]:
 
 
 def _folder(study: StudyFile, name: str) -> str | None:
-    """Return the program's folder, relative to the study file.
-
-    None where it does not lie beside that, so that nothing may be written there.
-    """
+    """Return the folder relative to the study file; None where it is not beside that, so that nothing may be written there."""
     folders = [cell.program.get("folder") for cell in study.cells.values() if cell.framework == name and cell.program]
     if not folders or not isinstance(folders[0], str) or study.file_path is None:
         return None
@@ -165,7 +159,7 @@ HOW: Final = (
 
 
 def reproduction(analysis: Analysis) -> tuple[Block, ...]:
-    """Show the study file, and the commands that make its runs and tables anew; those that make the tables from the records."""
+    """Show the study file, and the commands that make its runs and tables again, or only the tables from the records."""
     blocks = [block for source in analysis.sources for block in _reproduce_of_source(analysis, source)]
     directories = " ".join(f"--results {shlex.quote(source.path)}" for source in analysis.sources)
     again = Block(
@@ -185,8 +179,10 @@ def _how(analysis: Analysis) -> tuple[tuple[str, str], ...]:
 
 
 def study_text(source: Source) -> str | None:
-    """Read the study file as it was typed, stored beside the results; None where an older version left none, or where something else lies
-    there: a page made of another's results must not show what a link of theirs leads to."""
+    """Read the study file as it was typed; None where an older version stored none, or it is a link.
+
+    A page made of another's results must not show what a link of theirs leads to.
+    """
     try:
         with os.fdopen(open_file(source.place / STUDY_SOURCE), "rb") as file:
             content = file.read(MAX_PROGRAM_BYTES + 1)
@@ -249,7 +245,7 @@ def _reproduce_of_source(analysis: Analysis, source: Source) -> tuple[Block, ...
 
 
 def _file(name: str, text: str) -> str:
-    """Return the command that writes a file. What cannot be shown is replaced in it."""
+    """Return a command that writes the file. What cannot be shown is replaced in it."""
     shown = printable(text if text.endswith("\n") else f"{text}\n")
     end = END
     while end in shown.splitlines():
@@ -258,9 +254,9 @@ def _file(name: str, text: str) -> str:
 
 
 def _site_text(keys: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the site file, with storage of its own so that the results that there are do not count as done; and what is to be said of it.
+    """Return the site file, and what to say of it; nothing for the built-in site.
 
-    Nothing for the built-in site, this machine.
+    Its storage is another one, so that the existing results do not count as done.
     """
     stated = {key: value for key, value in keys.items() if key != "name" and not _is_default(key, value)}
     if not keys or (keys.get("name") == "local" and stated.keys() <= set(LOCAL)):

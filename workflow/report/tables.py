@@ -44,7 +44,7 @@ HOUR_S: Final = 3600.0
 
 
 def hours(analysis: Analysis) -> Table:
-    """Build a table with one row per cell that took any time: run_s of its attempts x its processes, and x its GPUs."""
+    """Build table h: one row per cell that took any time, run_s of its attempts x its processes, and x its GPUs."""
     took = {(row["source"], row["cell_id"]): row for row in _seconds(analysis.frame).iter_rows(named=True)}
     found = [(cell, row) for cell in analysis.cells if (row := took.get((cell.source, cell.cell_id))) and any(map(row.get, HOUR_PARTS))]
     cells = [cell for cell, _ in found]
@@ -75,7 +75,7 @@ def hours(analysis: Analysis) -> Table:
 
 
 def _seconds(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sum per cell the seconds of its attempts by how they ended, and of all of them times their GPUs."""
+    """Sum the seconds of each cell by how its attempts ended, and of all of them times their GPUs."""
     run_s = pl.col("run_s").fill_null(0.0)
     cut = pl.col("status").is_in(PREVENTED)
     return (
@@ -133,7 +133,7 @@ def failures(analysis: Analysis) -> Table:
 
 
 def reason_of(row: Mapping[str, Any]) -> str | None:
-    """Explain in words why a row of records.parquet is no measurement."""
+    """Explain in words why a row is no measurement."""
     if row["status"] == "ok" and row["steps_source"] == "none":
         return "ended ok; its program tells of no steps (events: none), so that there are wall times only"
     untold = ": its program told no tokens" if row["unit"] == "tokens" and row["tokens"] is None else ""
@@ -162,7 +162,7 @@ def short(value: str | None) -> str | None:
 
 
 def scaling(analysis: Analysis) -> Table:
-    """Build the table of every comparison, weak and strong, with its partner: the source of the other tables, for programs to read."""
+    """Build the table of every comparison, weak and strong, with its partner: programs read it."""
     comparisons = analysis.comparisons
     cells = [one.cell for one in comparisons]
     own = [cell.marks - {"partial"} if cell.marks else NO_MARKS for cell in cells]
@@ -254,7 +254,7 @@ OF_A_CELL: Final = ("device", "flop_per_unit", "flop_source", "arithmetic", "gpu
 
 
 def utilisation(analysis: Analysis) -> Table:
-    """Build a table with one row per measured cell."""
+    """Build table m: one row per measured cell."""
     common = {(row["source"], row["cell_id"]): row for row in _cells(analysis.frame).iter_rows(named=True)}
     found = [(cell, row) for cell in analysis.cells if (row := common.get((cell.source, cell.cell_id))) is not None]
     cells, rows = [cell for cell, _ in found], [row for _, row in found]
@@ -316,7 +316,7 @@ def _reason(text: str | None) -> str | None:
 
 
 def _cells(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return per measured cell what its runs have in common, null where they differ."""
+    """Return null where the runs of a cell differ."""
     return (
         frame.filter(MEASURED & pl.col("cell_id").is_not_null())
         .group_by("source", "cell_id", maintain_order=True)
@@ -356,7 +356,7 @@ MOST_LOSS: Final = 700.0
 
 
 def all_tables(analysis: Analysis) -> Iterator[Table]:
-    """Yield every table in the order of the report, one after the other: those of 10^5 runs do not lie in memory together."""
+    """Yield every table in the order of the report. One at a time, since those of 10^5 runs need much memory."""
     return (build(analysis) for build in TABLES.values())
 
 
@@ -469,7 +469,7 @@ def times(analysis: Analysis) -> Table:
 
 
 def _stated(columns: Sequence[Column]) -> tuple[list[Column], str]:
-    """Return the columns of `times`, those of STATED that have one value in all rows marked, and the sentence that has these values."""
+    """Mark the columns of STATED that have one value in all rows; return them all, and the sentence that has these values."""
     found, phrases = [], []
     for column in columns:
         values = {value for value in column.values if value} if column.key in STATED and len(column.values) > 1 else set()
@@ -502,7 +502,7 @@ def dlbench(analysis: Analysis) -> Table:
 
 
 def budget(analysis: Analysis) -> Table:
-    """Build table l: the steps of a run, means over the measured runs of a cell."""
+    """Build table l: the steps of a run, as means over the measured runs of a cell."""
     cells = [cell for cell in analysis.cells if cell.num_measured]
     times = [(cell.means["run_s"], cell.means["training_s"]) for cell in cells]
     columns = [
@@ -544,7 +544,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
 
 
 def interval_text(analysis: Analysis) -> str:
-    """Return how the intervals of the rates were made, and those of the ratios that have one."""
+    """Explain how the intervals of rates and ratios were made."""
     ratios = [one.speedup for one in analysis.primary if one.speedup and one.speedup.low is not None]
     counts = {
         "paired by repeat": sum(one.paired for one in ratios),
@@ -559,7 +559,7 @@ def interval_text(analysis: Analysis) -> str:
 
 
 def baseline_text(analysis: Analysis) -> str:
-    """Format the baseline as the study file has it; and where all cells of a series have that, which of them are taken."""
+    """Format the baseline as the study file has it; if all cells of a series match it, say which of them are used."""
     baseline = analysis.sources[0].baseline
     narrowed = any(is_named(one.cell.cell, baseline) and not one.is_baseline for one in analysis.primary)
     taken = f"; where all cells of a series have that, those with the fewest {analysis.processes} are the baseline" if narrowed else ""
@@ -567,10 +567,7 @@ def baseline_text(analysis: Analysis) -> str:
 
 
 def against_text(analysis: Analysis) -> str:
-    """Describe what a number is measured against, where there are several baselines.
-
-    Name those which carry marks of what slows one down.
-    """
+    """Describe the several baselines that numbers are measured against, and name those with a mark that makes one slow."""
     if not analysis.crossed:
         return ""
     doubted: dict[str, set[str]] = {}
@@ -611,13 +608,13 @@ def short_reason(comparison: Comparison) -> str:
 
 
 def _perplexity(cell: CellResult) -> float | None:
-    """Return e to the mean loss of the last evaluation, of tokens; None where that is no number that can be shown."""
+    """Return e to the mean loss of the last evaluation, of tokens; None where it is too large to show."""
     loss = cell.means["eval_loss"] if cell.unit == "tokens" else None
     return None if loss is None or loss > MOST_LOSS else math.exp(loss)
 
 
 def _against(analysis: Analysis, comparison: Comparison) -> str:
-    """Describe the baseline of a number, where its study has several of one series."""
+    """Describe the baseline of a number, if its study has several of one series."""
     if not analysis.crossed or comparison.is_baseline or comparison.partner is None or comparison.speedup is None:
         return ""
     return shape_words(analysis, comparison.partner)
