@@ -36,12 +36,12 @@ from workflow.study.cell import UNITS
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """How the runs ended; `ok` are those that were measured. `left_out`: directories of runs that the study no longer asks for."""
+    """How the runs ended; `ok` were measured. `left_out`: directories of runs that the study no longer asks for."""
 
     ends: Mapping[str, int]
     left_out: int
     without_study: bool = False
-    """Whether there is a directory without study.json: which of its runs are missing is not known."""
+    """True if a directory has no study.json: which of its runs are missing is not known."""
 
     copies: int = 0
     """Records that are in two directories: counted once."""
@@ -60,11 +60,11 @@ class Summary:
 
     @property
     def failed_rows(self) -> int:
-        """Count results that are no measurement, prevented attempts and unreadable records; a run that has not begun is none of these."""
+        """Count results without a measurement, prevented attempts and unreadable records; not runs that have not begun."""
         return self.num_runs - self.ok - self.missing
 
     def closing_line(self) -> str:
-        """Describe how the runs ended, as `17 of 18 runs ok, 1 failed (1 oom)`, and what else there is to know."""
+        """Describe how the runs ended, such as `17 of 18 runs ok, 1 failed (1 oom)`, and what else there is to know."""
         text = f"{self.ok} of {self.num_runs} runs ok"
         text += f" ({self.ends[TIMES_ONLY]} with {TIMES_ONLY})" if self.ends.get(TIMES_ONLY) else ""
         for name, statuses in {"failed": self._failed(), "prevented": PREVENTED, UNREADABLE: (UNREADABLE,), MISSING: (MISSING,)}.items():
@@ -90,21 +90,20 @@ class Analysis:
     comparisons: tuple[Comparison, ...]
     summary: Summary
     other_networks: str = ""
-    """Which frameworks train another network than the one that they are compared with, and from which step on, in words."""
+    """Which frameworks train another network than the one they are compared with, and from which step on, in words."""
 
     @cached_property
     def primary(self) -> tuple[Comparison, ...]:
-        """Return one comparison per cell, in the study's order: what tables and plots show."""
+        """Return one comparison per cell, which tables and plots show."""
         return tuple(comparison for comparison in self.comparisons if comparison.primary)
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        """Return the model, and every other key of a series that differs inside the study: what tells rows and lines apart."""
+        """Return the model, and every other key of a series that differs inside the study."""
         return tuple(dict.fromkeys(("model", *varying(self.cells))))
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
-        """Return the sizes of all cells, each once, in ascending order."""
         return tuple(sorted({cell.shape for cell in self.cells}))
 
     @cached_property
@@ -114,7 +113,6 @@ class Analysis:
 
     @cached_property
     def shared(self) -> str:
-        """Return in words what all rows of the tables have in common."""
         hardware = sorted(set().union(*(cell.distinct["hardware"] for cell in self.cells)))
         keys = constant(self.cells)
         where = f" on {hardware[0]}" if len(hardware) == 1 else ""
@@ -127,10 +125,7 @@ class Analysis:
 
     @cached_property
     def label_names(self) -> tuple[str, ...]:
-        """Return the model, and what else tells the lines of the plots apart.
-
-        Keys in which cells that were not measured differ are no part.
-        """
+        """Return the model, and what else tells the lines of the plots apart. Cells that were not measured do not count."""
         return tuple(dict.fromkeys(("model", *telling([cell for cell in self.cells if cell.num_measured]))))
 
     @property
@@ -139,17 +134,17 @@ class Analysis:
 
     @cached_property
     def lines(self) -> dict[Line, tuple[Comparison, ...]]:
-        """Return what is drawn as one line and read as one row, with the baseline that it begins at."""
+        """Return what is drawn as one line and read as one row, with its baseline."""
         return lines_of(self.comparisons)
 
     @cached_property
     def crossed(self) -> bool:
-        """Return True if any line has several baselines: then each number has to say which one it is measured against."""
+        """Return True if a line has several baselines: then each number has to say which one it is measured against."""
         return any(has_several_baselines(line) for line in self.lines.values())
 
     @cached_property
     def flat(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Return for each source and cell its keys, nested ones with dots: every table asks."""
+        """Return the flat keys of each source and cell, nested ones with dots."""
         made: dict[str, dict[str, Any]] = {}
         for cell in self.cells:
             if cell.keys_digest not in made:
@@ -158,7 +153,7 @@ class Analysis:
 
     @cached_property
     def key_texts(self) -> dict[tuple[str, str], list[str]]:
-        """Return the first values of the rows of each cell: every table asks."""
+        """Return the first values of the rows of each cell."""
         made: dict[int, list[str]] = {}
         for flat in self.flat.values():
             if id(flat) not in made:
@@ -167,7 +162,6 @@ class Analysis:
 
     @property
     def study(self) -> str:
-        """Return the study's name; of several studies, all names."""
         return " and ".join(dict.fromkeys(source.study for source in self.sources))
 
     @cached_property
@@ -207,23 +201,23 @@ class Analysis:
 
     @cached_property
     def units(self) -> tuple[str, ...]:
-        """Return what the rates of its cells count: `samples`, `tokens`, or both, since each program has its own."""
+        """Return what rates count: `samples`, `tokens`, or both, since each program has its own."""
         return tuple(unit for unit in UNITS if any(cell.unit == unit for cell in self.cells)) or UNITS[:1]
 
     @property
     def rate_words(self) -> str:
-        """Return `samples/s`, `tokens/s`; of a study with both `samples/s or tokens/s`."""
+        """Return `samples/s`, `tokens/s`, or `samples/s or tokens/s`."""
         return " or ".join(f"{unit}/s" for unit in self.units)
 
     @cached_property
     def process_name(self) -> str:
-        """Return what is counted: GPUs where every measured run had them, else processes."""
+        """Return `GPUs` if every measured run had them, else `processes`."""
         devices = set().union(*(cell.distinct["device"] for cell in self.cells)) if self.cells else set()
         return "GPU" if devices == {"cuda"} else "process"
 
 
 def analyse(collection: Collection) -> Analysis:
-    """Compute cells, comparisons and counts of a collection."""
+    """Compute cells, comparisons and counts."""
     cells, other_networks = marked(regrouped(cells_of(collection.frame), collection.sources[0].baseline))
     ends = Counter(collection.frame.select(END.alias("end"))["end"].to_list())
     return Analysis(

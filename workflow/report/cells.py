@@ -505,14 +505,14 @@ def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
 
 
 def _cell(row: Mapping[str, Any], first: dict[str, Cell]) -> Cell:
-    """Share with the first cell of the series what is the same there."""
+    """Return the cell, which reuses what the first one of its series has in common with it."""
     if row["series"] not in first:
         first[row["series"]] = cell_of(row["cell"])
     return dataclasses.replace(first[row["series"]], **{key: row[key] for key in NOT_SERIES})
 
 
 def _distinct(row: Mapping[str, Any], met: dict[tuple[tuple[str, ...], ...], Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
-    """Share one object among equal values: those of most cells are equal."""
+    """Reuse one object for equal values: those of most cells are equal."""
     values = tuple([tuple(row[name]) for name in DISTINCT])
     if values not in met:
         met[values] = {name: frozenset(found) for name, found in zip(DISTINCT, values, strict=True)}

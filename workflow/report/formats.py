@@ -22,7 +22,6 @@ from workflow.report.table import MOST_ROWS, Column, Table, Value, raised, words
 
 CSP: Final = f"default-src 'none'; style-src 'sha256-{STYLE_SHA256}'; base-uri 'none'; form-action 'none'"
 NOTHING: Final = ("", NONE)
-"""Texts of a value that says nothing."""
 FORMULA: Final = frozenset("=+-@\t\r\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
 _LATEX: Final = str.maketrans(
     {character: f"\\{character}" for character in "{}$&#%_"}
@@ -36,10 +35,7 @@ _MARKDOWN: Final = str.maketrans(
 
 
 def to_csv(table: Table) -> str:
-    """Format values at full precision; a last column `marks` says `column: mark`.
-
-    Text that a spreadsheet would run as a formula is quoted.
-    """
+    """Format values at full precision; a last column `marks` says `column: mark`. Formulas of a spreadsheet are quoted."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*(column.key for column in table.columns), "marks"])
@@ -57,7 +53,7 @@ def _no_formula(raw: str | float | int | None) -> str | float | int | None:
 
 
 def to_values(table: Table) -> dict[str, Any]:
-    """Return a table for programs, JSON-able: what its CSV has, with the marks of each value beside it.
+    """Return a JSON-able table: what its CSV has, with the marks of each value beside it.
 
     A value that was not measured is null, or the reason; `marks` says what a reader has to know of a number.
     """
@@ -70,7 +66,7 @@ def to_values(table: Table) -> dict[str, Any]:
 
 
 def to_markdown(table: Table) -> str:
-    """Format a GitHub table with its caption above and its footnotes below."""
+    """Format a GitHub table, its caption above and its footnotes below."""
     columns, rows, more = shown(table)
     lines = [f"**{_md(table.title)}**", ""]
     if not rows:
@@ -115,7 +111,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_html(table: Table) -> str:
-    """Format a page of its own, without scripts or anything from elsewhere, so that it can be mailed or put into `snakemake --report`."""
+    """Format a page without scripts or external files, which can be mailed or put into `snakemake --report`."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{CSP}">\n<meta name="viewport" content="width=device-width">\n'
@@ -124,7 +120,7 @@ def to_html(table: Table) -> str:
 
 
 def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str] = ()) -> str:
-    """Format the table alone, at most `most_rows` of it. What leads to one of `anchors` is a link to it."""
+    """Format the table alone, at most `most_rows` of it. Values that lead to one of `anchors` are links."""
     columns, rows, left = shown(table, most_rows)
     title = html.escape(table.title)
     if not rows:
@@ -154,8 +150,7 @@ def html_table(table: Table, most_rows: int = MOST_ROWS, anchors: Container[str]
 
 
 def shown(table: Table, most_rows: int = MOST_ROWS) -> tuple[list[Column], list[list[Value]], str]:
-    """Return columns, the first rows without the columns that hold nothing or that the caption states, and in words that there are more of
-    them; CSV keeps all."""
+    """Return the first rows, their columns without those that are empty or that the caption states, and a note on the rows left out."""
     rows = table.first_rows[:most_rows] if most_rows <= MOST_ROWS else table.rows
     keep = [
         index for index, column in enumerate(table.columns) if not column.stated and any(row[index].text not in NOTHING for row in rows)
@@ -165,10 +160,7 @@ def shown(table: Table, most_rows: int = MOST_ROWS) -> tuple[list[Column], list[
 
 
 def _row_links(row: Sequence[Value], anchors: Container[str]) -> Iterator[str]:
-    """Yield for each value of a row the tag of its link.
-
-    Of the values that lead to one place, the first is a stop of the tab key; the others are for whoever points at them.
-    """
+    """Yield the link tag of each value of a row. Of the values that lead to one place, only the first is a stop of the tab key."""
     met: set[str] = set()
     for value in row:
         link = value.link if value.link and value.text not in NOTHING and value.link in anchors else ""
@@ -205,7 +197,6 @@ def _class(column: Column, *, muted: bool = False, fold: bool = False) -> str:
 
 
 def _sorted(marks: frozenset[str], letters: dict[str, str]) -> list[str]:
-    """Return the letters of a set of marks. Each format caches what it makes of them: a table of 10^5 values has a few dozen sets."""
     return sorted(letters[mark] for mark in marks)
 
 

@@ -39,7 +39,6 @@ FACT_TITLES: Final = {
     **{f"claimed_{key}": f"Claimed: {title}" for key, title in CAPABILITIES.items()},
     **{"verified_by": "Verified by", "missing": "Not supported, and why", "sources": "Claims and status by", "note": "Note"},
 }
-"""Key -> title of the columns."""
 SHORT_FACTS: Final = ("framework", "version", "launcher", "status", "release", "released", "licence")
 FACT_PARTS: Final = {
     "Facts of the frameworks": ("version", "launcher", "status", "release", "released", "licence", "networks"),
@@ -50,11 +49,10 @@ FACT_PARTS: Final = {
     "Not supported, and why": ("missing",),
     "Sources of claims, status, release and licence": ("sources",),
 }
-"""Title -> columns."""
 
 
 def facts_of_study(analysis: Analysis) -> Table:
-    """Build the table of the frameworks of the study; its own programs are none, and what another version knew is left out."""
+    """Build the table of the study's frameworks, without its own programs and frameworks that only another version knew."""
     return facts_table(cell.cell.framework for cell in analysis.cells if not cell.cell.program)
 
 
@@ -81,10 +79,7 @@ def facts_table(names: Iterable[str] | None = None) -> Table:
 
 
 def in_parts(table: Table) -> list[Table]:
-    """Split the table of frameworks for a terminal, which has no room for all columns.
-
-    A part has the frameworks that it has something to say about.
-    """
+    """Split the table of frameworks for a terminal. Each part has the frameworks that it has something to say about."""
     parts = [_part(table, title, keys) for title, keys in FACT_PARTS.items()]
     return [*parts[:-1], replace(parts[-1], caption=table.caption)]
 
@@ -97,7 +92,7 @@ def _part(table: Table, title: str, keys: Sequence[str]) -> Table:
 
 
 def _short(title: str) -> str:
-    """Shorten `Verified: reads LMDB`, below the title that says what it is, to `Reads LMDB`."""
+    """Shorten `Verified: reads LMDB` to `Reads LMDB`."""
     word = title.rpartition(": ")[2]
     return word[:1].upper() + word[1:]
 
@@ -127,7 +122,7 @@ def _networks(spec: FrameworkSpec) -> str:
 
 
 def _version(spec: FrameworkSpec) -> str:
-    """Return the pinned version; of a framework that is no package the tag of its image."""
+    """Return the pinned version; the tag of the image for a framework that is no package."""
     pinned = next((package for package in spec.packages if "==" in package), None)
     return pinned.split("==")[1] if pinned else spec.image.rpartition(":")[2]
 
@@ -142,13 +137,13 @@ def _note(spec: FrameworkSpec) -> str:
 
 
 OF_FRAMEWORK: Final = ("framework", "backend", "reader", "layout", *IMPLIED_BY_FRAMEWORK)
-"""Keys in which frameworks differ that do the same: each has its name, and some lay out memory in one way only."""
+"""Keys in which frameworks may differ that do the same."""
 NOT_IN_STUDY: Final = "not in the study"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row: `cells` by their shape; without any, `missing` says why there is none. The keys are those of `like`, with this model."""
+    """A row of `cells` by their shape; without any, `missing` says why. The keys are those of `like`, with this model."""
 
     model: str
     like: CellResult
@@ -201,7 +196,7 @@ def _groups(analysis: Analysis) -> list[list[CellResult]]:
 
 
 def _rows_of(group: Sequence[CellResult]) -> Iterator[_Row]:
-    """Yield the rows that the group has; and one for each of its frameworks with each of its networks that it has not."""
+    """Yield the rows of the group, and an empty one for each framework and network that it has no cell of."""
     found: dict[str, list[CellResult]] = {}
     for cell in group:
         found.setdefault(cell.series, []).append(cell)

@@ -1,4 +1,4 @@
-"""What every table begins with: the keys that tell its rows apart; and what all rows share, said once in the caption."""
+"""Columns that every table begins with, the keys that tell its rows apart, and what all rows share, for the caption."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workflow.run.record.rate import NOT_COMPARED
 
 
 def key_columns(analysis: Analysis, cells: Sequence[CellResult]) -> list[Column]:
-    """Make columns of the model, every other key that differs in the study, and the source where there are several; a row for each cell."""
+    """Make columns of the model, every other key that differs in the study, and the source if there are several; one row per cell."""
     texts = [analysis.key_texts[cell.source, cell.cell_id] for cell in cells]
     columns = [
         Column(key=name, title=detail_title(name).capitalize(), values=[row[index] for row in texts], number=False)
@@ -37,7 +37,7 @@ def size_columns(cells: Sequence[CellResult], names: Iterable[str] = SIZE_TITLES
 
 
 def several_shapes(shapes: Iterable[Shape]) -> frozenset[int]:
-    """Return the numbers of processes that stand for several of the shapes."""
+    """Return the numbers of processes that several of the shapes have."""
     return frozenset(processes for processes, count in Counter(shape[0] for shape in shapes).items() if count > 1)
 
 
@@ -54,19 +54,19 @@ def shape_title(shape: Shape, several: Collection[int], analysis: Analysis) -> s
 
 
 def shape_words(analysis: Analysis, cell: CellResult) -> str:
-    """Describe the shape of a cell, such as `1 node × 2 processes`."""
+    """Format a shape, such as `1 node × 2 processes`."""
     _, nodes, per_node = cell.shape
     each = f"{per_node} {analysis.process_name if per_node == 1 else analysis.processes}"
     return f"{nodes} {'node' if nodes == 1 else 'nodes'} \N{MULTIPLICATION SIGN} {each}"
 
 
 def counted_shape(analysis: Analysis, cell: CellResult) -> str:
-    """Describe the processes of a cell, such as `4 processes`; with its nodes where that number stands for several shapes."""
+    """Format the processes of a cell, such as `4 processes`; with its nodes if several shapes have that number."""
     return shape_title(cell.shape, several_shapes(analysis.shapes), analysis)
 
 
 def shares(analysis: Analysis) -> str:
-    """Explain what a node is where the nodes are parts of one machine; empty where each is a machine of its own."""
+    """Explain what a node is if nodes are parts of one machine; else empty."""
     parts = max((cell.cell.nodes for cell in analysis.cells), default=1)
     schedulers = set(analysis.frame["scheduler"].drop_nulls().unique().to_list())
     if schedulers != {"local"} or parts == 1:
@@ -75,7 +75,7 @@ def shares(analysis: Analysis) -> str:
 
 
 def not_compared(frame: pl.DataFrame) -> str:
-    """Return what is not known of the runs in `frame` whose ranks nobody compared; nothing where there are none."""
+    """Explain for how many runs in `frame` nobody compared the ranks; empty where there are none."""
     runs = frame.filter(MEASURED).select("warnings")
     if not (count := runs.filter(pl.col("warnings").list.contains(NOT_COMPARED)).height):
         return ""

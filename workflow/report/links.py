@@ -19,7 +19,7 @@ from workflow.study.cell import SIZES
 
 
 def cell_anchor(analysis: Analysis, source: str, cell_id: str) -> str:
-    """Return the name of the place where the runs of a cell stand; with several sources it has the number of its source."""
+    """Return the name of the place of a cell's runs; with several sources it has the number of its source."""
     if len(analysis.sources) == 1:
         return f"cell-{quote(cell_id, safe='', errors='replace')}"
     number = next(number for number, one in enumerate(analysis.sources, 1) if one.label == source)
@@ -27,20 +27,20 @@ def cell_anchor(analysis: Analysis, source: str, cell_id: str) -> str:
 
 
 def cell_links(analysis: Analysis, cells: Sequence[CellResult | None]) -> list[str]:
-    """Return for each of the first cells the name of the place of its runs, and nothing for None."""
+    """Return the anchor of each cell, "" for None."""
     return ["" if cell is None else cell_anchor(analysis, cell.source, cell.cell_id) for cell in cells[:MOST_ROWS]]
 
 
 def linked(analysis: Analysis, columns: Sequence[Column], cells: Sequence[CellResult]) -> tuple[Column, ...]:
-    """Link the numbers of a table with a row for each cell to the runs of that cell, but not its sizes."""
+    """Link the numbers of a table of cells, but not their sizes, to the runs of the cell."""
     links = cell_links(analysis, cells)
     return tuple(replace(column, links=links) if column.number and column.key not in SIZES else column for column in columns)
 
 
 def file_links(analysis: Analysis, page_dir: Path | None) -> Callable[[str, Sequence[str]], str]:
-    """Return a function: the label of a source and names below its results directory -> the address.
+    """Return a function from the label of a source and names below its results directory to the address.
 
-    It is seen from a page in `page_dir` (None: in the first results directory), and relative, so that it holds in a copy too.
+    Addresses are relative to `page_dir` (None: the first results directory), so that they hold in a copy too.
     """
     start = (page_dir or Path(analysis.sources[0].path)).resolve()
     roots: Mapping[str, str] = {source.label: os.path.relpath(source.path, start) for source in analysis.sources}

@@ -17,13 +17,14 @@ from containers.models import of_tokens
 
 FLOP_PER_MAC: Final = 2
 PASSES: Final = 3
-"""Of a training, in forward passes: the backward one computes the gradients of inputs and of weights."""
+"""Training costs three forward passes: the backward one computes the gradients of inputs and of weights."""
 _NAMED = pl.concat_str("gpu_models", pl.lit("\n"), "arithmetic")
 
 
 def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add to the rows what mfu is made of: `flop_per_unit` and whose word that is (`flop_source`: model, program), `arithmetic` (precision
-    of its matrices; of a program of one's own only that knows), `peak_flop_per_s` of one GPU, `peak_source`, and `mfu`."""
+    """Add `mfu` and what it is made of: `flop_per_unit`, `flop_source` (model, program), `arithmetic` (precision of its matrices, which
+    for a user's program only that reports), `peak_flop_per_s` of one GPU, and `peak_source`.
+    """
     macs = (
         pl.when(pl.col("mode") == "infer")
         .then("model_macs")
@@ -51,7 +52,7 @@ def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _peaks(rows: pl.DataFrame) -> dict[str, Peak]:
-    """Return for each GPU and precision, as `_NAMED` has them, what such a GPU can do."""
+    """Return the peak of each GPU and precision of `_NAMED`."""
     pairs = rows.select(_NAMED.alias("named"), "gpu_models", "arithmetic").drop_nulls().unique()
     found = {named: peak(model, precision) for named, model, precision in pairs.iter_rows()}
     return {named: one for named, one in found.items() if one is not None}

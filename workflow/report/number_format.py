@@ -14,7 +14,7 @@ WIDE: Final = 0.5
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """Format a number, such as `0.0347`, `3.31`, `921`, `1566`: whole numbers are never cut, so 12345 stays 12345."""
+    """Format a number, such as `0.0347`, `3.31`, `921`; whole numbers are never cut: 12345 stays 12345."""
     if value is None:
         return NONE
     if value == 0:

@@ -19,7 +19,7 @@ from workflow.report.tables import all_tables
 
 
 def write_all(directories: Sequence[Path], out: Path) -> Analysis:
-    """Write everything into `out`."""
+    """Write all files of the report into `out`."""
     analysis = write_collected(directories, out)
     write_tables(analysis, out)
     write_page(analysis, out, write_plots(analysis, out))
@@ -36,7 +36,7 @@ def write_collected(directories: Sequence[Path], out: Path) -> Analysis:
 
 
 def _keep_last_trace(collection: Collection, out: Path) -> None:
-    """Raise RecordError where the records.parquet that lies in `out` knows what study.json asked for, and study.json is gone."""
+    """Raise RecordError where study.json is gone, and only the records.parquet in `out` still knows what it asked for."""
     lost = [source.path for source in collection.sources if not source.has_study]
     if not lost or not (out / RECORDS_FILE).exists():
         return
@@ -53,7 +53,7 @@ def _keep_last_trace(collection: Collection, out: Path) -> None:
 
 
 def read_or_collect(directories: Sequence[Path], out: Path) -> Analysis:
-    """Read records.parquet of `out`, as `collect` left it; collect where there is none, or one of another version."""
+    """Read records.parquet of `out`; collect if there is none, or one of another version."""
     if (out / RECORDS_FILE).exists():
         with suppress(RecordError):
             return analyse(read_records(out / RECORDS_FILE))

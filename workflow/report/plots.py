@@ -91,7 +91,7 @@ def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def label_lines(label: str) -> list[str]:
-    """Break a label between its parts, and inside a part that is longer than a line."""
+    """Split a label between its parts, and inside a part that is longer than a line."""
     lines = [""]
     for part in label.split(SEPARATOR):
         joined = SEPARATOR.join(filter(None, (lines[-1], part)))

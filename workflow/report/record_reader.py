@@ -42,7 +42,7 @@ _ROWS: Final = {"row": pl.Int64(), "is_given": pl.Boolean()}
 
 
 def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
-    """Return one row per record, in order, and in `problem` what keeps it from being believed: then it holds nothing else."""
+    """Return one row per record, in order; `problem` says why it is not believed: then the row holds nothing else."""
     rows: list[tuple[Any, ...]] = []
     problems: dict[int, str] = {}
     for place, content in enumerate(contents):
@@ -61,8 +61,7 @@ def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
 
 
 def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
-    """Return a column. Most have one value in all rows; of lists all that is in them is put into the column together, since one list after
-    the other takes ten times as long."""
+    """Return a column. Lists are put into the column together, since one after the other takes ten times as long."""
     if values and values[0] == values[-1] and values.count(values[0]) == len(values):
         return pl.Series(name, values[:1], dtype=dtype).new_from_index(0, len(values))
     if not isinstance(dtype, pl.List):
@@ -112,9 +111,9 @@ def _found(runs_dir: str, runs: Sequence[str]) -> list[Found]:
 
 
 def _beside(runs_dir: str, found: Sequence[Found], rows: pl.DataFrame) -> pl.DataFrame:
-    """Sum the seconds of the attempts of each run beside the one that counts, by what became of them: BESIDE.
+    """Sum the seconds of the attempts of each run beside the one that counts, by how they ended: BESIDE.
 
-    Where it is not known which one counts, no result was replaced by it, and none is a measurement.
+    If it is not known which one counts, no result was replaced by it, and none is a measurement.
     """
     counted = dict(zip(rows["run_id"].to_list(), rows["attempt"].to_list(), strict=True))
     took: list[list[float]] = []
@@ -136,7 +135,7 @@ def _beside(runs_dir: str, found: Sequence[Found], rows: pl.DataFrame) -> pl.Dat
 
 CHUNK = 4096
 ALONE: Final = 3
-"""So many chunks are read here: a process that reads needs as long to start as for the half of a chunk."""
+"""Up to so many chunks are read here: a child needs as long to start as for half a chunk."""
 MOST_PROCESSES: Final = 16  # more of them ask a file server more than it answers
 
 
@@ -184,7 +183,7 @@ def _exactly(answers: IO[bytes], length: int) -> bytes:
 
 
 def main(runs_dir: str) -> None:
-    """Answer until nobody asks any more. Ctrl-C is for the parent, which ends this one."""
+    """Read chunks until standard input ends. Ctrl-C is for the parent, which ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for line in sys.stdin.buffer:
         content = io.BytesIO()

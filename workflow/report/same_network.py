@@ -31,7 +31,7 @@ NOT_COMPARED: Final = ("cell_id", "framework", "backend", "strategy", "reader", 
 REFERENCE: Final = "pytorch"
 MARK: Final = "losses"
 DROPOUT: Final = "dropout"
-"""The mark of cells of which it cannot be told."""
+"""The mark of cells for which it is not known."""
 
 Losses = Mapping[int, float]
 """Step -> mean over ranks."""
@@ -47,7 +47,7 @@ class FirstRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One cell of a group. `run`: None where none has finished; `differs_at`: the first step whose loss is another one."""
+    """One cell of a group. `run`: None if none has finished; `differs_at`: the first step whose loss differs."""
 
     cell: Cell
     run: FirstRun | None
@@ -55,12 +55,10 @@ class Compared:
 
     @property
     def losses(self) -> Losses | None:
-        """Return the losses of the run."""
         return None if self.run is None else self.run.losses
 
     @property
     def replicas(self) -> Replicas | None:
-        """Return the comparison of the run's replicas."""
         return None if self.run is None else self.run.replicas
 
 
@@ -74,12 +72,12 @@ class Group:
 
     @property
     def is_compared(self) -> bool:
-        """Return True if losses tell of the network."""
+        """Return True if losses say something about the network."""
         return not drops(self.cells[0].cell)
 
 
 def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Group cells that differ only in their framework. The study's own programs are left out: nobody knows their network."""
+    """Group cells that differ only in their framework, without the study's own programs: nobody knows their network."""
     found: dict[bytes, list[Cell]] = {}
     for cell in cells:
         if cell.program is None:
@@ -89,7 +87,7 @@ def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
 
 
 def drops(cell: Cell) -> bool:
-    """Return True if the losses of the cell depend on which numbers its framework draws."""
+    """Return True if the losses of the cell depend on random numbers of its framework (dropout)."""
     return cell.mode == "train" and cell.dropout and cell.model in MODELS and has_dropout(cell.model)
 
 
@@ -130,7 +128,7 @@ def compared_steps(*cells: Cell) -> int:
 
 
 def has_own_order(cell: Cell) -> bool:
-    """Return True if its framework chooses the order of its samples by itself: always, or because it reads them itself."""
+    """Return True if its framework chooses the order of its samples by itself, always or because it reads them itself."""
     if cell.reader == "native":
         return True
     try:
@@ -140,12 +138,12 @@ def has_own_order(cell: Cell) -> bool:
 
 
 def tolerance(cell: Cell) -> float:
-    """Return how far, relative to the other one, a loss may lie apart."""
+    """Return the relative difference of losses that is accepted."""
     return RELATIVE.get(cell.precision, RELATIVE["fp32"])
 
 
 def first_difference(losses: Losses, expected: Losses, steps: int = FIRST_STEPS, relative: float = RELATIVE["fp32"]) -> int | None:
-    """Return the first step whose loss is another one, or is told on one side only; None: all that are compared are equal."""
+    """Return the first step whose loss differs or stands on one side only; None if all that are compared are equal."""
     for step in range(steps):
         found, other = losses.get(step), expected.get(step)
         if (found is None) != (other is None) or (found is not None and other is not None and abs(found - other) > relative * abs(other)):

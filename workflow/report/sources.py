@@ -22,7 +22,7 @@ from workflow.study.series import NOT_SERIES
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One results directory: what its study.json says, and how many of its runs are of an older version of the study."""
+    """One results directory: its study.json, and how many of its runs are of an older version of the study."""
 
     label: str
     path: str
@@ -36,12 +36,10 @@ class Source:
     copies: int = 0
     """Records that a source before it has too, by their seals: they are counted there."""
     lies: str | None = None
-    """Where its files are read, where that is by now not `path`, which pages tell. Of a look at files that were moved or copied: it is
-    written down nowhere."""
+    """Where its files are read now that they were moved or copied; pages name `path`. It is never stored."""
 
     @property
     def place(self) -> Path:
-        """Return the directory in which its files are read."""
         return Path(self.path if self.lies is None else self.lies)
 
     def to_json(self) -> dict[str, Any]:
@@ -59,17 +57,12 @@ class StudyFile:
     cells: Mapping[str, Cell]
     runs: Mapping[str, tuple[str, int]]
     file_path: str | None = None
-    """Where the study file lay when it last ran."""
     file_sha256: str | None = None
-    """Of the study file as it was when it last ran; None where an older version left none, or, as the missing claim tells, none of a file
-    in which a comment was edited."""
+    """SHA-256 of the study file when it last ran; None from an older version: without a claim an edited comment would count as a change."""
 
 
 def read_study(directory: Path) -> StudyFile | None:
-    """Read study.json of a results directory, None if there is none.
-
-    Raises RecordError when it is torn or is no study, or a link to nowhere.
-    """
+    """Read study.json of a results directory, None if there is none. Raises RecordError if it is torn, no study, or a dangling link."""
     path = directory / "study.json"
     if not os.path.lexists(path):
         return None
@@ -109,7 +102,7 @@ def check_directory(directory: Path) -> None:
 
 
 def cell_frame(cells: Sequence[Cell]) -> pl.DataFrame:
-    """Make one row per cell: its main keys as columns, `series` (which cells may be compared) and the whole cell as JSON text."""
+    """Make one row per cell: main keys, `series` (which cells may be compared) and the whole cell as JSON text."""
     columns: dict[str, list[Any]] = {name: [] for name in CELL_COLUMNS}
     for cell in cells:
         keys = cell.to_json()
@@ -123,7 +116,7 @@ def cell_frame(cells: Sequence[Cell]) -> pl.DataFrame:
 
 
 def cell_of(text: str) -> Cell:
-    """Return the cell of its JSON text."""
+    """Parse a cell."""
     return _DECODER.decode(text)
 
 
@@ -139,7 +132,7 @@ CELL_COLUMNS: dict[str, pl.DataType] = {
 
 
 def labelled(sources: Sequence[Source]) -> list[Source]:
-    """Give each source a label of its own: the site's name, else the study's, else as much of the path as tells them apart."""
+    """Give each source a label of its own: the site's name, else the study's, else as much of the path as is needed."""
     parts = [Path(source.path).parts for source in sources]
     choices = [[source.site or source.study for source in sources], [source.study for source in sources]]
     choices += [["/".join(part[-depth:]) for part in parts] for depth in range(1, max((len(part) for part in parts), default=0) + 1)]

@@ -25,6 +25,5 @@ STEPS: Final = {
 
 SHEET: Final = Template(Path(__file__).with_name("page.css").read_text("utf-8"))
 STYLE: Final = SHEET.substitute(ink=INK, muted=MUTED, grid=GRID)
-"""page.css with the colours that the plots have too."""
 
 STYLE_SHA256: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

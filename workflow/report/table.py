@@ -62,7 +62,6 @@ class Column:
         return self.values if self.raw is None else [None if value is None else self.raw(value) for value in self.values]
 
     def first(self, most: int) -> list[Value]:
-        """Return the first values as they are shown."""
         raw = self.raw or (lambda value: value)
         marks = self.marks or repeat(NO_MARKS)
         links = [*self.links[:most], *[""] * (min(most, len(self.values)) - len(self.links))]
@@ -73,8 +72,7 @@ class Column:
 
 
 def words(key: str, title: str, values: Iterable[object], *, number: bool = False, wrap: bool = False, **more: Any) -> Column:
-    """Make a column of values that are their own text; what is no number is text without control characters, since names and reasons come
-    from studies, programs and archives."""
+    """Make a column of values that are their own text. Control characters are removed: texts come from studies, programs and archives."""
     return Column(key=key, title=title, values=[_clean(value) for value in values], number=number, wrap=wrap, **more)
 
 
@@ -87,7 +85,7 @@ def _clean(value: object) -> str | float | int:
 def numbers(
     key: str, title: str, show: Callable[[Any], str], values: Sequence[Any], marks: Iterable[Marks] | None = None, **more: Any
 ) -> Column:
-    """Make a column of numbers; where there is none, there is no mark either."""
+    """Make a column of numbers; a missing number has no mark."""
     marked = () if marks is None else [NO_MARKS if value is None else found for value, found in zip(values, marks, strict=True)]
     return Column(key=key, title=title, values=values, show=show, marks=marked, **more)
 
@@ -102,9 +100,9 @@ class Table:
     columns: tuple[Column, ...]
     empty: str = "No rows."
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Mark -> what is said of it beside its own sentence, of this study."""
+    """Mark -> what is said of it in this study beside its own sentence."""
     folds: int = 0
-    """So many of the first columns, which tell the rows apart, stand in one on a narrow screen."""
+    """How many of the first columns, which tell the rows apart, are joined into one on a narrow screen."""
 
     def __post_init__(self) -> None:
         if wrong := [column.key for column in self.columns if len(column.values) != self.num_rows]:
@@ -116,16 +114,13 @@ class Table:
 
     @property
     def rows(self) -> list[tuple[Value, ...]]:
-        """Return all rows as they are shown."""
         return self.first(self.num_rows)
 
     @cached_property
     def first_rows(self) -> list[tuple[Value, ...]]:
-        """Return the rows that a table for people has."""
         return self.first(MOST_ROWS)
 
     def first(self, most: int) -> list[tuple[Value, ...]]:
-        """Return the first rows as they are shown."""
         return list(zip(*(column.first(most) for column in self.columns), strict=True))
 
     def footnotes(self) -> list[tuple[str, str]]:
@@ -134,7 +129,6 @@ class Table:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """Return for each mark its letter in this table."""
         used = set().union(*{marks for column in self.columns for marks in column.marks})
         return dict(zip((mark for mark in MARKS if mark in used), LETTERS, strict=False))
 

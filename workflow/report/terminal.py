@@ -24,7 +24,7 @@ BRACKETS: Final = "[low, high] and \N{PLUS-MINUS SIGN}: 95 % confidence interval
 
 
 def print_speedup(analysis: Analysis, page: Path | None = None, console: Console | None = None) -> int:
-    """Print the speed-up table, its marks, how many rows failed and where `page` lies. Returns the number of failed rows."""
+    """Print the speed-up table, its marks, how many rows failed and where `page` is; return the number of failed rows."""
     from rich.console import Console
     from rich.text import Text
 
@@ -48,7 +48,7 @@ def print_speedup(analysis: Analysis, page: Path | None = None, console: Console
 
 
 def _with_rates(table: Table, analysis: Analysis) -> Table:
-    """Add the rate of each row where every row has one size only: then no speed-up tells them apart."""
+    """Add the rate of each row if every row has one size only: then no speed-up tells them apart."""
     lines = list(analysis.lines.values())
     if any(len(line) > 1 for line in lines):
         return table
@@ -57,7 +57,7 @@ def _with_rates(table: Table, analysis: Analysis) -> Table:
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
-    """Print any table: title, rows, caption and marks."""
+    """Print title, rows, caption and marks."""
     from rich.console import Console
 
     console = console or Console(soft_wrap=True)
