@@ -169,7 +169,6 @@ class FrameworkSpec(Closed):
 
     @property
     def why(self) -> Mapping[str, str]:
-        """Return the reason for each word of `missing`."""
         return {word: one.why for one in self.missing for word in one.words}
 
 

@@ -218,7 +218,6 @@ class Run:
         return self.active and self.rank == 0 and os.path.exists(os.environ.get("SLIPWAY_STOP", ""))
 
     def emit(self, event: str, **fields: Any) -> None:
-        """Write one line of the events file."""
         if self.file is not None:
             self.write_steps()
             line = dict(event=event, time=time.time(), monotonic_ns=int(time.monotonic() * 1e9), **fields)
@@ -394,7 +393,6 @@ class Run:
         self.at_mark()
 
     def tell_start(self) -> None:
-        """Emit the event run_start, once."""
         if not self.told:
             self.told = True
             found = dict(detect_framework(), **self.drives, **self.facts)

@@ -46,7 +46,6 @@ class SlipwayCallback(lightning.Callback):
         self.run.has_batch()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Note that a batch is done, and perhaps a step of the optimizer with it."""
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self.run.batch_done(batch, self.samples, self.tokens, loss)
         if trainer.global_step > self.optimizer_steps:

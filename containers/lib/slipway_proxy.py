@@ -168,7 +168,6 @@ class Request(BaseHTTPRequestHandler):
         return origin != "" and origin.partition("://")[2].lower() != host.lower()
 
     def status(self) -> str:
-        """Tell whether the program listens, and when it was used last."""
         try:
             socket.create_connection(("127.0.0.1", self.port), CONNECT_LIMIT_S).close()
             answers = True

@@ -59,7 +59,6 @@ class TokenLayers(LayerList):
         return self._add(name, "attention", [self._last], [self.length, features], macs=macs, heads=heads)
 
     def lstm(self, name: str, features: int, initial_limit: float) -> str:
-        """Add a long short-term memory, one layer."""
         weights = 4 * features * (self.shape()[1] + features)
         counts = {"parameters": weights + 4 * features, "macs": weights * self.length}
         return self._add(name, "lstm", [self._last], [self.length, features], **counts, initial_limit=initial_limit)

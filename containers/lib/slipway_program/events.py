@@ -44,7 +44,6 @@ class Events:
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
 
     def phase(self, phase: str) -> None:
-        """Begin init, warmup, train, eval or checkpoint."""
         self.emit("phase", phase=phase)
 
     def close(self) -> None:

@@ -89,7 +89,6 @@ class Trainer:
         raise NotImplementedError
 
     def momentum(self) -> Arrays:
-        """Return the momentum of each parameter, by the parameter's name."""
         raise NotImplementedError
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:

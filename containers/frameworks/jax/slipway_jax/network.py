@@ -111,7 +111,7 @@ class Network:
         return x.mean(axis=(1, 2) if self._axes == "NHWC" else (2, 3), keepdims=True)
 
     def _bn(self, layer: Layer, own: Arrays, x: jax.Array, training: bool) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Normalise by the statistics of this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1)."""
+        """Normalise, in training by this rank's batch, as PyTorch does it; the running variance is that of a sample (n - 1)."""
         if not training:
             return self._normalised(layer, own, x, own["running_mean"], own["running_var"]), {}
         axes = (0, 1, 2) if self._axes == "NHWC" else (0, 2, 3)

@@ -42,7 +42,6 @@ def update(constants: Mapping[str, Any], weights: Values, gradients: Values, mem
 
 
 def _sgd(constants: Mapping[str, Any], weights: Values, gradients: Values, memory: Values) -> tuple[Values, Values]:
-    """Update by v = momentum v + gradient, weight -= rate v."""
     for name, weight in weights.items():
         decay = constants["weight_decay"] if weight.ndim > 1 else 0.0
         memory[name] = constants["momentum"] * memory[name] + gradients[name] + decay * weight

@@ -60,7 +60,6 @@ class OnJax(JaxRank):
         return {**self._variables, **self._running}
 
     def _called(self, weights: Any, images: Any, *, training: bool) -> Any:
-        """Return the model's outputs, and its new running statistics."""
         with keras.StatelessScope([(variable, weights[name]) for name, variable in self._all.items()]) as scope:
             outputs = self._model(self._normalised(images), training=training)
         return outputs, [scope.get_current_value(variable) for variable in self._running.values()]

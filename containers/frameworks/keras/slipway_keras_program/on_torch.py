@@ -61,7 +61,6 @@ class OnTorch(Trainer):
         return loss.detach()
 
     def _take_running_of_rank_0(self) -> None:
-        """Take all in one message."""
         together = torch.cat([variable.value for variable in self._running.values()])
         dist.broadcast(together, 0)
         parts = together.split([variable.shape[0] for variable in self._running.values()])

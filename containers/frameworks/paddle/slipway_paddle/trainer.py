@@ -69,7 +69,6 @@ class PaddleTrainer(Trainer):
         return loss
 
     def _take_running_of_rank_0(self) -> None:
-        """Take all in one message."""
         together = paddle.concat(self._running)
         distributed.broadcast(together, 0)
         for tensor, part in zip(self._running, together.split([tensor.shape[0] for tensor in self._running]), strict=True):

@@ -95,7 +95,7 @@ def _pool(layer: Layer, _: Values, x: Any) -> Any:
 
 
 def _bn(layer: Layer, own: Values, x: Any) -> Any:
-    """Normalise by the statistics of this rank's batch, and move the running ones: their variance is that of a sample (n - 1)."""
+    """Normalise, in training by this rank's batch, and move the running ones: their variance is that of a sample (n - 1)."""
     scale, running = (own["weight"], own["bias"]), (own["running_mean"], own["running_var"])
     if not chainer.config.train:
         return functions.fixed_batch_normalization(x, *scale, *running, eps=layer["epsilon"])

@@ -66,7 +66,6 @@ class CntkTrainer(MpiTrainer):
         return found[self._loss].mean()
 
     def _normalised(self, images: np.ndarray) -> np.ndarray:
-        """Normalise to mean 0 and deviation 1 over the training split; channels first."""
         return np.ascontiguousarray(((images.astype(np.float32) - self._mean) * self._scale).transpose(0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:

@@ -49,7 +49,6 @@ def forward(layers: Sequence[Layer], tensors: Tensors, images: np.ndarray, train
 
 
 def _moments(x: Any) -> list[Any]:
-    """Return mean and variance of each channel."""
     mean = dynet.mean_dim(x, [0, 1], True)
     return [mean, dynet.mean_dim(dynet.square(x - _of_channels(mean)), [0, 1], True)]
 
@@ -65,7 +64,6 @@ def _of_channels(vector: Any) -> Any:
 
 
 def _conv(layer: Layer, own: Sequence[Any], x: Any) -> Any:
-    """Convolve groups one after the other."""
     parts = zip(_parts(_padded(layer, x, 0.0), CHANNELS, layer["groups"]), _parts(own[0], FEATURES, layer["groups"]))
     x = _joined([dynet.conv2d(part, weight, layer["stride"], is_valid=True) for part, weight in parts], CHANNELS)
     return x + _of_channels(own[1]) if layer["bias"] else x

@@ -56,7 +56,6 @@ def _padded(layer: Mapping[str, Any], x: Any) -> Any:
 
 
 def _at(layer: Mapping[str, Any], x: Any, place: Sequence[int]) -> Any:
-    """Return what lies at one place of each window."""
     sizes = zip(place, layer["stride"], layer["shape_out"][1:])
     rows, columns = (slice(first, first + stride * (count - 1) + 1, stride) for first, stride, count in sizes)
     return x[:, :, rows, columns]
@@ -72,7 +71,6 @@ class TheanoRank(MpiTrainer):
         self._scale = theano.shared(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
 
     def _normalised(self, images: Any) -> Any:
-        """Normalise to mean 0 and deviation 1 over the training split; channels first."""
         return ((theano.tensor.cast(images, "float32") - self._mean) * self._scale).dimshuffle(0, 3, 1, 2)
 
     def outputs(self, images: np.ndarray) -> np.ndarray:

@@ -83,7 +83,6 @@ class MxnetTrainer(Trainer):
                 first += array.size
 
     def _normalised(self, images: np.ndarray) -> Any:
-        """Normalise to mean 0 and deviation 1 over the training split; channels first."""
         return ((mx.nd.array(images, dtype="uint8").astype("float32") - self._mean) * self._scale).transpose((0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
