@@ -59,7 +59,6 @@ def rm(
 
 
 def _is_of(row: Row, name: str) -> bool:
-    """Return True if the row is the dataset `name`, or an unfinished copy of it."""
     return row.kind != "result" and (row.name == name or row.name.startswith(f".{name}."))
 
 

@@ -34,7 +34,6 @@ class DeferredCommand(TyperCommand):
         self.module, _, self.function = function.partition(":")
 
     def load(self) -> Any:
-        """Import the module, and return the command that it declares."""
         module = importlib.import_module(self.module)
         found = CommandInfo(name=self.name, callback=getattr(module, self.function), cls=getattr(module, "COMMAND_CLASS", Command))
         return get_command_from_info(found, pretty_exceptions_short=False, rich_markup_mode=None)

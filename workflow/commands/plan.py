@@ -131,7 +131,7 @@ def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def largest_job(study: Study, runs: Sequence[Run]) -> JobSize:
-    """Return the size of the job of the largest run."""
+    """Return the size of the largest run's job."""
     largest = max(runs, key=lambda run: run.cell.nodes)
     return job_of_run(study, largest.cell, largest.run_id).size
 
@@ -164,7 +164,7 @@ class CellPlan:
 
     @property
     def fits(self) -> bool | None:
-        """Return True if the device has the memory, or None where one of the two is not known."""
+        """Return None if one of the two is not known."""
         if self.memory_bytes is None or self.available_bytes is None:
             return None
         return self.memory_bytes <= self.available_bytes
@@ -200,7 +200,6 @@ class StudyPlan:
 
     @property
     def to_run(self) -> list[Any]:
-        """Return the runs that snakemake would start."""
         return [state.run for state in self.states if state.to_run]
 
 
@@ -290,7 +289,7 @@ def _owner_notes(study: Study) -> list[str]:
 
 
 def _content_notes(states: Sequence[RunState], datasets: Mapping[str, DatasetRequirements]) -> Iterator[str]:
-    """Yield notes on finished runs whose dataset had another content than the one that is built now."""
+    """Yield notes on finished runs whose dataset had another content than now."""
     for name, needs in datasets.items():
         digest = None if needs.root is None else needs.root.name.rsplit("-", 1)[1]
         of_it = (state.dataset for state in states if state.state == "done" and state.run.cell.dataset == name and state.dataset)
@@ -325,10 +324,7 @@ def parse_gpu_memory(text: str) -> int | None:
 
 
 def _share(total: int | None, cell: Cell, study: Study) -> int | None:
-    """Return the memory that one process of the cell may take.
-
-    A GPU belongs to one process; a node's memory is for all processes there, this machine's for all.
-    """
+    """Return the memory that one process may take: a GPU belongs to one process, a node's memory to all processes there."""
     if total is None or device_of(cell.device, study.site) == "cuda":
         return total
     return total // (cell.world_size if study.site.scheduler == "local" else cell.gpus_per_node)

@@ -230,16 +230,13 @@ class CommandLine:
 
     @property
     def looks(self) -> bool:
-        """Return True if nothing is to be run."""
         return any(name in LOOKS for word in self.rest for name in _names(word))
 
     @property
     def dry(self) -> bool:
-        """Return True if Snakemake is only to print what would run."""
         return any(name in DRY for word in self.rest for name in _names(word))
 
     def has(self, *names: str) -> bool:
-        """Return True if one of Snakemake's options of these names is among the words."""
         return any(word.partition("=")[0] in names for word in self.rest)
 
 
@@ -381,7 +378,6 @@ def failed_rules(log: str) -> list[str]:
 
 
 def _paragraph(lines: Sequence[str]) -> list[str]:
-    """Return the lines up to a blank line or a place in a program."""
     taken = []
     for line in lines:
         if not line.strip() or line.startswith(("  File ", "[", "Traceback")):
@@ -642,7 +638,6 @@ def _signal_text(number: int, *, again: bool) -> str:
 
 
 def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
-    """Print in words what Snakemake would run, with the targets and options that it was given."""
     chosen = log.with_name("would-run")
     with Child(argv, log, {**os.environ, **rooms_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
         code = child.wait(DRY_S)

@@ -67,7 +67,6 @@ class SnakemakeHooks:
         return hooks
 
     def start(self) -> None:
-        """Prepare for the first job."""
         gc.enable()
         scheduler = self._workflow.scheduler
         limiter = scheduler.job_rate_limiter

@@ -66,7 +66,6 @@ def _look(study: Study) -> tuple[bool, dict[str, Any]]:
 
 
 def _print(runs: Sequence[Mapping[str, Any]], study: Study) -> None:
-    """Print one line a run; under it the reason where it has one. Paths are below the results."""
     room = max(len(run["run_id"]) for run in runs)
     for run in runs:
         word = run["state"] if run["status"] in (None, "ok") else f"{run['state']} ({run['status']})"

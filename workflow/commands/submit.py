@@ -239,7 +239,7 @@ def _submit(graph: Graph, config: Mapping[str, str], width: Width, token: str | 
 
 
 def _jobs_of(study: Study) -> Jobs:
-    """Return the jobs of the scheduler of the study's site. Raises UnsupportedRequest where it has none."""
+    """Raise UnsupportedRequest for a site without a scheduler."""
     jobs = jobs_of(study.site.scheduler)
     if jobs is None:
         raise UnsupportedRequest(
@@ -272,7 +272,7 @@ def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: 
 
 
 def _make_directories(directory: Path) -> tuple[Path, ...]:
-    """Make a directory, and return it and those above it that were not there before, the deepest first."""
+    """Return it and those above it that were not there before, the deepest first."""
     made: list[Path] = []
     for place in reversed((directory, *directory.parents)):
         try:

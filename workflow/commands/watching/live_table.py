@@ -71,7 +71,6 @@ class Ended:
 
     @property
     def style(self) -> str:
-        """Return the colour of the state."""
         return STYLES["failed" if self.refused else self.state]
 
 

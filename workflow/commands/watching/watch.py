@@ -65,7 +65,6 @@ class RunState:
     checkpoint_step: int | None = None
     """The step at which the next attempt goes on."""
     engine: str | None = None
-    """The engine in the record."""
     dataset: str | None = None
     """The digest of the dataset in the record."""
 
@@ -286,7 +285,6 @@ class Watch:
         )
 
     def jobs(self) -> tuple[QueuedJob, ...]:
-        """Return the jobs of this study in the scheduler's queue, of runs and shards."""
         return () if self.queue is None else tuple(job for job in self.queue.view().jobs if job.mark == self._mark)
 
     # -- runs
