@@ -164,7 +164,7 @@ class CellPlan:
 
     @property
     def fits(self) -> bool | None:
-        """Return None if one of the two is not known."""
+        """Return True if the device has the memory, or None if one of the two sizes is not known."""
         if self.memory_bytes is None or self.available_bytes is None:
             return None
         return self.memory_bytes <= self.available_bytes

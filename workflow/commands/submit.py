@@ -272,7 +272,7 @@ def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: 
 
 
 def _make_directories(directory: Path) -> tuple[Path, ...]:
-    """Return it and those above it that were not there before, the deepest first."""
+    """Return the directories that were made, the deepest first."""
     made: list[Path] = []
     for place in reversed((directory, *directory.parents)):
         try:
