@@ -246,16 +246,13 @@ class Graph:
 
     @cached_property
     def _finished(self) -> dict[str, dict[str, Any]]:
-        """Read the status and the number of every run with a published record. Raises StorageError where storage does not answer."""
+        """Read the published records. Raises StorageError where storage does not answer."""
         what, names = f"the records of {self.study.name}", list(self._order)
         found: dict[str, dict[str, Any]] = call_apart(what, results_in, self.results_dir, names, timeout_s=self.storage_s)
         return found
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
-        """Return the dataset file that a run depends on, if any.
-
-        A run that is done depends on none that is missing, so that a deleted dataset repeats no run.
-        """
+        """Return the dataset file that a run depends on; if the run is done, none that is missing, so that a deleted one repeats no run."""
         manifest = self._manifest_of[run_id]
         return [] if self._is_done(run_id) and manifest not in self._built else manifest
 
@@ -442,10 +439,7 @@ def _touched(path: Path) -> str:
 
 
 def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
-    """Return a function of the wildcards that calls `function` with the run's id.
-
-    Its signature is kept at hand: Snakemake asks for it several times per job, which costs more than the look-up.
-    """
+    """Keep the function's signature at hand: Snakemake asks for it several times per job, which costs more than the look-up."""
 
     def call(wildcards: Any) -> T:
         return function(parse_requested(wildcards.run)[0])

@@ -187,7 +187,6 @@ def _memory_of_one(name: str, channels: int, size: tuple[int, ...], answers: int
 
 
 def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
-    """Return the requirements of token sequences, as they were built or else as the specification has them."""
     spec = study.datasets[name]
     found = _root(study, name, read_sequence_manifest)
     manifest = None if found is None else found[1]
@@ -231,7 +230,7 @@ def _tree_needs(study: Study, name: str) -> DatasetRequirements:
 
 
 def _tree_bytes(spec: DatasetSpec) -> int | None:
-    """Return the bytes of the tree that is there now; None where it cannot be listed, which its build reports."""
+    """Return None where the tree cannot be listed, which its build reports."""
     from data_prep.tree.plan import list_tree
 
     try:
@@ -241,7 +240,6 @@ def _tree_bytes(spec: DatasetSpec) -> int | None:
 
 
 def _root(study: Study, name: str, read: Callable[[Path], M]) -> tuple[Path, M] | None:
-    """Return the path of the published dataset and its manifest."""
     receipt = study.build_dir(name) / "dataset.json"
     if not receipt.exists():
         return None
@@ -305,7 +303,6 @@ def refuse_over_budget(study: Study, missing: Iterable[Run]) -> None:
 
 
 def _low_enough(study: Study, found: float) -> str:
-    """Return advice with the longest walltime in whole minutes with which the runs fit."""
     minutes = math.floor(study.limits.walltime_s * study.limits.gpu_hours / found / 60)
     return f" to {minutes}m, in which a run that takes longer ends as `timeout`" if minutes else ""
 

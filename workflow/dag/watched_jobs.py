@@ -375,7 +375,6 @@ class WatchedJobs:
             self._end_doubtful(doubtful, now)
 
     def _take_out_lost(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
-        """Take out the jobs whose node is lost; their next jobs avoid these nodes."""
         found = {}
         for queued in self._lost_jobs.take_out(view, set(watched)):
             job, what = watched[queued.job_id]
@@ -385,7 +384,6 @@ class WatchedJobs:
         return found
 
     def _take_out_failed(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
-        """Take out the jobs that the scheduler could not start."""
         found = {}
         for queued in self._failed_jobs.take_out(view, set(watched)):
             job, what = watched[queued.job_id]
@@ -411,10 +409,7 @@ class WatchedJobs:
             self._end(job, describe_end(job, known_job))
 
     def _end(self, job: Submitted, why: str | None) -> None:
-        """End the watch of a job and delete its log, unless it failed.
-
-        Its exit code stays, since another Snakemake may wait for the same job.
-        """
+        """Delete the log too, unless the job failed. Its exit code stays, since another Snakemake may wait for the same job."""
         with contextlib.suppress(OSError):
             if why is None:
                 Path(exit_file(job.directory, job.name)).with_suffix(".log").unlink(missing_ok=True)
@@ -423,7 +418,7 @@ class WatchedJobs:
         self._ended(what, why)
 
     def _files(self, directories: Set[str]) -> dict[str, set[str]]:
-        """List the folder of jobs in each directory. Directories on storage that is away are left out, and reported once."""
+        """Leave out directories on storage that is away, and report them once."""
         found: dict[str, set[str]] = {}
         for directory in directories:
             place = Path(directory, JOBS_DIR)
@@ -438,7 +433,6 @@ class WatchedJobs:
         return found
 
     def _tell_silence(self) -> None:
-        """Say once that the scheduler is silent, and once that it answers again."""
         silent_s = self._queue.view().silent_s
         if silent_s is None and self._silent:
             self._silent = False

@@ -49,7 +49,7 @@ def _word(value: object) -> str | None:
 
 
 def _provenance(value: object) -> Any:
-    """Check the provenance that a program reports. Values that do not fit into MAX_PROVENANCE are left out by key."""
+    """Leave out by key the values that do not fit into MAX_PROVENANCE."""
     found, left = plain(value), MAX_PROVENANCE
     if not isinstance(found, dict):
         return None
@@ -67,8 +67,6 @@ def _flag(value: object) -> bool:
 
 
 def _between(most: float) -> Reader:
-    """Make a reader of numbers from 0 to `most`; other values become None."""
-
     def read(value: object) -> float | None:
         found = number(value)
         return None if found is None or not 0 <= found <= most else found
@@ -77,7 +75,7 @@ def _between(most: float) -> Reader:
 
 
 def _loss(value: object) -> float | None:
-    """Read a loss. Values that are not finite stay, since they show that the training failed."""
+    """Keep values that are not finite, since they show that the training failed."""
     return value if isinstance(value, float) and not math.isfinite(value) else number(value)
 
 
@@ -206,7 +204,6 @@ Readers = tuple[tuple[str, Reader], ...]
 
 
 def _readers(kind: Any) -> tuple[Any, Readers, tuple[str, ...]]:
-    """Return the type, what reads each of its fields, and the fields that an event must have."""
     hints = get_type_hints(kind, include_extras=True)
     required = tuple(key for key in kind._fields if key not in kind._field_defaults)
     return kind, tuple((key, hint.__metadata__[0]) for key, hint in hints.items()), required
@@ -400,7 +397,7 @@ def read_events(
 
 
 def _ranks_there(directory: Path, world_size: int) -> list[int]:
-    """List the ranks below `world_size` that have a file. The directory is listed, since a damaged record may give any `world_size`."""
+    """List the directory, since a damaged record may give any `world_size`."""
     try:
         found = [_EVENTS_FILE.fullmatch(name) for name in os.listdir(directory)]
     except (FileNotFoundError, NotADirectoryError):

@@ -531,7 +531,7 @@ def _echoes(words: str) -> bool:
 
 
 def _signal(said: str) -> int:
-    """Return the signal that ended the torchrun, 0 where there was none."""
+    """Return 0 where no signal ended the torchrun."""
     told = SIGNALLED.search(said)
     word = "0" if told is None else told[1]
     return int(word) if word.isdigit() else int(signal.Signals.__members__.get(word, 0))

@@ -237,7 +237,7 @@ def reports_wall_time(rank: RankEvents, window: Sequence[int]) -> bool:
 
 
 def _wall(rank: RankEvents, window: Sequence[int]) -> float:
-    """Return the wall time of the window in seconds, 0 where it is not known."""
+    """Return 0 where the wall time is not known."""
     whole = not rank.beyond and len(window) == sum(step.measured for step in rank.steps.values())
     told = (rank.stop.window_wall_s or 0.0) if whole and rank.stop is not None else 0.0
     return max(told, _by_lines(rank, window))
@@ -262,10 +262,7 @@ def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, fl
 
 
 def _by_lines(rank: RankEvents, window: Sequence[int]) -> float:
-    """Return the seconds of the window by the times of its lines, 0 where they do not tell.
-
-    A window of steps that were read from output begins no earlier than the line before it.
-    """
+    """Return 0 where the times of the lines do not tell. Steps that were read from output begin no earlier than the line before them."""
     steps = rank.steps
     first, last = steps[window[0]], steps[window[-1]]
     if first.end_ns is None or last.end_ns is None or goes_back(steps, window):
@@ -290,7 +287,7 @@ def requested_samples(windows: Windows, asked: int) -> int:
 
 
 def _samples(steps: Mapping[int, Step], measured: Sequence[int], share: float) -> float:
-    """Count the samples of one rank. A step that does not report them counts with the rank's share of the global batch."""
+    """Count a step that does not report its samples with the rank's share of the global batch."""
     told = [steps[step].samples for step in measured]
     return math.fsum(share if samples is None else samples for samples in told)
 
