@@ -375,6 +375,7 @@ class WatchedJobs:
             self._end_doubtful(doubtful, now)
 
     def _take_out_lost(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
+        """Keep the lost nodes, which the next jobs avoid."""
         found = {}
         for queued in self._lost_jobs.take_out(view, set(watched)):
             job, what = watched[queued.job_id]

@@ -441,7 +441,7 @@ def _read(path: Path) -> Claim | None:
 
 
 def _is_old(path: Path) -> bool:
-    """Judge by the clock of the file's storage."""
+    """Return True if nobody can be writing the file any more, by the clock of its storage."""
     try:
         return now_at(path.parent) - path.lstat().st_mtime > TORN_S
     except OSError:

@@ -282,7 +282,7 @@ def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
 
 
 def _differing(flats: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the keys with more than one value, but for those that have words of their own."""
+    """Leave out the keys that have words of their own."""
     described = {*_DESCRIBED_ELSEWHERE, *redundant_keys(list(flats.values()))}
     names = dict.fromkeys(name for keys in flats.values() for name in keys)
     return [name for name in names if name not in described and len({repr(keys.get(name)) for keys in flats.values()}) > 1]

@@ -287,7 +287,6 @@ def site_beside(
 
 
 def _problem(beside: Path, status: os.stat_result) -> str | None:
-    """Return why the file is not ours alone, or None."""
     if not stat.S_ISREG(status.st_mode):
         return f"{beside}, beside the study, is not a regular file"
     if status.st_uid not in (0, os.geteuid()) or _is_writable_by_others(status):

@@ -67,6 +67,8 @@ def _flag(value: object) -> bool:
 
 
 def _between(most: float) -> Reader:
+    """Make a reader of numbers from 0 to `most`; other values become None."""
+
     def read(value: object) -> float | None:
         found = number(value)
         return None if found is None or not 0 <= found <= most else found
@@ -204,6 +206,7 @@ Readers = tuple[tuple[str, Reader], ...]
 
 
 def _readers(kind: Any) -> tuple[Any, Readers, tuple[str, ...]]:
+    """Return the type, what reads each of its fields, and the fields that an event must have."""
     hints = get_type_hints(kind, include_extras=True)
     required = tuple(key for key in kind._fields if key not in kind._field_defaults)
     return kind, tuple((key, hint.__metadata__[0]) for key, hint in hints.items()), required

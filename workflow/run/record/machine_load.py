@@ -269,7 +269,7 @@ class _Cut:
         return None if first is UNSET or last is UNSET else last - first
 
     def change(self, key: str, place: int | None = None) -> float | None:
-        """Return the change of a counter from the first to the last sample. None for a counter that was reset."""
+        """Return None for a counter that was reset."""
         if self.seconds(key) is None:
             return None
         values = self.values(key)
@@ -277,7 +277,6 @@ class _Cut:
         return float(last - first) if last >= first else None
 
     def rate(self, key: str, place: int | None = None) -> float | None:
-        """Return the change of a counter per second."""
         change, seconds = self.change(key, place), self.seconds(key)
         return None if change is None or seconds is None else change / seconds
 

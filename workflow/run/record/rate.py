@@ -237,7 +237,7 @@ def reports_wall_time(rank: RankEvents, window: Sequence[int]) -> bool:
 
 
 def _wall(rank: RankEvents, window: Sequence[int]) -> float:
-    """Return 0 where the wall time is not known."""
+    """Return seconds, 0 where the wall time is not known."""
     whole = not rank.beyond and len(window) == sum(step.measured for step in rank.steps.values())
     told = (rank.stop.window_wall_s or 0.0) if whole and rank.stop is not None else 0.0
     return max(told, _by_lines(rank, window))
@@ -262,7 +262,7 @@ def moments(steps: Mapping[int, Step], window: Sequence[int]) -> tuple[float, fl
 
 
 def _by_lines(rank: RankEvents, window: Sequence[int]) -> float:
-    """Return 0 where the times of the lines do not tell. Steps that were read from output begin no earlier than the line before them."""
+    """Return seconds, 0 where the times of the lines do not tell. Steps read from output begin no earlier than the line before them."""
     steps = rank.steps
     first, last = steps[window[0]], steps[window[-1]]
     if first.end_ns is None or last.end_ns is None or goes_back(steps, window):

@@ -226,7 +226,6 @@ def validate_record(value: Any, where: str = "the record") -> RunRecord:
 
 
 def _unknown(value: Any, known: Any, path: str = "") -> Iterator[str]:
-    """Yield the keys of a value that are not in what was read of it."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key not in known:
@@ -307,7 +306,6 @@ def expected(kind: Any) -> str:
 
 
 def _inner(kind: Any) -> Any:
-    """Return the type of an object or a list, without what is around it."""
     while get_origin(kind) in (Annotated, types.UnionType, Union):
         kind = next(one for one in get_args(kind) if one is not type(None))
     return kind
@@ -326,7 +324,6 @@ def _entry(kind: Any, index: int) -> Any:
 
 
 def _check(record: RunRecord) -> None:
-    """Refuse a record that contradicts itself."""
     kind = "result" if TABLE[record.status] is None else PREVENTED
     if record.kind != kind or (record.result_number is None) != (kind == PREVENTED):
         raise NotBelieved(

@@ -71,7 +71,6 @@ def _rows(part: Any, own: Collection[str], path: str = "") -> Iterator[str]:
 
 @cache
 def _source() -> dict[str, list[ast.stmt]]:
-    """Return the statements of each class of the model."""
     module = ast.parse(Path(model.__file__).read_text(encoding="utf-8"))
     return {node.name: node.body for node in module.body if isinstance(node, ast.ClassDef)}
 
