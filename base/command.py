@@ -106,7 +106,7 @@ def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float
 
 
 def _fed(stream: IO[bytes], left: memoryview) -> memoryview:
-    """Return what is left to write; nothing if the program has closed the stream."""
+    """Write to the stream, and return what is left; nothing if the program has closed it."""
     try:
         return left[os.write(stream.fileno(), left[:PIPE_BYTES]) :] if left else left
     except BrokenPipeError:
@@ -114,7 +114,7 @@ def _fed(stream: IO[bytes], left: memoryview) -> memoryview:
 
 
 def _heard(descriptor: int, said: bytearray, process: subprocess.Popen[bytes]) -> bool:
-    """Return False at the end."""
+    """Read what there is. Return False at the end."""
     data = os.read(descriptor, 1 << 16)
     said += data
     if len(said) > MAX_OUTPUT:

@@ -83,7 +83,7 @@ def why_left(path: Path, error: OSError) -> str:
 
 
 def _emptied(path: str) -> list[OSError]:
-    """Return what could not be removed, each with its path."""
+    """Empty the directory, and return what could not be removed, each with its path."""
     problems: list[OSError] = []
     current = _enter(path, None)
     try:

@@ -81,7 +81,7 @@ class _Interpreter:
 
 
 _kept: list[_Interpreter] = []
-"""As many as calls were made at the same time, which is one as a rule."""
+"""The interpreters that wait for a call: as many as calls were made at the same time, which is one as a rule."""
 
 
 def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:

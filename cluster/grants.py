@@ -115,7 +115,7 @@ def _unbound(allocation: Allocation, grants: Sequence[Grant]) -> list[str]:
 
 
 def _other_use(allocation: Allocation, nodes: Sequence[Node], grants: Sequence[Grant], foreign_gpu: str) -> list[str]:
-    """Raise AllocationError if the site refuses processes of others."""
+    """Warn of processes of others on the GPUs of the run. Raises AllocationError if the site refuses them."""
     found = [(node.name, use) for node, grant in zip(nodes, grants, strict=True) for use in grant.foreign if use.uuid in ("", *node.gpus)]
     return other_use_warnings(f"job {allocation.job_id}", found, foreign_gpu)
 

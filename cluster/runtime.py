@@ -87,7 +87,7 @@ def _marked(ours: Sequence[Path]) -> list[Path]:
 
 
 def _ours(first: Path) -> list[Path]:
-    """Return `first` before the others. Raises AllocationError for a directory that others can enter."""
+    """Return the directories of this user, `first` before the others. Raises AllocationError for a directory that others can enter."""
     found = []
     for path in (first, *sorted(first.parent.glob(f"{first.name}-*"))):
         try:

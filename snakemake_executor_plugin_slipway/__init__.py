@@ -23,7 +23,7 @@ common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False
 
 
 class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
-    """Submit, watch and cancel the jobs of one Snakemake process."""
+    """The executor that submits, watches and cancels the jobs of one Snakemake process."""
 
     def __post_init__(self) -> None:
         self._own: Submissions | None = None

@@ -156,7 +156,7 @@ def read_place(environ: Mapping[str, str], driver: Path = DRIVER) -> Place:
 
 
 def _ask(argv: Sequence[str]) -> str:
-    """Return an empty text if nvidia-smi reports that there are no devices."""
+    """Return what nvidia-smi prints; empty if it reports that there are no devices."""
     try:
         result: CommandResult = run(argv, timeout_s=GPU_LIST_S)
     except SlipwayError as error:
@@ -365,7 +365,7 @@ def _health_fields() -> list[dict[str, str]]:
 
 
 def _kernel_xids() -> dict[Bus, list[int]]:
-    """Return nothing if the kernel's log may not be read here."""
+    """Return the Xids in the kernel's log; empty if it may not be read here."""
     try:
         result = run(("dmesg",), timeout_s=GPU_USE_S)
         uptime_s = float(Path("/proc/uptime").read_text().split()[0])

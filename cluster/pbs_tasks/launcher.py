@@ -168,7 +168,7 @@ class _Program:
 
 
 def _copied(path: Path, start: int, stream: IO[bytes]) -> int:
-    """Return the number of copied bytes, 0 if the file does not exist yet."""
+    """Copy a file from `start` on, and return the number of copied bytes; 0 if the file does not exist yet."""
     try:
         with path.open("rb") as file:
             file.seek(start)

@@ -79,7 +79,7 @@ class Wire:
             connection.close()
 
     async def _welcome(self, connection: socket.socket) -> bool:
-        """Return True if somebody uses the connection now."""
+        """Let a connection in, and return True if somebody uses it now."""
         try:
             _prepare(connection)
             async with asyncio.timeout(PREFLIGHT_HANDSHAKE_S):
@@ -287,7 +287,7 @@ class _Ring:
         return f"the sum is wrong in {len(wrong)} of {nodes} chunks" if wrong else None
 
     async def _pass_on(self, chunk: int) -> int | None:
-        """Return None if the next chunk came damaged."""
+        """Send that chunk while the next one comes, and return the next one; None if it came damaged."""
         data = self.chunks[chunk].to_bytes(self.bytes, "little")
         return await _both(self._receive(), self._send(data))
 
@@ -322,7 +322,7 @@ async def tournament(wire: Wire, peers: Sequence[Address], attempt: int, size: i
 
 
 async def _meet(wire: Wire, peers: Sequence[Address], other: int, purpose: str) -> socket.socket:
-    """Return when both are ready: who comes early waits."""
+    """Connect with a partner, and return when both are ready: who comes early waits."""
     loop = asyncio.get_running_loop()
     if wire.index > other:
         connection = await wire.arrival(other, purpose)
@@ -338,7 +338,7 @@ async def _meet(wire: Wire, peers: Sequence[Address], other: int, purpose: str) 
 
 
 async def _exchange(connection: socket.socket, size: int, limit_s: float) -> list[float]:
-    """Return [bytes received, seconds, seconds in which this process had a core or waited for one]."""
+    """Send and receive at once. Return [bytes received, seconds, seconds in which this process had a core or waited for one]."""
     came, last = 0, 0.0
     begun, busy = time.perf_counter(), busy_s()
 
@@ -367,7 +367,7 @@ def busy_s() -> float:
 
 
 async def _both(first: Coroutine[Any, Any, _T], second: Coroutine[Any, Any, None]) -> _T:
-    """Let neither go on after a failure, on a connection that is closed then."""
+    """Return the result of the first when both are done; after a failure neither goes on, on a connection that is closed then."""
     tasks = asyncio.create_task(first), asyncio.create_task(second)
     try:
         await asyncio.gather(*tasks)

@@ -293,7 +293,7 @@ def judge_all_reduce(places: Sequence[Place], rings: Sequence[Sequence[Mapping[s
 
 MIB: Final = 1 << 20
 MOST_ROUNDS: Final = 16
-"""With more than 17 nodes not every pair exchanges, but each node does with 16 others, whatever their number."""
+"""The most rounds: with more than 17 nodes not every pair exchanges, but each node does with 16 others, whatever their number."""
 RING_BYTES: Final = 2 * MIB
 LANE: Final = 8
 """Bytes of a number of the all-reduce."""

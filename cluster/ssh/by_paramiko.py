@@ -259,7 +259,7 @@ class _Feed:
         self.is_over = False
 
     def some(self) -> bool:
-        """Return True if some bytes were sent."""
+        """Send some bytes if possible. Return True if some were sent."""
         if self.is_over:
             return False
         if not self._left and self._content is not None:

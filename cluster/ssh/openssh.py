@@ -226,7 +226,7 @@ class OpenSsh:
         return command.run(self._argv(*words), timeout_s=MUX_S)
 
     def _open(self, words: Sequence[str], stdin: IO[str] | None, limit_s: float) -> tuple[int, str]:
-        """Return ssh's exit code and its messages. A person is asked at the terminal."""
+        """Try to connect, and return ssh's exit code and its messages. A person is asked at the terminal."""
         argv = self._argv("-f", "-N", "-M", *words, "--", self.host)
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(argv, stdin=stdin or subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)

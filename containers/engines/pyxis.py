@@ -56,7 +56,7 @@ def unpack_argv(name: str, file: str, host_env: Mapping[str, str]) -> tuple[str,
 
 
 def _step_argv(host_env: Mapping[str, str], num_gpus: int, variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return one task on this node, beside the node program's and with all that that has."""
+    """Return the srun of one task on this node, beside the node program's task and with all that it has."""
     foreign = sorted(name for name in host_env if name.startswith(INPUTS) and name not in OURS)
     cores = host_env.get("SLURM_CPUS_ON_NODE")
     return (

@@ -97,7 +97,7 @@ def _say(**words: object) -> None:
 
 
 def _pulled(image: PinnedImage, options: argparse.Namespace) -> bool:
-    """Return False also where the registry is away, or does not know us: that stops nobody, since the archive is there."""
+    """Pull the image. Return False also where the registry is away, or does not know us: the archive is there."""
     try:
         return pull_pinned(image, options.engine, options.cache, options.credentials)
     except (ConfigError, ContainerError) as error:

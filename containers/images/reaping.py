@@ -105,7 +105,7 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
 
 
 def _remove_file(image: LoadedImage, engine: str, place: Path) -> str | None:
-    """Remove before the file what was unpacked of it, by whichever engine: without the file nobody would find that again."""
+    """Remove what was unpacked of a file, by whichever engine, and then the file: without it nobody would find that again."""
     unpacked = {tree for other in _alike(engine) if (tree := tree_of(place, image.short, other)) is not None}
     if unpacked and any(found.name in unpacked and found.runs for found in trees.trees()):
         return "a container runs in what is unpacked of it"

@@ -337,7 +337,7 @@ def to_streams(build_dir: Path, files: Sequence[SourceFile], words: Sequence[str
 
 
 def _write(out: Any, parts: Iterator[Ids], end: int, dtype: str) -> int:
-    """End each document with one id, the last one too, and return the number of ids."""
+    """Write the documents, each with one id at its end, the last one too, and return the number of ids."""
     count, last = 0, end
     for ids in parts:
         before = np.concatenate([np.array([last], dtype), ids[:-1]])

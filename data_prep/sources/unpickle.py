@@ -58,7 +58,7 @@ class _Array:
         self.content = _array_bytes(content, kind)
 
     def pixels(self) -> Pixels:
-        """Raise UnsafePickle where shape and content do not fit."""
+        """Return the array. Raises UnsafePickle where shape and content do not fit."""
         shape = self.shape
         if self.content is None or type(shape) is not tuple or len(shape) > 4 or not all(type(side) is int and side >= 0 for side in shape):
             raise UnsafePickle(f"an array of shape {shape!r}")

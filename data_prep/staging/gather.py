@@ -293,7 +293,7 @@ class Gather:
         self._start(self._writers, partial(self._write, chunk, buffer), partial(self._was_written, peer, chunk, begun, buffer))
 
     def _write(self, number: int, buffer: memoryview) -> bool:
-        """Return False for wrong bytes."""
+        """Write a chunk in a thread. Return False for wrong bytes, which are not written."""
         if xxhash.xxh3_128_hexdigest(buffer) != self._table.hash(number):
             return False
         file, offset, _ = self._table.span(number)
@@ -335,7 +335,7 @@ class Gather:
         self._start(self._checker, partial(self._sync, [self._table.where(chunk) for chunk in chunks]), self._was_synced)
 
     def _sync(self, chunks: list[Chunk]) -> list[Chunk]:
-        """Return the chunks that the disk does not give back."""
+        """Flush the data in a thread, and return the chunks that the disk does not give back."""
         each(Target.sync, self._targets.all())
         self._targets.trim()
         wrong = set(self._read_back.wrong(chunks))

@@ -239,7 +239,7 @@ def _submit(graph: Graph, config: Mapping[str, str], width: Width, token: str | 
 
 
 def _jobs_of(study: Study) -> Jobs:
-    """Raise UnsupportedRequest for a site without a scheduler."""
+    """Return the jobs of the site's scheduler. Raises UnsupportedRequest for a site without one."""
     jobs = jobs_of(study.site.scheduler)
     if jobs is None:
         raise UnsupportedRequest(
@@ -272,7 +272,7 @@ def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: 
 
 
 def _make_directories(directory: Path) -> tuple[Path, ...]:
-    """Return the directories that were made, the deepest first."""
+    """Make a directory and those above it, and return the ones that were missing, the deepest first."""
     made: list[Path] = []
     for place in reversed((directory, *directory.parents)):
         try:

@@ -439,7 +439,7 @@ def _touched(path: Path) -> str:
 
 
 def _lookup(function: Callable[[str], T]) -> Callable[[Any], T]:
-    """Keep the function's signature at hand: Snakemake asks for it several times per job, which costs more than the look-up."""
+    """Return a function of wildcards. It holds its signature: Snakemake asks several times per job, which costs more than the look-up."""
 
     def call(wildcards: Any) -> T:
         return function(parse_requested(wildcards.run)[0])

@@ -230,7 +230,7 @@ def _tree_needs(study: Study, name: str) -> DatasetRequirements:
 
 
 def _tree_bytes(spec: DatasetSpec) -> int | None:
-    """Return None where the tree cannot be listed, which its build reports."""
+    """Return the bytes of the tree that is there now; None where it cannot be listed, which its build reports."""
     from data_prep.tree.plan import list_tree
 
     try:

@@ -375,7 +375,7 @@ class WatchedJobs:
             self._end_doubtful(doubtful, now)
 
     def _take_out_lost(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
-        """Keep the lost nodes, which the next jobs avoid."""
+        """Take out the jobs whose node is lost; their next jobs avoid these nodes."""
         found = {}
         for queued in self._lost_jobs.take_out(view, set(watched)):
             job, what = watched[queued.job_id]
@@ -410,7 +410,7 @@ class WatchedJobs:
             self._end(job, describe_end(job, known_job))
 
     def _end(self, job: Submitted, why: str | None) -> None:
-        """Delete the log too, unless the job failed. Its exit code stays, since another Snakemake may wait for the same job."""
+        """End the watch of a job, and delete its log unless it failed. Its exit code stays: another Snakemake may wait for the same job."""
         with contextlib.suppress(OSError):
             if why is None:
                 Path(exit_file(job.directory, job.name)).with_suffix(".log").unlink(missing_ok=True)
@@ -419,7 +419,7 @@ class WatchedJobs:
         self._ended(what, why)
 
     def _files(self, directories: Set[str]) -> dict[str, set[str]]:
-        """Leave out directories on storage that is away, and report them once."""
+        """List the files of jobs in each directory. Directories on storage that is away are left out, and reported once."""
         found: dict[str, set[str]] = {}
         for directory in directories:
             place = Path(directory, JOBS_DIR)

@@ -87,7 +87,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 def geometric_mean(sample: LogSample) -> Estimate:
-    """Compute the mean of the runs, with Student's t on the logarithms, n - 1 degrees of freedom."""
+    """Compute the geometric mean of the runs, with Student's t on the logarithms, n - 1 degrees of freedom."""
     standard_error = math.sqrt(sample.variance / sample.n)
     return interval(sample.mean, standard_error, sample.n - 1, sample.n)
 
@@ -581,7 +581,7 @@ def varying(cells: Sequence[CellResult]) -> list[str]:
 
 
 def constant(cells: Sequence[CellResult]) -> str:
-    """Format what all cells share beside the model: `pytorch, digits, train, fp32, nchw`."""
+    """Format what all cells share of the best known keys beside the model: `pytorch, digits, train, fp32, nchw`."""
     if not cells:
         return ""
     flat, *others = [flat_keys(cell) for cell in {cell.series: cell.cell for cell in cells}.values()]
@@ -606,7 +606,7 @@ def telling(cells: Sequence[CellResult]) -> list[str]:
 
 
 def detail_title(name: str) -> str:
-    """Format a key without the one that it stands in, such as `learning rate`; `measured steps` says nothing without it."""
+    """Format a key by its last part, such as `learning rate`, or as STEP_WORDS has it, such as `measured steps`."""
     inner = name.rpartition(".")[2]
     if name.startswith(ARGS) and inner in (*WORDS, *SIZES):
         return name  # an argument that is called as a key of the cell

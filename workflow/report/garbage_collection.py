@@ -1,4 +1,4 @@
-"""Switch garbage collection off while a report is made: it finds nothing, in half of the time of 10^5 runs."""
+"""Switch garbage collection off while a report is made: it would find nothing, and take half of the time of 10^5 runs."""
 
 from __future__ import annotations
 

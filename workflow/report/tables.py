@@ -316,7 +316,7 @@ def _reason(text: str | None) -> str | None:
 
 
 def _cells(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return null where the runs of a cell differ."""
+    """Return for each measured cell what its runs have in common, null where they differ."""
     return (
         frame.filter(MEASURED & pl.col("cell_id").is_not_null())
         .group_by("source", "cell_id", maintain_order=True)

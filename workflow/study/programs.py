@@ -390,7 +390,7 @@ def _file_faults(place: Place, command: Sequence[str], folder: Path | None) -> I
 
 
 def _script_of(command: Sequence[str]) -> int | None:
-    """Return a position, or None where Python runs a module, or there is no script."""
+    """Return the position of the script that Python is to run; None where it runs a module, or there is none."""
     start = next((number for number, word in enumerate(command, 1) if word in PYTHON), len(command))
     for number, word in enumerate(command[start:], start):
         if word.startswith(("-m", "-c")):

@@ -282,7 +282,7 @@ def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
 
 
 def _differing(flats: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Leave out the keys that have words of their own."""
+    """Return the keys with more than one value, except those that are described elsewhere."""
     described = {*_DESCRIBED_ELSEWHERE, *redundant_keys(list(flats.values()))}
     names = dict.fromkeys(name for keys in flats.values() for name in keys)
     return [name for name in names if name not in described and len({repr(keys.get(name)) for keys in flats.values()}) > 1]

@@ -167,7 +167,7 @@ def _memory(job: BatchJob) -> int:
 
 
 def _path(path: str) -> str:
-    """Raise ConfigError for a path that Grid Engine would take for another. Blanks and colons are allowed."""
+    """Return a path, which may have blanks and colons. Raises ConfigError for one that Grid Engine would take for another."""
     bad = sorted(set(path) & NOT_IN_PATHS)
     if bad:
         raise ConfigError(

@@ -43,7 +43,7 @@ LIMIT_SIGNAL: int | None = None
 KILLS_UNTOLD = False
 REFUSAL: Final = "Unable to create step"
 FORGOTTEN: Final = "Memory required by task is not available"
-"""The message of srun after a controller was killed: it takes ended steps for running ones, and checks their nodes minutes later."""
+"""The message of srun after a controller was killed: the next one takes ended steps for running, and checks their nodes minutes later."""
 MIB: Final = 1 << 20
 
 

@@ -231,7 +231,7 @@ def _with_failed_starts(jobs: tuple[QueuedJob, ...], patience_s: float) -> tuple
 
 
 def _names(nodes: str) -> set[str]:
-    """Return no names for a list that squeue has cut."""
+    """Return the names in a list of nodes; none for a list that squeue has cut."""
     try:
         return set(expand(nodes))
     except SchedulerOutputError:

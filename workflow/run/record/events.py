@@ -49,7 +49,7 @@ def _word(value: object) -> str | None:
 
 
 def _provenance(value: object) -> Any:
-    """Leave out by key the values that do not fit into MAX_PROVENANCE."""
+    """Check the provenance that a program reports. A note replaces each value that does not fit into MAX_PROVENANCE."""
     found, left = plain(value), MAX_PROVENANCE
     if not isinstance(found, dict):
         return None
@@ -77,7 +77,7 @@ def _between(most: float) -> Reader:
 
 
 def _loss(value: object) -> float | None:
-    """Keep values that are not finite, since they show that the training failed."""
+    """Read a loss. Values that are not finite stay, since they show that the training failed."""
     return value if isinstance(value, float) and not math.isfinite(value) else number(value)
 
 
@@ -400,7 +400,7 @@ def read_events(
 
 
 def _ranks_there(directory: Path, world_size: int) -> list[int]:
-    """List the directory, since a damaged record may give any `world_size`."""
+    """Return the ranks below `world_size` that have a file. The directory is listed: a damaged record may give any `world_size`."""
     try:
         found = [_EVENTS_FILE.fullmatch(name) for name in os.listdir(directory)]
     except (FileNotFoundError, NotADirectoryError):

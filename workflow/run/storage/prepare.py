@@ -115,8 +115,8 @@ def sweep_dead(run_dir: Path, run_id: str, dead: leases.Lease) -> None:
 
 
 def where_and_who(run_dir: Path, token: str) -> str:
-    """Return the last part of a tag: 16 digits of the run directory, and some of the lease's token. The same cell can run for two studies
-    on one node, and only the attempts of its own study are a run's earlier ones."""
+    """Return the last part of a tag: 16 digits of the run directory's hash, and 8 of the lease's token. The same cell can run for two
+    studies on one node, and only the attempts of its own study are a run's earlier ones."""
     return f"{hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]}{token[:8]}"
 
 

@@ -101,7 +101,7 @@ class JaxTrainer(JaxRank):
 
 
 def _mean_loss(outputs: jax.Array, labels: jax.Array) -> jax.Array:
-    """Count all samples alike; that of a sequence is the mean over its tokens."""
+    """Return the mean loss of all samples alike; that of a sequence is the mean over its tokens."""
     losses = -jnp.take_along_axis(jax.nn.log_softmax(outputs), jnp.maximum(labels, 0)[..., None], -1)[..., 0]
     if labels.ndim == 1:
         return losses.mean()

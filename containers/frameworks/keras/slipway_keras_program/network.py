@@ -31,7 +31,7 @@ def build(layers: Sequence[Layer], dice: Dice) -> keras.Model:
 
 
 def _input(shape: Sequence[int]) -> Any:
-    """Accept sequences of any length up to the longest."""
+    """Make the input; sequences may have any length up to the longest."""
     if len(shape) == 1:
         return keras.Input((None,), dtype="int32")
     channels, height, width = shape

@@ -37,7 +37,7 @@ class OnJax(JaxRank):
         self._compile(self._step, lambda weights, images: self._called(weights, images, training=False)[0])
 
     def _step(self, weights: Any, remembered: Any, images: Any, labels: Any, seed: Any = None) -> Any:
-        """Decay weights only, through the momentum: Keras' own weight decay is another one."""
+        """Train on one rank's share. Weight decay is of weights only and goes through the momentum, unlike Keras' own."""
         self._dice.seed = None if seed is None else seed[0]
 
         def loss_of(trained: Any) -> Any:

@@ -36,7 +36,7 @@ class OnTensorFlow(TensorFlowRank):
         self._compile(lambda images: self._model(images, training=False))
 
     def _step(self, images: Any, labels: Any, seed: Any = None) -> Any:
-        """Decay weights only, through the momentum: Keras' own weight decay is another one."""
+        """Train on one rank's share. Weight decay is of weights only and goes through the momentum, unlike Keras' own."""
         self._dice.seed = seed
         weights = self._model.trainable_variables
         with tf.GradientTape() as tape:

@@ -45,7 +45,7 @@ class OnTorch(Trainer):
         self._averaged = DistributedDataParallel(self._model, device_ids=None if self.device == "cpu" else [self._place.index])
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """Decay weights only, through the momentum: Keras' own weight decay is another one."""
+        """Train on one batch. Weight decay is of weights only and goes through the momentum, unlike Keras' own."""
         self._dice.seed = self.dropout_seed
         self._model.zero_grad()
         outputs = self._averaged(self._normalised(images), training=True)

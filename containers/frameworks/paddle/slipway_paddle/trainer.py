@@ -112,7 +112,7 @@ class PaddleTrainer(Trainer):
 
 
 def _mean_loss(outputs: Any, labels: Any) -> Any:
-    """Count all samples alike; that of a sequence is the mean over its tokens."""
+    """Return the mean loss of all samples alike; that of a sequence is the mean over its tokens."""
     if labels.ndim == 1:
         return paddle.nn.functional.cross_entropy(outputs, labels)
     losses = paddle.nn.functional.cross_entropy(outputs, labels, ignore_index=-1, reduction="none").reshape(labels.shape)

@@ -36,12 +36,12 @@ def totals(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _of_tokens(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return [batch, tokens]; 0 where there is no target."""
+    """Return the loss of each token, [batch, tokens]; 0 where there is no target."""
     return cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=NO_TARGET, reduction="none").view_as(labels)
 
 
 def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, split: str, device: torch.device, events: Events) -> float:
-    """Return mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event.
+    """Compute mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event.
     Returns seconds.
     """
     events.phase("eval")

@@ -104,7 +104,7 @@ def _bn(layer: Layer, own: Values, x: Any) -> Any:
 
 
 def _lrn(layer: Layer, _: Values, x: Any) -> Any:
-    """Scale alpha: Chainer's is for each channel, and not divided by their number."""
+    """Normalise over channels. Chainer's alpha is for each channel, and not divided by their number."""
     return functions.local_response_normalization(x, layer["size"], layer["k"], layer["alpha"] / layer["size"], layer["beta"])
 
 
