@@ -22,7 +22,7 @@ def chunks_path(file: Path) -> Path:
 
 
 class Hash(Protocol):
-    """As hashlib has it."""
+    """A hash object with the methods of hashlib's."""
 
     def update(self, data: Any, /) -> object:
         """Take more bytes."""

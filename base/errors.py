@@ -117,7 +117,7 @@ class PushError(SlipwayError):
 
 
 class StorageFull(PushError):
-    """There is no room for it, which time does not mend."""
+    """Storage has no room for the files, which waiting does not change."""
 
 
 class RecordError(SlipwayError):

@@ -12,7 +12,7 @@ from base.packages import rooms_environ
 
 
 class PipedChild:
-    """`python -m module words`, with `environ` besides ours; at the end of its context it is gone, however that comes."""
+    """A child `python -m module words`, with `environ` besides ours; it is gone at the end of its context, however that comes."""
 
     def __init__(self, module: str, *words: str, stderr: int | None = None, **environ: str) -> None:
         argv = [sys.executable, "-P", "-m", module, *words]

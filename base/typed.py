@@ -43,13 +43,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Like:
-    """In `Annotated[Mapping[str, Any], ...]`: the value stays as it is, and can be read as a `kind`, mostly a TypedDict."""
+    """A mark for `Annotated[Mapping[str, Any], ...]`: the value stays as it is, and can be read as a `kind`, mostly a TypedDict."""
 
     kind: Any
 
 
 class Closed:
-    """Of a dataclass that people write: a key which it does not have is an error, as they mistype."""
+    """The base of dataclasses whose files people write: an unknown key is an error, since people mistype."""
 
 
 def between(least: int, most: int) -> Check:

@@ -27,8 +27,8 @@ _BLOCK: Final = 1 << 20
 
 
 class _Interpreter:
-    """`python -m base.worker_main`, and the socket that carries calls and answers, one a line. It ends when the socket is closed, and so
-    with this process."""
+    """A child `python -m base.worker_main`, and the socket that carries calls and answers, one a line. It ends when the socket is closed,
+    and so with this process."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()

@@ -10,8 +10,9 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class Signs:
-    """`variables`: all are set in its jobs, the first is the job's id. `commands`: all are on PATH where it can be used. `version`: the
-    command that says its version. `cgroup`: a pattern of the name of a job's own cgroup. `node`: the variable with the node's name."""
+    """The signs of a scheduler. `variables`: all are set in its jobs, the first is the job's id. `commands`: all are on PATH where it can
+    be used. `version`: the command that says its version. `cgroup`: a pattern of the name of a job's own cgroup. `node`: the variable with
+    the node's name."""
 
     variables: tuple[str, ...]
     commands: tuple[str, ...]

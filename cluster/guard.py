@@ -26,7 +26,7 @@ SI_KERNEL: Final = 0x80
 
 
 class StorageWait:
-    """For how long the first thread of a process has been in one and the same uninterruptible sleep."""
+    """The time that the first thread of a process has been in one and the same uninterruptible sleep."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -20,7 +20,7 @@ from cluster.detection import SIGNS
 
 
 class Parent(NamedTuple):
-    """`path`: the cgroup below which a container of the job may be, from the root of the hierarchy; None: none, for this reason."""
+    """The cgroup below which a container of the job may be: its path from the root of the hierarchy, or None and the reason."""
 
     path: str | None
     reason: str
@@ -79,7 +79,7 @@ _RATE: Final = re.compile(r"(\d{1,6}(?:\.\d+)?) Gb/sec")
 
 
 class Interface(TypedDict):
-    """`mbit_per_s`: None where the kernel does not know, as of many virtual ones."""
+    """A network interface. `mbit_per_s` is None where the kernel does not know it, as for many virtual ones."""
 
     name: str
     kind: str

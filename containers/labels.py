@@ -20,7 +20,7 @@ HOLDER: Final = "slipway.holder"
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Whose a container is: an attempt of a run, and the node program that starts it."""
+    """The owner of a container: an attempt of a run, and the node program that starts it."""
 
     run_id: str
     attempt: int

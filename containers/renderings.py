@@ -23,7 +23,7 @@ PORT_PER_RANK: Final = ("tf_config", "paddle")
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlace:
-    """Where a rank is among all, and where the others are."""
+    """The place of a rank among all ranks, and the addresses of its node and of the first rank."""
 
     rank: int
     local_rank: int

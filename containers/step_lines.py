@@ -56,8 +56,8 @@ def reports(text: str, unit: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class StepLines(Closed):
-    """`step`: the expression; `every`: how many steps later each such line comes, where it does not tell its step; `ranks`: whose output is
-    searched."""
+    """The lines of a program's output that tell of a step. `step`: the expression; `every`: how many steps later each such line comes,
+    where it does not tell its step; `ranks`: whose output is searched."""
 
     step: str
     every: Annotated[int, between(1, MAX_EVERY)] = 1
@@ -71,7 +71,7 @@ class StepLines(Closed):
 
 @dataclass(frozen=True, kw_only=True)
 class LogEvents(Closed):
-    """What stands under `events` of a program whose steps are read from its output."""
+    """The key `events` of a program whose steps are read from its output."""
 
     log: StepLines
 

@@ -32,6 +32,8 @@ VERBS = frozenset(
     """.split()  # noqa: SIM905 - a list of 200 quoted words is harder to read and to extend
 )
 """Verbs that a function's docstring begins with. Whoever needs another one adds it."""
+FRAGMENTS = frozenset("Of By As Those Where Whose Whether None Here Ours At For From In On See To Once After Before".split())  # noqa: SIM905
+"""Words that begin a docstring which needs what stands above it: that of a class is a noun phrase or a sentence."""
 NOT_YET: dict[str, int] = {"workflow": 4}
 OLD_WORDS = frozenset(
     """
@@ -65,6 +67,17 @@ def without_verb(package: str) -> list[str]:
 def test_the_docstring_of_a_function_begins_with_a_verb(package: str) -> None:
     found = without_verb(package)
     assert len(found) <= NOT_YET.get(package, 0), "\n".join(found)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_docstring_of_a_class_stands_alone(package: str) -> None:
+    found = []
+    for path, tree in modules(package).items():
+        for node in ast.walk(tree):
+            text = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None
+            if text and (text.split()[0].strip(",:") in FRAGMENTS or text.startswith("`")):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
+    assert not found, "\n".join(found)
 
 
 def names(tree: ast.Module) -> set[str]:

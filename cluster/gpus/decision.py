@@ -140,8 +140,8 @@ REMEDY: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """`gpus` in PCI order, and the rule that found them: `nothing` was granted; `uuids` were said; the others are `hidden`; `numbers` were
-    said; `all`, because nothing restricts. With `refusal`, there are none. `steps` tell how it was decided, for people."""
+    """The granted `gpus` in PCI order, and the rule that found them: `nothing` was granted; `uuids` were said; the others are `hidden`;
+    `numbers` were said; `all`, because nothing restricts. With `refusal`, there are none. `steps` tell how it was decided, for people."""
 
     gpus: tuple[Gpu, ...]
     rule: Rule | None

@@ -17,7 +17,7 @@ TERA: Final = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """`flop_per_s` of one GPU; `source`: where that is published."""
+    """The peak of one GPU, and the publication (`source`) that states it."""
 
     flop_per_s: float
     source: str

@@ -24,7 +24,7 @@ from cluster.preflight.probes import Wire
 
 
 class Child:
-    """Execute the commands, one after the other."""
+    """The child that executes the commands of a preflight, one after the other."""
 
     def __init__(self) -> None:
         self.orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()

@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 
 class Wire:
-    """Listens on this node's address, and dials others from it. `arrival(peer, purpose)` is who has dialled us."""
+    """The connections of one node: it listens on its address, and dials others from it. `arrival(peer, purpose)` is who has dialled us."""
 
     def __init__(self, index: int, nodes: int, address: str, token: bytes) -> None:
         self.index, self.nodes = index, nodes
@@ -258,7 +258,8 @@ async def all_reduce(wire: Wire, peers: Sequence[Address], attempt: int) -> dict
 
 
 class _Ring:
-    """Reduce-scatter, then all-gather. A chunk is one large integer, whose 64-bit digits are numbers too small to carry into each other."""
+    """An all-reduce: reduce-scatter, then all-gather. A chunk is one large integer, whose 64-bit digits are numbers too small to carry into
+    each other."""
 
     def __init__(self, index: int, nodes: int, following: socket.socket, previous: socket.socket) -> None:
         self.index, self.nodes = index, nodes

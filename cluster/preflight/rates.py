@@ -18,7 +18,7 @@ from cluster.limits import LATE_PARTNER_S, RING_S
 
 
 class Place(NamedTuple):
-    """Where a node listens."""
+    """The address and port at which a node listens."""
 
     name: str
     address: str
@@ -34,7 +34,7 @@ class Reach(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What came from one node at another."""
+    """The bytes that one node received from another, and the time they took."""
 
     bytes: int
     seconds: float

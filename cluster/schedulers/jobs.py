@@ -97,7 +97,7 @@ class BatchJob:
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedJob:
-    """One of our jobs that the scheduler knows. Times are unix seconds.
+    """A job of ours that the scheduler knows. Times are unix seconds.
 
     `rule`, `wildcards` and `mark` are the Work of a job for one run or shard.
     """

@@ -36,7 +36,7 @@ SSH_PORT = 22
 
 
 class Known(NamedTuple):
-    """`keys`: (kind, base64) that are the host's; `authority`: the file that has a certificate authority for it, None: none has."""
+    """The keys (kind, base64) of a known host; `authority`: the file with a certificate authority for it, None if there is none."""
 
     keys: frozenset[tuple[str, str]]
     authority: str | None
@@ -103,7 +103,7 @@ MUST_ASK: Final = "a second factor is asked for, and there is no terminal to ask
 
 
 class ByParamiko:
-    """See Transport."""
+    """A Transport by paramiko."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -251,7 +251,7 @@ class _Limit:
 
 
 class _Feed:
-    """What a program there reads, handed over as it takes it."""
+    """The standard input of a remote program, sent as fast as the program reads it."""
 
     def __init__(self, channel: Any, content: IO[bytes] | None) -> None:
         self._channel, self._content = channel, content

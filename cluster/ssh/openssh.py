@@ -120,7 +120,7 @@ def remote_line(argv: Sequence[str], word: str) -> str:
 
 
 class After:
-    """Keep what comes on a stream after the boundary `word`, and at most MOST bytes of `noise` before it."""
+    """The part of a stream after the boundary `word`, and at most MOST bytes of `noise` before it."""
 
     MOST: Final = 1 << 16
 
@@ -149,7 +149,7 @@ LONGEST_RUNTIME: Final = 32
 
 
 class OpenSsh:
-    """See Transport."""
+    """A Transport by the command ssh."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -347,7 +347,7 @@ KNOWN: Final = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings:
-    """Of one host. `alias`: the name under which its key is known; `proxy`: by which host or command it is reached."""
+    """The user's ssh settings for one host. `alias`: the name under which its key is known; `proxy`: the host or command in between."""
 
     hostname: str
     port: int

@@ -33,7 +33,7 @@ Share = Callable[[int], float]
 
 @dataclass(frozen=True)
 class ProcessTrees:
-    """Sets of pids. `above`: the ancestors of ours."""
+    """The pids of our processes, and of their ancestors (`above`)."""
 
     ours: frozenset[int]
     above: frozenset[int]

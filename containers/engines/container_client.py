@@ -131,7 +131,7 @@ def tail(path: Path) -> str:
 
 
 class OomCount:
-    """How often the kernel has killed for want of memory in the cgroup of a process, seen from outside of it."""
+    """The number of times that the kernel has killed for want of memory in the cgroup of a process, seen from outside of it."""
 
     def __init__(self, pid: int) -> None:
         files = oom_counters(Path(f"/proc/{pid}/cgroup"))
@@ -154,7 +154,7 @@ MAX_WORDS: Final = 1 << 20
 
 
 class Listed(TypedDict):
-    """How `nvidia-smi -L` in the container ended, and what it said."""
+    """The exit code and the output of `nvidia-smi -L` in the container."""
 
     code: int
     text: str
@@ -320,7 +320,8 @@ def remove(plan: EnginePlan) -> None:
 
 
 class Container:
-    """From the start of the client to the end of both. `failure`: why the container, not a program in it, has failed."""
+    """A container and its client, from the start of the client to the end of both. `failure`: why the container, not a program in it, has
+    failed."""
 
     def __init__(self, plan: EnginePlan) -> None:
         control = plan.container
@@ -518,7 +519,7 @@ class Container:
 
 
 class ContainerProcess:
-    """See containers.engines.Process. Both pipes are made here; the watchdog gets their other ends."""
+    """A Process (see containers.engines) in a container. Both pipes are made here; the watchdog gets their other ends."""
 
     def __init__(self, container: Container, index: int, plan: ProcessPlan) -> None:
         self.plan = plan

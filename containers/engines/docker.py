@@ -49,7 +49,7 @@ SUFFIXES: Final = (".json", ".yaml")
 
 
 class Cdi(NamedTuple):
-    """Whether to use CDI, and why."""
+    """The decision whether to use CDI, and its reason."""
 
     use: bool
     reason: str

@@ -45,14 +45,14 @@ class Able(Closed):
 
 @dataclass(frozen=True, kw_only=True)
 class Verified(Able):
-    """What of it the test `by` ran."""
+    """The features of a framework that the test `by` ran."""
 
     by: Line
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts(Closed):
-    """`claimed`: what `sources` say of it. `verified`: what a test of ours ran; None: it was never run."""
+    """The facts about a framework. `claimed`: what `sources` say of it. `verified`: what a test of ours ran; None: it was never run."""
 
     status: Status
     release: Line

@@ -92,7 +92,7 @@ class Supports(Closed):
 
 @dataclass(frozen=True, kw_only=True)
 class Missing(Closed):
-    """Words that others support, and why not this one: who asks for one of them is told."""
+    """Words that only other frameworks support, with the reason, which is shown to users who ask for one of them."""
 
     words: Words
     why: Text

@@ -71,7 +71,7 @@ def loaded(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class _Moved:
-    """Says now and then how far our own copy is, and at first that there is one."""
+    """The progress of our own copy of an archive, printed at its start and now and then."""
 
     def __init__(self) -> None:
         self._next = 0.0

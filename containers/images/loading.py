@@ -32,8 +32,8 @@ from containers.limits import IMAGE_LOCK_WAIT_S, IMAGE_TAG_S
 
 @dataclass(frozen=True, kw_only=True)
 class Bringing:
-    """By whom the archive comes to this node. `wait()`: it may take long until we know whether it has to; `bring(bytes)`: the path of a
-    checked copy on this node's disk, None: we make one; `moved(done, total)`: the bytes of the copy that we make."""
+    """The functions that bring the archive to this node. `wait()`: it may take long until we know whether it has to; `bring(bytes)`: the
+    path of a checked copy on this node's disk, None: we make one; `moved(done, total)`: the bytes of the copy that we make."""
 
     wait: Callable[[], None] = lambda: None
     bring: Callable[[int], Path] | None = None

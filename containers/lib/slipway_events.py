@@ -84,7 +84,7 @@ class HostClock:
 
 
 class LateClock(HostClock):
-    """For a device that computes while the program goes on: the loss of a step is read when the next step has been handed over."""
+    """A clock for a device that computes while the program goes on: the loss of a step is read when the next step has been handed over."""
 
     def __init__(self) -> None:
         HostClock.__init__(self)
@@ -104,8 +104,8 @@ class LateClock(HostClock):
 
 
 class CudaClock:
-    """PyTorch on a GPU: an event marks each step's end on the stream, and the loss stays on the device until it is there. Nobody waits.
-    Events and the places of losses in pinned memory are used again, since making them takes longer than using them."""
+    """A clock for PyTorch on a GPU: an event marks each step's end on the stream, and the loss stays on the device until it is there.
+    Nobody waits. Events and the places of losses in pinned memory are used again, since making them takes longer than using them."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch

@@ -16,7 +16,7 @@ import transformers
 
 
 class SlipwayCallback(transformers.TrainerCallback):
-    """Writes a line for each step of the optimizer, and ends the training when the study has its steps."""
+    """A callback that writes a line for each step of the optimizer, and ends the training when the study has its steps."""
 
     def __init__(self, samples: Any = slipway_events.rows, tokens: Any = None, split: str = "validation") -> None:
         self.run = slipway_events.start()

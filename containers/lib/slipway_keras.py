@@ -15,8 +15,8 @@ import slipway_events
 
 
 class SlipwayCallback(keras.callbacks.Callback):
-    """Writes a line for each step of the optimizer, and ends the training when the study has its steps. `samples` and `tokens`: how many
-    the batches of a step have on this rank, since Keras does not show a batch; `split`: what is evaluated on."""
+    """A callback that writes a line for each step of the optimizer, and ends the training when the study has its steps. `samples` and
+    `tokens`: how many the batches of a step have on this rank, since Keras does not show a batch; `split`: what is evaluated on."""
 
     def __init__(self, samples: Optional[int] = None, tokens: Optional[int] = None, split: str = "validation") -> None:
         super().__init__()

@@ -20,9 +20,9 @@ else:
 
 
 class SlipwayCallback(lightning.Callback):
-    """Writes a line for each step of the optimizer, and ends the training when the study has its steps. `samples` and `tokens`: how many a
-    batch has, or a function of the batch that tells it; `split`: what the validation is done on, whose `val_loss` and `val_accuracy` are
-    taken where the module logs them."""
+    """A callback that writes a line for each step of the optimizer, and ends the training when the study has its steps. `samples` and
+    `tokens`: how many a batch has, or a function of the batch that tells it; `split`: what the validation is done on, whose `val_loss` and
+    `val_accuracy` are taken where the module logs them."""
 
     def __init__(self, samples: Any = slipway_events.rows, tokens: Any = None, split: str = "validation") -> None:
         self.run = slipway_events.start()

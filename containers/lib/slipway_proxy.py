@@ -68,7 +68,7 @@ class Listener(ThreadingMixIn, UnixStreamServer):
 
 
 class Use:
-    """How a port is used: open connections, and when the last one was."""
+    """The use of a port: open connections, and the time of the last one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -33,7 +33,7 @@ NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC)
 
 
 class Watchdog:
-    """Serves one node program, until every rank has ended."""
+    """The first process of a container, which serves one node program until every rank has ended."""
 
     def __init__(self, plan: Dict[str, Any], link: socket.socket) -> None:
         self.plan = plan

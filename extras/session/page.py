@@ -18,7 +18,7 @@ MOST_BYTES: Final = 1 << 20
 
 
 class SocketConnection(http.client.HTTPConnection):
-    """HTTP on a unix socket."""
+    """A connection for HTTP on a unix socket."""
 
     def __init__(self, path: str) -> None:
         super().__init__("127.0.0.1", timeout=LIMIT_S)

@@ -40,7 +40,7 @@ WOULD_RUN: Final = "SLIPWAY_WOULD_RUN"
 
 
 class SnakemakeHooks:
-    """What happens at Snakemake's start and at its end, which is printed once. `workflow` is Snakemake's own object."""
+    """The actions at Snakemake's start and at its end, which is printed once. `workflow` is Snakemake's own object."""
 
     def __init__(self, workflow: Any, graph: Graph) -> None:
         self._workflow = workflow

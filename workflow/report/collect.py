@@ -37,7 +37,8 @@ _META_COLUMNS = "slipway-columns"
 
 @dataclass(frozen=True, kw_only=True)
 class Collection:
-    """`frame`: one row per run. `sources`: the directories in the order given; the first one's study and baseline hold for all."""
+    """The records of several results directories. `frame`: one row per run. `sources`: the directories in the order given; the first one's
+    study and baseline hold for all."""
 
     frame: pl.DataFrame
     sources: tuple[Source, ...]

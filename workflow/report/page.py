@@ -401,7 +401,7 @@ _RUN_COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunsTable:
-    """Markup, and the names of the places in it."""
+    """The table of runs as markup, and the names of the places in it."""
 
     markup: str
     places: frozenset[str]

@@ -164,7 +164,7 @@ class LogLines(Part):
 
 
 class LogEvents(Part):
-    """Steps are read from what the program prints."""
+    """The key `events` of a program whose steps are read from what it prints."""
 
     log: LogLines = Field(description="how a line with steps looks")
 

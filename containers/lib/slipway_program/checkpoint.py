@@ -37,7 +37,7 @@ class CheckpointWanted(Exception):
 
 
 class Request:
-    """Whether a checkpoint is wanted: rank 0 looks for a file, which takes 0.3 microseconds; the other ranks never do."""
+    """The request for a checkpoint: rank 0 looks for a file, which takes 0.3 microseconds; the other ranks never do."""
 
     def __init__(self, rank: int) -> None:
         self._path = os.environ.get("SLIPWAY_STOP") if rank == 0 else None

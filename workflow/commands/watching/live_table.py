@@ -210,7 +210,7 @@ def open_view(stream: TextIO | None = None, clock: Clock = time.monotonic) -> It
 
 
 class Lines(View):
-    """Plain lines, each with the time of day.
+    """The view that prints plain lines, each with the time of day.
 
     Nobody may be listening any more (`| head`, a full disk): the study goes on.
     """

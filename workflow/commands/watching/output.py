@@ -237,7 +237,7 @@ def _waiting_spinner(title: str, stream: TextIO) -> Iterator[Callable[[str], Non
     from rich.text import Text
 
     class Words(TextColumn):
-        """Text as it is, whatever rich would read in it."""
+        """A text that is shown as it is, whatever rich would read in it."""
 
         def render(self, task: object) -> Text:
             return Text(str(getattr(task, "description", "")), overflow="ellipsis", no_wrap=True)

@@ -29,14 +29,14 @@ from workflow.run.plan import CellDocument, Framework
 
 
 class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
-    """Any of them."""
+    """A command: the base of all of them."""
 
 
 # -- what stands in messages
 
 
 class Listen(Value, tag_field="do", tag="listen", frozen=True, kw_only=True):
-    """To the probes of a node: listen for those of the other nodes."""
+    """The command to the probes of a node to listen for those of the other nodes."""
 
     index: Count
     nodes: FromOne
@@ -44,13 +44,13 @@ class Listen(Value, tag_field="do", tag="listen", frozen=True, kw_only=True):
 
 
 class Reach(Value, tag_field="do", tag="reach", frozen=True, kw_only=True):
-    """To the probes of a node: connect to all nodes."""
+    """The command to the probes of a node to connect to all nodes."""
 
     peers: tuple[tuple[str, Port], ...]
 
 
 class Measure(Value, tag_field="do", tag="measure", frozen=True, kw_only=True):
-    """To the probes of a node: exchange so many bytes with each of the others."""
+    """The command to the probes of a node to exchange so many bytes with each of the others."""
 
     attempt: Count
     ring: bool
@@ -60,7 +60,7 @@ class Measure(Value, tag_field="do", tag="measure", frozen=True, kw_only=True):
 
 
 class Others(Value, frozen=True, kw_only=True):
-    """Who else stages the same files: see data_prep.staging.exchange.Others."""
+    """The other nodes that stage the same files: see data_prep.staging.exchange.Others."""
 
     peers: tuple[tuple[str, Port, str] | None, ...]
     """For each node its address, its port and which chunks it has; null where it is not there."""
@@ -84,7 +84,7 @@ class Image(Value, frozen=True, kw_only=True):
 
 
 class RanksPlan(Value, frozen=True, kw_only=True):
-    """What a run has, and the staging of a dataset alone has not."""
+    """The part of the plan that a run has, and the staging of a dataset alone has not."""
 
     framework: Framework
     cell: CellDocument
@@ -98,7 +98,7 @@ class RanksPlan(Value, frozen=True, kw_only=True):
 
 
 class Pending(Value, frozen=True, kw_only=True):
-    """For a result that storage did not take: the node keeps it, to be delivered later."""
+    """The note on a result that storage did not take: the node keeps it, to be delivered later."""
 
     target: PathText
     """Where it belongs on storage."""
@@ -113,11 +113,11 @@ class Pending(Value, frozen=True, kw_only=True):
 
 
 class Alive(Message, frozen=True, kw_only=True):
-    """Every 5 s, so that silence means that the supervisor is gone."""
+    """The sign of life of the supervisor, every 5 s, so that silence means that it is gone."""
 
 
 class Preflight(Message, frozen=True, kw_only=True):
-    """Before anything is staged, where there is a network between the nodes: one step of its test."""
+    """One step of the test of the network between the nodes, before anything is staged."""
 
     order: Listen | Reach | Measure | None
     """Null: the test is over."""
@@ -155,22 +155,23 @@ class Plan(Message, frozen=True, kw_only=True):
 
 
 class Stage(Message, frozen=True, kw_only=True):
-    """After the plan: bring the dataset here, where there is one, then what else the ranks need."""
+    """The command after the plan: bring the dataset here, where there is one, then what else the ranks need."""
 
 
 class MeetPeers(Message, frozen=True, kw_only=True):
-    """To a node whose stager listens: who else stages the same files, and who reads them from storage."""
+    """The nodes that stage the same files, and those that read them from storage, for a node whose stager listens."""
 
     what: What
     others: Others
 
 
 class AllStaged(Message, frozen=True, kw_only=True):
-    """Every node has all that the ranks need: chunks are no longer passed on, and what only brought it there is removed."""
+    """The message that every node has all that the ranks need: chunks are no longer passed on, and what only brought it there is
+    removed."""
 
 
 class Reserve(Message, frozen=True, kw_only=True):
-    """To every node: bind the ports at which its processes will be found."""
+    """The command to every node to bind the ports of its processes."""
 
 
 class Fetch(Message, frozen=True, kw_only=True):
@@ -193,7 +194,7 @@ class Forget(Message, frozen=True, kw_only=True):
 
 
 class Start(Message, frozen=True, kw_only=True):
-    """Everything is there: start the ranks of this node."""
+    """The command to start the ranks of this node, since everything is there."""
 
     ports: tuple[tuple[Port, ...], ...]
     """Of each node, as it has said."""
@@ -202,11 +203,11 @@ class Start(Message, frozen=True, kw_only=True):
 
 
 class Checkpoint(Message, frozen=True, kw_only=True):
-    """To the head, shortly before the deadline: have rank 0 write a checkpoint and end."""
+    """The command to the head, shortly before the deadline, to have rank 0 write a checkpoint and end."""
 
 
 class ReportRanks(Message, frozen=True, kw_only=True):
-    """After a first failure, or where a rank is overdue: say how the ranks are."""
+    """The command after a first failure, or where a rank is overdue, to report how the ranks are."""
 
 
 # -- the end of the attempt
@@ -217,7 +218,7 @@ class Stop(Message, frozen=True, kw_only=True):
 
 
 class Collect(Message, frozen=True, kw_only=True):
-    """After the stop: complete the directory that is to be pushed."""
+    """The command after the stop to complete the directory that is to be pushed."""
 
 
 class Push(Message, frozen=True, kw_only=True):

@@ -50,7 +50,7 @@ class Timer:
 
 
 class Loop:
-    """Callbacks run in the loop of whoever waits; what they raise, the waiting place raises."""
+    """An event loop. Callbacks run in the loop of whoever waits; what they raise, the waiting place raises."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -157,7 +157,7 @@ def apart(descriptors: Sequence[int], parent: int, function: Callable[..., Any],
 
 
 class Call:
-    """`function(*arguments)` in a child that dies with us. `renewed`: see LimitedCall."""
+    """A call `function(*arguments)` in a child that dies with us. `renewed`: see LimitedCall."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ def encode(message: reports.Message | commands.Message) -> bytes:
 
 
 class Decoder(Generic[T]):
-    """Make messages of bytes. `kinds` is the union of their types."""
+    """A decoder of messages. `kinds` is the union of their types."""
 
     def __init__(self, kinds: Any) -> None:
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kinds)

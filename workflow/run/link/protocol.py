@@ -167,7 +167,8 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
 
 
 class Channel(Generic[T]):
-    """`on_messages(messages)` for what has come, in order; `on_closed(why)` when the other side is gone or talks nonsense."""
+    """A connection for messages: it calls `on_messages(messages)` with what has come, in order, and `on_closed(why)` when the other side is
+    gone or talks nonsense."""
 
     def __init__(self, loop: Loop, link: Link[T], on_messages: Callable[[list[T]], None], on_closed: Callable[[str], None]) -> None:
         self._loop, self._link, self._on_messages, self._on_closed = loop, link, on_messages, on_closed
@@ -233,7 +234,7 @@ class _Pending:
 
 
 class Listener:
-    """Listens on `address` while anybody is expected. `expects(index)` says whether that node, below `most`, may come in now;
+    """A listener on `address` while anybody is expected. `expects(index)` says whether that node, below `most`, may come in now;
     `admit(index, link)` gets its link."""
 
     def __init__(  # noqa: PLR0913 - the last one is for tests

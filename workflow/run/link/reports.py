@@ -49,18 +49,18 @@ def tag_of(name: str) -> str:
 
 
 class Value(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands in a message. Both sides are of one version, so that a field which one of them does not know is an error."""
+    """A value in a message. Both sides are of one version, so that a field which one of them does not know is an error."""
 
 
 class Message(Value, tag_field="say", tag=tag_of, frozen=True, kw_only=True):
-    """Any of them."""
+    """A report: the base of all of them."""
 
 
 # -- what stands in messages
 
 
 class Facts(Value, frozen=True, kw_only=True):
-    """Of a machine, for the record."""
+    """The facts of a machine, for the record."""
 
     hostname: str
     cpu_model: str | None
@@ -130,7 +130,7 @@ class Reached(Value, tag_field="say", tag="reached", frozen=True, kw_only=True):
 
 
 class Ring(Value, frozen=True, kw_only=True):
-    """How the all-reduce of the preflight went."""
+    """The result of the all-reduce of the preflight."""
 
     seconds: Seconds | None
     problem: str | None
@@ -159,7 +159,7 @@ class Ready(Message, frozen=True, kw_only=True):
 
 
 class Alive(Message, frozen=True, kw_only=True):
-    """Every 2 s, so that silence means that the node is lost."""
+    """The sign of life of a node, every 2 s, so that silence means that it is lost."""
 
     step: Count | None
     """The step that all ranks of the node have reached."""
@@ -194,7 +194,7 @@ class PreflightAnswered(Message, frozen=True, kw_only=True):
 
 
 class Progress(Message, frozen=True, kw_only=True):
-    """Now and then while files are staged, also where nothing moves."""
+    """The progress of staging, now and then, also where nothing moves."""
 
     what: What
     done: Count
@@ -219,7 +219,7 @@ class Waiting(Message, frozen=True, kw_only=True):
 
 
 class LookedAt(Message, frozen=True, kw_only=True):
-    """After the plan of a run: what can be looked at before anything is staged is there."""
+    """The report after the plan of a run that what can be checked before anything is staged is there."""
 
     delivered: bool
     """Whether files of an earlier attempt, which waited on this node, are on storage now."""
@@ -230,7 +230,7 @@ class DatasetIsHere(Message, frozen=True, kw_only=True):
 
 
 class Loading(Message, frozen=True, kw_only=True):
-    """Every few seconds while the image is brought into the engine."""
+    """The report, every few seconds, that the image is being loaded into the engine."""
 
     seconds: Seconds
     """Since it began."""
@@ -266,7 +266,7 @@ class Fetched(Message, frozen=True, kw_only=True):
 
 
 class StagingEnded(Message, frozen=True, kw_only=True):
-    """After the order `all_staged`: nothing of the staging goes on here that could disturb the ranks."""
+    """The answer to the command `all_staged`: nothing of the staging goes on here that could disturb the ranks."""
 
 
 # -- while the ranks run
@@ -277,7 +277,7 @@ class Started(Message, frozen=True, kw_only=True):
 
 
 class GpusSeen(Message, frozen=True, kw_only=True):
-    """Once, as soon as the container has listed the GPUs that it holds."""
+    """The GPUs that the container holds, once, as soon as it has listed them."""
 
     seen: tuple[GpuName, ...]
 
@@ -289,7 +289,7 @@ class Overdue(Message, frozen=True, kw_only=True):
 
 
 class RankReport(Message, frozen=True, kw_only=True):
-    """How the ranks of this node are, because somebody asked."""
+    """The states of the ranks of this node, in answer to `report_ranks`."""
 
     ranks: tuple[RankState, ...]
 

@@ -120,7 +120,7 @@ class Child(Generic[T]):
 
 
 class WorkLine(Value, frozen=True, kw_only=True):
-    """What a child that has one thing to do says on a line; its kinds say besides what it came to."""
+    """A line of a child that has one thing to do; sub-classes add its result."""
 
     progress: tuple[Count, Count] | None = None
     """Bytes done, and in all."""

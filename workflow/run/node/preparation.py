@@ -384,14 +384,15 @@ def stage_argv(  # noqa: PLR0913 - the options of a program
 
 
 class Failure(Value, frozen=True, kw_only=True, rename={"name": "class"}):
-    """Why nothing is staged."""
+    """The reason why nothing is staged."""
 
     name: str
     message: str
 
 
 class Address(Value, frozen=True, kw_only=True):
-    """Where the stager listens for those of the other nodes, and which chunks it has: see data_prep/staging/exchange.py."""
+    """The address at which the stager listens for those of the other nodes, and the chunks that it has: see
+    data_prep/staging/exchange.py."""
 
     address: str
     port: Port
@@ -439,13 +440,13 @@ Reporter = Callable[[reports.Report], None]
 
 
 class Fail(Protocol):
-    """Tells the supervisor that something it asked for cannot be done."""
+    """A function that tells the supervisor that something it asked for cannot be done."""
 
     def __call__(self, during: str, error: str, message: str) -> None: ...
 
 
 class Preparation:
-    """For one attempt, after its `plan`; Staged is said once all is here that does not depend on the other nodes."""
+    """The preparation of one attempt, after its `plan`; Staged is sent once all is here that does not depend on the other nodes."""
 
     def __init__(self, loop: Loop, index: int, plan: commands.Plan, token: bytes, report: Reporter, fail: Fail) -> None:
         self.loop, self.index, self.plan, self.token, self.report, self.fail = loop, index, plan, token, report, fail

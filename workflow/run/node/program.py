@@ -68,7 +68,7 @@ _ERRORS: Final[Mapping[type[commands.Message], str]] = {
 
 
 class NodeProgram:
-    """Serves one supervisor: hears its orders, has NodeWork obey them, and ends all when it is gone."""
+    """The node program of one supervisor: it hears its commands, has NodeWork obey them, and ends all when it is gone."""
 
     def __init__(self, link: Link[commands.Command], index: int, token: bytes, log: _LogLines, grant: Callable[[], Grant | None]) -> None:
         self.loop = Loop()

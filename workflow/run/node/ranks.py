@@ -465,7 +465,7 @@ EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Reservation:
-    """So many bound ports for the attempt of that name. `release()` once the ranks use them. Raises NodeLost."""
+    """The bound ports of the attempt of that name. `release()` once the ranks use them. Raises NodeLost."""
 
     def __init__(self, address: str, attempt: str, count: int = 1) -> None:
         candidates = ports(zlib.crc32(attempt.encode()), first_port(ephemeral_end()))
@@ -531,7 +531,7 @@ logger = logging.getLogger(__name__)
 
 
 class Shutdown:
-    """Ends the ranks (None: there are none), then every descendant of this process; `then(clean)` once, in the loop or at once."""
+    """The end of the ranks (None: there are none), then of every descendant of this process; `then(clean)` once, in the loop or at once."""
 
     def __init__(self, loop: Loop, ranks: Ranks | None, then: Callable[[bool], None]) -> None:
         self._ranks = ranks

@@ -477,7 +477,7 @@ Source = Literal["program", "log", "none"]
 
 
 class ReportingRanks(NamedTuple):
-    """`events`: of the ranks that are to tell of steps; `num_ranks`: how many these are."""
+    """The ranks that are to report steps: their events, and how many they are."""
 
     source: Source
     events: Mapping[int, RankEvents]
@@ -534,7 +534,7 @@ MOST_CAUSES: Final = 3
 
 
 class RequestedSteps(NamedTuple):
-    """Of each rank: steps in all, and how many of them in the measured window."""
+    """The steps that are requested of each rank: in all, and in the measured window."""
 
     total: int
     measured: int

@@ -33,7 +33,7 @@ class NotBelieved(ValueError):
 
 @dataclass(frozen=True)
 class Column:
-    """In `Annotated`: the field is a column of records.parquet, under this name, or under its own."""
+    """A mark for `Annotated`: the field is a column of records.parquet, under this name, or under its own."""
 
     name: str = ""
 
@@ -315,8 +315,9 @@ class Drift(Part, frozen=True, kw_only=True):
 
 
 class Performance(Part, frozen=True, kw_only=True):
-    """Over the measured window; a step is as long as its slowest rank's. Without `samples` it is of a version whose `samples_per_s` was the
-    global batch / the median step, and whose `straggler_rank` was an arbitrary one: readers take samples / `window_s`, and no straggler."""
+    """The numbers of the measured window; a step is as long as its slowest rank's. Without `samples` it is of a version whose
+    `samples_per_s` was the global batch / the median step, and whose `straggler_rank` was an arbitrary one: readers take samples /
+    `window_s`, and no straggler."""
 
     num_measured_steps: Annotated[FromOne, Column()]
     """steps | in the window; before it"""
@@ -392,7 +393,7 @@ class WindowSeen(Part, frozen=True, kw_only=True):
 
 
 class Evaluation(Part, frozen=True, kw_only=True):
-    """On the dataset's own split, over all ranks."""
+    """The last evaluation, on the dataset's own split, over all ranks."""
 
     split: Annotated[Text | None, Column("eval_split")] = None
     loss: Annotated[Signed | None, Column("eval_loss")] = None
@@ -401,8 +402,8 @@ class Evaluation(Part, frozen=True, kw_only=True):
 
 
 class Replicas(Part, frozen=True, kw_only=True):
-    """Whether the ranks ended with the same parameters: the checksum that most ranks told, of a tie that of the lowest rank; how many told
-    one; and those that told another."""
+    """The checksums of the parameters that the ranks ended with: the one that most ranks told (of a tie that of the lowest rank), how many
+    told one, and the ranks that told another."""
 
     checksum: Annotated[Text, Column("parameter_checksum")]
     ranks: Annotated[FromOne, Column("checksum_ranks")]

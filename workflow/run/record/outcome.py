@@ -50,7 +50,7 @@ FROZEN: Final = ("T", "t")
 
 
 class ObservedWindow(NamedTuple):
-    """How long the measured window of a rank was by its node's clock: at least and at most; numbers of its first and its last step."""
+    """The length of the measured window of a rank by its node's clock, at least and at most; numbers of its first and its last step."""
 
     rank: int
     first: int
@@ -63,7 +63,7 @@ class ObservedWindow(NamedTuple):
 
 
 class RankEnd(NamedTuple):
-    """How a process of ranks ended, or that it hangs, as its node saw it. `exit_code` is negative for a signal, None for one that hangs;
+    """The end of a process of ranks, or that it hangs, as its node saw it. `exit_code` is negative for a signal, None for one that hangs;
     `time` is unix time."""
 
     ranks: tuple[int, ...]
@@ -112,7 +112,7 @@ class RankEnd(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RankState:
-    """How one rank is, as its node sees it. `state`: of its process, as in /proc; `?` where that is not known."""
+    """The state of one rank, as its node sees it. `state`: of its process, as in /proc; `?` where that is not known."""
 
     rank: int
     host: str

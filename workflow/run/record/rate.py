@@ -132,7 +132,7 @@ Windows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class WindowRate:
-    """Of a window. `ratio`: the rate over the one that the median step alone would give; None where that is not a number. `cause`:
+    """The rate of a window. `ratio`: the rate over the one that the median step alone would give; None where that is not a number. `cause`:
     `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN. `tokens`: None unless every rank
     tells them of each of its steps. `reported`: the samples, where `samples` are at most those that the cell asks for."""
 

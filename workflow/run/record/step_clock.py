@@ -11,7 +11,8 @@ BESIDE = ("login", "assign")
 
 
 class Clock:
-    """Runs since the supervisor process began. Waiting for this machine's turn counts as `assign`, beside the sum, as a queue's would."""
+    """The time since the supervisor process began, by step. Waiting for this machine's turn counts as `assign`, beside the sum, as a
+    queue's would."""
 
     def __init__(self, age_s: float, now: Callable[[], float] = time.monotonic, wall: datetime | None = None) -> None:
         self._now = now

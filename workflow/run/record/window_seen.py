@@ -62,7 +62,7 @@ CONFIRMED: Final = 0.1
 
 
 class ReportedWindow(NamedTuple):
-    """Of one rank: numbers of the first and the last step of its window, and how long it tells that this was (rate.own_window)."""
+    """The window of one rank: numbers of its first and its last step, and how long it tells that it was (rate.own_window)."""
 
     rank: int
     first: int

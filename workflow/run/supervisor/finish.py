@@ -49,8 +49,8 @@ def is_full(error: SlipwayError) -> bool:
 
 
 class Retries:
-    """Of one run, from its push on, until the monotonic time `until`, at most `full_s` from when storage has said that it is full:
-    `let_others` is called then."""
+    """The retries of one run, from its push on, until the monotonic time `until`, at most `full_s` from when storage has said that it is
+    full: `let_others` is called then."""
 
     def __init__(self, scope: RunScope, until: float, full_s: float, let_others: Callable[[], None]) -> None:
         self._scope, self._until, self._full_s, self._let_others = scope, until, full_s, let_others

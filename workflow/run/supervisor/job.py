@@ -35,7 +35,7 @@ QUEUE: Final = ".queue"
 
 
 class NodeLocks:
-    """`count` of the locks `paths`, for one supervisor; taken with `take`, given back with `give` or by our end.
+    """A number (`count`) of the locks `paths` for one supervisor; taken with `take`, given back with `give` or by our end.
 
     Of several locks one after the other is kept as it gets free, by one supervisor at a time: the others wait behind it, so that nobody
     waits for what another who waits has taken, and a run of many nodes comes to its turn among runs of one.

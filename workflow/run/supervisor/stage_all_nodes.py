@@ -55,7 +55,7 @@ REPORTED: Final = ("bytes", "storage_bytes", "peer_bytes", "seconds", "hit")
 
 
 class PreparedStaging(Struct, frozen=True, kw_only=True):
-    """What is staged where: the whole allocation, no GPU of which is needed."""
+    """The dataset, and the nodes that stage it: the whole allocation, no GPU of which is needed."""
 
     site: Site
     allocation: Allocation
@@ -80,7 +80,7 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
 
 
 class StageAllNodes:
-    """One dataset, all nodes."""
+    """The staging of one dataset on all nodes."""
 
     def __init__(self, results: str, dataset: str) -> None:
         self.loop = Loop()

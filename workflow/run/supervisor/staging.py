@@ -108,7 +108,7 @@ LARGEST_CHUNK: Final = 64 << 20
 
 
 class Staging:
-    """Ends the run where a node does not come up or nothing moves."""
+    """The staging of all nodes of a run; it ends the run where a node does not come up or nothing moves."""
 
     def __init__(self, scope: RunScope, nodes: Nodes, clock: Callable[[], float] = time.monotonic) -> None:
         self._scope, self._nodes, self._clock = scope, nodes, clock

@@ -81,7 +81,7 @@ class _DroppingWriter(io.TextIOBase):
 
 
 class Relay:
-    """From now on descriptor 2 is a pipe that never blocks; a child of ours writes what comes through it where it went before.
+    """A pipe that never blocks as descriptor 2; a child of ours writes what comes through it where it went before.
 
     `log`: the log of the run that descriptor 2 appends to; None: some other place, where nothing is kept back.
     """

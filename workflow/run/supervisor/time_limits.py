@@ -111,7 +111,7 @@ LOG_UNDECIDED_S: Final = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptLimits:
-    """Those limits of an attempt that a test would wait for too long: it starts the supervisor with shorter ones."""
+    """The limits of an attempt that a test would wait for too long: it starts the supervisor with shorter ones."""
 
     handshake_s: float = HANDSHAKE_S
     node_silence_s: float = NODE_SILENCE_S
@@ -243,7 +243,7 @@ Save = Callable[[OnSaved], str | None]
 
 
 class TimeLimit:
-    """Of one attempt. `deadline`: monotonic time at which all must be over, once the attempt has begun."""
+    """The time limit of one attempt. `deadline`: monotonic time at which all must be over, once the attempt has begun."""
 
     def __init__(self, scope: RunScope, run: PreparedRun) -> None:
         self._scope = scope

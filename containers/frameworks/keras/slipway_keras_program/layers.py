@@ -15,7 +15,7 @@ Layer = Mapping[str, Any]
 
 
 class Positions(kl.Layer):
-    """Adds a vector for each place in the sequence."""
+    """A layer that adds a vector for each place in the sequence."""
 
     def __init__(self, layer: Layer) -> None:
         super().__init__(name=keras_name(layer))
@@ -86,7 +86,7 @@ class Dice:
 
 
 class _Seeded(keras.random.SeedGenerator):
-    """Numbers by this seed alone: Keras' own generator counts in a variable, which a resumed run would have to carry."""
+    """A generator of numbers by this seed alone: Keras' own generator counts in a variable, which a resumed run would have to carry."""
 
     def __init__(self, *seed: Any) -> None:
         self._seed = self._initial_seed = seed  # Keras on PyTorch asks whether the second is None

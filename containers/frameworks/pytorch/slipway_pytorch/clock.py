@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Exchange:
-    """Takes the moments of each step of `ddp`. On a GPU call it with `now=recorded_event`."""
+    """The moments of each step of `ddp`. On a GPU call it with `now=recorded_event`."""
 
     def __init__(self, ddp: DistributedDataParallel, now: Callable[[], Any] = time.perf_counter) -> None:
         self._now = now

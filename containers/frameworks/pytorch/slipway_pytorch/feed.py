@@ -41,8 +41,8 @@ def _shared(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 class _Reading(Dataset[Any]):
-    """Runs in the loader processes: fills slots, and tells the kernel what will be wanted later. What travels back is slot, length, and
-    of token ids how many a row has."""
+    """The dataset of the loader processes: it fills slots, and tells the kernel what will be wanted later. What travels back is slot,
+    length, and of token ids how many a row has."""
 
     def __init__(self, dataset: Any, plan: Plan, ring: _Ring, processes: int) -> None:
         self._splits = {name: dataset.split(name) for name in dataset.manifest["splits"]}

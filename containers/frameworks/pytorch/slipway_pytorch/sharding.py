@@ -39,7 +39,8 @@ def shard(net: Network, device: torch.device) -> None:
 
 
 class SharedRequest(Request):
-    """Rank 0 is asked, and all hear of it: what is in parts is gathered by all. By way of the CPU, so that no GPU is waited for."""
+    """The request for a checkpoint, which rank 0 passes on to all ranks, since what is in parts is gathered by all. It goes by way of the
+    CPU, so that no GPU is waited for."""
 
     def __init__(self, rank: int, device: torch.device) -> None:
         super().__init__(rank)

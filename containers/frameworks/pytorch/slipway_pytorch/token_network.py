@@ -53,7 +53,7 @@ class _Attention(nn.Module):
 
 
 class Tied(nn.Module):
-    """Has no weight of its own. The list hides the embedding, whose weight would else be here a second time."""
+    """A linear layer with the weight of the embedding. The list hides the embedding, whose weight would else be here a second time."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ MOST_BYTES = 1 << 16
 
 
 class Lines:
-    """Stands between the JVM and the log of this rank: every line goes on, and one that tells of a step becomes an event. It begins with
+    """The lines between the JVM and the log of this rank: every line goes on, and one that tells of a step becomes an event. It begins with
     the loss of the first batch of the cell, which is compared; what BigDL tells is of batches of its own order."""
 
     def __init__(self, events: Events, steps: Steps) -> None:

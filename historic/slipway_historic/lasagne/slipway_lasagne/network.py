@@ -13,7 +13,8 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Network:
-    """`tensors`: parameters by their canonical names, in Lasagne's layouts, in memory that Theano's functions share."""
+    """A network of Lasagne's layers. `tensors`: parameters by their canonical names, in Lasagne's layouts, in memory that Theano's
+    functions share."""
 
     def __init__(self, layers: Sequence[Layer], arrays: Arrays) -> None:
         found = {layers[0]["name"]: L.InputLayer((None, *layers[0]["shape_out"]))}
@@ -62,8 +63,8 @@ class MaxPool(L.Layer):
 
 
 class BatchNorm(L.Layer):
-    """Lasagne 0.1 has none. In training by the statistics of this rank's batch; `found`: what becomes of the running ones then, whose
-    variance is that of a sample (n - 1), as PyTorch's."""
+    """Batch normalisation, which Lasagne 0.1 lacks. In training by the statistics of this rank's batch; `found`: what becomes of the
+    running ones then, whose variance is that of a sample (n - 1), as PyTorch's."""
 
     def __init__(self, below: Any, layer: Layer, own: Arrays) -> None:
         L.Layer.__init__(self, below)
@@ -86,7 +87,7 @@ class BatchNorm(L.Layer):
 
 
 class Dropout(L.Layer):
-    """Lasagne's own begins with a number that it draws itself."""
+    """Dropout by our streams: Lasagne's own begins with a number that it draws itself."""
 
     def __init__(self, below: Any, ratio: float, dice: Dice) -> None:
         L.Layer.__init__(self, below)
@@ -97,7 +98,7 @@ class Dropout(L.Layer):
 
 
 class GroupedConv(L.Layer):
-    """Theano 0.8 has no groups, so one convolution for each."""
+    """A grouped convolution, one for each group, since Theano 0.8 has no groups."""
 
     def __init__(self, below: Any, layer: Layer, own: Arrays) -> None:
         L.Layer.__init__(self, below)
