@@ -9,6 +9,7 @@ Python 3.6, standard library only.
 import contextlib
 import hashlib
 import hmac
+import io
 import json
 import os
 import re
@@ -17,13 +18,16 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingMixIn, UnixStreamServer
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 HEAD_LIMIT_S = 30.0
 CONNECT_LIMIT_S = 5.0
 ACCEPT_PAUSE_S = 0.2
-MAX_LINE = 1 << 16
+MAX_HEAD = 1 << 16
+MOST_UNPROVED = 128
+"""Connections that have not shown the token yet: for one more, the oldest is closed."""
+FIELD = re.compile(rb"[!-9;-~]+:[^\r\n\0]*\r?\n")
 PIECE = 1 << 16
 STATUS = "/.slipway/status"
 """The address that the session's supervisor asks for: {"open", "idle_s", "answers"}."""
@@ -37,7 +41,8 @@ FOREIGN = "Another page asked for this, with the cookie of this session.\n"
 
 class Listener(ThreadingMixIn, UnixStreamServer):
     """A server on a socket in `directory` that only the user can reach, with a thread for each connection. `answer` gets the connection and
-    the token. Where there are too many connections, they wait.
+    the token, and calls `proved` once the client has shown it: ssh brings all who reach the user's port, on the laptop. Where there are too
+    many connections, they wait.
     """
 
     daemon_threads = True
@@ -49,6 +54,7 @@ class Listener(ThreadingMixIn, UnixStreamServer):
         path = os.path.join(directory, name)
         if os.path.exists(path):
             os.unlink(path)
+        self.unproved: Dict[socket.socket, None] = {}
         before = os.umask(0o177)
         try:
             super().__init__(path, lambda client, _address, _server: answer(client, token))  # type: ignore[arg-type, return-value]
@@ -62,6 +68,24 @@ class Listener(ThreadingMixIn, UnixStreamServer):
         except OSError:
             time.sleep(ACCEPT_PAUSE_S)
             raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection. Many that show no token cost no more than MOST_UNPROVED threads."""
+        self.unproved[request] = None
+        if len(self.unproved) > MOST_UNPROVED:
+            oldest = next(iter(self.unproved.copy()))
+            self.proved(oldest)
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection that has been answered."""
+        self.proved(request)
+        super().shutdown_request(request)
+
+    def proved(self, request: socket.socket) -> None:
+        self.unproved.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave a connection that is broken, or got no thread."""
@@ -87,7 +111,11 @@ class Use:
 def serve(directory: str, port: int) -> None:
     """Listen on `<directory>/p<port>.sock`, in threads of their own."""
     use = Use()
-    listener = Listener(directory, "p%d.sock" % port, lambda client, token: answer(client, port, token, cookie_of(token), use))
+
+    def answer_one(client: socket.socket, token: str) -> None:
+        answer(client, port, token, cookie_of(token), use, lambda: listener.proved(client))
+
+    listener = Listener(directory, "p%d.sock" % port, answer_one)
     threading.Thread(target=listener.serve_forever, daemon=True).start()
 
 
@@ -96,10 +124,10 @@ def cookie_of(token: str) -> str:
     return COOKIES + hashlib.sha256(token.encode()).hexdigest()[:12]
 
 
-def answer(client: socket.socket, port: int, token: str, cookie: str, use: Use) -> None:
-    """Answer the one request of a connection."""
+def answer(client: socket.socket, port: int, token: str, cookie: str, use: Use, proved: Callable[[], None]) -> None:
+    """Answer the one request of a connection, and call `proved` once it has shown the token."""
     with contextlib.closing(client), contextlib.suppress(OSError, ValueError):  # ValueError: an address or a length that is none
-        Request(client, port, token, cookie, use)
+        Request(client, port, token, cookie, use, proved)
 
 
 class Request(BaseHTTPRequestHandler):
@@ -107,22 +135,25 @@ class Request(BaseHTTPRequestHandler):
 
     timeout = HEAD_LIMIT_S
 
-    def __init__(self, client: socket.socket, port: int, token: str, cookie: str, use: Use) -> None:
-        self.port, self.token, self.cookie, self.use = port, token, cookie, use
+    def __init__(  # noqa: PLR0913 - what a session knows of its port
+        self, client: socket.socket, port: int, token: str, cookie: str, use: Use, on_proof: Callable[[], None]
+    ) -> None:
+        self.port, self.token, self.cookie, self.use, self.on_proof = port, token, cookie, use, on_proof
         super().__init__(client, ("", 0), None)  # type: ignore[arg-type]
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the token may stand in the address."""
 
     def handle(self) -> None:
-        self.raw_requestline = self.rfile.readline(MAX_LINE)
-        if not self.raw_requestline or not self.parse_request():
+        if not self.read_head():
             return
         self.connection.settimeout(None)
         by, target = self.proved(), without_token(self.path, self.token)
         if by is None:
             self.respond("403 Forbidden", WORDS)
-        elif by == "cookie" and self.is_foreign():
+            return
+        self.on_proof()
+        if by == "cookie" and self.is_foreign():
             self.respond("403 Forbidden", FOREIGN)
         elif target != self.path and self.command == "GET" and not self.field("upgrade"):
             cookie = "%s=%s; Path=/; HttpOnly; SameSite=Strict" % (self.cookie, self.token)
@@ -133,12 +164,34 @@ class Request(BaseHTTPRequestHandler):
         else:
             self.forward(target)
 
+    def read_head(self) -> bool:
+        """Read the first line and the fields, MAX_HEAD bytes at most, and parse them. The library takes 6 MB of fields, in one that is
+        malformed it sees the end of them, and a line that is folded or has a lone CR is one field here and two elsewhere.
+        """
+        lines: List[bytes] = []
+        left = MAX_HEAD
+        while not lines or lines[-1] not in (b"\r\n", b"\n"):
+            line = self.rfile.readline(left)
+            left -= len(line)
+            if not line.endswith(b"\n"):
+                return False
+            lines.append(line)
+        self.raw_requestline, fields, body = lines[0], lines[1:-1], self.rfile
+        if not all(FIELD.fullmatch(line) for line in fields):
+            self.respond("400 Bad Request", "a field of the request is malformed\n")
+            return False
+        self.rfile = io.BytesIO(b"".join(lines[1:]))  # type: ignore[assignment]
+        try:
+            return self.parse_request()
+        finally:
+            self.rfile = body
+
     def field(self, name: str) -> str:
         return ", ".join(self.headers.get_all(name, []))
 
     def respond(self, status: str, text: str, fields: Optional[List[Tuple[str, str]]] = None) -> None:
         fields = [*(fields or [("Content-Type", "text/plain")]), ("Content-Length", str(len(text.encode()))), ("Connection", "close")]
-        self.connection.sendall((head_of("HTTP/1.1 " + status, fields) + text).encode("latin-1"))
+        self.connection.sendall(head_of("HTTP/1.1 " + status, fields).encode("latin-1") + text.encode())
 
     def proved(self) -> Optional[str]:
         """Return by what the request shows that it may: `cookie`, `header`, `address`; or None."""

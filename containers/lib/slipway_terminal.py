@@ -19,7 +19,7 @@ import struct
 import termios
 import threading
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from slipway_proxy import Listener
 
@@ -45,15 +45,19 @@ class Shells:
 def serve(directory: str, stopping: threading.Event) -> int:
     """Give a shell to each connection until the last shell is left, or `stopping`. Return the exit code."""
     shells = Shells()
-    listener = Listener(directory, "s.sock", lambda client, token: answer(client, token, directory, shells))
+
+    def answer_one(client: socket.socket, token: str) -> None:
+        answer(client, token, directory, shells, lambda: listener.proved(client))
+
+    listener = Listener(directory, "s.sock", answer_one)
     threading.Thread(target=listener.serve_forever, daemon=True).start()
     while not stopping.is_set() and not shells.ended.wait(0.5):
         pass
     return 0
 
 
-def answer(client: socket.socket, token: str, directory: str, shells: Shells) -> None:
-    """Give one client a shell, or answer the question of the supervisor."""
+def answer(client: socket.socket, token: str, directory: str, shells: Shells, proved: Callable[[], None]) -> None:
+    """Give one client a shell, or answer the question of the supervisor. `proved` is called once it has shown the token."""
     with client:
         client.settimeout(FIRST_LIMIT_S)
         try:
@@ -63,6 +67,7 @@ def answer(client: socket.socket, token: str, directory: str, shells: Shells) ->
         if first is None or not hmac.compare_digest(str(first.get("token")).encode(), token.encode()):
             client.sendall(frame(b"m", b"the token is not that of this session\n"))
             return
+        proved()
         client.settimeout(None)
         if first.get("ask") == "status":
             said = {"open": shells.open, "idle_s": time.monotonic() - shells.last, "answers": True}

@@ -69,7 +69,7 @@ def asked(port: int, text: str, use: slipway_proxy.Use | None = None) -> bytes:
         ours.settimeout(LIMIT_S)
         ours.sendall(text.encode("latin-1"))
         ours.shutdown(socket.SHUT_WR)
-        slipway_proxy.answer(its, port, "T", COOKIE, use or slipway_proxy.Use())
+        slipway_proxy.answer(its, port, "T", COOKIE, use or slipway_proxy.Use(), lambda: None)
         return ours.recv(1 << 16)
 
 
@@ -113,3 +113,41 @@ def test_a_program_never_sees_the_token_that_stands_in_an_address() -> None:
 def test_each_session_has_a_cookie_of_its_own() -> None:
     assert slipway_proxy.cookie_of("one") != slipway_proxy.cookie_of("two")
     assert "one" not in slipway_proxy.cookie_of("one")
+
+
+@pytest.mark.parametrize("line", ["no field", "X : a", " folded: a", "X: a\rOrigin: http://127.0.0.1:20002", ": a"])
+def test_a_field_that_is_read_in_two_ways_is_refused(line: str) -> None:
+    assert asked(9, f"GET /x HTTP/1.1\r\n{HEAD}{line}\r\nOrigin: http://127.0.0.1:20002\r\n\r\n").startswith(b"HTTP/1.1 400")
+
+
+def test_more_than_a_head_is_not_read() -> None:
+    ours, its = socket.socketpair()
+    with ours:
+        sending = threading.Thread(target=ours.sendall, args=(f"GET /x HTTP/1.1\r\n{HEAD}X: ".encode() + b"x" * slipway_proxy.MAX_HEAD,))
+        sending.start()
+        slipway_proxy.answer(its, 9, "T", COOKIE, slipway_proxy.Use(), lambda: pytest.fail("it is no request"))
+        sending.join()
+
+
+def test_of_many_who_show_no_token_the_oldest_go_and_the_user_is_served(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("T")
+    strangers = []
+    with program() as (port, _):
+        slipway_proxy.serve(str(tmp_path), port)
+        try:
+            for _ in range(slipway_proxy.MOST_UNPROVED + 2):
+                strangers.append(socket.socket(socket.AF_UNIX))
+                strangers[-1].connect(str(tmp_path / f"p{port}.sock"))
+            with socket.socket(socket.AF_UNIX) as ours:
+                ours.connect(str(tmp_path / f"p{port}.sock"))
+                ours.settimeout(LIMIT_S)
+                ours.sendall(b"GET /x HTTP/1.1\r\nAuthorization: token T\r\n\r\n")
+                assert ours.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            strangers[0].settimeout(LIMIT_S)
+            assert strangers[0].recv(1) == b""
+            strangers[-1].setblocking(False)
+            with pytest.raises(BlockingIOError):
+                strangers[-1].recv(1)
+        finally:
+            for stranger in strangers:
+                stranger.close()

@@ -30,7 +30,7 @@ def test_more_is_typed_than_a_program_takes_before_what_it_prints_is_read(tmp_pa
     typed = b"stty -echo; cat\n" + lines + b"\x04exit 3\n"
     ours, its = socket.socketpair()
     shells = slipway_terminal.Shells()
-    serving = threading.Thread(target=slipway_terminal.answer, args=(its, "T", str(tmp_path), shells), daemon=True)
+    serving = threading.Thread(target=slipway_terminal.answer, args=(its, "T", str(tmp_path), shells, lambda: None), daemon=True)
     with ours:
         ours.settimeout(LIMIT_S)
         serving.start()
@@ -50,7 +50,7 @@ def test_a_shell_whose_client_has_gone_leaves_no_zombie(tmp_path: Path, monkeypa
     typed, pid_file = f"echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\n".encode(), tmp_path / "pid"
     ours, its = socket.socketpair()
     shells = slipway_terminal.Shells()
-    serving = threading.Thread(target=slipway_terminal.answer, args=(its, "T", str(tmp_path), shells), daemon=True)
+    serving = threading.Thread(target=slipway_terminal.answer, args=(its, "T", str(tmp_path), shells, lambda: None), daemon=True)
     with ours:
         serving.start()
         ours.sendall(json.dumps({"token": "T"}).encode() + b"\n" + slipway_terminal.frame(b"d", typed))
@@ -70,7 +70,7 @@ def test_who_gets_no_terminal_is_told_why_and_the_session_goes_on(tmp_path: Path
         ours.sendall(json.dumps({"token": "T"}).encode() + b"\n")
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # no descriptor is left for one
         try:
-            slipway_terminal.answer(its, "T", str(tmp_path), shells)
+            slipway_terminal.answer(its, "T", str(tmp_path), shells, lambda: None)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         said = ours.recv(1 << 16)
