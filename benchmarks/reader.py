@@ -84,10 +84,10 @@ def epoch(root: Path, samples: int, side: int, cold: bool, advise: bool) -> floa
     return steps * BATCH / (time.perf_counter() - start)
 
 
-def per_second(function: Callable[[], object], seconds: float = 0.5) -> float:
+def per_second(function: Callable[[], object]) -> float:
     """How often `function` runs in a second."""
     count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    while time.perf_counter() - start < 0.5:
         function()
         count += 1
     return count / (time.perf_counter() - start)

@@ -39,7 +39,6 @@ from data_prep.sources.naming import printable
 from data_prep.spec import DatasetSpec
 
 SCHEMA: Final = "slipway.sequences-shard/1"
-_REPORT_EVERY: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,13 +74,13 @@ def facts() -> dict[str, Any]:
     }
 
 
-def ask_nodes(context: Context, timeout_s: float = NODES_S) -> dict[str, Answer | str]:
+def ask_nodes(context: Context) -> dict[str, Answer | str]:
     """Run the node program on all nodes of the job at once, and return for each its answer, or why there is none."""
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        return dict(zip(context.nodes, pool.map(lambda node: _ask_node(context, node, timeout_s), context.nodes), strict=True))
+        return dict(zip(context.nodes, pool.map(lambda node: _ask_node(context, node), context.nodes), strict=True))
 
 
-def _ask_node(context: Context, name: str, timeout_s: float) -> Answer | str:
+def _ask_node(context: Context, name: str) -> Answer | str:
     assert context.job_id is not None
     scheduler = get_scheduler(context.scheduler)
     node = Node(name=name, hostname=name, address="")
@@ -90,7 +90,7 @@ def _ask_node(context: Context, name: str, timeout_s: float) -> Answer | str:
     for _ in range(STARTS if launch.may_be_mute else 1):
         before = time.time()
         try:
-            result = run(launch.argv, timeout_s=timeout_s, env=environ, stdin=request_of(context))
+            result = run(launch.argv, timeout_s=NODES_S, env=environ, stdin=request_of(context))
         except SlipwayError as error:
             return str(error)
         if result.stdout or result.stderr or result.returncode:

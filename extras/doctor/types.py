@@ -109,15 +109,15 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(replace(finding, nodes=tuple(dict.fromkeys(nodes))) for finding, nodes in found.items())
 
 
-def abridged(findings: Iterable[Finding], many: int = 3) -> tuple[Finding, ...]:
-    """Replace findings that are in order on `many` nodes and differ in numbers only by the first of them."""
+def abridged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Replace findings that are in order on three nodes or more, and differ in numbers only, by the first of them."""
     found: dict[tuple[str, str], list[Finding]] = {}
     for number, finding in enumerate(findings):
         joins = finding.level == "ok" and finding.nodes
         found.setdefault((finding.subject, re.sub(r"[\d.]+", "0", finding.text) if joins else str(number)), []).append(finding)
     shown: list[Finding] = []
     for group in found.values():
-        if len(group) < many:
+        if len(group) < 3:
             shown += group
         else:
             others = sum(len(finding.nodes) for finding in group[1:])

@@ -40,10 +40,6 @@ def set_link(spec: Spec, host: str, *, up: bool) -> None:
     run(["ip", "-n", spec.netns("switch"), "link", "set", host, "up" if up else "down"])
 
 
-def link_is_up(spec: Spec, host: str) -> bool:
-    return "<" in (text := run(["ip", "-n", spec.netns("switch"), "link", "show", host])) and ",UP" in text.split(">")[0]
-
-
 def limit(spec: Spec, host: str, mbit: float | None) -> None:
     """Both directions of the host's link, at once and for connections that exist; None takes the limit away."""
     for netns, link in ((spec.netns("switch"), host), (spec.netns(host), "eth0")):

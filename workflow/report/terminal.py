@@ -56,11 +56,11 @@ def _with_rates(table: Table, analysis: Analysis) -> Table:
     return replace(table, columns=(*table.columns, numbers("rate", analysis.rate_words.capitalize(), estimate_text, rates, raw=value_of)))
 
 
-def print_table(table: Table, console: Console | None = None) -> None:
+def print_table(table: Table) -> None:
     """Print title, rows, caption and marks."""
     from rich.console import Console
 
-    console = console or Console(soft_wrap=True)
+    console = Console(soft_wrap=True)
     _put(console, table.title)
     if not _print_rows(console, table):
         _put(console, table.empty)

@@ -18,8 +18,6 @@ from workflow.run.record.machine_load import load_of, parse_watched
 
 pytestmark = pytest.mark.processes
 
-MARK = f"SLIPWAY_TEST_WATCHING={os.getpid()}"
-
 
 def test_a_watcher_sees_ours_and_takes_a_last_look() -> None:
     cores = os.sched_getaffinity(0)

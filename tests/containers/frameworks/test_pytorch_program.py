@@ -22,7 +22,6 @@ from containers.models import MODELS, of_tokens
 from tests.gpu import NEEDS_GPU
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 EVENTS = {  # docs/record.md
     "run_start": {"rank", "world_size", "framework", "framework_version", "device", "hostname", "parameters", "provenance"},
     "phase": {"phase"},

@@ -54,10 +54,10 @@ def class_folders(root: Path, counts: Mapping[str, int], kind: str = "PNG", size
     return root
 
 
-def tar_of(members: Mapping[str, bytes | tarfile.TarInfo], mode: str = "w") -> bytes:
+def tar_of(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
     """A tar archive with these files, or these headers without content."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode) as archive:
+    with tarfile.open(fileobj=out, mode="w") as archive:
         for name, content in members.items():
             member = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
             if isinstance(content, bytes):

@@ -32,7 +32,6 @@ from tests.data_prep.build.corpus import (
     write,
 )
 
-MNIST = {"train-images-idx3-ubyte": 12, "t10k-images-idx3-ubyte": 4}
 RNG = np.random.default_rng(2)
 TRAIN, TEST = RNG.integers(0, 256, (12, 5, 4), dtype=np.uint8), RNG.integers(0, 256, (4, 5, 4), dtype=np.uint8)
 TRAIN_LABELS, TEST_LABELS = np.arange(12, dtype=np.uint8) % 3, np.array([2, 1, 0, 0], np.uint8)
@@ -130,9 +129,9 @@ def binary_files() -> dict[str, bytes]:
     }
 
 
-def python_files(labels_key: bytes = b"labels") -> dict[str, bytes]:
+def python_files() -> dict[str, bytes]:
     files = {
-        f"cifar-10-batches-py/{name}": pickle.dumps({b"data": planes(images), labels_key: labels}, 2)
+        f"cifar-10-batches-py/{name}": pickle.dumps({b"data": planes(images), b"labels": labels}, 2)
         for name, (images, labels) in BATCHES.items()
     }
     meta = pickle.dumps({b"label_names": [name.encode() for name in NAMES], b"num_vis": 3072}, 2)

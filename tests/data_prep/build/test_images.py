@@ -218,9 +218,9 @@ def test_the_largest_images_fit_into_a_gigabyte(mode: str, kind: str) -> None:
     assert exit_code(in_child(work)) == 0
 
 
-def with_scans(scans: int, size: int = 64) -> bytes:
+def with_scans(scans: int) -> bytes:
     """A progressive JPEG whose last scan comes again and again."""
-    file = encoded(pixels(4, size, size), "JPEG", progressive=True)
+    file = encoded(pixels(4, 64, 64), "JPEG", progressive=True)
     last = file.rindex(b"\xff\xda")
     return file[:last] + file[last:-2] * (scans - jpeg_scans(file) + 1) + file[-2:]
 

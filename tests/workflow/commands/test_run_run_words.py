@@ -26,8 +26,6 @@ from workflow.commands.run import (
 )
 from workflow.study.site import local_site
 
-NONE: dict[str, str | None] = {}
-
 
 def sort(text: str, **ours: str | None) -> CommandLine:
     return parse_words(text.split(), ours)

@@ -286,9 +286,9 @@ def test_one_is_said_as_one(tmp_path: Path) -> None:
     assert "1 cell, 1 run, site local" in page(collected(tmp_path / "one", [], [make_cell()], repeats=1), {})
 
 
-def marked_baseline(tmp_path: Path, steps_s: tuple[float, float] = (0.1, 0.08)) -> str:
+def marked_baseline(tmp_path: Path) -> str:
     cells = scaling_cells(nodes=[1, 2])
-    records = [make_record(cell, repeat, step_s=step) for cell, step in zip(cells, steps_s, strict=True) for repeat in (1, 2, 3)]
+    records = [make_record(cell, repeat, step_s=step) for cell, step in zip(cells, (0.1, 0.08), strict=True) for repeat in (1, 2, 3)]
     for record in records[:3]:
         record["oversubscribed"] = True
     return page(collected(tmp_path / "digits", records), {})

@@ -405,9 +405,9 @@ def test_a_path_is_made_plain() -> None:
 # `mounts` and `env` of a site: for all of its containers, behind what a program says itself.
 
 
-def site_with_mounts(root: Path, keys: str, engine: str = "docker", scheduler: str = "slurm") -> Site:
+def site_with_mounts(root: Path, keys: str, engine: str = "docker") -> Site:
     path = root / "here.yaml"
-    path.write_text(f"storage: /work\ncache: {{path: /local}}\nscheduler: {scheduler}\ndevice: cpu\nengine: {engine}\n{keys}\n")
+    path.write_text(f"storage: /work\ncache: {{path: /local}}\nscheduler: slurm\ndevice: cpu\nengine: {engine}\n{keys}\n")
     return read_site(path, {"USER": "ada", "TMPDIR": "/local/7"})
 
 

@@ -199,14 +199,14 @@ class View(Protocol):
 
 
 @contextmanager
-def open_view(stream: TextIO | None = None, clock: Clock = time.monotonic) -> Iterator[View]:
+def open_view(stream: TextIO | None = None) -> Iterator[View]:
     """Return the view that fits to `stream`."""
     stream = stream or sys.stderr
     if stream.isatty():
         with _table(stream) as table:
             yield table
     else:
-        yield Lines(stream, clock)
+        yield Lines(stream, time.monotonic)
 
 
 class Lines(View):

@@ -472,7 +472,6 @@ def _parameter_counts(events: Mapping[int, RankEvents]) -> dict[int, int | None]
 # The adapter that writes the events of a program which writes none (containers/lib/slipway_log.py) says so in run_start.
 
 
-SOURCES: Final = ("program", "log", "none")
 Source = Literal["program", "log", "none"]
 
 

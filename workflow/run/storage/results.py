@@ -112,8 +112,6 @@ def _believed(run_dir: Path, attempt: int | None = None, study: str | None = Non
 # what was asked for and trains nothing.
 
 
-SUFFIX: Final = r"(\.after-[1-9]\d*)?"
-"""Of the regular expression of Snakemake's wildcard: workflow/rules/common.smk reads it."""
 _REQUESTED: Final = re.compile(r"(?P<run>.*-r\d+?)(\.after-(?P<after>[1-9]\d*))?")
 
 
