@@ -76,7 +76,7 @@ def members(read_at: ReadAt, start: int, end: int) -> Iterator[Member]:
             continue
         if header.type in _WITHOUT_CONTENT:
             size = 0
-        name = extra.get(b"path") or header.name.encode("latin-1")
+        name = extra.get(b"path") or _name(block)
         if content + size > end:
             raise TarError(f"{name.decode('utf-8', 'backslashreplace')!r} at byte {content} should have {size} bytes: the archive is cut")
         at = content + _whole_blocks(size)
@@ -84,6 +84,12 @@ def members(read_at: ReadAt, start: int, end: int) -> Iterator[Member]:
             at += _sparse_maps(read_at, content)
         yield Member(name, _kind(header.type, extra, name), content, size)
         extra, headers = {}, 0
+
+
+def _name(block: bytes) -> bytes:
+    """Return the name in a header. Where POSIX has a prefix, incremental archives of GNU have times, which the library joins to it too."""
+    name, prefix = block[:100].partition(b"\0")[0], block[345:500].partition(b"\0")[0]
+    return prefix + b"/" + name if prefix and block[257:263] == b"ustar\0" else name
 
 
 def _block(read_at: ReadAt, at: int, end: int) -> bytes:

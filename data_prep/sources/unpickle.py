@@ -115,7 +115,7 @@ def loads(content: bytes) -> dict[str, Any]:
     except UnsafePickle:
         raise
     except (*_DAMAGED, RecursionError, MemoryError) as error:
-        raise UnsafePickle(f"damaged: {type(error).__name__}: {error}") from error
+        raise UnsafePickle(f"damaged: {type(error).__name__}: {printable(str(error))}") from error
 
 
 def _text(value: Any) -> str:

@@ -198,6 +198,14 @@ def test_members_agree_with_tarfile() -> None:
     assert {m.name.decode(): content[m.offset : m.offset + m.size] for m in walk(content)} == files
 
 
+def test_times_of_an_incremental_archive_are_no_part_of_a_name() -> None:
+    """`tar --format=gnu --incremental` writes access time and change time where POSIX has the beginning of a name."""
+    header = bytearray(tarfile.TarInfo("cats/1.jpg").tobuf(tarfile.GNU_FORMAT))
+    header[345:369] = b"15302230026\x0015302230027\0"
+    header[148:156] = b"%06o\0 " % (sum(header) - sum(header[148:156]) + 8 * ord(" "))
+    assert [member.name for member in walk(bytes(header) + bytes(1024))] == [b"cats/1.jpg"]
+
+
 def test_random_damage_ends_in_members_or_tar_error() -> None:
     rng = random.Random(11)
     whole = tar_of({"a/" + "n" * 150: b"x" * 700, "b": b"y", "l": special("l", tarfile.SYMTYPE, "t"), "s": special("s", b"S")})
