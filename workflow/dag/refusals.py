@@ -408,7 +408,11 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
     if mode is not None:
         refuse_wrong_way(study.site, mode.way, environ)
     graph = Graph(study, retry == "failed", mode, adopt=_adopts(config))
-    graph.see_storage(before_runs=mode is not None)
+    try:
+        graph.see_storage(before_runs=mode is not None)
+    except OSError as error:
+        shown = f"{error.filename}: {error.strerror}"
+        raise StorageError(f"which runs are done is noted where Snakemake works, and that cannot be written: {shown}") from error
     refuse_runs(study, graph.runs_to_make, environ, ask_scheduler=ask_scheduler)
     refuse_too_few_nodes(graph.mode, graph.runs_to_make)
     return graph

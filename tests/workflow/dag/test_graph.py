@@ -18,6 +18,7 @@ from cluster.holder import holder_of
 from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import advice_lines, closing_lines
+from workflow.dag.execution import Mode
 from workflow.dag.graph import Graph
 from workflow.dag.images import keep_images
 from workflow.dag.refusals import load_graph
@@ -129,6 +130,14 @@ def test_a_run_that_is_done_has_a_receipt_and_one_of_a_result_that_is_gone_is_dr
     graph.see_storage(before_runs=True)
     assert {path.name for path in directory.iterdir()} == true
     assert graph.receipts[:3] == [f"{graph.receipts_dir}/{name}" for name in (f"{done}.after-1", f"{failed}.after-2", gone)]
+
+
+def test_a_place_where_no_receipt_can_be_written_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.root)
+    place.record(run_ids(place.graph())[0], OK)
+    Path(".snakemake").write_text("a file is in the way")
+    with pytest.raises(StorageError, match=r"cannot be written: \.snakemake"):
+        load_graph({"site": str(place.site)}, [place.study], place.root, {}, Mode())
 
 
 def test_two_studies_with_the_same_cells_have_receipts_of_their_own(place: Place) -> None:
