@@ -180,7 +180,7 @@ class Request(BaseHTTPRequestHandler):
         if not all(FIELD.fullmatch(line) for line in fields):
             self.respond("400 Bad Request", "a field of the request is malformed\n")
             return False
-        self.rfile = io.BytesIO(b"".join(lines[1:]))  # type: ignore[assignment]
+        self.rfile = io.BytesIO(b"".join(lines[1:]))
         try:
             return self.parse_request()
         finally:
