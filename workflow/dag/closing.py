@@ -16,7 +16,7 @@ from base.worker import call_apart
 from workflow.dag.graph import Graph
 from workflow.run.storage.prepare import held_runs
 from workflow.run.storage.results import waiting_runs
-from workflow.study.next_command import command, retry_command
+from workflow.study.next_command import command
 
 REPORT_TIMEOUT_S: Final = 1800.0
 MOST_HELD: Final = 3
@@ -86,7 +86,7 @@ def _advice(graph: Graph, ends: Counter[str], left: int) -> list[str]:
     held = held_by_others(graph, graph.without_result())
     rest, again = left - len(held), command(study, verb)
     longer = "; a run that ended as timeout needs a longer limits.walltime" if ends["timeout"] else ""
-    found = [f"{counted(failed, 'run')} failed, as the table says; again: {retry_command(study, verb)}{longer}"]
+    found = [f"{counted(failed, 'run')} failed, as the table says; again: {command(study, verb, '--retry', 'failed')}{longer}"]
     others = [f"{describe_held(held)}; when that has ended, go on: {again}"]
     more = [f"{counted(rest, 'run has', 'runs have')} no result; go on: {again}"]
     return _delivery(graph, left) + found * bool(failed) + others * bool(held) + more * bool(rest)

@@ -26,11 +26,6 @@ def command(study: Study, verb: str = "run", *options: str) -> str:
     return study.command(verb, str(study.path), *options)
 
 
-def retry_command(study: Study, verb: str = "run") -> str:
-    """Return the whole command that repeats runs that failed."""
-    return command(study, verb, "--retry", "failed")
-
-
 def completed(text: str, site: str | None, study: Path | None = None) -> str:
     """Complete the commands between backticks in `text`.
 

@@ -23,7 +23,7 @@ from workflow.dag.graph import Graph
 from workflow.dag.images import keep_images
 from workflow.dag.refusals import load_graph
 from workflow.run.storage.lease import new_lease
-from workflow.study.next_command import command, retry_command
+from workflow.study.next_command import command
 from workflow.study.paths import run_dir
 from workflow.study.series import train_words, words_of
 
@@ -242,7 +242,7 @@ def test_what_is_to_be_typed_again_is_whole_and_quoted(tmp_path: Path) -> None:
     place = Place(odd)
     assert command(place.graph().study, "submit") == f"slipway submit '{place.study}' --site '{place.site}'"
     chosen_by_variable = load_graph({}, [place.study], odd, {"SLIPWAY_SITE": str(place.site)}).study
-    assert retry_command(chosen_by_variable) == f"slipway run '{place.study}' --retry failed --site '{place.site}'"
+    assert command(chosen_by_variable, "run", "--retry", "failed") == f"slipway run '{place.study}' --retry failed --site '{place.site}'"
     assert command(load_graph({"site": "local"}, [place.study], odd, {}).study) == f"slipway run '{place.study}' --site local"
 
 
