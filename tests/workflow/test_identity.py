@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -172,6 +174,13 @@ def test_a_touched_manifest_runs_nothing(checkout: Checkout) -> None:
         for path in (checkout.root / ".slipway").rglob(name):
             path.touch()
     assert checkout.planned() == 0
+
+
+def test_storage_that_was_copied_without_its_times_builds_nothing(checkout: Checkout) -> None:
+    for age, name in enumerate(("plan.json", "shard-*.json", "dataset.json")):  # each is younger than what was made from it
+        for path in (checkout.root / ".slipway").rglob(f".build/*/{name}"):
+            os.utime(path, (time.time() - age,) * 2)
+    assert not re.search(r"^dataset", checkout.snakemake("-n"), re.MULTILINE)
 
 
 def test_without_snakemakes_memory_nothing_runs(checkout: Checkout) -> None:

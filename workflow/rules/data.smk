@@ -1,4 +1,5 @@
-# A dataset: list the source once, one job per shard, then the manifest. Runs depend on dataset.json alone.
+# A dataset: list the source once, one job per shard, then the manifest. Runs depend on dataset.json alone. Times of files say nothing: a
+# dataset is its specification, and storage may have been copied without them.
 
 
 rule dataset_plan:
@@ -18,7 +19,7 @@ rule dataset_plan:
 
 rule dataset_shard:
     input:
-        rules.dataset_plan.output,
+        ancient(rules.dataset_plan.output),
     output:
         f"{DATASETS}/.build/{{dataset}}/shard-{{shard}}.json",
     log:
@@ -48,7 +49,7 @@ rule dataset_shard:
 
 rule dataset:
     input:
-        GRAPH.receipts_of,
+        ancient(GRAPH.receipts_of),
     output:
         f"{DATASETS}/.build/{{dataset}}/dataset.json",
     log:
