@@ -102,6 +102,7 @@ def test_from_the_first_start_to_nothing_to_do(typed: Typed) -> None:
     for words in ("identity: speed-up", report, again):
         assert words in out
     assert len(typed.checkout.started()) == 2
+    assert "identity: 0 runs of 2 would run" in typed("-n", "--forceall")[1], "jobs that find a result are not runs"
 
     direct = typed.checkout.typed("--profile", "profiles/local")
     for words in ("Nothing to be done", "identity: speed-up", report, again):

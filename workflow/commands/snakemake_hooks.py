@@ -93,8 +93,10 @@ class SnakemakeHooks:
         """Finish what the other hooks leave: the runs of a dry run, the end where no job was to start, the notice after an exception."""
         workflow = self._workflow
         if WOULD_RUN in os.environ and workflow.dryrun and workflow.dag is not None:
-            jobs = [job for job in workflow.dag.needrun_jobs(exclude_finished=False) if job.rule.name == "stage_train_push"]
-            Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_requested(job.wildcards.run)[0]}\n" for job in jobs))
+            needed = workflow.dag.needrun_jobs(exclude_finished=False)
+            results = [job.wildcards.run for job in needed if job.rule.name == "stage_train_push"]
+            to_make = set(self.graph.requested)  # --forceall starts a job for a finished run too, which finds its result and ends
+            Path(os.environ[WOULD_RUN]).write_text("".join(f"{parse_requested(name)[0]}\n" for name in results if name in to_make))
         limits = workflow.resource_settings
         if limits.cores is None and limits.nodes is None and not self._ended:
             mend = f"`{command(self.graph.study)}` takes the profile that fits the site"
