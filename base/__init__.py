@@ -3,4 +3,4 @@
 from typing import Final
 
 VERSION: Final = "0.1.0"
-"""Of Slipway; pyproject.toml takes it from here."""
+"""The version of Slipway; pyproject.toml takes it from here."""

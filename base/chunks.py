@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 SCHEMA: Final = "slipway.chunks/1"
-"""Of the list: {"schema", "name", "bytes", "chunk_bytes", "chunks": xxh3_128 of each, hex}."""
+"""The form of the list: {"schema", "name", "bytes", "chunk_bytes", "chunks": xxh3_128 of each, hex}."""
 CHUNK_BYTES: Final = 4 << 20
 
 

@@ -19,7 +19,7 @@ from base.publish import publish
 
 ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 STRICT: Final = "set -euo pipefail; "
-"""As Snakemake runs the shell command of a rule."""
+"""The options with which Snakemake runs the shell command of a rule."""
 
 
 def main(argv: list[str]) -> int:

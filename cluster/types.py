@@ -150,7 +150,7 @@ class Grant:
     gpu_indices: tuple[str, ...] = ()
     """The GPUs by the scheduler's names."""
     gpu_rule: str | None = None
-    """By which rule `gpus` were found (cluster/gpus/decision.py): `all` means that nothing says that they are ours."""
+    """The rule by which `gpus` were found (cluster/gpus/decision.py): `all` means that nothing says that they are ours."""
     foreign: tuple[OtherUse, ...] = ()
     """Processes of others on `gpus`, before we start ours."""
     restart_count: int | None = None

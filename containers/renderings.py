@@ -18,7 +18,7 @@ SidecarEnds = Literal["stopped", "with-ranks"]
 MPI_SIDECARS: Final = frozenset({"mpirun", "orted"})
 """Names of what the launcher mpirun starts beside the ranks."""
 PORT_PER_RANK: Final = ("tf_config", "paddle")
-"""Those that name an address of every rank."""
+"""The renderings that name an address of every rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,13 @@ class RankPlace:
     node_rank: int
     nodes: int
     address: str
-    """Of its node."""
+    """The address of its node."""
     interface: str | None
     """Between the nodes, where it is known."""
     device: str
     master: tuple[str, int]
     endpoints: tuple[tuple[str, int], ...]
-    """Of every rank; empty where no rendering of PORT_PER_RANK is asked."""
+    """An address of every rank; empty where no rendering of PORT_PER_RANK is asked."""
     servers: int
     """Parameter servers among the sidecars, on all nodes."""
 

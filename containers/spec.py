@@ -69,7 +69,7 @@ class ProcessSpec:
     sidecar: str | None = None
     """Its name, where it is a process around the ranks."""
     may_end: bool = False
-    """Of a sidecar: whether it ends by itself, with 0, when the ranks do."""
+    """True for a sidecar that ends by itself, with 0, when the ranks do."""
     launcher: str | None = None
     """Its name, where it is no rank, and starts its ranks itself: torchrun."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -73,6 +74,19 @@ def test_the_docstring_of_a_class_stands_alone(package: str) -> None:
             text = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else None
             if text and (text.split()[0].strip(",:") in FRAGMENTS or text.startswith("`")):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_docstring_of_a_value_stands_alone(package: str) -> None:
+    found = []
+    for path, tree in modules(package).items():
+        bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+        for value, node in itertools.chain.from_iterable(map(itertools.pairwise, bodies)):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text))) if isinstance(value, ast.Assign | ast.AnnAssign):
+                    if text.split()[0] in ("Of", "By", "As", "Those", "Ours", "Here"):
+                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
     assert not found, "\n".join(found)
 
 

@@ -18,7 +18,7 @@ from cluster.gpus.listing import Gpu, Place, bus_key, in_pci_order, parse_instan
 
 CUDA: Final = "CUDA_VISIBLE_DEVICES"
 ALIAS: Final = "NV_GPU"
-"""Of nvidia-docker 1 and 2: how users of those say it. Heard where nobody else says anything."""
+"""The variable of nvidia-docker 1 and 2. It is read where no other variable names GPUs."""
 NOTHING: Final = frozenset({"-1", "NoDevFiles", "none", "void"})
 """How a variable says that there are none, beside being empty: CUDA, Slurm, the container runtime."""
 KNOWN: Final = (

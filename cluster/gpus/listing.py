@@ -241,13 +241,13 @@ def _describe_app(app: App) -> str:
 logger = logging.getLogger(__name__)
 
 Bus = tuple[int, int, int, int]
-"""As listing.bus_key has it."""
+"""A PCI address as `bus_key` returns it."""
 
 ECC: Final = "ecc.errors.uncorrected.volatile.total"
 THROTTLE: Final = "clocks_throttle_reasons.active"
 THROTTLE_SINCE_535: Final = "clocks_event_reasons.active"
 FIELDS: Final = ("uuid", "pci.bus_id", ECC, "retired_pages.pending", "remapped_rows.pending", "remapped_rows.failure", THROTTLE)
-"""Of `nvidia-smi --help-query-gpu`; a driver that does not know one of the last five names it, and is asked without."""
+"""Fields of `nvidia-smi --help-query-gpu`; a driver that does not know one of the last five names it, and is asked without."""
 YES: Final = {
     "retired_pages.pending": "memory pages wait to be retired, which a reset of the GPU does",
     "remapped_rows.pending": "rows of its memory wait to be remapped, which a reset of the GPU does",
@@ -270,7 +270,7 @@ XIDS: Final[Mapping[int, str]] = {
     143: "initialisation error",
     154: "recovery action required",
 }
-"""Those that tell of the GPU and not of a program that ran on it, such as 13, 31, 43."""
+"""Xids of the GPU and not of a program that ran on it, such as 13, 31, 43."""
 _XID: Final = re.compile(
     r"^\[\s*(\d{1,12}\.\d{1,9})\] .*NVRM: Xid \(PCI:([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:\.[0-7])?\): (\d{1,4})\b",
     re.MULTILINE,

@@ -39,7 +39,7 @@ class Sample(NamedTuple):
     bytes: int
     seconds: float
     busy_s: float = 0.0
-    """Of both ends: how long their processes had a core, or waited for one."""
+    """The time that the processes of both ends had a core, or waited for one."""
 
     @property
     def mbit(self) -> float:

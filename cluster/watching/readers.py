@@ -178,7 +178,7 @@ Reader = Callable[[float], Found]
 OWN_SHARE: Final = 0.0015
 ALL_SHARE: Final = 0.0007
 CHEAP_SHARE: Final = 0.0004
-"""Of one core: 0.4 % in all. On a machine with thousands of processes the pauses get longer instead."""
+"""Shares of one core that readers may use: 0.4 % in all. On a machine with thousands of processes the pauses get longer instead."""
 MOST_NAMED: Final = 3
 LEAST_NAMED: Final = 0.05
 """Processes of others that use more cores than this are named."""

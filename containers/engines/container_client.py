@@ -283,7 +283,7 @@ def _innermost_pid(pid: int) -> int:
 
 LOG: Final = "engine.log"
 SHOWN: Final = " (`slipway plan --cell` shows its command)"
-"""Of a container of a study."""
+"""The advice in messages about a container of a study."""
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 BY_WATCHDOG: Final = (-signal.SIGTERM, -signal.SIGKILL)
 
@@ -292,7 +292,7 @@ MOST_WOKEN: Final = 64
 with more are asked at every look at the ranks."""
 
 _RUNNING: Final[dict[str, Container]] = {}
-"""By name: the processes of a plan are started one after the other, and are in one container."""
+"""Running containers by name: the processes of a plan are started one after the other, and are in one container."""
 
 
 def start(plan: EnginePlan, index: int) -> ContainerProcess:

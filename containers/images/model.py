@@ -33,10 +33,10 @@ class PinnedImage:
     """What `reference` meant at one moment: from now on the study means `image_id`, wherever the tag goes."""
 
     reference: Reference
-    """As the user wrote it."""
+    """The reference as the user wrote it."""
     engine: str
     digest: str
-    """Of the manifest in its registry; of an image that came from none, its id."""
+    """The digest of the manifest in its registry; the id of an image that came from none."""
     image_id: str
     """What the engine calls it, the same on every node and for every platform another; of a file that is an image its hash."""
     platform: Platform
@@ -46,7 +46,7 @@ class PinnedImage:
     form: str = DOCKER_ARCHIVE
     """How it is archived so that it keeps its id: docker-archive, oci-archive, sif, sqsh."""
     source: str = ""
-    """Of a file that is an image: where it lies on the machine that pinned it."""
+    """The path of a file that is an image, on the machine that pinned it."""
 
     def __post_init__(self) -> None:
         for field in ("digest", "image_id"):
@@ -72,7 +72,7 @@ class ArchivedImage:
     image: PinnedImage
     file: str
     sha256: Digest
-    """Of the file as it lies there."""
+    """The digest of the file as it lies there."""
     bytes: Count
 
     def to_json(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Tree:
     name: str
     uid: int
     job: str
-    """As labels have it: slurm:JOB:RESTARTS."""
+    """The job as labels have it: slurm:JOB:RESTARTS."""
     host: str
     runs: bool
     """Whether a process is in it."""

@@ -114,7 +114,7 @@ class CudaClock:
         self.finished: List[Finished] = []
         self.free_events: List[Any] = []
         self.free_places: Dict[Any, List[Any]] = {}
-        """By the type of the numbers."""
+        """Free places by the type of the numbers."""
 
     def begin(self) -> None:
         self.torch.cuda.synchronize()

@@ -56,7 +56,7 @@ class Model:
     first_macs: int
     """The part of `macs` in layers whose input has no gradient: see layers.first_macs."""
     smallest_size: int
-    """Of images; 0 where it reads tokens."""
+    """The smallest image; 0 where it reads tokens."""
 
 
 MODELS: Final[dict[str, Network | TokenNetwork]] = {

@@ -44,10 +44,10 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     """Its id, which is the name of its directory."""
     kind: Kind
     command: tuple[str, ...] = ()
-    """Of `program` and `run` all of it; of the others, what is added to theirs."""
+    """The whole command of `program` and `run`; for the other kinds, what is added to theirs."""
     ports: tuple[int, ...] = ()
     network: Network = "own"
-    """Of a program that listens on ports: one of its own, or the node's."""
+    """The network of a program that listens on ports: one of its own, or the node's."""
     site: Site
     nodes: int
     gpus: int

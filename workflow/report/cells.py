@@ -295,7 +295,7 @@ MEASURING: Final = (
     *("stalls", "input", "stragglers", "gaps", "uneven", "output", "means"),
     *("hardware", "software", "image", "program", "threads", "dataset", "settings", "commit", "changed", "losses", "dropout"),
 )
-"""Those that stand beside a number which was measured, in every table by one rule."""
+"""Marks that stand beside a number which was measured, in every table by one rule."""
 TESTS: Final = frozenset({"drift", "superlinear", "rising"})
 
 _FIVE = ("stage_s", "train_s", "result_s", "push_s", "release_s")
@@ -378,7 +378,7 @@ _MIXED: Final = {
     **{"hardware": "hardware", "software": "software", "image_digest": "image", "contained": "image", "dataset_digest": "dataset"},
     **{"commit": "commit", "program_digest": "program", "threads_per_rank": "threads", **dict.fromkeys(SETTINGS, "settings")},
 }
-"""Of DISTINCT those of which one value is right, and the mark of several."""
+"""The names in DISTINCT of which one value is right, and the mark of several."""
 ROUNDING: Final = 1e-9
 _TAKEN: Final = (
     *("source", "cell_id", "series", "num_runs", "num_measured", "num_ended_well", "num_allocations", "num_node_sets", "input_wait_ratio"),

@@ -27,7 +27,7 @@ RELATIVE: Final = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1e-2}
 """How far losses of the same network may lie apart, by the precision of their cells. Of fp32 sums in another order differ by some 1e-7 in
 these first steps. Of the others it is a few roundings of a number, which are 2^-11 of it in tf32 and fp16, and 2^-8 in bf16."""
 NOT_COMPARED: Final = ("cell_id", "framework", "backend", "strategy", "reader", "layout")
-"""Of a cell: its name, what is compared, who reads, and how numbers lie in memory, which some frameworks do in one way only."""
+"""Keys that may differ: the cell's name, what is compared, who reads, and the layout, which some frameworks have only one of."""
 REFERENCE: Final = "pytorch"
 MARK: Final = "losses"
 DROPOUT: Final = "dropout"

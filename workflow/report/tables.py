@@ -352,7 +352,7 @@ SLOWED: Final = frozenset({"oversubscribed", "shared", "busy", "drift", "network
 STATED: Final = ("gpus_per_node", "allocations", "node_sets", "input_wait_ratio")
 """Columns of `times` that the caption states where all rows have one value: with them the table is wider than the page."""
 MOST_LOSS: Final = 700.0
-"""Of a greater one the perplexity is no number."""
+"""The greatest loss with a perplexity that is a number."""
 
 
 def all_tables(analysis: Analysis) -> Iterator[Table]:

@@ -69,16 +69,16 @@ class Framework:
     own: bool = False
     """Whether it is a program of the study: nodes work with a copy of its folder, which is empty where it has none."""
     digest: str | None = None
-    """Of the files in that folder, when the run began."""
+    """The digest of the files in that folder, when the run began."""
     variables: tuple[tuple[str, str], ...] = ()
     mounts: tuple[tuple[str, str, bool], ...] = ()
     """(source, target, whether it may be written) of what a container gets beside what all have."""
     library: tuple[str, ...] = ()
     """Folders that its program finds on its path, beside what all programs have there."""
     packages: tuple[str, ...] = ()
-    """Of a program of the study: what its interpreter must be able to import."""
+    """The packages that the interpreter of a study's program must be able to import."""
     network: Literal["host", "none"] = "host"
-    """Of its container: the node's, or none but a loopback of its own."""
+    """The network of its container: the node's, or none but a loopback of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Workload:
     """The deadline by the node's monotonic clock."""
     resumed: bool = False
     secret: str = "<secret>"  # noqa: S105 - what stands in a plan that is only shown
-    """By which processes of the run know each other."""
+    """The secret by which processes of the run know each other."""
 
 
 def supervisor_argv(python: str, results_dir: str, asked: str, images: str | None = None) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ class PinnedImages:
 
     engine: str
     images: Mapping[str, StudyImage]
-    """By framework."""
+    """Images by framework."""
 
     def to_json(self) -> dict[str, Any]:
         return {"engine": self.engine, "images": {name: image.to_json() for name, image in self.images.items()}}

@@ -104,7 +104,7 @@ class Pending(Value, frozen=True, kw_only=True):
     """Where it belongs on storage."""
     reason: str
     record: dict[str, Any] | None
-    """Of the attempt, on the head; null elsewhere. The node writes it down as it is."""
+    """The record of the attempt, on the head; null elsewhere. The node writes it down as it is."""
     ended: dict[str, Any] | None
     """How the attempt ends once it is delivered from all nodes, on the head; null elsewhere. The node writes it down as it is."""
 
@@ -128,10 +128,10 @@ class Plan(Message, frozen=True, kw_only=True):
 
     allocation: Allocation
     tag: Word
-    """Of the attempt, on this cluster."""
+    """The tag of the attempt, on this cluster."""
     run_id: Word
     run_dir: PathText
-    """Of the run, on storage."""
+    """The directory of the run, on storage."""
     group: bool
     """Whether the user's group may read what is staged."""
     source: PathText | None
@@ -144,7 +144,7 @@ class Plan(Message, frozen=True, kw_only=True):
     cache_check_s: SomeSeconds | None = None
     """How long a dataset that is in the cache may be hashed before it is used."""
     bytes_per_s: Rate | None
-    """From storage, of all nodes together."""
+    """The rate of reading from storage, of all nodes together."""
     ranks: RanksPlan | None
     """Null where a dataset alone is staged."""
 
@@ -197,9 +197,9 @@ class Start(Message, frozen=True, kw_only=True):
     """The command to start the ranks of this node, since everything is there."""
 
     ports: tuple[tuple[Port, ...], ...]
-    """Of each node, as it has said."""
+    """The ports of each node, as it has reported them."""
     left_s: SecondsLeft
-    """Until the deadline of the attempt."""
+    """The time until the deadline of the attempt."""
 
 
 class Checkpoint(Message, frozen=True, kw_only=True):

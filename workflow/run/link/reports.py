@@ -70,7 +70,7 @@ class Facts(Value, frozen=True, kw_only=True):
     kernel: str
     os: str | None
     driver_version: str | None = None
-    """Of NVIDIA's kernel module, where it is loaded."""
+    """The version of NVIDIA's kernel module, where it is loaded."""
 
 
 class StagedCopy(Value, frozen=True, kw_only=True):
@@ -82,9 +82,9 @@ class StagedCopy(Value, frozen=True, kw_only=True):
     bytes: Count
     copied_bytes: Count
     storage_bytes: Count
-    """Of those, read from storage."""
+    """Bytes that were read from storage."""
     peer_bytes: Count
-    """Of those, sent by other nodes."""
+    """Bytes that were sent by other nodes."""
     lost_peers: Mapping[str, str]
     """Nodes that were given up or too slow, and why."""
     resumed_bytes: Count
@@ -102,9 +102,9 @@ class LoadedImage(Value, frozen=True, kw_only=True):
     image_id: str
     seconds: Seconds
     storage_bytes: Count
-    """Of its archive, read from storage."""
+    """Bytes of its archive that were read from storage."""
     peer_bytes: Count
-    """Of its archive, sent by other nodes."""
+    """Bytes of its archive that were sent by other nodes."""
 
 
 class PushedFile(Value, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ class Alive(Message, frozen=True, kw_only=True):
     step: Count | None
     """The step that all ranks of the node have reached."""
     tokens: Count | None = None
-    """Of the last step, all ranks of the node together; null where one of them tells none."""
+    """The tokens of the last step, all ranks of the node together; null where one of them tells none."""
 
 
 class Signalled(Message, frozen=True, kw_only=True):
@@ -260,9 +260,9 @@ class Fetched(Message, frozen=True, kw_only=True):
 
     problem: str | None
     storage_bytes: Count
-    """Of it, read from storage."""
+    """Bytes of it that were read from storage."""
     peer_bytes: Count
-    """Of it, sent by other nodes."""
+    """Bytes of it that were sent by other nodes."""
 
 
 class StagingEnded(Message, frozen=True, kw_only=True):

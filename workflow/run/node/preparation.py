@@ -463,7 +463,7 @@ class Preparation:
         self.faults: tuple[GpuFault, ...] = ()
         self.resumed = False
         self._holder: dict[str, Any] | None = None
-        """Of the leases of what is staged, from the moment in which a stager may write one."""
+        """The holder of the leases of what is staged, from the moment in which a stager may write one."""
         self._archive: reports.StagedCopy | None = None
         """The image's archive in the cache, where the engine did not have the image."""
         self._passing: list[str] = []

@@ -65,7 +65,7 @@ class RankEvents:
         self._rest = b""
         self._seconds: deque[float] = deque(maxlen=RECENT_STEPS)
         self._lines: list[Line] = []
-        """Those of the look that is under way which tell of steps or of a time, as far as they are read."""
+        """Lines with steps or a time, as far as the look that is under way has read them."""
         self._now = clock
         self._all_before = now
         """What has come since was written after this."""

@@ -133,9 +133,9 @@ OWNER: Final = "run.json"
 """Whose the directory is: {run_dir, attempt}."""
 RECORD_BYTES: Final = 256 << 10
 NODE_BYTES: Final = 16 << 10
-"""Of a record: in all, and more for each node, which has its ranks' files and what was seen of its machine and GPUs in it."""
+"""The bytes of a record: in all, and more for each node, which has its ranks' files and what was seen of its machine and GPUs in it."""
 PENDING_BYTES: Final = 64 << 10
-"""Of a note with long paths and many ranks."""
+"""The bytes of a note with long paths and many ranks."""
 LIBRARY: Final = {
     **{f"slipway_{name}.py": ROOMS / "containers" / "lib" / f"slipway_{name}.py" for name in ("huggingface", "lightning", "keras")},
     "slipway_reader": ROOMS / "data_prep" / "reader",
@@ -217,7 +217,7 @@ class WorkDirectory:
         self.program = self.path / "program"
         self.room = self.path / "room"
         self.program_files: Mapping[str, str] = {}
-        """Those of a program of the study, once they are here."""
+        """The files of a program of the study, once they are here."""
         self._lock: LockFile | None = None
 
     def create(self, run_dir: str, cell: CellDocument | None, more: Sequence[str] = ()) -> None:

@@ -31,7 +31,7 @@ from workflow.study.site import Site
 MARGIN_SHARE: Final = 0.2
 LEAST_MARGINS: Final = 2.0
 SAVE_SHARE: Final = 0.5
-"""Of the margin: how long a checkpoint may take. The rest is for stopping and the push."""
+"""The share of the margin that a checkpoint may take. The rest is for stopping and the push."""
 
 
 def margin_of(site_margin_s: float, walltime_s: float, job_s: float | None) -> float:

@@ -27,11 +27,11 @@ MAX_STEPS: Final = 1_000_000
 MAX_SECONDS: Final = 1e8
 """Three years: the sum over MAX_STEPS is still a number that the tables take."""
 MAX_FLOP: Final = 1e30
-"""Of a sample: more than any training has taken in all."""
+"""The most FLOP of a sample: more than any training has taken in all."""
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
 MAX_KEPT: Final = 1000
-"""Of every other kind; of `checkpoint` and `eval` the last ones count, and replace the last."""
+"""The most events of every other kind; of `checkpoint` and `eval` the last ones count, and replace the last."""
 MAX_WARNING: Final = 500
 MAX_MESSAGE: Final = 2000
 MAX_WORD: Final = 100

@@ -362,13 +362,13 @@ def _count(value: float | None) -> int | None:
 OTHERS_CORES: Final = 0.2
 """What a quiet machine's own services use at most."""
 OTHERS_RATIO: Final = 0.05
-"""Of the run's cores, where these are few."""
+"""The same as a share of the run's cores, where these are few."""
 LEAST_OTHERS_S: Final = 0.15
 """Processor seconds: the kernel tells those of each process in hundredths."""
 STEAL_RATIO: Final = 0.05
 MEMORY_RATIO: Final = 0.05
 SLOWED: Final = frozenset({"hardware slowdown", "heat (driver)", "heat (hardware)", "power brake"})
-"""Of a GPU's reasons; a power cap holds at full load on many, and says nothing."""
+"""The reasons that slow a GPU down; a power cap holds at full load on many, and says nothing."""
 MOST: Final = 10
 
 

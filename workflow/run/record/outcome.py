@@ -87,7 +87,7 @@ class RankEnd(NamedTuple):
     sidecar: str | None = None
     """Its name, where it is a process around the ranks: then there are no ranks."""
     may_end: bool = False
-    """Of a sidecar: whether it ends by itself, with 0, when the ranks do."""
+    """True for a sidecar that ends by itself, with 0, when the ranks do."""
     launcher: str | None = None
     """Its name, where it is what started the ranks and failed itself: of none of them is known that it did before."""
 
@@ -148,9 +148,9 @@ class Ending:
     rank_end: RankEnd | None = None
     error: type[SlipwayError] | None = None
     planned: bool = False
-    """By our own clock: there is time left for the push."""
+    """True for an end by our own clock: there is time left for the push."""
     nodes: tuple[str, ...] = ()
-    """Those at fault, by the scheduler's names, where that is known."""
+    """The nodes at fault, by the scheduler's names, where that is known."""
     requeue: bool = False
     """Whether the job is to be put back into the queue when all is done: the run resumes from a checkpoint."""
 

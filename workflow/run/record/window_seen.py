@@ -55,8 +55,8 @@ def evaluation_warnings(training: Training | None, splits: Mapping[str, int] | N
 
 STAGGERED_RATIO: Final = 0.1
 STAGGERED_S: Final = 0.5
-"""By how much, in parts of a window and beside that, the time from the first begin to the last end of all ranks' windows is longer than
-the longest of them, before they did not measure at the same time: messages of nodes may be on their way for a moment."""
+"""The most, in parts of a window and in seconds, by which the time from the first begin to the last end of all ranks' windows is longer
+than the longest of them, if they measured at the same time: messages of nodes may be on their way for a moment."""
 CONFIRMED: Final = 0.1
 """How far, in parts of a window, what was seen may be from what is told for it to confirm that."""
 

@@ -40,11 +40,11 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     """What the scheduler granted; of a job that runs share, all its nodes."""
     attempt: int
     token: str
-    """Of the lease."""
+    """The token of the lease."""
     tag: str
     """Names the attempt on this cluster."""
     result_number: int
-    """Of the result that the attempt may become."""
+    """The number of the result that the attempt may become."""
     run_dir: str
     resumable: tuple[EarlierAttempt, ...]
     """The earlier attempts from which this one could resume, the best first."""

@@ -167,7 +167,7 @@ def _write(place: str | None, data: bytes, how: int) -> None:
 
 logger = logging.getLogger(__name__)
 ANNOUNCES: Final = (signal.SIGUSR2,)
-"""By which Grid Engine announces the end of a job, to each process twice within a millisecond: no second wish to end."""
+"""The signal by which Grid Engine announces the end of a job, to each process twice within a millisecond: no second wish to end."""
 
 
 class Supervisor:

@@ -33,7 +33,7 @@ class _Ring:
         self.slots = slots
         self.images = _shared((slots, *shape), dtype)
         self.labels = _shared((slots, shape[0]), np.int64)
-        """Of images; rows of token ids hold their targets themselves."""
+        """Labels of images; rows of token ids hold their targets themselves."""
 
 
 def _shared(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
