@@ -7,6 +7,7 @@ whatever cannot be read completes to nothing.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -24,6 +25,7 @@ from workflow.study.paths import results_dir
 SUFFIXES: Final = (".yaml", ".yml")
 REMOTE_VERBS: Final = ("setup", "plan", "submit", "status", "logs", "tables", "report", "verify", "session", "close")
 MAX_BYTES: Final = 1 << 20
+_OPTIONS: Final = ("--study", "-s", "--site")  # whose values are completed without the command
 
 
 def studies(incomplete: str) -> list[str]:
@@ -95,11 +97,13 @@ def _keys(file: Path) -> dict[str, Any]:
 # The commands as a shell sees them that completes a value: a site, a study, and whatever stands without an option.
 
 
-def is_option_typed(environ: Mapping[str, str]) -> bool:
-    """Return True if the word that a shell wants to have completed is the name of an option, which only its command knows."""
-    words = environ.get("_TYPER_COMPLETE_ARGS", environ.get("COMP_WORDS", ""))
-    last = words.rpartition(" ")[2]
-    return last.startswith("-") and "=" not in last
+def needs_command(environ: Mapping[str, str]) -> bool:
+    """Return True if a shell wants to have an option completed, or the value of one, that only its command knows."""
+    *_, before, last = [
+        "",
+        *re.split("[ \n]", environ.get("_TYPER_COMPLETE_ARGS", environ.get("COMP_WORDS", ""))),
+    ]  # bash joins by newlines
+    return any(word.startswith("-") and "=" not in word for word in (last, before)) and before not in _OPTIONS
 
 
 def _runs(context: typer.Context, incomplete: str) -> list[str]:
@@ -120,6 +124,10 @@ def _of_run(words: _RunWords = None, study: _Study = None, site: _Site = None) -
     """Complete the words of `slipway logs`."""
 
 
+def _of_export(tool: str, words: _StudyWords = None, study: _Study = None, site: _Site = None) -> None:
+    """Complete the words of `slipway export`."""
+
+
 def _of_remote(host: str, verb: Annotated[str, typer.Argument(autocompletion=verbs)], words: list[str] | None = None) -> None:
     """Complete the words of `slipway remote`."""
 
@@ -129,7 +137,8 @@ def _of_others(words: list[str] | None = None, study: _Study = None, site: _Site
 
 
 _COMPLETERS: Final[Mapping[str, Callable[..., None]]] = {
-    **dict.fromkeys(("run", "plan", "submit", "status", "tables", "verify", "export", "notify", "check-frameworks", "report"), _of_study),
+    **dict.fromkeys(("run", "plan", "submit", "status", "tables", "verify", "notify", "check-frameworks", "report"), _of_study),
+    "export": _of_export,
     "logs": _of_run,
     "remote": _of_remote,
 }

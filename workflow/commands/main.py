@@ -46,7 +46,7 @@ class Group(TyperGroup):
         """Return the command that is called, with its options, or what completes the words behind it."""
         name, found, rest = super().resolve_command(ctx, args)
         if isinstance(found, DeferredCommand):
-            completes_a_value = ctx.resilient_parsing and not completion.is_option_typed(os.environ)
+            completes_a_value = ctx.resilient_parsing and not completion.needs_command(os.environ)
             found = completion.completer(str(name)) if completes_a_value else found.load()
         return name, found, rest
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 def complete(words: list[str], where: Path, **environ: str) -> list[str]:
     """As the script does that `slipway --install-completion` gives to bash."""
-    asked = {"_SLIPWAY_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["slipway", *words]), "COMP_CWORD": str(len(words))}
+    asked = {"_SLIPWAY_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(["slipway", *words]), "COMP_CWORD": str(len(words))}
     environ = {**os.environ, "PYTHONPATH": str(ROOT), **asked, **environ}
     argv = [sys.executable, "-m", "workflow.commands.main"]
     return subprocess.run(argv, cwd=where, env=environ, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -78,6 +78,8 @@ def test_a_shell_is_answered(house: House) -> None:
         assert complete([command, house.path.name[:4]], house.root) == [house.path.name]
     assert complete(["plan", "--site", "example-sl"], house.root) == ["example-slurm"]
     assert complete(["plan", "--ce"], house.root) == ["--cell"]
+    for other in (["plan", "--cell"], ["run", "--retry"], ["export"]):
+        assert not any(complete([*other, house.path.name[:4]], house.root)), "not a study"
     assert complete(["dataset", "st"], house.root) == ["stage"]
     assert complete(["remote", "gate", "se"], house.root) == ["session", "setup"]
     assert complete(["logs", "--study", house.path.name, "--site", "here.yaml", name[:4]], house.root) == [name]
