@@ -124,7 +124,7 @@ class Preflight(Message, frozen=True, kw_only=True):
 
 
 class Plan(Message, frozen=True, kw_only=True):
-    """All that a node has to know of this attempt; the orders that follow are obeyed according to it."""
+    """All that a node has to know of this attempt; the commands that follow are executed according to it."""
 
     allocation: Allocation
     tag: Word
@@ -234,7 +234,7 @@ class Release(Message, frozen=True, kw_only=True):
 
 
 class End(Message, frozen=True, kw_only=True):
-    """The last order: remove the work directory, or keep it with a note, and end."""
+    """The last command: remove the work directory, or keep it with a note, and end."""
 
     pending: Pending | None
     """The note; null: there is nothing to keep."""

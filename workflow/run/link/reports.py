@@ -116,14 +116,14 @@ class PushedFile(Value, frozen=True, kw_only=True):
 
 
 class ProbesListen(Value, tag_field="say", tag="listening", frozen=True, kw_only=True):
-    """Answer to the order `listen` of the preflight: where."""
+    """The answer to the command `listen` of the preflight: the address."""
 
     address: str
     port: Port
 
 
 class Reached(Value, tag_field="say", tag="reached", frozen=True, kw_only=True):
-    """Answer to the order `reach` of the preflight."""
+    """The answer to the command `reach` of the preflight."""
 
     reached: tuple[tuple[Seconds | None, str | None] | None, ...]
     """For each node seconds, or what happened instead; null for itself."""
@@ -138,7 +138,7 @@ class Ring(Value, frozen=True, kw_only=True):
 
 
 class Measured(Value, tag_field="say", tag="measured", frozen=True, kw_only=True):
-    """Answer to the order `measure` of the preflight."""
+    """The answer to the command `measure` of the preflight."""
 
     attempt: Count
     rates: tuple[tuple[Count, Seconds, Seconds] | None, ...]
@@ -181,14 +181,14 @@ class Failed(Message, frozen=True, kw_only=True):
     """Something that was asked for cannot be done."""
 
     during: Word
-    """What: the name of the order, or of a part of it."""
+    """What: the name of the command, or of a part of it."""
     error: str
     """Name of a class of base/errors.py."""
     message: str
 
 
 class PreflightAnswered(Message, frozen=True, kw_only=True):
-    """The probes of this node have obeyed an order of the preflight."""
+    """The probes of this node have executed a command of the preflight."""
 
     answer: ProbesListen | Reached | Measured
 
@@ -295,7 +295,7 @@ class RankReport(Message, frozen=True, kw_only=True):
 
 
 class Saving(Message, frozen=True, kw_only=True):
-    """The answer to the order for a checkpoint."""
+    """The answer to the command for a checkpoint."""
 
     step: Count | None
     """Where the ranks are; null where they have not done a step, and nothing will be written."""

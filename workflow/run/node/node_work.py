@@ -52,7 +52,7 @@ ProbeReport = reports.ProbesListen | reports.Reached | reports.Measured | Probes
 
 
 class NodeWork:
-    """The state of one node. Methods named `do_...` carry out an order, and raise SlipwayError or OSError when it cannot be done."""
+    """The state of one node. Methods named `do_...` execute a command, and raise SlipwayError or OSError when it cannot be done."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class NodeWork:
     # -- before the ranks
 
     def do_preflight(self, order: commands.Listen | commands.Reach | commands.Measure | None) -> None:
-        """Let a child carry out an order of the preflight. None ends the preflight."""
+        """Let a child execute a command of the preflight. None ends the preflight."""
         if order is None:
             self._end_preflight()
             return

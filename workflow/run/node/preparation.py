@@ -544,7 +544,7 @@ class Preparation:
         self._staging[what] = stage_child(self.loop, what, argv, self.report, then, peer_group)
 
     def obey(self, order: commands.PreparationCommand) -> None:
-        """Execute one of the supervisor's orders. Raises SlipwayError or OSError."""
+        """Execute one of the supervisor's commands. Raises SlipwayError or OSError."""
         match order:
             case commands.Stage():
                 self.stage()

@@ -64,7 +64,7 @@ _ERRORS: Final[Mapping[type[commands.Message], str]] = {
     commands.Reserve: "NodeLost",
     commands.Start: "ContainerError",
 }
-"""What an error of the operating system means, by the order that met it."""
+"""What an error of the operating system means, by the command that met it."""
 
 
 class NodeProgram:
