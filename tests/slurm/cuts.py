@@ -113,7 +113,7 @@ def look(laptop: Laptop, place: Place) -> None:
     assert len([name for name in jobs if name.startswith(f"slipway-{study}-")]) == 1, words
     runs, ids = [run for run, *_ in place.started()], {job for _, job, _ in place.started()}
     assert (len(runs), len(set(runs)), len(ids)) == (4, 4, 1), words
-    assert len(list((Path(cluster.shared) / "slipway" / "studies").glob(f"{study}-*/*/{study}.yaml"))) == 1, words
+    assert len(list((Path(cluster.shared) / "slipway" / "studies").glob(f"{study}-*/[!.]*/{study}.yaml"))) == 1, words
     here, there = laptop.folder / "results" / study, place.results
     found = {path.relative_to(here) for path in here.rglob("*") if path.is_file()}
     assert len([path for path in found if path.name == "record.json"]) == len(list(there.glob("runs/*/record.json"))) == 4, words
