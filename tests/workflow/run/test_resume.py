@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,19 @@ def cut_off(world: World, run_id: str, attempt: int = 1, saves: bool = True) -> 
         if trained and (record["checkpoint"] or not saves):
             return record
         shutil.rmtree(world.run_dir(run_id) / "attempts" / str(attempt))
+        longer_jobs(world)
+
+
+def started_until_it_saves(world: World, run_id: str, name: str) -> subprocess.Popen[str]:
+    """A supervisor whose run has written this file. Where other runs have the machine until its job is over, another one gets twice the
+    time."""
+    while True:
+        process = world.start(run_id)
+        world.wait_for(lambda ended=process.poll: list(world.cache.glob(f"local-*/runs/*/out/{name}")) or ended() is not None)
+        if process.returncode is None:
+            return process
+        _, log = process.communicate()
+        assert "not begun; the next job begins it" in log, log
         longer_jobs(world)
 
 
@@ -271,8 +285,7 @@ def test_a_rank_killed_while_it_writes_leaves_the_older_checkpoint(world: World)
         content = json.loads(path.read_text())
         content["cell"]["optimizer"]["fake"]["save"] = "slow"
         publish_sealed(path, {key: value for key, value in content.items() if key != "seal"})
-    process = world.start(run_id)
-    world.wait_for(lambda: list(world.cache.glob("local-*/runs/*/out/.checkpoint.safetensors.part")))
+    process = started_until_it_saves(world, run_id, ".checkpoint.safetensors.part")
     (rank,) = world.pids("program.py")
     os.kill(rank, signal.SIGKILL)
     _, log = process.communicate(timeout=60)
@@ -288,8 +301,7 @@ def test_a_supervisor_killed_while_it_writes_is_followed_by_one_that_goes_on(wor
     run_id = long_cell(world)
     short_jobs(world)
     first = cut_off(world, run_id)
-    process = world.start(run_id)
-    world.wait_for(lambda: list(world.cache.glob("local-*/runs/*/out/checkpoint.safetensors")))
+    process = started_until_it_saves(world, run_id, "checkpoint.safetensors")
     process.kill()
     process.communicate(timeout=30)
     world.wait_for(lambda: not world.processes())
@@ -351,8 +363,7 @@ def test_a_framework_without_checkpoints_begins_anew(world: World, tmp_path: Pat
 def test_a_signal_while_it_is_saved_cancels(world: World) -> None:
     run_id = world.cell(step_s=STEP_S, measured=10_000, save="slow")
     short_jobs(world, job_s=20.0)
-    process = world.start(run_id)
-    world.wait_for(lambda: list(world.cache.glob("local-*/runs/*/out/.checkpoint.safetensors.part")))
+    process = started_until_it_saves(world, run_id, ".checkpoint.safetensors.part")
     process.terminate()
     _, log = process.communicate(timeout=60)
     assert process.returncode == 26, log
