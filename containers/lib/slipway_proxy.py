@@ -248,6 +248,7 @@ class Request(BaseHTTPRequestHandler):
                 while left > 0:
                     piece = self.rfile.read1(min(PIECE, left))
                     if not piece:
+                        program.shutdown(socket.SHUT_WR)
                         break
                     program.sendall(piece)
                     left -= len(piece)

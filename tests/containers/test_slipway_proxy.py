@@ -129,6 +129,21 @@ def test_more_than_a_head_is_not_read() -> None:
         sending.join()
 
 
+def test_a_body_that_is_cut_ends_for_the_program_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(LIMIT_S)
+        text = f"POST /x HTTP/1.1\r\n{HEAD}Content-Length: 9\r\n\r\ncut"
+        asking = threading.Thread(target=asked, args=(listener.getsockname()[1], text))
+        asking.start()
+        with listener.accept()[0] as link:
+            link.settimeout(LIMIT_S)
+            came = b""
+            while piece := link.recv(1 << 16):
+                came += piece
+        asking.join()
+    assert came.endswith(b"\r\n\r\ncut")
+
+
 def test_of_many_who_show_no_token_the_oldest_go_and_the_user_is_served(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("T")
     strangers = []
