@@ -27,13 +27,12 @@ from data_prep.sources.naming import printable, to_text
 from data_prep.sources.spool import plain_file
 from data_prep.sources.tar_members import BLOCK, TarError, is_tar_header, members
 from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Pixels, Prepared, Refused, Root
-from data_prep.sources.unpickle import PIXEL_BYTES
+from data_prep.sources.unpickle import MAX_NAMES_BYTES, PIXEL_BYTES
 
 SIDE = 32
 _TRAIN = re.compile(r"data_batch_\d{1,3}|train")
 _TEST = re.compile(r"test_batch|test")
 _META = ("batches.meta.txt", "fine_label_names.txt", "batches.meta", "meta")
-MAX_NAMES_BYTES = 1 << 20
 _WANTED = "data_batch_1.bin ... test_batch.bin, train.bin and test.bin, or the python version's files"
 
 

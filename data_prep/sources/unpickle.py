@@ -28,6 +28,7 @@ from data_prep.space import limit_address_space
 
 PIXEL_BYTES: Final = 3 * 32 * 32
 MEMORY_BYTES: Final = 512 << 20
+MAX_NAMES_BYTES: Final = 1 << 20
 _DAMAGED: Final = (pickle.UnpicklingError, ValueError, TypeError, LookupError, AttributeError, EOFError, OverflowError, ImportError)
 
 
@@ -129,7 +130,9 @@ def converted(content: bytes, records: Path) -> dict[str, Any]:
     batch = loads(content)
     names = batch.get("label_names", batch.get("fine_label_names"))
     if isinstance(names, list) and "data" not in batch:
-        return {"names": [printable(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)) for name in names]}
+        texts = [printable(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)) for name in names]
+        long = sum(map(len, texts)) > MAX_NAMES_BYTES
+        return {"error": f"holds names of classes of more than {MAX_NAMES_BYTES} bytes"} if long else {"names": texts}
     pixels, labels = batch.get("data"), batch.get("labels", batch.get("fine_labels"))
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXEL_BYTES or not isinstance(labels, list):
         return {"error": f"holds no data of shape (n, {PIXEL_BYTES}) with labels: this is no batch of CIFAR"}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from base.command import run
-from data_prep.sources.unpickle import UnsafePickle, loads
+from data_prep.sources.unpickle import MAX_NAMES_BYTES, UnsafePickle, converted, loads
 
 DATA = np.arange(24, dtype=np.uint8).reshape(2, 12)
 BATCH = {b"data": DATA, b"labels": [3, 255], b"filenames": [b"a.png", "ü.png"], b"batch_label": b"one", "more": (1.5, None, True, -(2**70))}
@@ -147,3 +147,10 @@ def test_what_takes_more_than_a_batch_ends_its_reader_alone(content: bytes, end:
     found = run(argv, timeout_s=60)
     assert found.returncode == end, found
     assert end or "MemoryError" in found.stdout
+
+
+def test_names_of_classes_are_no_longer_than_a_text_file_of_them_may_be(tmp_path: Path) -> None:
+    """A pickle says a long word once and then names it as often as it likes."""
+    word = "w" * (MAX_NAMES_BYTES // 2)
+    assert converted(pickle.dumps({"label_names": [word] * 2}), tmp_path / "records") == {"names": [word] * 2}
+    assert "more than" in converted(pickle.dumps({"label_names": [word] * 3}), tmp_path / "records")["error"]
