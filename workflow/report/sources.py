@@ -16,7 +16,7 @@ import polars as pl
 from base.errors import RecordError
 from base.jsonfile import read_json
 from workflow.study.cell import SIZES, WORDS, Cell
-from workflow.study.publishing import SCHEMA, claims_in, last_version
+from workflow.study.publishing import SCHEMA, last_version
 from workflow.study.series import NOT_SERIES
 
 
@@ -58,7 +58,7 @@ class StudyFile:
     runs: Mapping[str, tuple[str, int]]
     file_path: str | None = None
     file_sha256: str | None = None
-    """SHA-256 of the study file when it last ran; None from an older version: without a claim an edited comment would count as a change."""
+    """SHA-256 of the study file when it last ran; None from an older version."""
 
 
 def read_study(directory: Path) -> StudyFile | None:
@@ -76,7 +76,7 @@ def read_study(directory: Path) -> StudyFile | None:
             raise RecordError(f"{path}: its runs name cells that it does not hold, such as {min(unknown)!r}")
         site = content.get("site") or {}
         last = last_version(content.get("history"))
-        digest = last.get("file_sha256") if claims_in(directory) else None
+        digest = last.get("file_sha256")
         return StudyFile(
             study=content["study"],
             site=site.get("name"),

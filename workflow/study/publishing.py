@@ -1,29 +1,21 @@
-"""Write study.json at each start of a study, so that of several starts, any of which may die or hang, the last one counts.
-
-Each who changes it claims the next number: a file `.study-<n>.json` that is made once, with all that study.json is to say. study.json is
-a copy of the last claim, which whoever comes makes, so that it says the same whoever was slow; and whose the results are is known from
-the moment of the claim on. Claims that are not needed any more are removed.
-"""
+"""Write study.json at each start of a study, and tell whose its results are: those of the study file that ran last."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
 from base.errors import ConfigError, RecordError
-from base.jsonfile import canonical_json, json_line, read_content, read_json
-from base.publish import publish, publish_new
+from base.jsonfile import canonical_json, read_content, read_json
+from base.publish import publish
 from base.sanitize import text
-from base.storage import now_at
 from base.typed import FromOne, Like, Name, read_as
 from base.worker import call_apart
 from workflow.study.cell import Cell, Run, RunLimits, datasets_of
@@ -311,30 +303,6 @@ def _line(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-CLAIM: Final = ".study-{number}.json"
-NAME: Final = re.compile(r"\.study-([1-9][0-9]*)\.json")
-TORN_S: Final = 5.0
-"""The seconds for which a claim may be without its whole content: where storage has no hard links, it comes after the name."""
-PAUSE_S: Final = 0.1
-KEPT: Final = 2
-
-
-class Claim(NamedTuple):
-    """A claim on the next study.json: its content, and the study file as its owner typed it; None: not known, of an older version."""
-
-    study: dict[str, Any]
-    typed: str | None
-
-
-class Last(NamedTuple):
-    """The state that counts now: the number of the last claim (0: none was made), its history, and the claim; None: study.json alone has
-    it."""
-
-    number: int
-    history: tuple[dict[str, str], ...]
-    claim: Claim | None
-
-
 def publish_resolved(study: Study, now: datetime | None = None, *, adopt: bool = False, runs: bool = True) -> bool:
     """Publish the content of this study; `runs`: as in origin_of()."""
     return publish_content(study.results_dir, resolved_study(study), study.text, origin_of(study, adopt, runs), now)
@@ -346,103 +314,30 @@ def publish_content(
     """Write study.json if its content, its owner or the owner's file changed, be it a comment, adding one line to its history; False when
     it says the same already. Beside it, the owner's study file as it was typed. `origin`: see origin_of().
 
-    Raises OSError when storage does not let us; ConfigError when the results are those of another file, unless these are to be adopted;
-    RecordError when an unreadable study.json is in the way.
+    Of several starts at the same moment the last to write counts. Raises OSError when storage does not let us; ConfigError when the results
+    are those of another file, unless these are to be adopted; RecordError when an unreadable study.json is in the way.
     """
     directory = Path(results_dir)
-    digest = hashlib.sha256(canonical_json(content)).hexdigest()
-    time_text = (now or datetime.now(UTC)).isoformat(timespec="seconds")
-    changed = False
-    while True:
-        last = _last_claim(directory)
-        before: Mapping[str, Any] = last.history[-1] if last.history else {}
-        version = {"sha256": digest, **kept_of(origin, before)}
-        if before and all(before.get(key) == version.get(key) for key in ("sha256", "path", "file_sha256")):
-            break
+    path = directory / STUDY_FILE
+    history = read_resolved(directory).history if path.exists() else ()
+    before: Mapping[str, Any] = history[-1] if history else {}
+    version = {"sha256": hashlib.sha256(canonical_json(content)).hexdigest(), **kept_of(origin, before)}
+    changed = not before or any(before.get(key) != version.get(key) for key in ("sha256", "path", "file_sha256"))
+    if changed:
         refuse_other_file(directory, origin, before)
         directory.mkdir(parents=True, exist_ok=True)
-        owns = version.get("file_sha256", origin["file_sha256"]) == origin["file_sha256"]  # a copy that owns nothing leaves the owner's
-        source = typed if owns else last.claim.typed if last.claim is not None else None
-        claim = {"study": {**content, "history": [*last.history, {**version, "time": time_text}]}, "typed": source}
-        path = directory / CLAIM.format(number=last.number + 1)
-        changed |= publish_new(path, json_line(claim))  # else another was first: look again whose it is
-    _settle(directory, last)
+    if version.get("file_sha256", origin["file_sha256"]) == origin["file_sha256"]:  # a copy that owns nothing leaves the owner's
+        _publish_source(directory / STUDY_SOURCE, typed.encode())
+    if changed:
+        time_text = (now or datetime.now(UTC)).isoformat(timespec="seconds")
+        publish(path, text_of({**content, "history": [*history, {**version, "time": time_text}]}))
     return changed
 
 
-def _settle(directory: Path, last: Last) -> None:
-    """Make study.json and the study file those of the last claim, also where another one is made meanwhile."""
-    _copy(directory, last)
-    while max(claims_in(directory), default=0) != last.number:
-        last = _last_claim(directory)
-        _copy(directory, last)
-    for number in claims_in(directory)[KEPT:]:
-        with contextlib.suppress(OSError):  # the next one tries again
-            (directory / CLAIM.format(number=number)).unlink()
-
-
-def _copy(directory: Path, last: Last) -> None:
-    if last.claim is not None:
-        _publish(directory / STUDY_FILE, text_of(last.claim.study))
-        if last.claim.typed is not None:
-            _publish(directory / STUDY_SOURCE, last.claim.typed.encode())
-
-
-def _publish(target: Path, content: bytes) -> None:
+def _publish_source(target: Path, content: bytes) -> None:
     try:
         unchanged = read_content(target, max_bytes=len(content)) == content
     except RecordError:
         unchanged = False  # it is missing, longer, or no file
     if not unchanged:
         publish(target, content)
-
-
-def claims_in(directory: Path) -> list[int]:
-    """Return the numbers of the claims that there are, the last one first; a version that made none left none."""
-    try:
-        found = [NAME.fullmatch(path.name) for path in directory.iterdir()]
-    except FileNotFoundError:
-        return []
-    return sorted((int(name[1]) for name in found if name is not None), reverse=True)
-
-
-def _last_claim(directory: Path) -> Last:
-    """Return the last claim that can be read, or study.json where that has come further.
-
-    An older version makes no claims. Raises RecordError for a study.json that cannot be read.
-    """
-    while True:
-        numbers = claims_in(directory)
-        history = read_resolved(directory).history if (directory / STUDY_FILE).exists() else ()
-        claims = (_read(directory / CLAIM.format(number=number)) for number in numbers)
-        claim = next((claim for claim in claims if claim is not None and len(claim.study["history"]) >= len(history)), None)
-        if numbers == claims_in(directory):
-            return Last(max(numbers, default=0), history if claim is None else tuple(claim.study["history"]), claim)
-
-
-def _read(path: Path) -> Claim | None:
-    """Read a claim.
-
-    It is None where the claim is not whole after TORN_S, since who made it died in that moment, or where it has gone.
-    """
-    give_up = time.monotonic() + TORN_S
-    while True:
-        try:
-            value = read_json(path)
-            if isinstance(value, dict) and isinstance(value.get("study"), dict) and isinstance(value.get("typed"), str | None):
-                parse_resolved(value["study"], path)
-                return Claim(value["study"], value["typed"])
-        except RecordError:
-            if not path.exists():
-                return None
-        if time.monotonic() >= give_up or _is_old(path):
-            return None
-        time.sleep(PAUSE_S)
-
-
-def _is_old(path: Path) -> bool:
-    """Return True if nobody can be writing the file any more, by the clock of its storage."""
-    try:
-        return now_at(path.parent) - path.lstat().st_mtime > TORN_S
-    except OSError:
-        return False

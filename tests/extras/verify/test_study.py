@@ -37,7 +37,6 @@ def typed(directory: Path, text: str) -> None:
     digests = [hashlib.sha256(part).hexdigest() for part in (canonical_json(content), text.encode())]
     content["history"] = [{"sha256": digests[0], "time": "2026-01-02", "file_sha256": digests[1]}]
     (directory / "study.json").write_text(json.dumps(content))
-    (directory / ".study-1.json").write_text(json.dumps({"study": content, "typed": text}))
 
 
 def test_a_study_without_study_json_is_a_finding_and_its_last_trace_stays(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,16 +91,6 @@ def test_a_study_file_that_is_not_the_one_that_ran_is_a_finding_and_the_page_say
     text = (results / "report.html").read_text()
     assert "The study file, as it was typed" not in text
     assert ("The study file, changed since the last run" in text) == (damage == "changed")
-
-
-def test_a_comment_that_was_edited_under_an_older_version_is_no_change(results: Path) -> None:
-    """It left the digest of the file as it was first, and wrote down each file that ran."""
-    typed(results, "study: digits-scaling\n")
-    (results / ".study-1.json").unlink()
-    (results / "study.yaml").write_text("study: digits-scaling # better\n")
-    assert verify_runs(results).findings == []
-    write_all([results], results)
-    assert "changed since the last run" not in (results / "report.html").read_text()
 
 
 def test_a_page_that_is_gone_beside_its_plots_is_named(results: Path) -> None:

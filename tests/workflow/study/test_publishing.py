@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,6 @@ from workflow.commands import main
 from workflow.commands.results import refresh
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import load_graph
-from workflow.study import publishing
 from workflow.study.publishing import is_same_file, publish_resolved, read_resolved
 from workflow.study.study import load_study
 
@@ -48,8 +43,6 @@ class Two:
         return graph
 
 
-ROOT = Path(__file__).parents[3]
-ROUNDS = 50
 OTHER = changed(axes={"batch_size": [16]})
 
 
@@ -113,7 +106,6 @@ def test_a_file_that_cannot_be_found_leaves_its_results_to_the_same_text_or_cell
         content = read_json(results / "study.json")
         content["history"][-1]["cells_sha256"] = "0" * 64
         publish_json(results / "study.json", content)
-        (results / ".study-1.json").unlink()
     study = {"text": changed(), "cells": {**changed(), "limits": {"walltime": "20m"}}, "neither": OTHER}[same]
     if same == "neither":
         with pytest.raises(ConfigError, match=r"; this machine does not find it\), which asks for other cells.* --adopt"):
@@ -126,7 +118,6 @@ def test_results_of_an_earlier_version_are_anybodys(two: Two) -> None:
     results = two.run(two.one, changed()).study.results_dir
     content = read_json(results / "study.json")
     publish_json(results / "study.json", {**content, "history": [{"sha256": "0" * 64, "time": "2026-01-01T00:00:00+00:00"}]})
-    (results / ".study-1.json").unlink()
     two.run(two.other, OTHER)
 
 
@@ -204,140 +195,6 @@ def test_the_plan_is_refused_too_and_that_of_a_cell(two: Two, capsys: pytest.Cap
     for words in ([], ["--cell", cell], ["--cell", cell, "--json"]):
         assert main.run(["plan", str(path), "--site", str(two.site), *words]) == 10
         assert "would write into the results of another file" in capsys.readouterr().err
-
-
-def in_rounds(paths: list[Path], site: Path, places: list[Path]) -> list[list[object]]:
-    """What came of it in each place that a process for each path began at the same moment."""
-    argv = [sys.executable, "-m", "tests.workflow.study.starting"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
-    started: list[subprocess.Popen[str]] = [subprocess.Popen([*argv, str(path), str(site)], **pipes) for path in paths]  # type: ignore[call-overload]
-    streams = [(one.stdin, one.stdout) for one in started if one.stdin is not None and one.stdout is not None]
-    assert [out.readline() for _, out in streams] == ["ready\n"] * len(paths)
-    found: list[list[object]] = []
-    for place in places:
-        for stdin, _ in streams:
-            stdin.write(f"{place}\n")
-        for stdin, _ in streams:
-            stdin.flush()
-        found.append([json.loads(out.readline()) for _, out in streams])
-    for stdin, out in streams:
-        stdin.close()
-        out.close()
-    assert [one.wait(60) for one in started] == [0] * len(started)
-    return found
-
-
-@pytest.mark.slow
-def test_of_two_files_that_begin_at_the_same_moment_one_wins(two: Two, tmp_path: Path) -> None:
-    paths = [write(two.one, changed()), write(two.other, OTHER)]
-    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
-    for place, came in zip(places, in_rounds(paths, two.site, places), strict=True):
-        assert sorted(map(type, came), key=str) == [bool, str], came
-        winner = came.index(True)
-        assert all(str(path) in str(came[1 - winner]) for path in paths)
-        (entry,) = read_resolved(place).history
-        assert entry["path"] == str(paths[winner])
-        assert (place / "study.yaml").read_text() == paths[winner].read_text()
-
-
-@pytest.mark.slow
-def test_the_same_file_may_begin_twice_at_the_same_moment(two: Two, tmp_path: Path) -> None:
-    path = write(two.one, changed())
-    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
-    for place, came in zip(places, in_rounds([path, path], two.site, places), strict=True):
-        assert True in came
-        assert {type(one) for one in came} == {bool}
-        assert len(read_resolved(place).history) == 1
-
-
-def test_who_died_before_study_json_was_written_has_the_results(two: Two) -> None:
-    study = two.run(two.one, changed()).study
-    (study.results_dir / "study.json").unlink()
-    graph = two.load(two.other, OTHER)
-    with pytest.raises(ConfigError, match="would write into the results of another"):
-        graph.start("local")
-    two.run(two.one, changed())
-    assert len(read_resolved(study.results_dir).history) == 1
-    two.run(two.other, OTHER, adopt="yes")
-    assert len(read_resolved(study.results_dir).history) == 2
-
-
-def test_the_last_who_adopted_has_the_results_also_where_study_json_is_lost(two: Two) -> None:
-    results = two.run(two.one, changed()).study.results_dir
-    two.run(two.other, OTHER, adopt="yes")
-    (results / "study.json").unlink()
-    two.run(two.other, OTHER)
-    assert read_resolved(results).history[-1]["path"] == str(two.other / "study.yaml")
-    (results / "study.json").unlink()
-    graph = two.load(two.one, changed())
-    with pytest.raises(ConfigError, match=f"are those of {two.other / 'study.yaml'}"):
-        graph.start("local")
-
-
-def test_who_was_slow_leaves_study_json_to_who_came_after(two: Two) -> None:
-    """It hung between its claim and study.json, which it then wrote: what the next start reads is what counts all the same."""
-    results = two.run(two.one, changed()).study.results_dir
-    old = (results / "study.json").read_bytes()
-    two.run(two.one, OTHER)
-    new = (results / "study.json").read_bytes()
-    (results / "study.json").write_bytes(old)
-    two.run(two.one, OTHER)
-    assert (results / "study.json").read_bytes() == new
-
-
-@pytest.mark.parametrize("torn", [b"", b'{"study": {'])
-def test_a_claim_that_was_cut_off_stops_nobody(two: Two, torn: bytes) -> None:
-    results = two.load(two.one, changed()).study.results_dir
-    results.mkdir(parents=True)
-    (results / ".study-1.json").write_bytes(torn)
-    os.utime(results / ".study-1.json", (0, time.time() - 2 * publishing.TORN_S))  # nobody writes it any more
-    study = two.load(two.one, changed()).study
-    assert publishing.publish_resolved(study)
-    assert not publishing.publish_resolved(study)
-    assert len(read_resolved(results).history) == 1
-
-
-def test_a_claim_of_the_largest_number_that_somebody_thought_of_stops_nobody(two: Two) -> None:
-    results = two.load(two.one, changed()).study.results_dir
-    results.mkdir(parents=True)
-    (results / ".study-999999999.json").write_text("{}")
-    os.utime(results / ".study-999999999.json", (0, 0))
-    assert publishing.publish_resolved(two.load(two.one, changed()).study)
-    assert len(read_resolved(results).history) == 1
-
-
-def test_what_an_older_version_wrote_after_the_last_claim_counts(two: Two) -> None:
-    study = two.run(two.one, changed()).study
-    content = read_json(study.results_dir / "study.json")
-    later = {**content["history"][-1], "path": str(two.other / "study.yaml"), "file_sha256": "0" * 64}
-    publish_json(study.results_dir / "study.json", {**content, "history": [*content["history"], later]})
-    publish_resolved(study, adopt=True)
-    assert len(read_resolved(study.results_dir).history) == 3
-
-
-def test_old_claims_go(two: Two) -> None:
-    for size in range(8, 20):
-        study = load_study(write(two.one, changed(axes={"batch_size": [size]})), str(two.site), {})
-        publish_resolved(study)
-    results = study.results_dir
-    assert len(read_resolved(results).history) == 12
-    assert sorted(path.name for path in results.glob(".study-*")) == [".study-11.json", ".study-12.json"]
-
-
-@pytest.mark.slow
-def test_of_four_versions_at_the_same_moment_study_json_is_the_last_one_claimed(two: Two, tmp_path: Path) -> None:
-    versions = [two.one / str(number) for number in range(4)]
-    for number, place in enumerate(versions):
-        place.mkdir()
-        write(place, changed(limits={"walltime": f"{number + 10}m"}))  # the same cells: each may write
-    places = [tmp_path / "results" / str(number) for number in range(ROUNDS)]
-    for place, came in zip(places, in_rounds([version / "study.yaml" for version in versions], two.site, places), strict=True):
-        assert {type(one) for one in came} == {bool}, came
-        last = max(place.glob(".study-*.json"), key=lambda path: int(path.name[7:-5]))
-        claim = read_json(last)
-        assert read_json(place / "study.json") == claim["study"]
-        assert (place / "study.yaml").read_text() == claim["typed"]
-        assert len(claim["study"]["history"]) >= 4
 
 
 def test_tables_of_a_file_whose_results_are_anothers_are_refused(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
