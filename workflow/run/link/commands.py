@@ -8,23 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from base.sanitize import text
 from cluster.types import Allocation
-from workflow.run.link.reports import (
-    MOST_CPUS,
-    Count,
-    Digest,
-    FromOne,
-    PathText,
-    Port,
-    Rate,
-    SecondsLeft,
-    SomeSeconds,
-    Value,
-    What,
-    Word,
-    tag_of,
-)
+from workflow.run.link.reports import Value, What, tag_of
 from workflow.run.plan import CellDocument, Framework
 
 
@@ -38,35 +23,35 @@ class Message(Value, tag_field="do", tag=tag_of, frozen=True, kw_only=True):
 class Listen(Value, tag_field="do", tag="listen", frozen=True, kw_only=True):
     """The command to the probes of a node to listen for those of the other nodes."""
 
-    index: Count
-    nodes: FromOne
+    index: int
+    nodes: int
     address: str
 
 
 class Reach(Value, tag_field="do", tag="reach", frozen=True, kw_only=True):
     """The command to the probes of a node to connect to all nodes."""
 
-    peers: tuple[tuple[str, Port], ...]
+    peers: tuple[tuple[str, int], ...]
 
 
 class Measure(Value, tag_field="do", tag="measure", frozen=True, kw_only=True):
     """The command to the probes of a node to exchange so many bytes with each of the others."""
 
-    attempt: Count
+    attempt: int
     ring: bool
     """Whether an all-reduce comes first."""
-    bytes: FromOne
-    limit_s: SomeSeconds
+    bytes: int
+    limit_s: float
 
 
 class Others(Value, frozen=True, kw_only=True):
     """The other nodes that stage the same files: see data_prep.staging.exchange.Others."""
 
-    peers: tuple[tuple[str, Port, str] | None, ...]
+    peers: tuple[tuple[str, int, str] | None, ...]
     """For each node its address, its port and which chunks it has; null where it is not there."""
-    readers: tuple[Count, ...]
+    readers: tuple[int, ...]
     """Nodes that read from storage."""
-    most_readers: FromOne | None
+    most_readers: int | None
     late: bool
     """Whether this node has come after the others were told of each other."""
 
@@ -74,13 +59,13 @@ class Others(Value, frozen=True, kw_only=True):
 class Image(Value, frozen=True, kw_only=True):
     """The pinned image of a framework."""
 
-    archive: PathText
+    archive: str
     """Where it lies on storage."""
-    cache: PathText
+    cache: str
     """Where its load is locked: a place of the node's own, one for all that share an engine."""
     may_pull: bool
     """Whether nodes may pull it from its registry."""
-    credentials: PathText | None
+    credentials: str | None
 
 
 class RanksPlan(Value, frozen=True, kw_only=True):
@@ -88,19 +73,19 @@ class RanksPlan(Value, frozen=True, kw_only=True):
 
     framework: Framework
     cell: CellDocument
-    engine: Word
+    engine: str
     image: Image | None
     """Null where the engine needs none, or starts what it has under the image's name."""
-    beat_s: SomeSeconds
+    beat_s: float
     """How long a rank in training may be silent, at least."""
-    init_s: SomeSeconds
+    init_s: float
     """How long it may be silent otherwise."""
 
 
 class Pending(Value, frozen=True, kw_only=True):
     """The note on a result that storage did not take: the node keeps it, to be delivered later."""
 
-    target: PathText
+    target: str
     """Where it belongs on storage."""
     reason: str
     record: dict[str, Any] | None
@@ -127,31 +112,26 @@ class Plan(Message, frozen=True, kw_only=True):
     """All that a node has to know of this attempt; the commands that follow are executed according to it."""
 
     allocation: Allocation
-    tag: Word
+    tag: str
     """The tag of the attempt, on this cluster."""
-    run_id: Word
-    run_dir: PathText
+    run_id: str
+    run_dir: str
     """The directory of the run, on storage."""
     group: bool
     """Whether the user's group may read what is staged."""
-    source: PathText | None
+    source: str | None
     """The dataset on storage; null: there is none."""
-    cache: PathText
+    cache: str
     """Where the node keeps datasets; variables of the job in it are set there."""
     cache_place: str | None = None
     """Where that path is written, as `file:line`, if there are variables in it; null: it is a path as it stands."""
-    cache_max_bytes: Count | None
-    cache_check_s: SomeSeconds | None = None
+    cache_max_bytes: int | None
+    cache_check_s: float | None = None
     """How long a dataset that is in the cache may be hashed before it is used."""
-    bytes_per_s: Rate | None
+    bytes_per_s: float | None
     """The rate of reading from storage, of all nodes together."""
     ranks: RanksPlan | None
     """Null where a dataset alone is staged."""
-
-    def __post_init__(self) -> None:
-        wrong = [core for node in self.allocation.nodes for core in node.cores if not 0 <= core < MOST_CPUS]
-        if wrong:
-            raise ValueError(f"allocation: expected numbers of CPUs, found {text(wrong[0], 40)}")
 
 
 class Stage(Message, frozen=True, kw_only=True):
@@ -178,10 +158,10 @@ class Fetch(Message, frozen=True, kw_only=True):
     """Bring a file here that the ranks start from: the checkpoint of an earlier attempt, or the parameters that the cell names."""
 
     what: Literal["checkpoint", "parameters"]
-    source: PathText
-    bytes: Count
-    blake3: Digest
-    limit_s: SomeSeconds
+    source: str
+    bytes: int
+    blake3: str
+    limit_s: float
     listed: bool
     """Whether the list of its chunks lies beside it: then nodes pass it on to each other."""
 
@@ -196,9 +176,9 @@ class Forget(Message, frozen=True, kw_only=True):
 class Start(Message, frozen=True, kw_only=True):
     """The command to start the ranks of this node, since everything is there."""
 
-    ports: tuple[tuple[Port, ...], ...]
+    ports: tuple[tuple[int, ...], ...]
     """The ports of each node, as it has reported them."""
-    left_s: SecondsLeft
+    left_s: float
     """The time until the deadline of the attempt."""
 
 
@@ -224,9 +204,9 @@ class Collect(Message, frozen=True, kw_only=True):
 class Push(Message, frozen=True, kw_only=True):
     """Copy this node's files to storage."""
 
-    part: PathText
+    part: str
     """The hidden directory of the attempt there."""
-    limit_s: SomeSeconds
+    limit_s: float
 
 
 class Release(Message, frozen=True, kw_only=True):

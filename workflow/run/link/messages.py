@@ -1,8 +1,8 @@
 """Encode and decode the messages between supervisor and node programs: a line of JSON for each, from and to the types of `reports` and
 `commands`.
 
-The proof at the start of a connection says that the other side knows the token, not that it is sane: it may have other code or bad
-memory. So a message is checked when it comes, and one that is none of ours ends the connection with a sentence.
+Who has proved the token is a program of ours, of the same installation. A message that does not fit its type, as of other code on a node,
+ends the connection with a sentence.
 
 A message is a JSON object with its name under `say` or `do`. That format is no promise to anybody: the supervisor starts node programs from
 its own installation, so that both sides are of one version, and it may change with it.
@@ -20,7 +20,6 @@ from workflow.run.link import commands, reports
 
 MOST_SHOWN: Final = 80
 MOST_WORDS: Final = 400
-MAX_MESSAGE: Final = 64 << 20
 T = TypeVar("T")
 
 
@@ -46,11 +45,9 @@ class Decoder(Generic[T]):
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[T]:
-        """Return the messages that `data` completes. Raises ProtocolError for what is no message, or is longer than MAX_MESSAGE."""
+        """Return the messages that `data` completes. Raises ProtocolError for what is no message."""
         self._rest += data
         if b"\n" not in data:
-            if len(self._rest) > MAX_MESSAGE:
-                raise ProtocolError(f"a message of more than {MAX_MESSAGE} bytes")
             return []
         *lines, self._rest = self._rest.split(b"\n")
         return [self._decode(line) for line in lines]

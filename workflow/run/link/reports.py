@@ -7,40 +7,17 @@ The docstring of a message says when it is sent.
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from cluster.machine import MOST as MOST_INTERFACES
 from cluster.types import GpuFault, Grant, OtherUse
 from workflow.run.record.model import Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
 
-# Types of fields, which refuse values that are out of range.
-
-
-MOST: Final = 2**63 - 1
-MOST_S: Final = 10**9
-"""30 years: more than any limit of ours, less than what timers of the system take."""
-MOST_CPUS: Final = 1 << 16
-
-Count = Annotated[int, Meta(ge=0, le=MOST)]
-FromOne = Annotated[int, Meta(ge=1, le=MOST)]
-Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Port = Annotated[int, Meta(ge=1, le=65535)]
-Seconds = Annotated[float, Meta(ge=0, le=MOST_S)]
-SomeSeconds = Annotated[float, Meta(gt=0, le=MOST_S)]
-SecondsLeft = Annotated[float, Meta(ge=-MOST_S, le=MOST_S)]
-Rate = Annotated[float, Meta(gt=0)]
-"""Bytes per second."""
-Word = Annotated[str, Meta(min_length=1)]
-PathText = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00]*\Z")]
-Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 What = Literal["dataset", "image", "checkpoint"]
 """Which files are staged."""
-GpuName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 def tag_of(name: str) -> str:
@@ -65,8 +42,8 @@ class Facts(Value, frozen=True, kw_only=True):
     hostname: str
     cpu_model: str | None
     machine_cores: MachineCores | None = None
-    memory_bytes: Count | None
-    network: Annotated[tuple[Interface, ...], Meta(max_length=MOST_INTERFACES)] | None = None
+    memory_bytes: int | None
+    network: tuple[Interface, ...] | None = None
     kernel: str
     os: str | None
     driver_version: str | None = None
@@ -76,23 +53,23 @@ class Facts(Value, frozen=True, kw_only=True):
 class StagedCopy(Value, frozen=True, kw_only=True):
     """The StagedFiles of data_prep.staging, as its process tells of them: a dataset, or the archive of an image, whole and checked."""
 
-    root: PathText
+    root: str
     """Where it lies there."""
     digest: str
-    bytes: Count
-    copied_bytes: Count
-    storage_bytes: Count
+    bytes: int
+    copied_bytes: int
+    storage_bytes: int
     """Bytes that were read from storage."""
-    peer_bytes: Count
+    peer_bytes: int
     """Bytes that were sent by other nodes."""
     lost_peers: Mapping[str, str]
     """Nodes that were given up or too slow, and why."""
-    resumed_bytes: Count
-    checked_bytes: Count
+    resumed_bytes: int
+    checked_bytes: int
     """Read from the node's disk and hashed."""
     hit: bool
     """Whether it was there already."""
-    seconds: Seconds
+    seconds: float
     lease: str | None
 
 
@@ -100,39 +77,39 @@ class LoadedImage(Value, frozen=True, kw_only=True):
     """The pinned image, as it is on this node."""
 
     image_id: str
-    seconds: Seconds
-    storage_bytes: Count
+    seconds: float
+    storage_bytes: int
     """Bytes of its archive that were read from storage."""
-    peer_bytes: Count
+    peer_bytes: int
     """Bytes of its archive that were sent by other nodes."""
 
 
 class PushedFile(Value, frozen=True, kw_only=True):
     """A file that is on storage now."""
 
-    path: PathText
-    bytes: Count
-    blake3: Word
+    path: str
+    bytes: int
+    blake3: str
 
 
 class ProbesListen(Value, tag_field="say", tag="listening", frozen=True, kw_only=True):
     """The answer to the command `listen` of the preflight: the address."""
 
     address: str
-    port: Port
+    port: int
 
 
 class Reached(Value, tag_field="say", tag="reached", frozen=True, kw_only=True):
     """The answer to the command `reach` of the preflight."""
 
-    reached: tuple[tuple[Seconds | None, str | None] | None, ...]
+    reached: tuple[tuple[float | None, str | None] | None, ...]
     """For each node seconds, or what happened instead; null for itself."""
 
 
 class Ring(Value, frozen=True, kw_only=True):
     """The result of the all-reduce of the preflight."""
 
-    seconds: Seconds | None
+    seconds: float | None
     problem: str | None
     damaged: bool
 
@@ -140,8 +117,8 @@ class Ring(Value, frozen=True, kw_only=True):
 class Measured(Value, tag_field="say", tag="measured", frozen=True, kw_only=True):
     """The answer to the command `measure` of the preflight."""
 
-    attempt: Count
-    rates: tuple[tuple[Count, Seconds, Seconds] | None, ...]
+    attempt: int
+    rates: tuple[tuple[int, float, float] | None, ...]
     """For each node bytes, seconds, busy seconds; null where nothing was exchanged with it."""
     all_reduce: Ring | None
 
@@ -155,15 +132,15 @@ class Ready(Message, frozen=True, kw_only=True):
     facts: Facts
     grant: Grant | None
     """What the scheduler granted here, where only the node can see that."""
-    pid: Pid
+    pid: int
 
 
 class Alive(Message, frozen=True, kw_only=True):
     """The sign of life of a node, every 2 s, so that silence means that it is lost."""
 
-    step: Count | None
+    step: int | None
     """The step that all ranks of the node have reached."""
-    tokens: Count | None = None
+    tokens: int | None = None
     """The tokens of the last step, all ranks of the node together; null where one of them tells none."""
 
 
@@ -172,15 +149,11 @@ class Signalled(Message, frozen=True, kw_only=True):
 
     number: int
 
-    def __post_init__(self) -> None:
-        if self.number not in set(signal.Signals):
-            raise ValueError(f"number: expected the number of a signal, found {self.number}")
-
 
 class Failed(Message, frozen=True, kw_only=True):
     """Something that was asked for cannot be done."""
 
-    during: Word
+    during: str
     """What: the name of the command, or of a part of it."""
     error: str
     """Name of a class of base/errors.py."""
@@ -197,9 +170,9 @@ class Progress(Message, frozen=True, kw_only=True):
     """The progress of staging, now and then, also where nothing moves."""
 
     what: What
-    done: Count
+    done: int
     """Bytes."""
-    total: Count
+    total: int
 
 
 class Listening(Message, frozen=True, kw_only=True):
@@ -207,7 +180,7 @@ class Listening(Message, frozen=True, kw_only=True):
 
     what: What
     address: str
-    port: Port
+    port: int
     have: str
     """Which chunks are here: see data_prep/staging/exchange.py."""
 
@@ -232,7 +205,7 @@ class DatasetIsHere(Message, frozen=True, kw_only=True):
 class Loading(Message, frozen=True, kw_only=True):
     """The report, every few seconds, that the image is being loaded into the engine."""
 
-    seconds: Seconds
+    seconds: float
     """Since it began."""
 
 
@@ -251,7 +224,7 @@ class Staged(Message, frozen=True, kw_only=True):
 class Reserved(Message, frozen=True, kw_only=True):
     """The node has bound the ports at which its processes will be found."""
 
-    ports: tuple[Port, ...]
+    ports: tuple[int, ...]
     """In the order of workflow/run/plan.py; MASTER_PORT is the first of the head."""
 
 
@@ -259,9 +232,9 @@ class Fetched(Message, frozen=True, kw_only=True):
     """The file that was ordered is here, or is not what its record, or the study, says."""
 
     problem: str | None
-    storage_bytes: Count
+    storage_bytes: int
     """Bytes of it that were read from storage."""
-    peer_bytes: Count
+    peer_bytes: int
     """Bytes of it that were sent by other nodes."""
 
 
@@ -279,13 +252,13 @@ class Started(Message, frozen=True, kw_only=True):
 class GpusSeen(Message, frozen=True, kw_only=True):
     """The GPUs that the container holds, once, as soon as it has listed them."""
 
-    seen: tuple[GpuName, ...]
+    seen: tuple[str, ...]
 
 
 class Overdue(Message, frozen=True, kw_only=True):
     """A rank of this node has been silent for longer than it may be."""
 
-    ranks: Annotated[tuple[RankState, ...], Meta(min_length=1)]
+    ranks: tuple[RankState, ...]
 
 
 class RankReport(Message, frozen=True, kw_only=True):
@@ -297,7 +270,7 @@ class RankReport(Message, frozen=True, kw_only=True):
 class Saving(Message, frozen=True, kw_only=True):
     """The answer to the command for a checkpoint."""
 
-    step: Count | None
+    step: int | None
     """Where the ranks are; null where they have not done a step, and nothing will be written."""
 
 
@@ -307,10 +280,6 @@ class Exited(Message, frozen=True, kw_only=True):
     end: RankEnd
     now: float
     """Unix time of this node."""
-
-    def __post_init__(self) -> None:
-        if not self.end.ranks and self.end.sidecar is None:
-            raise ValueError("end: expected the end of a process of some ranks, or of a sidecar, found neither")
 
 
 # -- the end of the attempt

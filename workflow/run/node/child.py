@@ -15,7 +15,7 @@ import msgspec
 from base.sanitize import text
 from cluster.processes import boot_id, die_with_parent, pid_namespace, prepare_prctl, wait_for_ends, wait_for_killed
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.reports import Count, Progress, Value, Waiting, What
+from workflow.run.link.reports import Progress, Value, Waiting, What
 from workflow.run.node import limits
 from workflow.run.record.events import parse_line
 
@@ -122,7 +122,7 @@ class Child(Generic[T]):
 class WorkLine(Value, frozen=True, kw_only=True):
     """A line of a child that has one thing to do; sub-classes add its result."""
 
-    progress: tuple[Count, Count] | None = None
+    progress: tuple[int, int] | None = None
     """Bytes done, and in all."""
     waiting: bool = False
     """For somebody else on this machine who does the same."""

@@ -34,7 +34,7 @@ from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
 from workflow.run.link import commands, reports
 from workflow.run.link.commands import Plan
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.link.reports import Count, Listening, Loading, Port, Progress, Seconds, StagedCopy, Value, Waiting, What
+from workflow.run.link.reports import Listening, Loading, Progress, StagedCopy, Value, Waiting, What
 from workflow.run.node import limits
 from workflow.run.node.child import Problem, Worker, WorkLine, report_progress
 from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run, room_bytes
@@ -49,18 +49,18 @@ class Loaded(Value, frozen=True, kw_only=True):
 
     image_id: str
     start: str
-    seconds: Seconds
+    seconds: float
 
 
 class LoadLine(WorkLine, frozen=True, kw_only=True):
     """A line of `python -m containers.images load`."""
 
     failure: ClassVar[Problem] = ("ContainerError", "the load of the image")
-    wants: Count | None = None
+    wants: int | None = None
     """The bytes of the archive that it needs here."""
     image_id: str | None = None
     start: str | None = None
-    seconds: Seconds | None = None
+    seconds: float | None = None
     error: Problem | None = None
 
     def answer(self) -> tuple[Loaded | None, Problem | None]:
@@ -395,7 +395,7 @@ class Address(Value, frozen=True, kw_only=True):
     data_prep/staging/exchange.py."""
 
     address: str
-    port: Port
+    port: int
     have: str
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 from typing import Any, Final, get_args
 
 import pytest
@@ -14,10 +13,9 @@ from base.jsonfile import json_line
 from cluster.types import Allocation, Grant, Node, OtherUse
 from data_prep import staging
 from data_prep.staging import exchange
-from tests.hostile import changed
 from tests.workflow.run.cells import DOCUMENT
 from workflow.run.link import commands, reports
-from workflow.run.link.messages import MAX_MESSAGE, Decoder, ProtocolError, encode
+from workflow.run.link.messages import Decoder, ProtocolError, encode
 from workflow.run.plan import Framework, Sidecar
 from workflow.run.record.model import Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState
@@ -131,16 +129,6 @@ def plain(message: reports.Message | commands.Message) -> dict[str, Any]:
     return value
 
 
-def decode_said(message: dict[str, Any]) -> reports.Report:
-    (found,) = Decoder[reports.Report](reports.Report).feed(json_line(message))
-    return found
-
-
-def decode_order(message: dict[str, Any]) -> commands.Command:
-    (found,) = Decoder[commands.Command](commands.Command).feed(json_line(message))
-    return found
-
-
 SAYS: Final = tuple(map(plain, SAID))
 ORDERS: Final = tuple(map(plain, ORDERED))
 
@@ -166,31 +154,13 @@ def test_a_long_message_in_pieces_comes_back() -> None:
     "data",
     [
         b"nonsense\n",
-        b"[]\n",
-        b"3\n",
-        b"\n",
         b"\xff\xfe\n",
         b"[" * 30000 + b"\n",
-        b'{"say":"alive","step":' + b"1" * 5000 + b"}\n",
-        b'{"say":"\xc3\xa9"}\n',
-        b'{"say":"alive","step":' + b"1" * 30 + b"}\n",
-        b'{"say":"loading","seconds":1e999}\n',
-        b'{"say":"loading","seconds":-Infinity}\n',
-        b'{"say":"loading","seconds":NaN}\n',
-        '{"say":"started"}\n'.encode("utf-16"),
-        b'{"a":' * 10000 + b"\n",
     ],
 )
 def test_what_is_no_message_is_an_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         Decoder[reports.Report](reports.Report).feed(data)
-
-
-def test_a_message_that_never_ends_is_an_error() -> None:
-    decoder = Decoder[reports.Report](reports.Report)
-    decoder.feed(b"x" * MAX_MESSAGE)
-    with pytest.raises(ProtocolError, match=f"more than {MAX_MESSAGE}"):
-        decoder.feed(b"x")
 
 
 def test_here_is_an_example_of_every_message() -> None:
@@ -204,89 +174,17 @@ def test_what_the_staging_tells_and_takes_is_what_the_messages_hold() -> None:
     assert commands.Others.__struct_fields__ == tuple(field.name for field in dataclasses.fields(exchange.Others))
 
 
-def said_with(message: reports.Message, **changes: Any) -> dict[str, Any]:
-    return {**plain(message), **changes}
-
-
-def with_cores(core: int) -> dict[str, Any]:
-    value: dict[str, Any] = plain(PLAN)["allocation"]
-    value["nodes"][0]["cores"] = [core]
-    return value
-
-
-def without(message: reports.Message, field: str) -> dict[str, Any]:
-    return {key: value for key, value in plain(message).items() if key != field}
-
-
 @pytest.mark.parametrize(
     ("message", "why"),
     [
         ({}, "Object missing required field `say`"),
-        ({"say": ["ready"]}, "Expected `str` - at `.*say`"),
         ({"say": "hello"}, "Invalid value 'hello' - at `.*say`"),
         ({"say": "ready"}, r'none of ours .{"say":"ready"}.: Object missing required field `facts`'),
-        (said_with(SAID[0], another=1), "Object contains unknown field `another`"),
-        (
-            said_with(SAID[0], grant={**dataclasses.asdict(GRANT), "cores": ["x"]}),
-            r"Expected `int`, got `str` - at `\$.grant.cores\[0\]`",
-        ),
-        ({"say": "exited", "end": {}, "now": 1.0}, r"Expected `array`, got `object` - at `\$.end`"),
-        ({"say": "exited", "end": [[], "h", 0, 1.0], "now": 1.0}, "end: expected the end of a process of some ranks, or of a sidecar"),
-        ({"say": "exited", "end": [[0.5], "h", 0, 1.0], "now": 1.0}, r"Expected `int`, got `float` - at `\$.end\[0\]\[0\]`"),
-        ({"say": "overdue", "ranks": []}, r"Expected `array` of length >= 1 - at `\$.ranks`"),
-        (
-            {"say": "overdue", "ranks": [dataclasses.asdict(RANK) | {"rank": -1}]},
-            r"rank must not be negative.* at `\$.ranks\[0\]`",
-        ),
-        ({"say": "signalled", "number": 4096}, "expected the number of a signal, found 4096"),
-        ({"say": "reserved", "ports": [True]}, r"Expected `int`, got `bool` - at `\$.ports\[0\]`"),
-        ({"say": "reserved", "ports": [65536]}, r"Expected `int` <= 65535 - at `\$.ports\[0\]`"),
-        ({"say": "pushed", "files": [{"path": "a", "bytes": -1, "blake3": "0"}]}, r"Expected `int` >= 0 - at `\$.files\[0\].bytes`"),
-        ({"say": "pushed", "files": [{"path": "a\0", "bytes": 1, "blake3": "0"}]}, r"Expected `str` matching .* at `\$.files\[0\].path`"),
-        ({"say": "gpus_seen", "seen": ["x" * 201]}, r"Expected `str` of length <= 200 - at `\$.seen\[0\]`"),
-        ({"say": "progress", "done": 10**19, "total": 1}, r"Expected `int` <= .* at `\$.done`"),
-        (without(STAGED, "dataset"), "missing required field `dataset`"),
+        ({**SAYS[0], "another": 1}, "Object contains unknown field `another`"),
+        ({**SAYS[0], "grant": {**dataclasses.asdict(GRANT), "cores": ["x"]}}, r"Expected `int`, got `str` - at `\$.grant.cores\[0\]`"),
         ({"say": "preflight_answered", "answer": {"say": "ready"}}, r"Invalid value 'ready' - at `\$.answer.say`"),
-        ({"say": "alive", "step": None, "\ud800": 1}, "contains unknown field"),
     ],
 )
 def test_what_is_none_of_ours_is_told(message: dict[str, Any], why: str) -> None:
     with pytest.raises(ProtocolError, match=why):
-        decode_said(message)
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"allocation": {}}, r"Object missing required field `scheduler` - at `\$.allocation`"),
-        ({"allocation": with_cores(10**19)}, "allocation: expected numbers of CPUs, found "),
-        ({"allocation": with_cores(-1)}, "allocation: expected numbers of CPUs, found -1"),
-        ({"allocation": {**ALLOCATION.to_json(), "nodes": []}}, r"nodes must hold at least one node - at `\$.allocation`"),
-        ({"ranks": {**plain(ORDERED[2])["ranks"], "beat_s": 1e300}}, r"Expected `float` <= 1000000000.0 - at `\$.ranks.beat_s`"),
-        (
-            {"ranks": {**plain(ORDERED[2])["ranks"], "framework": {"name": "f"}}},
-            r"missing required field .* at `\$.ranks.framework`",
-        ),
-        ({"cache": "a\0b"}, r"Expected `str` matching .* at `\$.cache`"),
-    ],
-)
-def test_a_plan_that_is_none_is_told(changes: dict[str, Any], why: str) -> None:
-    with pytest.raises(ProtocolError, match=why):
-        decode_order({**plain(PLAN), **changes})
-
-
-@pytest.mark.parametrize("count", [500, pytest.param(10000, marks=[pytest.mark.slow, pytest.mark.long])])
-@pytest.mark.parametrize(("decode", "ours"), [(decode_said, SAYS), (decode_order, ORDERS)], ids=["say", "do"])
-def test_any_message_is_ours_or_an_error_with_a_sentence(decode: Any, ours: Any, count: int) -> None:
-    chance = random.Random(20)
-    refused = 0
-    for _ in range(count):
-        message = changed(chance.choice(ours), chance)
-        why = ""
-        try:
-            decode(message if isinstance(message, dict) else {})
-        except ProtocolError as error:
-            why = str(error)
-        refused += bool(why)
-        assert len(why.encode()) < 1000
-    assert refused > count / 4
+        Decoder[reports.Report](reports.Report).feed(json_line(message))
