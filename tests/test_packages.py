@@ -56,7 +56,7 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", 
 ENGINES_BY_NAME = {
     "base/names.py": "suggests ours for the words of other tools",
     "cluster/processes.py": "knows the client of a container by its name",
-    "extras/doctor/engines.py": "says what each engine needs of a machine, and what membership in a daemon's group means",
+    "extras/doctor/engines.py": "says what each engine needs of a machine",
     "containers/images/trees.py": "is of one engine, which starts another",
     "containers/images/files.py": "says whose images are files",
     "workflow/run/node/preparation.py": "asks what docker offers on this node",

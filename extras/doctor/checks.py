@@ -5,21 +5,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from base.errors import SlipwayError
 from base.limited import call_limited
 from cluster.detection import node_name
 from extras.doctor.engines import check_engines
-from extras.doctor.machine import check_gpus, check_limits, check_network, check_own_name, check_passwords, check_software
-from extras.doctor.nodes import MARK, NODES_S, check_nodes, context_of, facts
-from extras.doctor.schedulers import check_choice, check_launcher, check_node_names, check_scheduler
+from extras.doctor.machine import check_gpus, check_limits, check_network
+from extras.doctor.nodes import MARK, NODES_S, Answer, check_nodes, context_of, facts_here
+from extras.doctor.schedulers import check_choice, check_launcher, check_scheduler
 from extras.doctor.storage import SEEN_S, check_cache, check_cache_path, check_seen, check_storage
 from extras.doctor.types import Check, Context, Finding, Place, merged
 
@@ -31,18 +32,14 @@ CHECKS: Final = (
     Check("scheduler", check_scheduler, TYPED, 90),
     Check("launcher", check_launcher, TYPED),
     Check("storage", check_storage, TYPED, 40),
-    Check("software", check_software, TYPED),
     Check("launcher", check_nodes, ("job",), NODES_S + 20),
     Check("cache", check_cache_path, ("login",)),
     Check("cache", check_cache, RUNS, 30),
     Check("limits", check_limits, MACHINE),
-    Check("names", check_own_name, MACHINE),
     Check("network", check_network, MACHINE),
     Check("gpus", check_gpus, MACHINE, 30),
     Check("engines", check_engines, MACHINE, 30),
-    Check("names", check_node_names, MACHINE, 60),
     Check("storage", check_seen, ("node",), SEEN_S + 10),
-    Check("network", check_passwords, ("login", "job")),
 )
 
 
@@ -60,7 +57,8 @@ def run_guarded(check: Check, context: Context) -> tuple[Finding, ...]:
     """Run a check in a child process and return its findings; one that hangs, crashes or is killed becomes a finding."""
     start = time.monotonic()
     try:
-        return tuple(map(Finding.from_json, call_limited(check.subject, _answers, check, context, timeout_s=check.timeout_s)))
+        found = call_limited(check.subject, _findings_of, check, context, timeout_s=check.timeout_s)
+        return msgspec.convert(found, tuple[Finding, ...])
     except SlipwayError as error:
         if time.monotonic() - start >= check.timeout_s:
             text = f"the check {_name(check)} did not end within {check.timeout_s:g} s: what it looks at hangs, or is very slow"
@@ -69,8 +67,8 @@ def run_guarded(check: Check, context: Context) -> tuple[Finding, ...]:
         return (Finding(check.subject, "warning", text, "this part is not checked; if the reason is not the site's, report it"),)
 
 
-def _answers(check: Check, context: Context) -> list[dict[str, Any]]:
-    return [finding.to_json() for finding in check.function(context)]
+def _findings_of(check: Check, context: Context) -> object:
+    return msgspec.to_builtins(tuple(check.function(context)))
 
 
 def _name(check: Check) -> str:
@@ -82,9 +80,9 @@ def main() -> int:
     clock = time.time()
     name = node_name(os.environ) or os.uname().nodename
     context = context_of(sys.stdin.readline(), name)
-    findings = [replace(finding, nodes=(name,)) for finding in run_checks(context, lambda _text: None)]
-    answer = {"clock": clock, "facts": facts(), "findings": [finding.to_json() for finding in findings]}
-    sys.stdout.write(f"\n{MARK} {json.dumps(answer)}\n")
+    findings = tuple(replace(finding, nodes=(name,)) for finding in run_checks(context, lambda _text: None))
+    answer = Answer(clock=clock, facts=facts_here(), findings=findings)
+    sys.stdout.write(f"\n{MARK} {msgspec.json.encode(answer).decode()}\n")
     return 0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
+import msgspec
 import typer
 
 from base.errors import ConfigError
@@ -16,7 +17,7 @@ from base.tabular import wrapped
 from base.units import counted
 from extras.doctor.checks import run_checks
 from extras.doctor.schedulers import BATCH, surroundings
-from extras.doctor.types import LEVELS, Context, Finding, abridged, by_subject
+from extras.doctor.types import LEVELS, Context, Finding, by_subject
 from workflow.commands.options import JsonOption, SiteOption
 from workflow.commands.watching import output
 from workflow.study.next_command import completed
@@ -67,7 +68,7 @@ def report(site_name: str | None, *, as_json: bool) -> None:
                 "scheduler": context.scheduler,
                 "job_id": context.job_id,
                 "nodes": list(context.nodes),
-                "findings": [finding.to_json() for finding in findings],
+                "findings": msgspec.to_builtins(findings),
             }
         )
     else:
@@ -90,7 +91,7 @@ def _print(context: Context, choice: str, findings: Sequence[Finding]) -> None:
     if context.place == "login":
         output.prose("not checked here: cache, GPUs, limits, clocks of the nodes; the launcher; whether nodes see storage. To check them:")
         output.line(f"  {allocation_command(site, choice)}")
-    for subject, group in by_subject(abridged(findings)):
+    for subject, group in by_subject(findings):
         output.line()
         output.heading(subject)
         for finding in group:

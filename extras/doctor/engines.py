@@ -5,10 +5,8 @@ What happens without each was tried with Apptainer 1.4 and enroot 4.1.
 
 from __future__ import annotations
 
-import grp
 import logging
 import os
-import pwd
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +15,11 @@ from typing import Final
 
 from base.command import last_lines, run
 from base.errors import SlipwayError
-from base.machine_files import machine_number, machine_text
+from base.machine_files import machine_number
 from containers.engines import ENGINES, PLUGGED_INTO, get_engine, in_container
 from extras.doctor.types import Context, Finding, Level
 
 logger = logging.getLogger(__name__)
-SOCKET: Final = Path("/var/run/docker.sock")
 ANSWER_S: Final = 8.0
 """How long an engine may take to print its version."""
 
@@ -39,13 +36,13 @@ def check_engines(context: Context) -> Iterator[Finding]:
     """Ask each engine for its version, and look for what that of the site needs besides; no container is started."""
     engines = {name: _ask(get_engine(name).VERSION) for name in ENGINES if in_container(name) and _is_here(name)}
     chosen = context.site.engine
-    yield from judge_engines(engines, chosen, _by_group())
+    yield from judge_engines(engines, chosen)
     if chosen in engines and engines[chosen].version is not None:
         yield from judge_needs(chosen, machine_here())
 
 
-def judge_engines(engines: Mapping[str, Engine], chosen: str, docker_group: bool) -> Iterator[Finding]:
-    """Judge the engines. `chosen`: of the site file; `docker_group`: we may use docker's socket by our group, without being root."""
+def judge_engines(engines: Mapping[str, Engine], chosen: str) -> Iterator[Finding]:
+    """Judge the engines. `chosen`: of the site file."""
     usable = {name: engine.version for name, engine in engines.items() if engine.version}
     others = ", ".join(f"{name} {version}" for name, version in usable.items() if name != chosen)
     if not in_container(chosen):
@@ -60,9 +57,6 @@ def judge_engines(engines: Mapping[str, Engine], chosen: str, docker_group: bool
     for name, engine in engines.items():
         if engine.version is None and name != chosen:
             yield Finding("engines", "note", f"{name} is installed, but cannot be used: {engine.trouble}")
-    if docker_group and "docker" in usable:
-        text = "docker's socket is open to us by the group docker: whoever is in it is root on this machine, in effect"
-        yield Finding("engines", "note", text, "podman or apptainer where they are here; on a shared machine ask whether this is meant")
 
 
 def _is_here(name: str) -> bool:
@@ -98,15 +92,6 @@ def _output(argv: tuple[str, ...]) -> str:
         return ""
 
 
-def _by_group() -> bool:
-    try:
-        gid = SOCKET.stat().st_gid
-        name = grp.getgrgid(gid).gr_name
-    except (OSError, KeyError):
-        return False
-    return os.geteuid() != 0 and name != "root" and gid in os.getgroups()
-
-
 # What engines without a daemon need of a machine.
 
 
@@ -115,10 +100,7 @@ SYSCTLS: Final = {
     name: Path("/proc/sys", *name.split("."))
     for name in ("user.max_user_namespaces", "kernel.unprivileged_userns_clone", "kernel.apparmor_restrict_unprivileged_userns")
 }
-PROGRAMS: Final = ("squashfuse", "squashfuse_ll", "unsquashfs", "mksquashfs", "newuidmap", "newgidmap", "enroot")
-RANGES: Final = {"subuid": ("getsubids",), "subgid": ("getsubids", "-g")}
-LEAST_IDS: Final = 65536
-"""Ids that images use: rootless podman cannot unpack files of an id that it may not give."""
+PROGRAMS: Final = ("squashfuse", "squashfuse_ll", "unsquashfs", "mksquashfs", "enroot")
 SQUASHFUSE: Final = "the package squashfuse"
 SQUASHFS_TOOLS: Final = "the package squashfs-tools"
 Needs = Iterator[tuple[Level, str, str]]
@@ -127,19 +109,17 @@ Needs = Iterator[tuple[Level, str, str]]
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """A machine on which containers are started. `fuse` is None where the device is not there, else whether we may open it; `sysctls`
-    are those that this kernel has; `ids` is the number of subordinate ids of the user: subuid, subgid; with `setuid` apptainer has a
-    starter of root's, which needs none of all this."""
+    are those that this kernel has; with `setuid` apptainer has a starter of root's, which needs none of all this."""
 
     root: bool
     programs: frozenset[str]
     fuse: bool | None
     sysctls: Mapping[str, int] = field(default_factory=dict)
-    ids: Mapping[str, int] = field(default_factory=dict)
     setuid: bool = False
 
 
 def machine_here() -> Machine:
-    """Look at this machine. Nothing is started but getsubids and `apptainer buildcfg`."""
+    """Look at this machine. Nothing is started but `apptainer buildcfg`."""
     text = _output(("apptainer", "buildcfg")) if shutil.which("apptainer") else ""
     build = dict(line.partition("=")[::2] for line in text.splitlines())
     bundled = Path(build.get("LIBEXECDIR", "/nowhere"), "apptainer", "bin")
@@ -148,26 +128,8 @@ def machine_here() -> Machine:
         programs=frozenset(name for name in PROGRAMS if shutil.which(name) or os.access(bundled / name, os.X_OK)),
         fuse=os.access(FUSE, os.R_OK | os.W_OK) if FUSE.exists() else None,
         sysctls={name: number for name, path in SYSCTLS.items() if (number := machine_number(path)) is not None},
-        ids={name: _ids(name, argv) for name, argv in RANGES.items()},
         setuid=build.get("APPTAINER_SUID_INSTALL") == "1",
     )
-
-
-def _ids(name: str, argv: tuple[str, ...]) -> int:
-    """Count ids by getsubids, which asks a directory service too; else by the file."""
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        user = str(os.geteuid())
-    if shutil.which(argv[0]):
-        return sum(_last_number(line) for line in _output((*argv, user)).splitlines())
-    lines = (line.split(":") for line in machine_text(f"/etc/{name}").splitlines())
-    return sum(_last_number(words[2]) for words in lines if len(words) == 3 and words[0] in (user, str(os.geteuid())))
-
-
-def _last_number(text: str) -> int:
-    word = text.split()[-1] if text.split() else ""
-    return int(word) if word.isdecimal() else 0
 
 
 def _namespaces(machine: Machine) -> Needs:
@@ -191,18 +153,6 @@ def _fuse(machine: Machine) -> Needs:
         yield "error", text, "ask the administrator for the kernel's module fuse (`modprobe fuse`)"
     elif not machine.fuse:
         yield "error", f"{FUSE} may not be opened by us: it cannot mount an image's file", f"ask the administrator for `chmod 666 {FUSE}`"
-
-
-def _mapped_ids(machine: Machine) -> Needs:
-    for name in ("newuidmap", "newgidmap"):
-        if name not in machine.programs:
-            text = f"{name} is not here: without root it cannot give a container more than one id"
-            yield "error", text, "the package uidmap (shadow-utils)"
-    for name in RANGES:
-        found = machine.ids.get(name, 0)
-        if found < LEAST_IDS:
-            text = f"/etc/{name} gives us {found} ids: it cannot unpack images whose files have others"
-            yield "error", text, f"ask the administrator for `usermod --add-{name}s FIRST-LAST USER`, {LEAST_IDS} of them"
 
 
 def _makes(machine: Machine) -> Needs:
@@ -245,7 +195,6 @@ def _podman(machine: Machine) -> Needs:
     if machine.root:  # its containers have no user namespace of their own then, and all ids are there
         return
     yield from _namespaces(machine)
-    yield from _mapped_ids(machine)
 
 
 NEEDS: Final = {"apptainer": _apptainer, "enroot": _enroot, "pyxis": _pyxis, "podman": _podman}

@@ -1,34 +1,23 @@
-"""Check a machine: limits, host names, network interfaces, GPUs, and the software of this installation."""
+"""Check a machine: limits, network interfaces and GPUs."""
 
 from __future__ import annotations
 
-import importlib.util
-import ipaddress
 import os
 import re
 import resource
 import shutil
-import socket
-import sys
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from base import VERSION
 from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.machine_files import machine_number, machine_text
-from base.packages import ROOMS
-from base.units import counted, format_size, some
+from base.units import counted, format_size
 from cluster.addresses import ipv4_addresses, source_address
-from cluster.installation import DISTRIBUTION, FROM_CHECKOUT
 from cluster.limits import GPU_USE_S
-from data_prep.mounts import place_of
 from extras.doctor.types import Context, Finding, Level
-from workflow.run.node.ranks import FIRST_PORT, LAST_PORT
 
 # Limits that the shell or the batch system sets: open files, locked memory, processes, shared memory.
 
@@ -41,8 +30,6 @@ NAMES: Final[Mapping[str, int]] = {
     "files": resource.RLIMIT_NOFILE,
     "memlock": resource.RLIMIT_MEMLOCK,
     "processes": resource.RLIMIT_NPROC,
-    "core": resource.RLIMIT_CORE,
-    "memory": resource.RLIMIT_AS,
 }
 Limits = Mapping[str, tuple[int | None, int | None]]
 """Soft and hard limit by name; None: unlimited."""
@@ -72,15 +59,6 @@ def judge_limits(limits: Limits, infiniband: bool) -> Iterator[Finding]:
     if soft is not None and soft < PROCESSES:
         text = f"processes and threads of this user: {soft}; a node program, ranks and their loaders need more with many GPUs"
         yield Finding("limits", "warning", text, f"ulimit -u {PROCESSES} or more")
-    soft = limits["core"][0]
-    if soft != 0:
-        size = "unlimited" if soft is None else format_size(soft)
-        text = f"core files: {size}; a crash of all ranks writes as many, each as large as a rank's memory"
-        yield Finding("limits", "note", text, 'setup: ["ulimit -c 0"] in the site file')
-    soft = limits["memory"][0]
-    if soft is not None:
-        text = f"address space: {format_size(soft)}; CUDA and memory-mapped datasets want far more than they use"
-        yield Finding("limits", "warning", text, "ulimit -v unlimited")
 
 
 def judge_shared_memory(size_bytes: int | None, free_bytes: int) -> Finding:
@@ -109,88 +87,12 @@ def check_limits(_context: Context) -> Iterator[Finding]:
     yield judge_shared_memory(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
 
-# Host names: our own, and those of the nodes, both ways. Resolving may hang where a name server is away.
-
-
-MOST_NAMES: Final = 6
-
-
-def resolve(name: str) -> tuple[str, ...]:
-    """Return the addresses of a name, in the order of the resolver; none where it has none."""
-    try:
-        return tuple(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)))
-    except OSError:
-        return ()
-
-
-def name_of(address: str) -> str | None:
-    """Return the name of an address, or None."""
-    try:
-        return socket.gethostbyaddr(address)[0]
-    except OSError:
-        return None
-
-
-def check_own_name(context: Context) -> Iterator[Finding]:
-    """Check our own host name."""
-    hostname = os.uname().nodename
-    yield judge_own_name(hostname, resolve(hostname), context.place == "alone")
-
-
-def judge_own_name(hostname: str, addresses: Sequence[str], alone: bool) -> Finding:
-    """Judge the addresses of our own name. `alone`: no other machine needs to reach this one."""
-    resolved = f"{hostname!r} resolves to {', '.join(addresses)}"
-    if not addresses:
-        text = f"the own name {hostname!r} does not resolve: torchrun and gloo look it up, and wait or fail"
-        return Finding("names", "note" if alone else "warning", text, f"a line for {hostname} in /etc/hosts; Slipway itself uses addresses")
-    loopback = [address for address in addresses if ipaddress.ip_address(address.partition("%")[0]).is_loopback]
-    if not loopback or (alone and len(loopback) == len(addresses)):
-        return Finding("names", "ok", f"{hostname} resolves to {', '.join(addresses)}")
-    if len(loopback) == len(addresses):
-        text = f"the own name {resolved}, out of reach of others: programs that publish it hang (127.0.1.1 trap)"
-        advice = f"the network's address for {hostname} in /etc/hosts; Slipway itself gives ranks the address of an interface"
-        return Finding("names", "warning", text, advice)
-    text = f"the own name {resolved}: some programs take {loopback[0]}, which no other machine reaches"
-    return Finding("names", "note", text, "nothing: Slipway gives ranks the address of an interface")
-
-
-def check_names(names: Sequence[str]) -> Iterator[Finding]:
-    """Check the names of nodes, both ways."""
-    forward = {name: resolve(name) for name in names}
-    return judge_names(forward, {addresses[0]: name_of(addresses[0]) for addresses in forward.values() if addresses})
-
-
-def judge_names(forward: Mapping[str, Sequence[str]], backward: Mapping[str, str | None]) -> Iterator[Finding]:
-    """Judge names of nodes with their addresses, and the first address of each with its name."""
-    missing = [name for name, addresses in forward.items() if not addresses]
-    first = {name: addresses[0] for name, addresses in forward.items() if addresses}
-    other = [f"{name} -> {one} -> {backward.get(one) or 'no name'}" for name, one in first.items() if not _same(name, backward.get(one))]
-    if missing:
-        text = f"{some(missing, MOST_NAMES)} of {len(forward)} nodes do not resolve from here"
-        advice = "on a login node this does no harm; if it is so on the nodes, the launcher and ssh between them fail"
-        yield Finding("names", "note", text, advice)
-    if len(set(first.values())) < len(first):
-        text = "several nodes have the same address: " + ", ".join(f"{name} {address}" for name, address in first.items())
-        yield Finding("names", "warning", text, "correct the name service; network_interface in the site file does not help here")
-    if other:
-        text = f"back from the address comes another name: {some(other, MOST_NAMES)}"
-        yield Finding("names", "note", text, "nothing: Slipway uses addresses; programs that compare host names may wait for ever")
-    if forward and not missing and not other:
-        yield Finding("names", "ok", f"{some(list(forward), MOST_NAMES)} resolve, and back")
-
-
-def _same(name: str, other: str | None) -> bool:
-    return other is not None and name.partition(".")[0].lower() == other.partition(".")[0].lower()
-
-
-# Network interfaces: which one the ranks should use, and whether the ports of the rendezvous are out of the kernel's way.
+# Network interfaces: which one the ranks should use.
 
 
 INFINIBAND: Final = 32
 LOOPBACK: Final = 772
-SMALLEST_MTU: Final = 1280
 VIRTUAL: Final = re.compile(r"docker|virbr|veth|br-|cni|cali|flannel|tun|tap|podman|lxc|lxd|vnet|dummy|wg|tailscale")
-PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,12 +129,10 @@ def recommended(interfaces: Sequence[Interface], towards: str | None) -> Interfa
 
 
 def check_network(context: Context) -> Iterator[Finding]:
-    """Check interfaces and ports of this machine."""
+    """Check the interfaces of this machine."""
     other = next((node for node in context.nodes if node != context.hostname), None)
     towards = source_address(other) if other else None
     yield from judge_interfaces(read_interfaces(), context.site.network_interface, towards, context.place == "node")
-    low, high = PORT_RANGE.read_text().split()
-    yield judge_ports((int(low), int(high)), (FIRST_PORT, LAST_PORT))
 
 
 def judge_interfaces(interfaces: Sequence[Interface], chosen: str | None, towards: str | None, on_node: bool) -> Iterator[Finding]:
@@ -259,36 +159,6 @@ def judge_interfaces(interfaces: Sequence[Interface], chosen: str | None, toward
             text = f"{len(interfaces)} interfaces, and the site file chooses none; best by kind and speed: {best.name}"
             advice = f"network_interface: {best.name} in the site file; it becomes NCCL_SOCKET_IFNAME={best.name} and GLOO_SOCKET_IFNAME"
             yield Finding("network", "note", text, advice)
-    if on_node:
-        yield from _judge_mtu(best)
-
-
-def _judge_mtu(interface: Interface) -> Iterator[Finding]:
-    speed_mbit = interface.speed_mbit or 0
-    if interface.mtu < 1500:
-        text = f"MTU {interface.mtu} of {interface.name} is smaller than usual (1500): a tunnel, or a cloud's network"
-        level: Level = "note" if interface.mtu >= SMALLEST_MTU else "warning"
-        yield Finding("network", level, text, "ask whether this is meant to carry training")
-    elif interface.mtu == 1500 and speed_mbit >= 10_000 and not interface.infiniband:
-        text = f"MTU 1500 of {interface.name}: at {speed_mbit / 1000:g} Gbit/s TCP costs much CPU"
-        yield Finding("network", "note", text, "ask for jumbo frames (MTU 9000) on all nodes and switches")
-
-
-def judge_ports(ephemeral: tuple[int, int], needed: tuple[int, int]) -> Finding:
-    """Compare the kernel's range for outgoing connections with the ports that the rendezvous takes."""
-    said, ports = f"{ephemeral[0]}-{ephemeral[1]}", f"{needed[0]}-{needed[1]}"
-    if ephemeral[1] < needed[0] or ephemeral[0] > needed[1]:
-        return Finding("network", "ok", f"ports {ports} of the rendezvous are above the kernel's own ({said})")
-    text = f"outgoing connections use the ports {said}, among them those of the rendezvous, {ports}"
-    return Finding("network", "note", text, "nothing: the head node binds its port before it tells it; net.ipv4.ip_local_port_range")
-
-
-def check_passwords(_context: Context) -> Iterator[Finding]:
-    """Tell what no check can find out."""
-    text = (
-        "the rendezvous of the ranks (torch's TCPStore), NCCL and gloo have no password: whoever reaches a node's ports can join or disturb"
-    )
-    yield Finding("network", "note", text, "an isolated network between the nodes is assumed; Slipway's own sockets are authenticated")
 
 
 # GPUs as nvidia-smi shows them: how many, which driver, MIG, persistence, who else uses them.
@@ -349,64 +219,7 @@ def judge_gpus(gpus: Sequence[Sequence[str]], device: str, gpus_per_node: int | 
         text = "MIG is on: a GPU here is a slice of one; speeds of slices do not compare with whole GPUs"
         advice = "another queue or constraint, or MIG off; instances are granted by UUID only: `slipway gpus --explain`"
         yield Finding("gpus", "warning", text, advice)
-    if any(gpu[3] == "Disabled" for gpu in gpus):
-        text = "persistence mode is off: the driver is loaded anew for each run, some seconds each"
-        yield Finding("gpus", "note", text, "ask for nvidia-persistenced")
     busy = sum(1 for gpu in gpus if gpu[4].isdigit() and int(gpu[4]) > MUCH_MIB)
     if busy and runs_here:
         text = f"{busy} of {counted(len(gpus), 'GPU')} hold memory of another program now"
         yield Finding("gpus", "warning", text, "`nvidia-smi` shows whose; foreign_gpu: refuse in the site file keeps off such GPUs")
-
-
-# The software of this installation: its Python, its place, and its pinned versions.
-
-
-_PIN: Final = re.compile(r"([A-Za-z0-9_.-]+)==([\w.]+)")
-
-
-def pins(requirements: Iterable[str]) -> dict[str, str]:
-    """Return the requirements that ask for one version, whatever extra they belong to."""
-    return {match[1]: match[2] for match in (_PIN.fullmatch(text.partition(";")[0].strip()) for text in requirements) if match}
-
-
-def requirements() -> list[str]:
-    """Return what this installation requires, extras too: by the checkout's pyproject.toml, or by the metadata of the wheel."""
-    if not FROM_CHECKOUT:
-        return metadata.requires(DISTRIBUTION) or []
-    file = ROOMS / "pyproject.toml"
-    project = tomllib.loads(file.read_text())["project"] if file.is_file() else {}
-    extras = [text for texts in project.get("optional-dependencies", {}).values() for text in texts]
-    return [*project.get("dependencies", []), *extras]
-
-
-def check_software(context: Context) -> Iterator[Finding]:
-    """Check versions, the place of interpreter and checkout, and torch."""
-    needed = {name: version for name, version in pins(requirements()).items() if name != "torch"}
-    yield judge_versions(needed, {name: _version(name) for name in needed})
-    python = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
-    for what, path in ((f"Slipway {VERSION}, in", ROOMS), (f"{python}, in", Path(sys.prefix))):
-        mount = place_of(path)[1]
-        if context.place != "login" or mount is None or mount.kind == "network":
-            yield Finding("software", "ok", f"{what} {path}")
-        else:
-            text = f"{what} {path} is on {mount.describe()}: looks like a disk of this machine"
-            yield Finding("software", "note", text, "compute nodes start the same Python: inside an allocation this command tries it")
-    if importlib.util.find_spec("torch") is None:
-        text = "torch is not installed: framework pytorch with engine: bare cannot run"
-        yield Finding("software", "note", text, "install it there (docs/installing.md), or choose an engine with containers")
-
-
-def judge_versions(needed: Mapping[str, str], found: Mapping[str, str | None]) -> Finding:
-    """Compare pinned versions with installed ones; None: not installed."""
-    wrong = [f"{name} {found[name] or 'not installed'} (wanted {version})" for name, version in needed.items() if found[name] != version]
-    if wrong:
-        text = f"not the versions that Slipway was tested with: {', '.join(wrong)}"
-        return Finding("software", "warning", text, "`make demo` installs them; or pip install the wanted ones")
-    return Finding("software", "ok", ", ".join(f"{name} {version}" for name, version in found.items() if version))
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from base.command import last_lines, run
 from base.errors import SlipwayError
 from base.limited import call_limited
 from base.packages import rooms_environ
-from cluster.machine import memory_bytes, usable_cores
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation, Node
 from data_prep.mounts import place_of
@@ -36,11 +37,20 @@ AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """The answer of one node. `clock_off_s`: by how much its clock is at least ahead of ours, negative where it is behind."""
+class NodeFacts:
+    """What a draft of a site file needs to know of a node. `interface` is the best of several, else None."""
 
-    clock_off_s: float = 0.0
-    facts: Mapping[str, Any]
+    interface: str | None
+    nvidia: bool
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer of one node. `clock` is its time when it began."""
+
+    clock: float
+    facts: NodeFacts
     findings: tuple[Finding, ...]
 
 
@@ -57,21 +67,19 @@ def context_of(line: str, name: str) -> Context:
     return Context(site=Site.from_json(value["site"]), place="node", hostname=name, nodes=tuple(value["nodes"]), **more)
 
 
-def facts() -> dict[str, Any]:
-    """Return what a draft of a site file needs to know of a node."""
+def facts_here() -> NodeFacts:
+    """Return the facts of this machine."""
     interfaces = read_interfaces()
     best = recommended(interfaces, None)
     try:
         places = call_limited("places", local_places, timeout_s=10)
     except SlipwayError:
         places = []
-    return {
-        "cores": len(usable_cores()),
-        "memory_bytes": memory_bytes(),
-        "interface": best.name if best and len(interfaces) > 1 else None,
-        "nvidia": shutil.which("nvidia-smi") is not None,
-        "places": places,
-    }
+    return NodeFacts(
+        interface=best.name if best and len(interfaces) > 1 else None,
+        nvidia=shutil.which("nvidia-smi") is not None,
+        places=tuple(places),
+    )
 
 
 def ask_nodes(context: Context) -> dict[str, Answer | str]:
@@ -96,21 +104,16 @@ def _ask_node(context: Context, name: str) -> Answer | str:
         if result.stdout or result.stderr or result.returncode:
             break
     try:
-        return parse_answer(result.stdout, before, time.time())
-    except (ValueError, KeyError, TypeError):
+        answer = parse_answer(result.stdout)
+    except msgspec.DecodeError:
         return last_lines(result.stderr, 2).replace("\n", "; ") or "no word from it"
+    return replace(answer, findings=(*answer.findings, judge_clock(answer.clock, before, time.time(), name)))
 
 
-def parse_answer(output: str, before: float, after: float) -> Answer:
-    """Parse what the node program printed between two moments by our clock. Raises ValueError, KeyError, TypeError."""
+def parse_answer(output: str) -> Answer:
+    """Parse what the node program printed. Raises DecodeError."""
     line = next((line for line in output.splitlines() if line.startswith(MARK)), "")
-    value = json.loads(line.removeprefix(MARK))
-    clock = value["clock"]
-    return Answer(
-        clock_off_s=min(0.0, clock - before) or max(0.0, clock - after),
-        facts=value["facts"],
-        findings=tuple(map(Finding.from_json, value["findings"])),
-    )
+    return msgspec.json.decode(line.removeprefix(MARK), type=Answer)
 
 
 def check_nodes(context: Context) -> Iterator[Finding]:
@@ -126,7 +129,7 @@ def check_nodes(context: Context) -> Iterator[Finding]:
 
 
 def judge_answers(answers: Mapping[str, Answer | str]) -> Iterator[Finding]:
-    """Return the findings of the nodes, and which of them start our Python and have our time."""
+    """Return the findings of the nodes, and which of them start our Python."""
     good = {node: answer for node, answer in answers.items() if isinstance(answer, Answer)}
     for node, problem in answers.items():
         if isinstance(problem, str):
@@ -136,12 +139,15 @@ def judge_answers(answers: Mapping[str, Answer | str]) -> Iterator[Finding]:
             yield Finding("launcher", "error", f"our Python did not start on {node}: {problem}", advice)
     if good:
         yield Finding("launcher", "ok", "the nodes start our Python, " + sys.executable, nodes=tuple(good))
-    for node, answer in good.items():
+    for answer in good.values():
         yield from answer.findings
-        off = answer.clock_off_s
-        if abs(off) > CLOCK_S:
-            text = f"the clock is at least {abs(off):.0f} s {'behind' if off < 0 else 'ahead of'} ours"
-            advice = "ask for chrony or ntp: logs and file times of the nodes do not fit together (durations are not concerned)"
-            yield Finding("clock", "warning", text, advice, (node,))
-    if good and all(abs(answer.clock_off_s) <= CLOCK_S for answer in good.values()):
-        yield Finding("clock", "ok", "the nodes' clocks agree with ours")
+
+
+def judge_clock(clock: float, before: float, after: float, node: str) -> Finding:
+    """Judge a node's clock, read between two moments of ours. The distance is the least that it can be."""
+    off = min(0.0, clock - before) or max(0.0, clock - after)
+    if abs(off) <= CLOCK_S:
+        return Finding("clock", "ok", "the nodes' clocks agree with ours", nodes=(node,))
+    text = f"the clock is at least {abs(off):.0f} s {'behind' if off < 0 else 'ahead of'} ours"
+    advice = "ask for chrony or ntp: logs and file times of the nodes do not fit together (durations are not concerned)"
+    return Finding("clock", "warning", text, advice, (node,))

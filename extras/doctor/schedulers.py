@@ -27,15 +27,11 @@ from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries, parse_
 from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
 from cluster.schedulers.sge import hosts_of_job as hosts_of_sge_job
 from cluster.schedulers.sge.answers import SGE, SHORT_NOTICE_S, parse_settings
-from cluster.schedulers.sge.answers import parse_hosts as sge_hosts
 from cluster.schedulers.slurm.answers import NODE_LIST, SLURM, expand, job_environ
 from extras.doctor import slurm
-from extras.doctor.machine import check_names
 from extras.doctor.types import Context, Finding, Value, mib
 from workflow.study.site import Site
 
-MOST_NAMES: Final = 32
-"""The number of nodes whose names are resolved on a login node."""
 PBS_SERVER: Final = ("qstat", "-B", "-f", "-F", "json")
 BAD_LSF_HOST: Final = ("unavail", "unreach", "unlicensed")
 """States that bhosts prints of a host on which no job starts."""
@@ -238,7 +234,6 @@ class Batch:
     advice: str
     """What to do where the commands do not work."""
     nodes_of_job: Callable[[Mapping[str, str]], Iterable[str]]
-    node_names: Callable[[Site], Iterable[str]]
     judge: Callable[[Site], Iterable[Finding]]
     propose: Callable[[], dict[str, Value]]
     allocation: Callable[[Site], tuple[str, ...]]
@@ -252,7 +247,6 @@ BATCH: Final[Mapping[str, Batch]] = {
         launcher="srun",
         advice="on a login node: `scontrol ping`, and whether SLURM_CONF is the right one",
         nodes_of_job=lambda environ: expand(job_environ(environ)[NODE_LIST]),
-        node_names=slurm.node_names,
         judge=slurm.judge,
         propose=slurm.propose,
         allocation=slurm.allocation,
@@ -263,7 +257,6 @@ BATCH: Final[Mapping[str, Batch]] = {
         launcher="blaunch",
         advice="on a login node: `bhosts`, and whether the cluster's profile.lsf was sourced",
         nodes_of_job=hosts_of_lsf_job,
-        node_names=lambda _site: [name for name, (_, slots) in lsf_hosts(query(LSF, "bhosts", "-w")).items() if slots != 0],
         judge=judge_lsf,
         propose=propose_lsf,
         allocation=lsf_allocation,
@@ -274,7 +267,6 @@ BATCH: Final[Mapping[str, Batch]] = {
         launcher="qrsh",
         advice="on a login node: `qhost`, and whether the settings.sh of the cell was sourced (SGE_ROOT, SGE_CELL)",
         nodes_of_job=hosts_of_sge_job,
-        node_names=lambda _site: sge_hosts(query(SGE, "qhost")),
         judge=judge_sge,
         propose=propose_sge,
         allocation=sge_allocation,
@@ -285,7 +277,6 @@ BATCH: Final[Mapping[str, Batch]] = {
         launcher="pbs_tmrsh",
         advice="on a login node: `qstat -B`, and whether /etc/pbs.conf names the server",
         nodes_of_job=nodes_of_pbs_job,
-        node_names=lambda _site: pbs_entries(NODES),
         judge=judge_pbs,
         propose=propose_pbs,
         allocation=pbs_allocation,
@@ -409,17 +400,3 @@ def check_launcher(context: Context) -> Iterator[Finding]:
             yield Finding("launcher", "error", f"{launcher} is not on PATH: no programs start on nodes", BATCH[name].advice)
         else:
             yield Finding("launcher", "ok", f"{launcher} is here")
-
-
-def check_node_names(context: Context) -> Iterator[Finding]:
-    """Check the names of the nodes of the job, or on a login node those that the scheduler gives its nodes."""
-    if context.place == "node":
-        names: Iterable[str] = context.nodes if len(context.nodes) > 1 else ()
-    elif context.place == "login" and context.scheduler != "local":
-        try:
-            names = BATCH[context.scheduler].node_names(context.site)
-        except SchedulerOutputError:
-            names = ()
-    else:
-        names = ()
-    yield from check_names(tuple(names)[:MOST_NAMES])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from base.account import account_name
-from base.command import run
-from base.errors import SchedulerOutputError, SlipwayError
+from base.errors import SchedulerOutputError
 from base.names import choices
 from base.units import counted, format_size
 from cluster.schedulers.queries import QUICK_ANSWER_S, ask
@@ -24,19 +22,12 @@ from cluster.schedulers.slurm.answers import (
     longest_s,
     parse_nodes,
     parse_partitions,
-    whole_number,
 )
 from extras.doctor.types import Finding, Level, Value, mib
 from workflow.study.site import Site
 
 OLDEST: Final = (20, 11)
 """The first version whose srun has --overlap, so that a step can start beside the batch script."""
-SLOW_S: Final = 2.0
-"""The answer time from which a controller is called busy."""
-ASKED_WITHIN_S: Final = 60.0
-"""How soon after a job's end Slurm is queried for the reason."""
-STOP_S: Final = 10.0
-"""The longest time in which a node program stops all that it started."""
 UNSET: Final = ("", "(null)", "none", "n/a")
 CONFIG: Final = ("scontrol", "show", "config")
 ASSOCIATIONS: Final = ("sacctmgr", "--noheader", "--parsable2", "show", "associations")
@@ -52,16 +43,8 @@ def query(*argv: str) -> str:
 
 def judge(site: Site) -> Iterator[Finding]:
     """Check the controller, the configuration, the partitions and the accounts."""
-    start = time.monotonic()
     config = parse_config(query(*CONFIG))
-    taken_s = time.monotonic() - start
-    if taken_s > SLOW_S:
-        text = f"the controller took {taken_s:.1f} s to answer: it is busy"
-        yield Finding("scheduler", "warning", text, "`slipway submit` asks it least: one job for the whole study")
-    else:
-        yield Finding("scheduler", "ok", f"the controller answers in {max(1, round(taken_s * 1000))} ms")
     yield from judge_config(config, site)
-    yield from judge_commands()
     yield from judge_partitions(parse_partitions(query(*SHOW)), parse_nodes(query(*SINFO)), site)
     if has_accounting(config):
         user = account_name()
@@ -69,18 +52,6 @@ def judge(site: Site) -> Iterator[Finding]:
             yield from judge_associations(parse_associations(query(*ASSOCIATIONS, f"user={user}", *FORMAT)), site, user)
         except SchedulerOutputError as error:
             yield Finding("scheduler", "note", f"sacctmgr is not open to us here: {str(error).splitlines()[-1]}")
-
-
-def judge_commands() -> Iterator[Finding]:
-    """Compare the versions of srun and scontrol: there may be two installations on PATH."""
-    try:
-        srun, scontrol = (run((command, "--version"), timeout_s=10.0).stdout.strip() for command in ("srun", "scontrol"))
-    except SlipwayError as error:
-        yield Finding("launcher", "error", str(error), "a login node, or the module of the scheduler")
-        return
-    if srun != scontrol:
-        text = f"srun is {srun or 'silent'}, scontrol is {scontrol or 'silent'}: two installations on PATH"
-        yield Finding("launcher", "warning", text, "the site's own first on PATH, or the right module")
 
 
 def parse_config(text: str) -> dict[str, str]:
@@ -91,12 +62,6 @@ def parse_config(text: str) -> dict[str, str]:
         if equals and re.fullmatch(r"\w+(\[\d+\])?", name.strip()):
             found.setdefault(name.strip(), value.strip())
     return found
-
-
-def seconds(value: str | None) -> float | None:
-    """Convert `300 sec`, `10` or `5 min` to seconds. Returns None for anything else."""
-    match = re.match(r"(\d+)\s*(min|hour)?", value or "")
-    return float(match[1]) * {"min": 60, "hour": 3600}.get(match[2] or "", 1) if match else None
 
 
 def is_set(value: str | None) -> bool:
@@ -122,13 +87,6 @@ def judge_config(config: Config, site: Site) -> Iterator[Finding]:
         account = f"; account {site.account!r} of the site file means nothing here" if is_set(site.account) else ""
         text = f"{name}, no slurmdbd: sacct answers 'accounting storage is disabled'{account}"
         yield Finding("scheduler", "note", text, "nothing: Slipway asks squeue and scontrol")
-    age, wait = seconds(config.get("MinJobAge")), seconds(config.get("KillWait"))
-    if age is not None and age < ASKED_WITHIN_S:
-        text = f"MinJobAge {age:g} s: so long squeue shows a finished job; one that is killed may be forgotten before Slurm is asked why"
-        yield Finding("scheduler", "note", text, "nothing: how it ended is known by its exit file and the record; or ask for MinJobAge=300")
-    if wait is not None and wait < STOP_S:
-        text = f"KillWait {wait:g} s: SIGKILL follows SIGTERM sooner than the stop of what ignores SIGTERM, up to {STOP_S:g} s"
-        yield Finding("scheduler", "note", text, "nothing: a container that is left then is ended by its watchdog within 30 s")
     yield judge_preemption(config)
     yield from _tracking(config, site)
     if (site.gpus_per_node or site.device == "cuda") and "gpu" not in config.get("GresTypes", "").split(","):
@@ -141,10 +99,6 @@ def judge_config(config: Config, site: Site) -> Iterator[Finding]:
             f"each job has a /tmp and /dev/shm of its own (job_container/tmpfs), removed at its end{', and with them the cache' * cached}"
         )
         yield Finding("scheduler", "warning" if cached else "note", text, "cache.path of the site file must lie elsewhere")
-    for key in ("Epilog", "TaskEpilog", "Prolog"):
-        if is_set(config.get(key)):
-            text = f"{key} {config[key]} runs for every job; some sites clear /tmp, /dev/shm or the page cache there"
-            yield Finding("scheduler", "note", text, "keep the cache out of what it clears; a dataset that is gone is staged again")
 
 
 def judge_preemption(config: Config) -> Finding:
@@ -283,12 +237,6 @@ def _rules(name: str, partition: Partition, site: Site) -> Iterator[Finding]:
         if allowed != "ALL" and value not in allowed.split(","):
             text = f"{name} is open to {key.removeprefix('Allow').lower()} {allowed} only; the site file says {value or 'none'}"
             yield Finding("partitions", "error" if value else "warning", text, f"{what} in the site file")
-    if partition.get("AllowGroups", "ALL") != "ALL":
-        yield Finding("partitions", "note", f"{name} is open to the groups {partition['AllowGroups']} only", "`id` says yours")
-    most = whole_number(partition.get("MaxNodes", ""))
-    if most is not None:
-        text = f"a job of {name} may have at most {counted(most, 'node')}"
-        yield Finding("partitions", "note", text, "no more than that on the axis `nodes` of a study")
 
 
 def _sizes(name: str, nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
@@ -318,12 +266,6 @@ def _sizes(name: str, nodes: Sequence[Nodes], site: Site) -> Iterator[Finding]:
 
 
 # What a draft of a site file and the checks of nodes need.
-
-
-def node_names(site: Site) -> list[str]:
-    """Return the names of the nodes of the site's partition, or of all."""
-    partition = (f"--partition={site.queue}",) if site.queue else ()
-    return list(dict.fromkeys(query("sinfo", "--noheader", "--Node", "--format=%N", *partition).split()))
 
 
 def propose() -> dict[str, Value]:

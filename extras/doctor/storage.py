@@ -1,4 +1,4 @@
-"""Check storage and cache: permissions, O_EXCL, rename, locks, room and clock; and propose places for both.
+"""Check storage and cache: permissions, O_EXCL, rename, room and clock; and propose places for both.
 
 Files are tried in a hidden directory that is removed at the end.
 """
@@ -98,7 +98,6 @@ def judge_refusal(subject: str, error: OSError, directory: Path, mount: Mount | 
 
 NOTABLE_SKEW_S: Final = 1.0
 LARGE_SKEW_S: Final = 30.0
-ATTRIBUTE_CACHE: Final = ("acdirmax", "acregmax", "actimeo")
 SEEN_S: Final = 15.0
 
 
@@ -139,11 +138,6 @@ def judge_storage_mount(mount: Mount | None, place: str) -> Iterator[Finding]:
     else:
         text = f"{mount.describe()}: looks like a local disk of this machine"
         yield Finding("storage", "note", text, "inside an allocation this command asks the nodes whether they see it")
-    if mount is not None and mount.type.startswith("nfs"):
-        longest = next((mount.option(name) for name in ATTRIBUTE_CACHE if mount.option(name)), "60")
-        cached = f"NFS keeps attributes up to {longest} s: so late may another node's file appear; Slipway's nodes talk over sockets"
-        no_cache = "NFS without attribute cache (noac): nodes see each other's files at once; small files are slow"
-        yield Finding("storage", "ok", cached if mount.option("noac") is None else no_cache)
 
 
 def judge_group(mode: int, shared: str, path: Path) -> Iterator[Finding]:
@@ -164,12 +158,12 @@ def try_storage(parent: Path) -> Iterator[Finding]:
         exclusive = create_exclusive(marker, b"one") and not create_exclusive(marker, b"two")
         skew_s = skew(marker.stat().st_mtime, before, time.time())
         publish(marker, b"three")
-        yield from judge_promises(exclusive=exclusive, replaces=marker.read_bytes() == b"three", locks=locks_work(marker))
+        yield from judge_promises(exclusive=exclusive, replaces=marker.read_bytes() == b"three")
         yield judge_clock(skew_s)
 
 
-def judge_promises(*, exclusive: bool, replaces: bool, locks: bool | None) -> Iterator[Finding]:
-    """Judge whether files are created once and replaced whole, and whether flock locks (None: it is refused)."""
+def judge_promises(*, exclusive: bool, replaces: bool) -> Iterator[Finding]:
+    """Judge whether files are created once and replaced whole."""
     if not exclusive:
         text = "O_EXCL does not hold: a file that exists was created again; two writers of one run could not be told apart"
         yield Finding("storage", "error", text, "other storage: this one is not safe for leases")
@@ -177,9 +171,6 @@ def judge_promises(*, exclusive: bool, replaces: bool, locks: bool | None) -> It
         yield Finding("storage", "error", "rename over a file leaves the old content: results cannot be published", "other storage")
     if exclusive and replaces:
         yield Finding("storage", "ok", "files are created once (O_EXCL) and replaced whole (rename)")
-    if not locks:
-        text = "flock is refused" if locks is None else "flock does not lock"
-        yield Finding("storage", "note", f"{text} here", "nothing: Slipway does not rely on locks on shared storage")
 
 
 def skew(stamp: float, before: float, after: float) -> float:

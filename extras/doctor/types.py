@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from workflow.study.site import Site
 
@@ -29,18 +28,6 @@ class Finding:
     text: str
     advice: str = ""
     nodes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise ValueError(f"level must be one of {', '.join(LEVELS)}, found {self.level!r}")
-
-    def to_json(self) -> dict[str, Any]:
-        return {"subject": self.subject, "level": self.level, "text": self.text, "advice": self.advice, "nodes": list(self.nodes)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Finding:
-        """Make a finding from the result of `to_json`. Raises KeyError, ValueError."""
-        return cls(value["subject"], value["level"], value["text"], value["advice"], tuple(value["nodes"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,22 +94,6 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     for finding in findings:
         found.setdefault(replace(finding, nodes=()), []).extend(finding.nodes)
     return tuple(replace(finding, nodes=tuple(dict.fromkeys(nodes))) for finding, nodes in found.items())
-
-
-def abridged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Replace findings that are in order on three nodes or more, and differ in numbers only, by the first of them."""
-    found: dict[tuple[str, str], list[Finding]] = {}
-    for number, finding in enumerate(findings):
-        joins = finding.level == "ok" and finding.nodes
-        found.setdefault((finding.subject, re.sub(r"[\d.]+", "0", finding.text) if joins else str(number)), []).append(finding)
-    shown: list[Finding] = []
-    for group in found.values():
-        if len(group) < 3:
-            shown += group
-        else:
-            others = sum(len(finding.nodes) for finding in group[1:])
-            shown.append(replace(group[0], text=f"{group[0].text}; {others} other nodes are alike, with other numbers (--json has them)"))
-    return tuple(shown)
 
 
 def by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -19,7 +19,7 @@ from base.userpath import absolute_path
 from cluster.installation import SCHEMAS, default_cache, default_storage, own_checkout, own_sites
 from cluster.machine import memory_bytes, usable_cores
 from containers.engines import ENGINES
-from extras.doctor.nodes import Answer, ask_nodes
+from extras.doctor.nodes import Answer, NodeFacts, ask_nodes
 from extras.doctor.schedulers import BATCH, find_scheduler, surroundings
 from extras.doctor.storage import local_places, shared_places
 from extras.doctor.types import Context, Value, mib
@@ -48,7 +48,7 @@ def gather(where: Context, user: str) -> dict[str, Value]:
     found |= _device(found, facts, where)
     found["storage"] = _storage(user, where)
     found["cache"] = _cache(user, where, facts)
-    interface = _common([fact["interface"] for fact in facts])
+    interface = _common([fact.interface for fact in facts])
     if interface:
         found["network_interface"] = Value(value=interface, why="the fastest of several interfaces on the nodes")
     return found
@@ -64,17 +64,17 @@ def why_scheduler(where: Context) -> str:
     return f"the commands of {there} are on PATH, and there is no cluster that they know"
 
 
-def _facts_of_nodes(where: Context) -> list[Mapping[str, Any]]:
+def _facts_of_nodes(where: Context) -> list[NodeFacts]:
     """Return nothing outside of an allocation, or where no program can be started on its nodes."""
     answers = ask_nodes(where) if where.nodes else {}
     return [answer.facts for answer in answers.values() if isinstance(answer, Answer)]
 
 
-def _device(found: Draft, facts: Sequence[Mapping[str, Any]], where: Context) -> dict[str, Value]:
+def _device(found: Draft, facts: Sequence[NodeFacts], where: Context) -> dict[str, Value]:
     if where.scheduler == "local":
         return {}
     if facts:
-        there = all(fact["nvidia"] for fact in facts)
+        there = all(fact.nvidia for fact in facts)
         why = "nvidia-smi is there on the nodes" if there else "the nodes of this allocation have no nvidia-smi"
         return {"device": Value(value="cuda" if there else "cpu", why=why)}
     if "gpus_per_node" in found:
@@ -101,11 +101,11 @@ def _whose() -> str:
     return "under the checkout" if own_checkout() else "where this platform keeps what is yours"
 
 
-def _cache(user: str, where: Context, facts: Sequence[Mapping[str, Any]]) -> Value:
+def _cache(user: str, where: Context, facts: Sequence[NodeFacts]) -> Value:
     if where.scheduler == "local":
         return Value(value=str(default_cache()), why=_whose())
     if facts:
-        common = [place for place in facts[0]["places"] if all(place in fact["places"] for fact in facts)]
+        common = [place for place in facts[0].places if all(place in fact.places for fact in facts)]
         said = "a local disk on all nodes of this allocation"
     else:
         try:

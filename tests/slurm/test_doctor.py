@@ -40,9 +40,7 @@ def test_on_the_login_node(cluster: Cluster) -> None:
     code, value = doctor(cluster)
     assert code == 0, [finding for finding in value["findings"] if finding["level"] == "error"]
     assert (value["host"], value["scheduler"], value["job_id"]) == ("login", "slurm", None)
-    assert said(value, "the controller answers in")["level"] == "ok"
     assert said(value, "main (default): 3 nodes of 4 cores")["level"] == "ok"
-    assert said(value, "n1, n2, n3 resolve, and back")["level"] == "ok"
     assert not list(Path(read_site(cluster.spec.site_file).storage).glob(".slipway-doctor*"))
 
 

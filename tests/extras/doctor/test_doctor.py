@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -14,11 +13,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from base.packages import ROOMS
 from cluster.schedulers.slurm.answers import parse_nodes
-from extras.doctor import machine, nodes, storage
+from extras.doctor import nodes, storage
 from extras.doctor.checks import run_guarded
 from extras.doctor.nodes import Answer
 from extras.doctor.slurm import choose_partition, from_partitions
@@ -113,10 +113,8 @@ def test_json_is_for_programs(site: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main.run(["doctor", "--site", str(site), "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert (value["scheduler"], value["job_id"], value["nodes"]) == ("local", None, [])
-    assert {"storage", "cache", "limits", "names", "network", "gpus", "engines", "software"} <= {
-        one["subject"] for one in value["findings"]
-    }
-    assert all(Finding.from_json(one) for one in value["findings"])
+    assert {"storage", "cache", "limits", "network", "gpus", "engines"} <= {one["subject"] for one in value["findings"]}
+    assert msgspec.convert(value["findings"], list[Finding])
 
 
 def test_wrong_usage(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,28 +204,31 @@ def test_which_partition_a_draft_takes() -> None:
     assert from_partitions({}, ()) == {}
 
 
-def printed(clock: float, text: str = "fine") -> str:
-    value = {"clock": clock, "facts": {"long": " x" * 2000}, "findings": [Finding("a", "ok", text).to_json()]}
-    return f"noise\n{nodes.MARK} {json.dumps(value)}\nmore noise\n"
+def printed(clock: float) -> str:
+    facts = {"interface": None, "nvidia": False, "places": ["/local"]}
+    findings = [{"subject": "a", "level": "ok", "text": "fine" + " x" * 2000}]
+    return f"noise\n{nodes.MARK} {json.dumps({'clock': clock, 'facts': facts, 'findings': findings})}\nmore noise\n"
 
 
 def test_answers_of_the_nodes() -> None:
-    answer = nodes.parse_answer(printed(100.2), 100.0, 101.0)
-    assert (answer.clock_off_s, answer.findings) == (0.0, (Finding("a", "ok", "fine"),))
+    answer = nodes.parse_answer(printed(100.2))
+    assert (answer.clock, answer.facts.places, answer.findings[0].text[:4]) == (100.2, ("/local",), "fine")
     for torn in ("", f"{nodes.MARK} {{}}\n", f"{nodes.MARK} {{torn\n"):
-        with pytest.raises((ValueError, KeyError)):
-            nodes.parse_answer(torn, 0.0, 1.0)
+        with pytest.raises(msgspec.DecodeError):
+            nodes.parse_answer(torn)
     found = list(nodes.judge_answers({"n1": answer, "n2": "execve(): python: No such file"}))
     assert (found[0].level, found[0].text) == ("error", "our Python did not start on n2: execve(): python: No such file")
     assert worst(nodes.judge_answers({"n1": answer})) == "ok"
 
 
-@pytest.mark.parametrize(("clock", "words"), [(100.2, "agree with ours"), (40.0, "60 s behind ours"), (161.0, "60 s ahead of ours")])
-def test_clocks_of_the_nodes(clock: float, words: str) -> None:
-    found = list(nodes.judge_answers({"n1": nodes.parse_answer(printed(clock), 100.0, 101.0)}))
-    (said,) = [finding for finding in found if finding.subject == "clock"]
+@pytest.mark.parametrize(
+    ("clock", "words", "level"),
+    [(100.2, "agree with ours", "ok"), (40.0, "60 s behind ours", "warning"), (161.0, "60 s ahead of ours", "warning")],
+)
+def test_clocks_of_the_nodes(clock: float, words: str, level: str) -> None:
+    said = nodes.judge_clock(clock, 100.0, 101.0, "n1")
+    assert (said.level, said.nodes) == (level, ("n1",))
     assert words in said.text
-    assert said.nodes == (() if clock == 100.2 else ("n1",))
 
 
 @pytest.mark.processes
@@ -264,13 +265,10 @@ def test_the_node_program_says_what_it_found(tmp_path: Path) -> None:
     site = replace(HERE.site, cache=Cache(path=tmp_path / "cache"), env=(("SECRET", "x"),))
     line = nodes.request_of(replace(HERE, site=site, place="job", job_id="7", nodes=("n7", "n8")))
     environ = {**os.environ, "SLURMD_NODENAME": "n7"}
-    before = time.time()
     done = subprocess.run([*nodes.ARGV, "--nodes", "x"], input=line, cwd=ROOMS, env=environ, capture_output=True, text=True, check=True)
-    answer = nodes.parse_answer(done.stdout, before, time.time())
-    assert answer.clock_off_s == 0
+    answer = nodes.parse_answer(done.stdout)
     assert {finding.nodes for finding in answer.findings} == {("n7",)}
-    assert {finding.subject for finding in answer.findings} == {"cache", "limits", "names", "network", "gpus", "engines"}
-    assert answer.facts["cores"] >= 1
+    assert {finding.subject for finding in answer.findings} == {"cache", "limits", "network", "gpus", "engines"}
 
 
 @pytest.mark.slow
@@ -279,15 +277,6 @@ def test_the_node_program_imports_little() -> None:
     script = f"import sys, extras.doctor.checks; sys.stderr.write(' '.join({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOMS, capture_output=True, text=True, check=False)
     assert done.stderr == ""
-
-
-def test_versions_and_pins() -> None:
-    wanted = machine.pins(machine.requirements())
-    assert wanted["torch"] == "2.13.0"
-    assert machine.pins(["a>=2", "b==1 ; extra == 'c'", "d"]) == {"b": "1"}
-    assert wanted["snakemake"] == importlib.metadata.version("snakemake")
-    assert machine.judge_versions({"a": "1"}, {"a": "1"}).level == "ok"
-    assert "a not installed (wanted 1)" in machine.judge_versions({"a": "1"}, {"a": None}).text
 
 
 def test_commands_without_a_cluster_are_not_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

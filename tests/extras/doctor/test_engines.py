@@ -18,7 +18,6 @@ EQUIPPED = Machine(
     programs=frozenset(engines.PROGRAMS),
     fuse=True,
     sysctls={"user.max_user_namespaces": 15000, "kernel.unprivileged_userns_clone": 1},
-    ids={"subuid": 65536, "subgid": 65536},
 )
 OFF = {"user.max_user_namespaces": 0}
 ROOTS = {"user.max_user_namespaces": 15000, "kernel.unprivileged_userns_clone": 0}
@@ -31,7 +30,7 @@ def without(*programs: str) -> dict[str, Any]:
 @pytest.mark.parametrize("engine", ["apptainer", "enroot", "pyxis", "podman", "docker", "bare"])
 def test_a_machine_that_has_all_lacks_nothing(engine: str) -> None:
     assert list(engines.judge_needs(engine, EQUIPPED)) == []
-    (found,) = judge_engines({engine: Engine(version="1")}, engine, False)
+    (found,) = judge_engines({engine: Engine(version="1")}, engine)
     assert found.level == "ok"
 
 
@@ -49,8 +48,6 @@ def test_a_machine_that_has_all_lacks_nothing(engine: str) -> None:
         ("enroot", without("unsquashfs"), "error", "unsquashfs is not here", "squashfs-tools"),
         ("enroot", without("mksquashfs"), "note", "no image can be made on this machine", "squashfs-tools"),
         ("pyxis", without("enroot"), "error", "enroot is not on PATH", "setup"),
-        ("podman", without("newgidmap"), "error", "newgidmap is not here", "uidmap"),
-        ("podman", {"ids": {"subuid": 65536}}, "error", "/etc/subgid gives us 0 ids", "usermod --add-subgids"),
     ],
 )
 def test_what_an_engine_lacks_is_named_with_what_to_do(engine: str, changes: dict[str, Any], level: str, words: str, advice: str) -> None:
@@ -64,7 +61,7 @@ def test_what_an_engine_lacks_is_named_with_what_to_do(engine: str, changes: dic
     ("engine", "changes"),
     [
         ("enroot", {"sysctls": ROOTS, "root": True}),
-        ("podman", {"ids": {}, "sysctls": OFF, "root": True, **without("newuidmap")}),
+        ("podman", {"sysctls": OFF, "root": True}),
         ("apptainer", {"setuid": True, "sysctls": OFF, "fuse": None, **without("squashfuse", "squashfuse_ll")}),
         ("pyxis", {"fuse": None, **without("squashfuse")}),
     ],
@@ -78,7 +75,6 @@ def test_a_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     libexec = tmp_path / "libexec"
     told = {
         "apptainer": f"echo LIBEXECDIR={libexec}; echo APPTAINER_SUID_INSTALL=1",
-        "getsubids": '[ "$1" = -g ] || echo "0: me 100000 4096"',
     }
     for path, script in [(tmp_path / name, script) for name, script in told.items()] + [
         (libexec / "apptainer" / "bin" / "squashfuse_ll", "")
@@ -90,22 +86,20 @@ def test_a_machine_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(engines, "FUSE", tmp_path / "apptainer")
     found = engines.machine_here()
     assert (found.setuid, found.programs, found.fuse) == (True, frozenset({"squashfuse_ll"}), True)
-    assert found.ids == {"subuid": 4096, "subgid": 0}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "group", "level", "words"),
+    ("wanted", "found", "level", "words"),
     [
-        ("bare", {}, False, "ok", "no engine that can be used"),
-        ("docker", {"docker": Engine(version="20.10.24")}, False, "ok", "docker 20.10.24 can be used"),
-        ("docker", {"docker": Engine(version="20.10.24")}, True, "note", "root on this machine"),
-        ("docker", {"docker": Engine(version=None, trouble="permission denied")}, False, "error", "permission denied"),
-        ("apptainer", {"podman": Engine(version="4.3.1")}, False, "error", "not on PATH"),
-        ("bare", {"docker": Engine(version=None, trouble="no daemon")}, False, "note", "cannot be used: no daemon"),
+        ("bare", {}, "ok", "no engine that can be used"),
+        ("docker", {"docker": Engine(version="20.10.24")}, "ok", "docker 20.10.24 can be used"),
+        ("docker", {"docker": Engine(version=None, trouble="permission denied")}, "error", "permission denied"),
+        ("apptainer", {"podman": Engine(version="4.3.1")}, "error", "not on PATH"),
+        ("bare", {"docker": Engine(version=None, trouble="no daemon")}, "note", "cannot be used: no daemon"),
     ],
 )
-def test_engines(wanted: str, found: dict[str, Engine], group: bool, level: str, words: str) -> None:
-    findings = list(judge_engines(found, wanted, group))
+def test_engines(wanted: str, found: dict[str, Engine], level: str, words: str) -> None:
+    findings = list(judge_engines(found, wanted))
     assert worst(findings) == level
     assert any(words in finding.text for finding in findings), findings
 
