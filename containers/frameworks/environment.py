@@ -93,8 +93,7 @@ def build(name: str, options: Mapping[str, str]) -> Path:
     `options` are what make was told, for the framework's own installer: `python`, an interpreter of the version that it needs; `debian`,
     the address of a mirror of Debian. Raises ConfigError.
     """
-    from containers.frameworks.beside import install_alone, install_beside  # noqa: PLC0415 - runs ask for the interpreter only
-    from containers.frameworks.horovod import install_horovod  # noqa: PLC0415
+    from containers.frameworks.beside import install_alone, install_beside, install_horovod  # noqa: PLC0415 - runs ask for the interpreter only
 
     place = place_of(name)
     if (beside := BESIDE.get(name)) is not None:

@@ -13,16 +13,19 @@ from typing import Final
 
 from base.errors import ConfigError
 from base.names import choices
-from containers.models.alexnet import alexnet, alexnet_caffe
-from containers.models.fcn import fully_connected_network
-from containers.models.googlenet import googlenet, inception_v1
-from containers.models.gpt2 import gpt2
+from containers.models.image_networks import (
+    alexnet,
+    alexnet_caffe,
+    fully_connected_network,
+    googlenet,
+    inception_v1,
+    lenet,
+    resnet,
+    resnet_cifar,
+    vgg16,
+)
 from containers.models.layers import Layer, LayerList, ShapeTooSmall, first_macs, with_initial_limits
-from containers.models.lenet import lenet
-from containers.models.lstm import lstm
-from containers.models.resnet import resnet, resnet_cifar
-from containers.models.tokens import TokenLayers
-from containers.models.vgg import vgg16
+from containers.models.tokens import TokenLayers, gpt2, lstm
 
 LARGEST_SMALLEST = 1024
 

@@ -13,6 +13,9 @@ Starting weights are drawn as layers.py says; of `lstm` those of the input, (4 x
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import sqrt
+
 from containers.models.layers import LayerList, ShapeTooSmall
 
 
@@ -67,3 +70,49 @@ class TokenLayers(LayerList):
         """Add a number for each word of the vocabulary, by the weights of the embedding."""
         macs = self.length * self.shape()[1] * self.vocabulary
         return self._add(name, "tied", [self._last], [self.length, self.vocabulary], macs=macs, embedding=embedding)
+
+
+# GPT-2 (Radford et al. 2019): blocks of attention and of two fully connected layers, each behind a layer normalisation and added to what
+# went in. The embedding makes the logits too. Without dropout.
+
+
+POSITIONS = 1024
+_DEVIATION = 0.02
+
+
+def gpt2(blocks: int, features: int, heads: int) -> Callable[[TokenLayers], None]:
+    """Build GPT-2. Starting weights have its deviation: 0.02, and what is added to the residual less, the more blocks there are."""
+    limit = sqrt(3) * _DEVIATION
+
+    def add_layers(net: TokenLayers) -> None:
+        net.embedding("wte", features, limit)
+        last = net.positions("wpe", POSITIONS, limit)
+        for number in range(blocks):
+            name = f"h{number}"
+            net.layer_norm(f"{name}.ln1")
+            net.dense(f"{name}.qkv", 3 * features, limit)
+            net.attention(f"{name}.attention", heads)
+            last = net.add(f"{name}.add1", net.dense(f"{name}.projection", features, limit / sqrt(2 * blocks)), last)
+            net.layer_norm(f"{name}.ln2")
+            net.dense(f"{name}.fc1", 4 * features, limit)
+            net.gelu(f"{name}.gelu")
+            last = net.add(f"{name}.add2", net.dense(f"{name}.fc2", features, limit / sqrt(2 * blocks)), last)
+        net.layer_norm("ln")
+        net.tied("logits", "wte")
+
+    return add_layers
+
+
+# The LSTM of the comparison dlbench (Shi et al. 2016), a language model after Zaremba et al. 2014: two layers of 256.
+
+
+_LIMIT = 0.1
+_FEATURES = 256
+
+
+def lstm(net: TokenLayers) -> None:
+    """Build it without dropout, as dlbench has it; each sequence begins with a state of zeros."""
+    net.embedding("embedding", _FEATURES, _LIMIT)
+    net.lstm("lstm1", _FEATURES, _LIMIT)
+    net.lstm("lstm2", _FEATURES, _LIMIT)
+    net.dense("softmax", net.vocabulary, _LIMIT)

@@ -15,8 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from base.errors import SlipwayError
-from containers.frameworks.facts import Facts, Verified
-from containers.frameworks.spec import FrameworkSpec, Sidecar, Supports
+from containers.frameworks.spec import Facts, FrameworkSpec, Sidecar, Supports, Verified
 from data_prep.manifest import Manifest, Shard, Split
 from data_prep.spec import DatasetSpec
 from workflow.commands.main import parser

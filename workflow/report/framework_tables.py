@@ -9,8 +9,7 @@ from typing import Any, Final
 from base.errors import ConfigError
 from base.logs import printable
 from containers.frameworks import framework_folders, load_framework
-from containers.frameworks.facts import Facts, load_other_facts, told
-from containers.frameworks.spec import FrameworkSpec
+from containers.frameworks.spec import Facts, FrameworkSpec, load_other_facts, told
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURING, CellResult, Shape

@@ -14,9 +14,9 @@ import pytest
 import containers.models
 from base.errors import ConfigError
 from containers.models import MODELS, build, build_for_tokens, has_dropout, of_tokens, reads_tokens, smallest_size
+from containers.models.image_networks import resnet
 from containers.models.layers import Layer, LayerList, without_dropout
 from containers.models.memory import estimate_memory
-from containers.models.resnet import resnet
 
 ORACLES = [  # model, channels, size, classes, parameters, million multiply-adds, conv, linear
     ("lenet", 1, 28, 10, 431_080, 2.293, 2, 2),
