@@ -18,11 +18,11 @@ from base.names import choices
 from cluster.detection import scheduler_of
 from cluster.runtime import runtime_directory
 from cluster.schedulers.inside_job import planned_allocation
-from cluster.schedulers.queries import PATIENCE_S
+from cluster.schedulers.queries import PATIENCE_S, Server
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 if TYPE_CHECKING:
-    from cluster.schedulers.jobs import Jobs, JobSize
+    from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
 
 LOCAL: Final = "local"
 SCHEDULERS: Final[dict[str, str]] = {
@@ -83,6 +83,58 @@ class Scheduler(Protocol):
 
     def requeue(self, allocation: Allocation) -> None:
         """Requeue the job. Raises UnsupportedRequest if it is not this run's alone, or may not be requeued."""
+
+
+class Jobs(Protocol):
+    """The functions of the module `jobs` of a scheduler that takes jobs, for commands.
+
+    A query is repeated for `patience_s` while the server is silent, each time for at most `timeout_s`. It raises SchedulerSilent when the
+    time is over, and SchedulerOutputError for an answer that cannot be read.
+    """
+
+    SERVER: Server
+    OWNED: Mapping[str, str]
+    """What the study, another key of the site file, or Slipway sets, with the pattern of the directives that would set it again."""
+
+    def our_jobs(self, patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
+        """Return all jobs of this user that are not over, oldest first."""
+
+    def jobs_named(self, name: str, patience_s: float) -> tuple[QueuedJob, ...]:
+        """Return this user's jobs of exactly that name, in any stage that the scheduler still knows, oldest first."""
+
+    def known_jobs(self, job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
+        """Return the jobs that the scheduler still knows, in any stage, by one query: this tells how a job ended."""
+
+    def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
+        """Cancel jobs, by one command if possible. Jobs that are over or unknown are no failure."""
+
+    def forget(self, job_ids: Sequence[str], patience_s: float) -> None:
+        """Remove jobs from the queue whose `lost` node has long been silent, without waiting for that node."""
+
+    def never_starts(self, size: JobSize) -> str | None:
+        """Explain why such a job can never start on this cluster, and what to change, or return None."""
+
+    def script(self, job: BatchJob) -> str:
+        """Return the batch script as it would be submitted: the directives, then `script_lines`. Raises ConfigError."""
+
+    def options(self, job: BatchJob) -> tuple[str, ...]:
+        """Return the requests of the script as options of SUBMIT. Raises ConfigError."""
+
+    def inherited(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the names of the variables that a job inherits, for a script that somebody submits by hand."""
+
+    def submit(self, job: BatchJob, patience_s: float) -> str:
+        """Submit a job exactly once, and return its id.
+
+        While the server is silent, the job is looked for by its name and submitted again for `patience_s`, which may be infinite; a message
+        on standard error says so once. Raises SubmitError.
+        """
+
+    def num_nodes_of_job(self, environ: Mapping[str, str]) -> int | None:
+        """Return the number of nodes of the job that `environ` belongs to."""
+
+    def end_of_job(self, environ: Mapping[str, str], patience_s: float) -> float | None:
+        """Return the unix time at which the job that `environ` belongs to ends, or None if it is unknown."""
 
 
 def get_scheduler(name: str) -> Scheduler:
@@ -186,4 +238,5 @@ def describe_holder(holder: Holder) -> str:
     jobs = jobs_of(holder.scheduler)
     if jobs is None:
         return f"job {holder.job_id} of {holder.scheduler} on {holder.host}"
-    return f"{jobs.TITLE} job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `{jobs.CANCEL} {holder.job_id}`"
+    server = jobs.SERVER
+    return f"{server.title} job {holder.job_id} (process {holder.pid} on {holder.host}); end it with `{server.cancel} {holder.job_id}`"

@@ -1,4 +1,4 @@
-"""Define the functions that commands call on a scheduler that takes jobs, and the values that they exchange."""
+"""Define what a job asks for and what it makes, how it stands in the queue, and the lines that batch scripts share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 import re
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from base.errors import ConfigError
 from base.units import whole_duration
@@ -132,71 +132,6 @@ class QueuedJob:
     def waits(self) -> bool:
         """Return True if the job has no nodes, either not yet or no longer."""
         return self.stage == "waits"
-
-
-class Jobs(Protocol):
-    """The functions of the module behind a scheduler's JOBS.
-
-    A query is repeated for `patience_s` while the server is silent, each time for at most `timeout_s`. It raises SchedulerSilent when the
-    time is over, and SchedulerOutputError for an answer that cannot be read.
-    """
-
-    TITLE: str
-    """The scheduler's name as it stands in a sentence."""
-    SERVER: str
-    """The name of the server that answers the scheduler's commands, as it stands in a sentence."""
-    SUBMIT: str
-    LIST: str
-    """The command that lists our jobs."""
-    SHOW: str
-    """The command that shows the jobs whose ids follow it."""
-    CANCEL: str
-    """The command that cancels the jobs whose ids follow it."""
-    ENTER: str
-    """The words before a command that give it this terminal on `{node}` of the running job `{job}`; empty if there are none."""
-
-    OWNED: Mapping[str, str]
-    """What the study, another key of the site file, or Slipway sets, with the pattern of the directives that would set it again."""
-
-    def our_jobs(self, patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
-        """Return all jobs of this user that are not over, oldest first."""
-
-    def jobs_named(self, name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-        """Return this user's jobs of exactly that name, in any stage that the scheduler still knows, oldest first."""
-
-    def known_jobs(self, job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-        """Return the jobs that the scheduler still knows, in any stage, by one query: this tells how a job ended."""
-
-    def cancel(self, job_ids: Sequence[str], patience_s: float) -> None:
-        """Cancel jobs, by one command if possible. Jobs that are over or unknown are no failure."""
-
-    def forget(self, job_ids: Sequence[str], patience_s: float) -> None:
-        """Remove jobs from the queue whose `lost` node has long been silent, without waiting for that node."""
-
-    def never_starts(self, size: JobSize) -> str | None:
-        """Explain why such a job can never start on this cluster, and what to change, or return None."""
-
-    def script(self, job: BatchJob) -> str:
-        """Return the batch script as it would be submitted: the directives, then `script_lines`. Raises ConfigError."""
-
-    def options(self, job: BatchJob) -> tuple[str, ...]:
-        """Return the requests of the script as options of SUBMIT. Raises ConfigError."""
-
-    def inherited(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the names of the variables that a job inherits, for a script that somebody submits by hand."""
-
-    def submit(self, job: BatchJob, patience_s: float) -> str:
-        """Submit a job exactly once, and return its id.
-
-        While the server is silent, the job is looked for by its name and submitted again for `patience_s`, which may be infinite; a message
-        on standard error says so once. Raises SubmitError.
-        """
-
-    def num_nodes_of_job(self, environ: Mapping[str, str]) -> int | None:
-        """Return the number of nodes of the job that `environ` belongs to."""
-
-    def end_of_job(self, environ: Mapping[str, str], patience_s: float) -> float | None:
-        """Return the unix time at which the job that `environ` belongs to ends, or None if it is unknown."""
 
 
 def job_name(study: str, token: str) -> str:

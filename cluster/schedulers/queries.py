@@ -1,7 +1,8 @@
-"""Query the server of any scheduler by its commands, and repeat the query while the server is silent.
+"""Query the server of any scheduler by its commands, repeated while it is silent, and submit a job to it exactly once.
 
 A `Server` holds what differs between schedulers. Every function may wait up to `patience_s`: a process that must not wait calls it in a
-child process with a time limit.
+child process with a time limit. A submission without an answer may have been accepted: the job is looked for before another try. Without
+that, two jobs ran.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from base.command import CommandResult, describe, last_lines, run
-from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, SlipwayError
-from base.sanitize import text
+from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
+from base.sanitize import printable, text
+from cluster.schedulers.jobs import QueuedJob
 
 # Time limits of queries and submissions.
 
@@ -43,6 +46,37 @@ LEAST_S: Final = 10.0
 """The shortest time for which a job is looked for, even when the patience is over."""
 
 
+# Environment variables that a job inherits. Without this list the keys and passwords of the submitting shell would lie on the scheduler's
+# disk and in every process of the job. Lines of the site's `setup` set what is missing.
+
+
+_NAMED: Final = """
+PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH LD_PRELOAD BASH_ENV KRB5CCNAME SSL_CERT_FILE SSL_CERT_DIR
+PYTHONPATH PYTHONSAFEPATH VIRTUAL_ENV CONDA_PREFIX CUDA_HOME
+MODULEPATH MODULESHOME MODULES_CMD LOADEDMODULES _LMFILES_ BASH_FUNC_module%% BASH_FUNC_ml%%
+DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG CONTAINER_HOST REGISTRY_AUTH_FILE APPTAINER_CACHEDIR APPTAINER_TMPDIR APPTAINER_CONFIGDIR
+ENROOT_LIBRARY_PATH ENROOT_SYSCONF_PATH
+"""
+NAMES: Final = frozenset(_NAMED.split())
+_NETWORK: Final = ("NCCL_", "GLOO_", "UCX_", "FI_")
+PREFIXES: Final = ("LC_", "XDG_", "LMOD_", "__LMOD", "_ModuleTable", "__MODULES_", *_NETWORK, "SLIPWAY_", "SLURM_", "SBATCH_")
+SECRET: Final = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|API_?KEY", re.IGNORECASE)
+"""Secret words in a name that is allowed only because of its prefix."""
+
+
+def inherited_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Select the variables that the scheduler gets and the job inherits."""
+    return {name: value for name, value in environ.items() if name in NAMES or (name.startswith(PREFIXES) and not SECRET.search(name))}
+
+
+def inherited_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the inherited variables for `sbatch --export`, for a script submitted from a whole environment.
+
+    Slurm adds its own variables. Exported functions have no name that Slurm accepts; they come from the login shell of such a job.
+    """
+    return tuple(sorted(name for name in inherited_environ(environ) if name.isidentifier() and not name.startswith(("SLURM_", "SBATCH_"))))
+
+
 def in_english(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a command whose messages are read in English."""
     return {**environ, "LC_ALL": "C"}
@@ -50,12 +84,24 @@ def in_english(environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """One scheduler's server, described by what its commands print."""
+    """One scheduler's server, described by its commands and by what they print."""
 
     title: str
     """The scheduler's name as it stands in a sentence."""
     name: str
     """The server's name as it stands in a sentence."""
+    submit: tuple[str, ...]
+    """The command that reads a batch script and prints the job's id."""
+    job_id: str
+    """A pattern with multiple lines, whose first group is that id."""
+    list: str
+    """The command that lists our jobs."""
+    show: str
+    """The command that shows the jobs whose ids follow it."""
+    cancel: str
+    """The command that cancels the jobs whose ids follow it."""
+    enter: str = ""
+    """The words before a command that give it this terminal on `{node}` of the running job `{job}`; empty if there are none."""
     silence: tuple[str, ...]
     """Messages of the commands while the server is silent: it is being restarted, busy, or cut off."""
     nowhere: tuple[str, ...]
@@ -79,6 +125,8 @@ class Server:
     """Lines of output that carry no information."""
     environment: Callable[[Mapping[str, str]], dict[str, str]] = in_english
     """The function that makes a query's environment of ours."""
+    submission: Callable[[Mapping[str, str]], dict[str, str]] = inherited_environ
+    """The function that makes the environment of a submission, most of which the job inherits."""
     path: Callable[[str], str] = str
     """The function that returns the path of a command."""
 
@@ -171,7 +219,7 @@ def refusal_words(server: Server, result: CommandResult) -> str:
 
 
 def _what_to_do(server: Server) -> str:
-    return f"{server.advice}, or choose a site with scheduler: local (`slipway doctor` says what is here)"
+    return f"{server.advice}, or choose a site with scheduler: local"
 
 
 def complains_only_of(result: CommandResult, words: Sequence[str]) -> bool:
@@ -184,32 +232,57 @@ def _holds(said: str, words: Sequence[str]) -> bool:
     return any(word in said for word in words)
 
 
-# Environment variables that a job inherits. Without this list the keys and passwords of the submitting shell would lie on the scheduler's
-# disk and in every process of the job. Lines of the site's `setup` set what is missing.
+# One job for one submission.
 
 
-_NAMED: Final = """
-PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR LD_LIBRARY_PATH LD_PRELOAD BASH_ENV KRB5CCNAME SSL_CERT_FILE SSL_CERT_DIR
-PYTHONPATH PYTHONSAFEPATH VIRTUAL_ENV CONDA_PREFIX CUDA_HOME
-MODULEPATH MODULESHOME MODULES_CMD LOADEDMODULES _LMFILES_ BASH_FUNC_module%% BASH_FUNC_ml%%
-DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG CONTAINER_HOST REGISTRY_AUTH_FILE APPTAINER_CACHEDIR APPTAINER_TMPDIR APPTAINER_CONFIGDIR
-ENROOT_LIBRARY_PATH ENROOT_SYSCONF_PATH
-"""
-NAMES: Final = frozenset(_NAMED.split())
-_NETWORK: Final = ("NCCL_", "GLOO_", "UCX_", "FI_")
-PREFIXES: Final = ("LC_", "XDG_", "LMOD_", "__LMOD", "_ModuleTable", "__MODULES_", *_NETWORK, "SLIPWAY_", "SLURM_", "SBATCH_")
-SECRET: Final = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIAL|API_?KEY", re.IGNORECASE)
-"""Secret words in a name that is allowed only because of its prefix."""
+def submit_script(
+    server: Server,
+    name: str,
+    script: str,
+    jobs_named: Callable[[str, float], Sequence[QueuedJob]],
+    patience_s: float,
+    wait: Callable[[float], None] = time.sleep,
+) -> str:
+    """Submit the script of the job of that name exactly once, and return its id, which is found by the name if the command gives none.
 
-
-def inherited_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Select the variables that the scheduler gets and the job inherits."""
-    return {name: value for name, value in environ.items() if name in NAMES or (name.startswith(PREFIXES) and not SECRET.search(name))}
-
-
-def inherited_names(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the inherited variables for `sbatch --export`, for a script submitted from a whole environment.
-
-    Slurm adds its own variables. Exported functions have no name that Slurm accepts; they come from the login shell of such a job.
+    While nobody answers, the submission is repeated for `patience_s`, which may be infinite; a message says so once. Raises SubmitError.
     """
-    return tuple(sorted(name for name in inherited_environ(environ) if name.isidentifier() and not name.startswith(("SLURM_", "SBATCH_"))))
+    command = server.submit[0]
+    give_up, said = time.monotonic() + patience_s, False
+    for pause in pauses():
+        result, silence = one_try(server, server.submit, SUBMIT_S, script, SubmitError, server.submission(os.environ))
+        if result is not None and not silence:
+            return parse_job_id(server, result)
+        if not said:
+            line = f"slipway: {command} got no answer ({silence}); looking whether the job is in the queue before another try"
+            sys.stderr.write(f"{printable(line)}\n")
+            sys.stderr.flush()
+            said = True
+        try:
+            found = jobs_named(name, max(LEAST_S, give_up - time.monotonic()))
+            if not found:  # the server may process the submission only after that query
+                wait(SETTLE_S)
+                found = jobs_named(name, max(LEAST_S, give_up - time.monotonic()))
+        except SchedulerOutputError as error:
+            raise SubmitUnsure(
+                f"nobody can say whether {server.name} has taken the job {name}: neither {command} nor the question for it got an answer; "
+                f"when it is back, look with `{server.list}`, and end what is not wanted with {server.cancel}: {error}"
+            ) from error
+        if found:
+            return found[-1].job_id
+        if time.monotonic() + pause > give_up:
+            raise SubmitError(
+                f"{server.name} does not answer {command}, tried for {patience_s:g} s, and the job is not in the queue: {silence}"
+            )
+        wait(pause)
+    raise AssertionError("pauses() has no end")
+
+
+def parse_job_id(server: Server, result: CommandResult) -> str:
+    """Parse the answer to a submission. Raises SubmitError for a refusal, and SubmitUnsure for an answer without an id."""
+    if result.returncode:
+        raise SubmitError(f"{server.title} refused the job: {last_words(server, result)}\n{refusal_words(server, result)}")
+    found = [match[1] for match in re.finditer(server.job_id, result.stdout, re.MULTILINE)]
+    if not found:
+        raise SubmitUnsure(f"{result.argv[0]} ended well and named no job: {result.stdout[-400:]!r}; {describe(result)}")
+    return str(found[-1])  # before it the shell may have said something

@@ -203,7 +203,7 @@ def _refuse_typed(name: str, kind: Kind, words: Sequence[str], options: Options)
 def by_ssh_alone(request: SessionRequest) -> str | None:
     """Return what to know, before it holds a node, of a shell whose scheduler has no other way to its node than ssh; None for others."""
     jobs = jobs_of(request.site.scheduler)
-    if request.kind != "shell" or jobs is None or jobs.ENTER:
+    if request.kind != "shell" or jobs is None or jobs.SERVER.enter:
         return None
     return BY_SSH_ALONE.format(request.site.scheduler)
 
@@ -416,7 +416,7 @@ def enter(seen: Seen) -> NoReturn:
 
 def _not_reached(seen: Seen, node: str, remote: str) -> str:
     jobs, name = jobs_of(seen.request.site.scheduler), seen.request.session
-    words = "" if jobs is None or seen.state.job_id is None else jobs.ENTER.format(job=seen.state.job_id, node=node)
+    words = "" if jobs is None or seen.state.job_id is None else jobs.SERVER.enter.format(job=seen.state.job_id, node=node)
     other = f"`{words} {remote}` enters it without ssh; " if words else ""
     return (
         f"ssh does not reach {node}, or its line was cut; the session {name} goes on there and holds what its job was granted. {other}"

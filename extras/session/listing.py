@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from base.publish import remove_tree
-from cluster.schedulers import SCHEDULERS, holder_alive
-from cluster.schedulers.jobs import Jobs
+from cluster.schedulers import SCHEDULERS, Jobs, holder_alive
 from extras.session.request import TOKEN, SessionRequest, State, all_sessions, read_request, read_state
 
 GONE_S: Final = 60.0

@@ -95,7 +95,7 @@ def submit(request: SessionRequest, directory: Path, size: JobSize | None) -> st
         log = str(directory / LOG)
         job = BatchJob(name=job_name(request), size=size, output=log, directory=str(directory), argv=argv, setup=request.site.setup)
         job_id = jobs.submit(job, SUBMIT_S)
-        _note(directory, State(job_id=job_id, told=time.time()), f"job {job_id}", f"{jobs.CANCEL} {job_id}")
+        _note(directory, State(job_id=job_id, told=time.time()), f"job {job_id}", f"{jobs.SERVER.cancel} {job_id}")
         return job_id
     get_scheduler(request.site.scheduler)
     with (directory / LOG).open("ab") as log_file:

@@ -14,6 +14,7 @@ from cluster.detection import off_node
 from cluster.launching import Launched
 from cluster.schedulers import (
     SCHEDULERS,
+    Jobs,
     Scheduler,
     describe_holder,
     get_scheduler,
@@ -24,7 +25,7 @@ from cluster.schedulers import (
     why_never_starts,
     with_jobs,
 )
-from cluster.schedulers.jobs import RUN, BatchJob, Jobs, JobSize, Work, job_words
+from cluster.schedulers.jobs import RUN, BatchJob, JobSize, Work, job_words
 from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
 from tests.cluster import tutorial
 

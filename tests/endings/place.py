@@ -141,10 +141,10 @@ class Place(ContainerWorld):
         )
         script = place / "job.sh"
         script.write_text(jobs.script(job))
-        done = self.cluster.exec("login", [jobs.SUBMIT], input=script.read_text(), user=self.words.user, cwd=place, timeout=60)
+        done = self.cluster.exec("login", [jobs.SERVER.submit[0]], input=script.read_text(), user=self.words.user, cwd=place, timeout=60)
         found = re.search(r"[jJ]ob <?(\d+)[ >]|^(\d+\.\w+)$", done.stdout, re.MULTILINE)
         if found is None:
-            raise RuntimeError(f"{jobs.SUBMIT} said {done.stdout!r} {done.stderr!r}")
+            raise RuntimeError(f"{jobs.SERVER.submit[0]} said {done.stdout!r} {done.stderr!r}")
         return found[1] or found[2]
 
     def prepare_submissions(self) -> None:

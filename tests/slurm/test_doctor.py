@@ -77,7 +77,7 @@ def test_a_controller_that_is_stopped_is_an_error_and_no_hang(cluster: Cluster) 
     finally:
         cluster.ctld("cont")
     assert code == 10
-    assert said(value, "slurmctld does not answer")["level"] == "error"
+    assert said(value, "Slurm's controller does not answer")["level"] == "error"
     assert said(value, "are here, as the site says")
 
 

@@ -23,6 +23,7 @@ from base.userpath import variables_of
 from cluster.detection import of_a_job
 from cluster.machine import memory_bytes, usable_cores
 from cluster.schedulers import (
+    Jobs,
     get_scheduler,
     jobs_of,
     local,
@@ -32,7 +33,7 @@ from cluster.schedulers import (
     why_never_starts,
     with_jobs,
 )
-from cluster.schedulers.jobs import RUN, BatchJob, Jobs, JobSize, Work, mark_of
+from cluster.schedulers.jobs import RUN, BatchJob, JobSize, Work, mark_of
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
 from containers.labels import Owner
@@ -107,7 +108,7 @@ def job_of_run(study: Study, cell: Cell, run_id: str) -> BatchJob:
 
 def run_words(jobs: Jobs, job: BatchJob) -> str:
     """Return the command that submits the job of a run."""
-    return " ".join([jobs.SUBMIT, *(option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job))])
+    return " ".join([jobs.SERVER.submit[0], *(option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job))])
 
 
 def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -117,14 +118,14 @@ def jobs_of_study(study: Study, runs: Sequence[Run]) -> list[dict[str, Any]]:
     for run in runs:
         job = job_of_run(study, run.cell, run.run_id)
         kinds[job.size].append(job)
-    return [{"jobs": len(found), jobs.SUBMIT: run_words(jobs, found[0])} for found in kinds.values()]
+    return [{"jobs": len(found), jobs.SERVER.submit[0]: run_words(jobs, found[0])} for found in kinds.values()]
 
 
 def submission_of(study: Study, runs: Sequence[Run]) -> dict[str, Any]:
     """Return what `slipway submit` would request and execute now."""
     jobs = jobs_at(study.site)
     job = plan_submission(study, runs, Width(), JOB_TOKEN, built=is_prepared(study, runs))
-    return {jobs.SUBMIT: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
+    return {jobs.SERVER.submit[0]: [option.replace(JOB_TOKEN, "<token>") for option in jobs.options(job)], "executes": list(job.argv)}
 
 
 # The check that the site's scheduler would take the jobs.
@@ -524,7 +525,7 @@ def _print(plan: StudyPlan) -> None:
 
 
 def _print_requests(plan: StudyPlan) -> None:
-    requests, command = _requests(plan), jobs_at(plan.study.site).SUBMIT
+    requests, command = _requests(plan), jobs_at(plan.study.site).SERVER.submit[0]
     path = str(plan.study.path)
     output.line(f"\n{plan.study.command('run', path)} submits")
     for kind in requests["jobs"][:MAX_ROWS]:
@@ -688,7 +689,7 @@ def _program(framework: Framework) -> dict[str, Any] | None:
 
 def _submitted(study: Study, cell: Cell, run_id: str) -> dict[str, str]:
     jobs = jobs_at(study.site)
-    return {jobs.SUBMIT: run_words(jobs, job_of_run(study, cell, run_id))}
+    return {jobs.SERVER.submit[0]: run_words(jobs, job_of_run(study, cell, run_id))}
 
 
 def _node(study: Study, allocation: Allocation, index: int, workload: Workload, needs: DatasetRequirements | None) -> dict[str, Any]:

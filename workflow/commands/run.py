@@ -36,8 +36,8 @@ from cluster.installation import FILES, PROFILES
 from cluster.limits import SAME_INTERRUPT_S, STORAGE_WAIT_SHOWN_S
 from cluster.machine import usable_cores
 from cluster.processes import age_s, die_with_parent, prepare_prctl
-from cluster.schedulers import jobs_of, shared_profile, with_jobs
-from cluster.schedulers.jobs import RUN, Jobs, QueuedJob
+from cluster.schedulers import Jobs, jobs_of, shared_profile, with_jobs
+from cluster.schedulers.jobs import RUN, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
 from workflow.commands.chosen_study import print_site
 from workflow.commands.options import DEFAULT_STUDY, AdoptOption, PassingCommand, RetryOption, SiteOption, snakemake_config

@@ -32,8 +32,8 @@ from base.units import counted, format_duration
 from cluster.holder import holder_of
 from cluster.installation import FILES
 from cluster.processes import age_s
-from cluster.schedulers import holder_alive, jobs_of, refuse_what_never_starts
-from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, Jobs, QueuedJob, job_name, jobs_of_submissions, mark_of
+from cluster.schedulers import Jobs, holder_alive, jobs_of, refuse_what_never_starts
+from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, QueuedJob, job_name, jobs_of_submissions, mark_of
 from cluster.schedulers.local import NAME as LOCAL
 from cluster.types import Holder
 from containers.images.commands import why_silent
@@ -301,7 +301,7 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
             continue
         raise SubmitError(
             f"the study {study!r} is submitted already: job {first.job_id} ({first.name}) is {first.state}; "
-            f"`{jobs.SHOW} {first.job_id}` shows it, `{jobs.CANCEL} {first.job_id}` ends it, "
+            f"`{jobs.SERVER.show} {first.job_id}` shows it, `{jobs.SERVER.cancel} {first.job_id}` ends it, "
             f"and `slipway submit --wait` waits for one it submits"
         )
     mark = mark_of(study, graph.results_dir)
@@ -309,7 +309,7 @@ def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:
         raise SubmitError(
             f"a start of slipway run makes the runs of the study {study!r} already: {counted(len(of_runs), 'job')} of it "
             f"{'is' if len(of_runs) == 1 else 'are'} in the queue, which `{command(graph.study, 'status')}` shows; wait until that has "
-            f"ended, or end it (Ctrl-C there, or `{jobs.CANCEL} {' '.join(of_runs)}` where that start is gone)"
+            f"ended, or end it (Ctrl-C there, or `{jobs.SERVER.cancel} {' '.join(of_runs)}` where that start is gone)"
         )
     held = held_by_others(graph, [run.run_id for run in graph.runs_to_make])
     if held and len(held) == len(graph.runs_to_make):
@@ -323,7 +323,7 @@ def _queue(jobs: Jobs) -> tuple[QueuedJob, ...]:
     try:
         return jobs.our_jobs(NOTICE_AFTER_S, ANSWER_S)
     except SchedulerSilent:
-        output.notice(f"{jobs.SERVER} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
+        output.notice(f"{jobs.SERVER.name} does not answer; it is asked again for {PATIENCE_S / 60:.0f} minutes")
         return jobs.our_jobs(PATIENCE_S, ANSWER_S)
 
 
@@ -334,7 +334,7 @@ def _submitted_text(jobs: Jobs, graph: Graph, job: BatchJob, job_id: str) -> str
     walltime = graph.study.site.walltime_s
     if walltime is not None and job.size.minutes * 60 >= walltime:
         words += f"; what does not fit is continued by the next `{command(graph.study, 'submit')}`"
-    ends, log = f"{jobs.CANCEL} {job_id}", job.output.replace(JOB_ID_PLACEHOLDER, job_id)
+    ends, log = f"{jobs.SERVER.cancel} {job_id}", job.output.replace(JOB_ID_PLACEHOLDER, job_id)
     return f"{words}\nlog: {log}\nend it: {ends}; follow it: {command(graph.study, 'status')}"
 
 
@@ -354,7 +354,7 @@ def follow(graph: Graph, jobs: Jobs, job: QueuedJob) -> None:
         with open_view() as view:
             last = _watch(watch, jobs, job, queue, view)
     except KeyboardInterrupt:
-        output.line(f"job {job.job_id} goes on; `{jobs.CANCEL} {job.job_id}` ends it")
+        output.line(f"job {job.job_id} goes on; `{jobs.SERVER.cancel} {job.job_id}` ends it")
         raise
     finally:
         queue.stop()

@@ -9,8 +9,7 @@ from typing import Any, Final, Literal
 from base.errors import ConfigError, UnsupportedRequest
 from base.names import choices
 from cluster.detection import scheduler_of
-from cluster.schedulers import LOCAL, get_scheduler, jobs_of, with_jobs
-from cluster.schedulers.jobs import Jobs
+from cluster.schedulers import LOCAL, Jobs, get_scheduler, jobs_of, with_jobs
 from workflow.study.cell import Run
 from workflow.study.site import Site
 
@@ -100,8 +99,8 @@ def refuse_wrong_way(site: Site, way: Way, environ: Mapping[str, str]) -> None:
         raise ConfigError(f"{found}; {ways}; or a site with scheduler: local (--site local)")
     if way == "allocation" and not inside:
         raise ConfigError(
-            f"this profile {DOES[way]}, and this is not a job of {jobs.TITLE}; use `slipway submit STUDY`, which starts it inside of one, "
-            f"or `slipway run STUDY` for a job per run"
+            f"this profile {DOES[way]}, and this is not a job of {jobs.SERVER.title}; use `slipway submit STUDY`, which starts it inside "
+            f"of one, or `slipway run STUDY` for a job per run"
         )
 
 

@@ -22,7 +22,8 @@ from base.jsonfile import canonical_json, read_content, read_json
 from base.packages import rooms_environ
 from base.worker import call_apart
 from cluster.machine import usable_cores
-from cluster.schedulers.jobs import Jobs, mark_of
+from cluster.schedulers import Jobs
+from cluster.schedulers.jobs import mark_of
 from data_prep.spec import DatasetSpec
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
 from workflow.dag.images import images_file, keep_images

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 from base.errors import SlipwayError
 from base.units import counted, some
-from cluster.schedulers import get_scheduler, holder_alive
-from cluster.schedulers.jobs import Jobs, QueuedJob
+from cluster.schedulers import Jobs, get_scheduler, holder_alive
+from cluster.schedulers.jobs import QueuedJob
 from cluster.types import Holder
 
 LEAST_S: Final = 5.0
@@ -54,16 +54,17 @@ def describe_cancelled(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[
     """Describe what became of the jobs of a Snakemake that was to end; `after`: the queue now, None while it is not known."""
     if not before:
         return ""
+    server = jobs.SERVER
     ids = [job.job_id for job in before]
     if after is None:
-        words = f"{counted(len(ids), f'{jobs.TITLE} job')} ({some(ids, 8)}) should have been cancelled, and {jobs.SERVER} does not answer"
-        return f"{words}; look with `{jobs.LIST}`, and end what is left: `{jobs.CANCEL} {' '.join(ids)}`"
+        words = f"{counted(len(ids), f'{server.title} job')} ({some(ids, 8)}) should have been cancelled, and {server.name} does not answer"
+        return f"{words}; look with `{server.list}`, and end what is left: `{server.cancel} {' '.join(ids)}`"
     left = [job.job_id for job in after if job.job_id in ids and job.stage in ("waits", "runs")]
     gone = [job_id for job_id in ids if job_id not in left]
-    one, many = f"{jobs.TITLE} job", f"{jobs.TITLE} jobs"
+    one, many = f"{server.title} job", f"{server.title} jobs"
     parts = [f"{counted(len(gone), f'{one} was', f'{many} were')} cancelled ({some(gone, 8)})"] if gone else []
     if left:
-        parts.append(f"{counted(len(left), f'{one} is', f'{many} are')} still there: `{jobs.CANCEL} {' '.join(left)}` ends what is left")
+        parts.append(f"{counted(len(left), f'{one} is', f'{many} are')} still there: `{server.cancel} {' '.join(left)}` ends what is left")
     return "; ".join(parts)
 
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from base.errors import Cancelled, SchedulerOutputError, SchedulerSilent, SubmitError, SubmitUnsure
 from base.sanitize import printable
-from cluster.schedulers import jobs_of
-from cluster.schedulers.jobs import RUN, Jobs, JobSize, QueuedJob, Work, jobs_of_rule
+from cluster.schedulers import Jobs, jobs_of
+from cluster.schedulers.jobs import RUN, JobSize, QueuedJob, Work, jobs_of_rule
 from workflow.dag.queue_view import QUEUE_S, poll_queue
 from workflow.dag.watched_jobs import JOBS_DIR, LATE_S, SAID_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
 from workflow.run.record.continuation import LOGIN, login_s
@@ -60,7 +60,7 @@ class Submissions:
         """
         cancelled = self.watched.cancelled.get((rule, wildcards))
         if cancelled is not None:
-            ends = f"{self.jobs.CANCEL} {cancelled}"
+            ends = f"{self.jobs.SERVER.cancel} {cancelled}"
             raise Cancelled(f"job {cancelled} was cancelled, by `{ends}` or by an administrator; it is not tried again in this call")
         self._look_for_others()
         job = self._others.pop((rule, wildcards), None)
@@ -136,8 +136,8 @@ class Submissions:
             if job_ids:
                 self.jobs.cancel(job_ids, CANCEL_S)
         except SchedulerOutputError as error:
-            ends = f"; end what is left: `{self.jobs.CANCEL} {' '.join(job_ids)}`" if job_ids else ""
-            print_message(f"jobs could not be cancelled; look with `{self.jobs.LIST}`{ends}: {error}")
+            ends = f"; end what is left: `{self.jobs.SERVER.cancel} {' '.join(job_ids)}`" if job_ids else ""
+            print_message(f"jobs could not be cancelled; look with `{self.jobs.SERVER.list}`{ends}: {error}")
 
     def close(self) -> None:
         """Watch no more."""
@@ -148,7 +148,7 @@ class Submissions:
         try:
             return self.jobs.our_jobs(SAID_AFTER_S, QUEUE_S)
         except SchedulerSilent:
-            print_message(f"{self.jobs.SERVER} does not answer; nothing is submitted until it does")
+            print_message(f"{self.jobs.SERVER.name} does not answer; nothing is submitted until it does")
             return self.jobs.our_jobs(math.inf, QUEUE_S)
 
 

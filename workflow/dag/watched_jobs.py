@@ -20,8 +20,8 @@ from typing import Any, Final, Literal, Protocol
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from cluster.exit_file import read_exit
-from cluster.schedulers import owned_by_us, with_jobs
-from cluster.schedulers.jobs import BatchJob, Jobs, JobSize, QueuedJob, Work, job_words, work_name
+from cluster.schedulers import Jobs, owned_by_us, with_jobs
+from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob, Work, job_words, work_name
 from workflow.dag.queue_view import QueueView
 from workflow.study.cell import Cell
 from workflow.study.site import Site
@@ -437,10 +437,10 @@ class WatchedJobs:
         silent_s = self._queue.view().silent_s
         if silent_s is None and self._silent:
             self._silent = False
-            self._say(f"{self._jobs.SERVER} answers again")
+            self._say(f"{self._jobs.SERVER.name} answers again")
         elif silent_s is not None and silent_s > SAID_AFTER_S and not self._silent:
             self._silent = True
-            self._say(f"{self._jobs.SERVER} does not answer; the jobs are waited for")
+            self._say(f"{self._jobs.SERVER.name} does not answer; the jobs are waited for")
 
 
 def adopted(queued: QueuedJob, like: Submitted) -> Submitted:

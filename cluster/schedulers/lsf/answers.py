@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Final
 
 from base.sanitize import digits, text
 from cluster.schedulers.jobs import Stage
-from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask
+from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ
 
 DELIMITER: Final = "^"
 FIELDS: Final = ("jobid", "stat", "submit_time", "start_time", "exec_host", "sub_cwd", "job_name")
@@ -253,15 +253,32 @@ NO_SUCH_JOB: Final = (
     *("is not found", "No matching job found", "No job found", "No unfinished job found", "No pending job found"),
     *("Job has already finished", "Job has finished", "No such job", "Operation has already been", "is being terminated"),
 )
+CLUSTER: Final = ("LSF_ENVDIR", "LSF_SERVERDIR", "LSF_BINDIR", "LSF_LIBDIR", "XLSF_UIDDIR", "EGO_TOP", "EGO_CONFDIR")
+"""Variables by which the commands find their cluster."""
+NOT_INHERITED: Final = ("SLURM_", "SBATCH_", "LSB_")
+
+
+def submit_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a job inherits, and those that bsub needs."""
+    inherited = {name: value for name, value in inherited_environ(environ).items() if not name.startswith(NOT_INHERITED)}
+    return in_english({**inherited, **{name: environ[name] for name in CLUSTER if name in environ}})
+
+
 LSF: Final = Server(
     title="LSF",
-    name="mbatchd",
+    name="LSF's mbatchd",
+    submit=("bsub",),
+    job_id=r"^Job <(\d+)> is submitted",
+    list="bjobs -w",
+    show="bjobs -l",
+    cancel="bkill",
     silence=SILENCE,
     nowhere=NO_CLUSTER,
     cluster="belongs to no cluster of LSF",
     advice="source the cluster's profile.lsf",
     harmless=NO_SUCH_JOB,
     on_both=True,
+    submission=submit_environ,
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +25,7 @@ from cluster.schedulers.jobs import (
 )
 from cluster.schedulers.lsf import STARTS
 from cluster.schedulers.lsf.answers import HELD, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, parse_queues, why_waiting
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, in_english, inherited_environ
-from cluster.schedulers.submission import Submitter, submit_script
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, submit_script
 
 # The batch script.
 #
@@ -177,29 +175,13 @@ def _queued(job: Listed, details: Details | None) -> QueuedJob:
 # The submission.
 
 
-CLUSTER: Final = ("LSF_ENVDIR", "LSF_SERVERDIR", "LSF_BINDIR", "LSF_LIBDIR", "XLSF_UIDDIR", "EGO_TOP", "EGO_CONFDIR")
-"""Variables by which the commands find their cluster."""
-NOT_INHERITED: Final = ("SLURM_", "SBATCH_", "LSB_")
-TITLE = "LSF"
-SERVER = "LSF's mbatchd"
-SUBMIT = "bsub"
-LIST = "bjobs -w"
-SHOW = "bjobs -l"
-CANCEL = "bkill"
-ENTER = ""
-SUBMITTER: Final = Submitter(server=LSF, argv=("bsub",), job_id=r"^Job <(\d+)> is submitted", look=LIST, end=CANCEL)
+SERVER = LSF
 script, options = batch_script, bsub_options
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
     """Submit a job, whose name contains its work."""
-    return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, submit_environ(os.environ))
-
-
-def submit_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a job inherits, and those that bsub needs."""
-    inherited = {name: value for name, value in inherited_environ(environ).items() if not name.startswith(NOT_INHERITED)}
-    return in_english({**inherited, **{name: environ[name] for name in CLUSTER if name in environ}})
+    return submit_script(LSF, job.name, batch_script(job), jobs_named, patience_s)
 
 
 def inherited(environ: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ARG001 - bsub takes all of them

@@ -180,6 +180,11 @@ def pbs_environment(environ: Mapping[str, str]) -> dict[str, str]:
 PBS: Final = Server(
     title="PBS",
     name="the server of PBS",
+    submit=("qsub",),
+    job_id=r"^([0-9]+(?:\[\])?(?:\.\S+)?)$",
+    list="qstat -u $USER",
+    show="qstat -xf",
+    cancel="qdel",
     silence=SILENCE,
     nowhere=NO_SERVER,
     nowhere_first=True,
@@ -188,6 +193,7 @@ PBS: Final = Server(
     cluster="knows no server of PBS",
     advice="do this on a login node of the cluster",
     environment=pbs_environment,
+    submission=pbs_environment,
     path=command,
 )
 

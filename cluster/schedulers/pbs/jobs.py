@@ -38,8 +38,8 @@ from cluster.schedulers.queries import (
     QUICK_ANSWER_S,
     ask,
     inherited_environ,
+    submit_script,
 )
-from cluster.schedulers.submission import Submitter, submit_script
 
 # Checks before the submission: PBS takes jobs that no node can hold, and lets them wait for ever.
 
@@ -319,21 +319,14 @@ def queued_job(job: JobInfo) -> QueuedJob:
 # The submission.
 
 
-TITLE = "PBS"
-SERVER = "the server of PBS"
-SUBMIT = "qsub"
-LIST = "qstat -u $USER"
-SHOW = "qstat -xf"
-CANCEL = "qdel"
-ENTER = ""
-SUBMITTER: Final = Submitter(server=PBS, argv=("qsub",), job_id=r"^([0-9]+(?:\[\])?(?:\.\S+)?)$", look=LIST, end=CANCEL)
+SERVER = PBS
 script, options = batch_script, qsub_options
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
     """Submit a job, whose variables stand in its script."""
     text = batch_script(job, os.environ if job.export is None else None, instead_of_failed(job.size))
-    return submit_script(SUBMITTER, job, text, jobs_named, patience_s)
+    return submit_script(PBS, job.name, text, jobs_named, patience_s)
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:

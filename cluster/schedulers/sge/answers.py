@@ -13,7 +13,7 @@ from base.account import account_name
 from base.errors import SchedulerOutputError
 from base.sanitize import digits, text
 from cluster.schedulers.jobs import Hold, Stage
-from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, query, refusal
+from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ, query, refusal
 
 LATEST: Final = 2**33
 """The latest time that is accepted, in unix seconds: the year 2242."""
@@ -215,9 +215,23 @@ SILENCE: Final = (
 NO_CELL: Final = ("SGE_ROOT", "cell directory", "act_qmaster")
 """Messages of Grid Engine's commands where no cell is configured."""
 NO_SUCH_JOB: Final = ("do not exist", "does not exist", "not found")
+CELL: Final = ("SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "SGE_CLUSTER_NAME")
+"""Variables by which the commands find their cell."""
+
+
+def submit_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a job inherits, and those that qsub needs."""
+    return in_english({**inherited_environ(environ), **{name: environ[name] for name in CELL if name in environ}})
+
+
 SGE: Final = Server(
     title="Grid Engine",
-    name="sge_qmaster",
+    name="Grid Engine's qmaster",
+    submit=("qsub", "-terse"),
+    job_id=r"^(\d+)(?:\.\S+)?$",
+    list="qstat",
+    show="qstat -j",
+    cancel="qdel",
     silence=SILENCE,
     nowhere=NO_CELL,
     cluster="belongs to no cell of Grid Engine",
@@ -225,6 +239,7 @@ SGE: Final = Server(
     refusals=(("neither submit nor admin host", "do this on a submit host, or ask the site for `qconf -as` of this one"),),
     on_both=True,
     dull=("Exiting.",),
+    submission=submit_environ,
 )
 
 

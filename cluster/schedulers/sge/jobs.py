@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -28,9 +27,8 @@ from cluster.schedulers.jobs import (
 from cluster.schedulers.queries import (
     QUICK_ANSWER_S,
     ask,
-    in_english,
-    inherited_environ,
     inherited_names,
+    submit_script,
 )
 from cluster.schedulers.sge import BEGUN
 from cluster.schedulers.sge.answers import (
@@ -48,7 +46,6 @@ from cluster.schedulers.sge.answers import (
     submitted_of,
     why_waiting,
 )
-from cluster.schedulers.submission import Submitter, submit_script
 
 # The batch script.
 #
@@ -276,23 +273,13 @@ def _queued(job: Listed, fields: Mapping[str, str], record: Mapping[str, str]) -
 # The submission.
 
 
-CELL: Final = ("SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "SGE_CLUSTER_NAME")
-"""Variables by which the commands find their cell."""
-TITLE = "Grid Engine"
-SERVER = "Grid Engine's qmaster"
-SUBMIT = "qsub"
-LIST = "qstat"
-SHOW = "qstat -j"
-CANCEL = "qdel"
-ENTER = ""
-SUBMITTER: Final = Submitter(server=SGE, argv=("qsub", "-terse"), job_id=r"^(\d+)(?:\.\S+)?$", look=LIST, end=CANCEL)
+SERVER = SGE
 script, options, inherited = batch_script, qsub_options, inherited_names
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
-    """Submit a job, which inherits the variables that `inherited_environ` selects, and those that qsub needs."""
-    env = in_english({**inherited_environ(os.environ), **{name: os.environ[name] for name in CELL if name in os.environ}})
-    return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, env)
+    """Submit a job by its script."""
+    return submit_script(SGE, job.name, batch_script(job), jobs_named, patience_s)
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:

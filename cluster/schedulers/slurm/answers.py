@@ -355,7 +355,13 @@ def slurm_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 SLURM: Final = Server(
     title="Slurm",
-    name="slurmctld",
+    name="Slurm's controller",
+    submit=("sbatch", "--parsable"),
+    job_id=r"^(\d+)(?:;\S*)?$",
+    list="squeue --me",
+    show="squeue -j",
+    cancel="scancel",
+    enter="srun --jobid={job} --overlap -N1 -n1 -w {node} --pty",
     silence=SILENCE,
     nowhere=NO_CLUSTER,
     cluster="belongs to no Slurm cluster",

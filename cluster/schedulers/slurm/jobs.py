@@ -14,7 +14,7 @@ from base.names import choices
 from base.sanitize import digits, text
 from base.units import counted, format_duration
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_environ, inherited_names
+from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_names, submit_script
 from cluster.schedulers.slurm.answers import (
     ENDED_BY,
     JOB_ID,
@@ -40,7 +40,6 @@ from cluster.schedulers.slurm.answers import (
 from cluster.schedulers.slurm.answers import (
     SHOW as SHOW_PARTITIONS,
 )
-from cluster.schedulers.submission import Submitter, submit_script
 
 # Directives of the site file.
 
@@ -283,20 +282,13 @@ def stage_of(state: str) -> Stage:
 # The submission.
 
 
-TITLE = "Slurm"
-SERVER = "Slurm's controller"
-SUBMIT = "sbatch"
-LIST = "squeue --me"
-SHOW = "squeue -j"
-CANCEL = "scancel"
-ENTER = "srun --jobid={job} --overlap -N1 -n1 -w {node} --pty"
-SUBMITTER: Final = Submitter(server=SLURM, argv=("sbatch", "--parsable"), job_id=r"^(\d+)(?:;\S*)?$", look=LIST, end=CANCEL)
+SERVER = SLURM
 script, options, inherited = batch_script, sbatch_options, inherited_names
 
 
 def submit(job: BatchJob, patience_s: float) -> str:
-    """Submit a job, which inherits the variables that `inherited_environ` selects."""
-    return submit_script(SUBMITTER, job, batch_script(job), jobs_named, patience_s, inherited_environ(os.environ))
+    """Submit a job by its script."""
+    return submit_script(SLURM, job.name, batch_script(job), jobs_named, patience_s)
 
 
 def cancel(job_ids: Sequence[str], patience_s: float) -> None:

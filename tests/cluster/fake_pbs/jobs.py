@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
+from cluster.schedulers.pbs.answers import PBS
 
-TITLE = "PBS"
-SERVER = "the server of PBS"
-SUBMIT = "qsub"
-LIST = "qstat -u $USER"
-SHOW = "qstat -f"
-CANCEL = "qdel"
-ENTER = ""
+SERVER = PBS
 OWNED = {"nodes": "-l select"}
 QUEUE: list[QueuedJob] = []
 SUBMITTED: list[BatchJob] = []

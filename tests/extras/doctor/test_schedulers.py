@@ -137,5 +137,5 @@ def test_a_controller_that_is_silent_is_an_error_within_seconds(tmp_path: Path, 
     context = Context(site=site(scheduler="slurm"), place="login", hostname="login", scheduler="slurm")
     (found,) = schedulers.check_scheduler(context)
     assert found.level == "error"
-    assert "slurmctld does not answer `scontrol show config`" in found.text
+    assert "Slurm's controller does not answer `scontrol show config`" in found.text
     assert found.advice.startswith("wait and ask again")

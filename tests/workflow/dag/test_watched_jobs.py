@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from base.errors import SchedulerOutputError, SchedulerSilent
-from cluster.schedulers.jobs import RUN, Jobs, QueuedJob, Work
+from cluster.schedulers import Jobs
+from cluster.schedulers.jobs import RUN, QueuedJob, Work
 from cluster.schedulers.slurm.jobs import queued_job
 from tests.cluster.fake_pbs import jobs as fake_pbs_jobs
 from workflow.dag.queue_view import QueueView
@@ -51,7 +52,7 @@ class Cluster:
 
     def cancel(self, job_ids: tuple[str, ...], _patience_s: float) -> None:
         if self.silent:
-            raise SchedulerSilent("slurmctld does not answer")
+            raise SchedulerSilent("Slurm's controller does not answer")
         self.cancelled += job_ids
         self.jobs = tuple(job for job in self.jobs if job.job_id not in job_ids)
 
@@ -98,7 +99,7 @@ def test_a_job_that_could_not_be_started_is_taken_out_and_may_be_tried_again(one
     one.cluster.silent = True
     one.watched.look()
     assert one.said[0].startswith("job 7 waits: Slurm could not start it on its nodes (launch failed requeued held)")
-    assert one.said[1:] == ["job 7 could not be taken out of the queue: slurmctld does not answer"]
+    assert one.said[1:] == ["job 7 could not be taken out of the queue: Slurm's controller does not answer"]
     one.cluster.silent = False
     for _ in range(3):
         one.watched.look()

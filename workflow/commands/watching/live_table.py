@@ -66,7 +66,7 @@ class Ended:
     def refused(self) -> bool:
         """Return True if the run cannot go on before somebody changes something."""
         return self.state == "prevented" and (self.reason or "").startswith(
-            tuple(f"{jobs.TITLE} refused" for name in with_jobs() if (jobs := jobs_of(name)))
+            tuple(f"{jobs.SERVER.title} refused" for name in with_jobs() if (jobs := jobs_of(name)))
         )
 
     @property

@@ -243,7 +243,7 @@ class Watch:
         self._alive = holder_alive if self.queue is None else self.queue.alive
         self._view = QueueView()
         offered = jobs_of(self.study.site.scheduler)
-        self._server = "" if offered is None else offered.SERVER
+        self._server = "" if offered is None else offered.SERVER.name
         self._jobs: Mapping[str, QueuedJob] = {}
         self._mark = mark_of(self.study.name, str(self.study.results_dir))
         states = {state.run.run_id: state for state in run_states(self.study, self._alive)}
@@ -457,7 +457,7 @@ def _queue(study: Study, own_jobs: bool) -> str:
     offered = jobs_of(study.site.scheduler)
     if offered is None:
         return "one run at a time measures on this machine"
-    return f"not in {offered.TITLE}'s queue yet" if own_jobs else "for nodes of this job"
+    return f"not in {offered.SERVER.title}'s queue yet" if own_jobs else "for nodes of this job"
 
 
 def _key(state: RunState) -> object:
@@ -497,10 +497,12 @@ def study_states(study: Study) -> StudyStates:
     try:
         jobs = offered.our_jobs(0.0, QUEUE_ANSWER_S)
     except SchedulerSilent:
-        silence = f"{offered.SERVER} does not answer: {UNKNOWN} now"
+        silence = f"{offered.SERVER.name} does not answer: {UNKNOWN} now"
         return StudyStates(states=run_states(study, _elsewhere(name)), silence=silence, silent=True)
     except SchedulerOutputError:
-        return StudyStates(states=run_states(study, _elsewhere(name)), silence=f"{offered.TITLE} cannot be asked from here: {UNKNOWN}")
+        return StudyStates(
+            states=run_states(study, _elsewhere(name)), silence=f"{offered.SERVER.title} cannot be asked from here: {UNKNOWN}"
+        )
     answers = _Answers(get_scheduler(name), jobs)
     return StudyStates(states=with_queue(run_states(study, answers.alive), study, jobs, time.time()))
 

@@ -15,6 +15,7 @@ from cluster.schedulers.jobs import Stage
 from cluster.schedulers.lsf import hosts_of_job, is_running, launch_argv, plan_allocation, restart_count
 from cluster.schedulers.lsf.answers import (
     FIELDS,
+    LSF,
     NO_SUCH_JOB,
     STAGES,
     Details,
@@ -25,11 +26,12 @@ from cluster.schedulers.lsf.answers import (
     parse_list,
     parse_queues,
     signal_of,
+    submit_environ,
     time_of,
     why_waiting,
 )
-from cluster.schedulers.lsf.jobs import SUBMITTER, joined, submit_environ
-from cluster.schedulers.queries import complains_only_of
+from cluster.schedulers.lsf.jobs import joined
+from cluster.schedulers.queries import complains_only_of, parse_job_id
 from cluster.types import AllocationRequest
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "lsf"
@@ -156,12 +158,12 @@ def test_jobs_that_are_unknown_or_over_are_no_failure() -> None:
 
 def test_the_id_of_a_submission() -> None:
     said = "Job <101> is submitted to default queue <normal>.\n"
-    assert SUBMITTER.parse_job_id(CommandResult(argv=("bsub",), returncode=0, stdout=said, stderr="")) == "101"
+    assert parse_job_id(LSF, CommandResult(argv=("bsub",), returncode=0, stdout=said, stderr="")) == "101"
     with pytest.raises(SubmitError, match="named no job"):
-        SUBMITTER.parse_job_id(CommandResult(argv=("bsub",), returncode=0, stdout="hello", stderr=""))
+        parse_job_id(LSF, CommandResult(argv=("bsub",), returncode=0, stdout="hello", stderr=""))
     with pytest.raises(SubmitError, match="LSF refused the job: Too many processors requested"):
-        SUBMITTER.parse_job_id(
-            CommandResult(argv=("bsub",), returncode=255, stdout="", stderr="Too many processors requested. Job not submitted.\n")
+        parse_job_id(
+            LSF, CommandResult(argv=("bsub",), returncode=255, stdout="", stderr="Too many processors requested. Job not submitted.\n")
         )
 
 

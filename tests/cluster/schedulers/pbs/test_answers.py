@@ -22,8 +22,8 @@ from cluster.schedulers.pbs.answers import (
     stage_of,
     time_of,
 )
-from cluster.schedulers.pbs.jobs import SUBMITTER, nodes_problem, parse_entries, queue_problem
-from cluster.schedulers.queries import refusal_words, silence_of
+from cluster.schedulers.pbs.jobs import nodes_problem, parse_entries, queue_problem
+from cluster.schedulers.queries import parse_job_id, refusal_words, silence_of
 from tests.cluster.schedulers.pbs.captured import answer, answers
 
 ALL = {job.job_id: job for job in parse_jobs(answer("qstat-f-F-json-all"))}
@@ -119,14 +119,14 @@ def test_silence_is_told_from_refusal() -> None:
 
 def test_an_id_is_read_and_a_refusal_said() -> None:
     (result,) = answers("qsub").values()
-    assert SUBMITTER.parse_job_id(result) == "0.n0"
+    assert parse_job_id(PBS, result) == "0.n0"
     refused = answers("errors")
     with pytest.raises(SubmitError, match="Unknown queue"):
-        SUBMITTER.parse_job_id(next(result for command, result in refused.items() if command.startswith("qsub -q nope")))
+        parse_job_id(PBS, next(result for command, result in refused.items() if command.startswith("qsub -q nope")))
     with pytest.raises(SubmitError, match="submit as an ordinary user"):
-        SUBMITTER.parse_job_id(refused["qsub as root"])
+        parse_job_id(PBS, refused["qsub as root"])
     with pytest.raises(SubmitError, match="named no job"):
-        SUBMITTER.parse_job_id(replace(result, stdout="\n"))
+        parse_job_id(PBS, replace(result, stdout="\n"))
 
 
 def test_what_can_never_run_is_known_beforehand() -> None:

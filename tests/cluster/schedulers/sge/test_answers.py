@@ -11,7 +11,7 @@ import pytest
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
 from cluster.schedulers.jobs import JobSize, job_words
-from cluster.schedulers.queries import last_words
+from cluster.schedulers.queries import last_words, parse_job_id
 from cluster.schedulers.sge import launch_environ, parse_hosts, reason_of
 from cluster.schedulers.sge.answers import (
     SGE,
@@ -24,7 +24,7 @@ from cluster.schedulers.sge.answers import (
     submitted_of,
     why_waiting,
 )
-from cluster.schedulers.sge.jobs import SUBMITTER, environment_problem, joined, with_lost
+from cluster.schedulers.sge.jobs import environment_problem, joined, with_lost
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "sge"
 
@@ -191,8 +191,8 @@ def test_refusals_are_told_in_grid_engines_words() -> None:
     first = captured("errors").split("$ ")[0]
     refused = CommandResult(argv=("qsub",), returncode=1, stdout="", stderr=first)
     with pytest.raises(SubmitError, match='the requested parallel environment "nope" does not exist'):
-        SUBMITTER.parse_job_id(refused)
+        parse_job_id(SGE, refused)
     assert "Exiting" not in last_words(SGE, refused)
-    assert SUBMITTER.parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="31\n", stderr="")) == "31"
+    assert parse_job_id(SGE, CommandResult(argv=("qsub",), returncode=0, stdout="31\n", stderr="")) == "31"
     with pytest.raises(SubmitError, match="named no job"):
-        SUBMITTER.parse_job_id(CommandResult(argv=("qsub",), returncode=0, stdout="", stderr=""))
+        parse_job_id(SGE, CommandResult(argv=("qsub",), returncode=0, stdout="", stderr=""))

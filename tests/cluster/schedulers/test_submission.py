@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
-from cluster.schedulers.queries import SUBMIT_S, inherited_environ, one_try
+from cluster.schedulers.jobs import QueuedJob
+from cluster.schedulers.queries import parse_job_id, submit_script
 from cluster.schedulers.slurm.answers import SLURM
-from cluster.schedulers.slurm.jobs import SUBMITTER
-from cluster.schedulers.submission import submit_once
 
 pytestmark = pytest.mark.processes
 
@@ -36,14 +34,14 @@ class Controller:
         script.write_text("\n".join(lines))
         script.chmod(0o755)
 
-    def find(self, patience_s: float) -> str | None:
+    def jobs_named(self, name: str, patience_s: float) -> list[QueuedJob]:
         self.looks += 1
         self.patience.append(patience_s)
-        return self.queue.pop(0)
+        job_id = self.queue.pop(0)
+        return [] if job_id is None else [QueuedJob(job_id=job_id, stage="waits", state="pending", name=name)]
 
     def submit(self, patience_s: float = 60.0) -> str:
-        attempt = partial(one_try, SLURM, SUBMITTER.argv, SUBMIT_S, "#!/bin/bash\n", SubmitError, inherited_environ(os.environ))
-        return submit_once(SUBMITTER, attempt, self.find, "one", patience_s, lambda seconds: None)
+        return submit_script(SLURM, "one", "#!/bin/bash\n", self.jobs_named, patience_s, lambda seconds: None)
 
     @property
     def calls(self) -> int:
@@ -127,21 +125,21 @@ def test_who_waits_for_ever_looks_for_ever(controller: Make) -> None:
 def test_a_job_that_nobody_can_confirm_is_not_submitted_again(controller: Make, tmp_path: Path) -> None:
     slurm = controller([SILENT, ACCEPTED], [])
 
-    def silent(patience_s: float) -> str | None:
+    def silent(name: str, patience_s: float) -> list[QueuedJob]:
         raise SchedulerOutputError("still silent")
 
-    slurm.find = silent  # type: ignore[method-assign]
-    with pytest.raises(SubmitError, match="nobody can say whether slurmctld has taken the job one"):
+    slurm.jobs_named = silent  # type: ignore[method-assign]
+    with pytest.raises(SubmitError, match="nobody can say whether Slurm's controller has taken the job one"):
         slurm.submit()
     assert slurm.calls == 1
 
 
 @pytest.mark.parametrize(("text", "job_id"), [("42\n", "42"), ("42;cluster\n", "42"), ("welcome to the machine\n42\n", "42")])
 def test_job_ids(text: str, job_id: str) -> None:
-    assert SUBMITTER.parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr="")) == job_id
+    assert parse_job_id(SLURM, CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr="")) == job_id
 
 
 @pytest.mark.parametrize("text", ["", "ok\n", "Submitted batch job 42\n"])
 def test_no_job_id(text: str) -> None:
     with pytest.raises(SubmitError, match="named no job"):
-        SUBMITTER.parse_job_id(CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr=""))
+        parse_job_id(SLURM, CommandResult(argv=("sbatch",), returncode=0, stdout=text, stderr=""))
