@@ -13,11 +13,10 @@ from base.jsonfile import read_content
 from base.units import counted, some
 from extras.verify.result import Verified
 from workflow.report.analysis import Analysis, analyse
-from workflow.report.collect import Collection, collect, read_records
+from workflow.report.collect import Collection, Source, collect, read_records
 from workflow.report.files import PAGE_FILE, PLOT_FILES, PLOT_NAMES, RECORDS_FILE, TABLE_FILES
 from workflow.report.outputs import plots_of, tables_of
 from workflow.report.page import page
-from workflow.report.sources import Source
 from workflow.study.paths import STUDY_FILE
 
 AGAIN = "`slipway tables` makes it anew"

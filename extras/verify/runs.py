@@ -24,8 +24,8 @@ from containers.program_folder import look_at
 from data_prep.hashing import hash_file
 from extras.verify.children import SILENCE_S, OnRead, each_run
 from extras.verify.result import Verified
+from workflow.report.collect import StudyFile, check_directory, read_study
 from workflow.report.provenance import DIGEST, MAX_PROGRAM_BYTES
-from workflow.report.sources import StudyFile, check_directory, read_study
 from workflow.run.record.events import RequestedSteps, most_steps, read_events, requested_steps
 from workflow.run.record.machine_load import loads
 from workflow.run.record.model import NotBelieved, RunRecord

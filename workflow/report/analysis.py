@@ -26,10 +26,9 @@ from workflow.report.cells import (
     telling,
     varying,
 )
-from workflow.report.collect import Collection
+from workflow.report.collect import Collection, Source
 from workflow.report.derive import Comparison, Line, compare, has_several_baselines, lines_of, regrouped
 from workflow.report.same_network import MARK, marked
-from workflow.report.sources import Source
 from workflow.run.record.columns import MISSING, PREVENTED, TIMES_ONLY, UNREADABLE
 from workflow.study.cell import UNITS
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from containers.engines import ENGINES, in_container
-from workflow.report.sources import cell_of
+from workflow.report.collect import cell_of
 from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, TIMES_ONLY, UNMEASURED
 from workflow.run.record.rate import MIN_STEPS, NOT_COMPARED, OTHERS, UNEVEN, first_of
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S

@@ -9,26 +9,208 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import polars as pl
 
 from base.errors import RecordError
-from base.jsonfile import read_content
+from base.jsonfile import read_content, read_json
 from base.names import is_name
 from base.publish import publish
+from cluster.gpus.peak import Peak, peak
+from containers.models import of_tokens
 from workflow.report.files import RECORDS_FILE
-from workflow.report.mfu import with_utilisation
-from workflow.report.record_reader import BESIDE, SCHEMA, read_runs
-from workflow.report.sources import CELL_COLUMNS, Source, StudyFile, cell_frame, check_directory, labelled, read_study
+from workflow.report.record_reader import BESIDE, ROW_SCHEMA, read_runs
 from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
 from workflow.run.record.continuation import STATUS as WAITING
 from workflow.run.record.reading import names, read_record
 from workflow.run.storage.results import waiting_runs
 from workflow.study.cell import SIZES, WORDS, Cell
+from workflow.study.publishing import SCHEMA, last_version
+from workflow.study.series import NOT_SERIES
+
+# Model FLOP utilisation of a run: the FLOP that its model needs at the measured rate, over what its GPUs can do at most.
+#
+# Model FLOP are those of forward and backward for one sample or token, without what is computed again: appendix B of PaLM (Chowdhery
+# et al., 2022). A network of ours has its multiply-adds from its layer list, of an image or of a token, twice as many FLOP, and a backward
+# pass of twice the forward, but for the gradient of what the first layer reads, which no framework computes (records of earlier versions
+# count it).
+# A token in a longer sequence attends to more: what was in buckets has the mean over the tokens that were trained.
+
+
+FLOP_PER_MAC: Final = 2
+PASSES: Final = 3
+"""Training costs three forward passes: the backward one computes the gradients of inputs and of weights."""
+_NAMED = pl.concat_str("gpu_models", pl.lit("\n"), "arithmetic")
+
+
+def with_utilisation(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add `mfu` and what it is made of: `flop_per_unit`, `flop_source` (model, program), `arithmetic` (precision of its matrices, which
+    for a user's program only that reports), `peak_flop_per_s` of one GPU, and `peak_source`.
+    """
+    macs = (
+        pl.when(pl.col("mode") == "infer")
+        .then("model_macs")
+        .otherwise(PASSES * pl.col("model_macs") - pl.col("model_first_macs").fill_null(0))
+    )
+    counted = pl.col("model").is_in(of_tokens()) == (pl.col("unit") == "tokens")  # a program may count samples of a network of tokens
+    of_model = pl.when(counted).then(FLOP_PER_MAC * macs)
+    told = rows.with_columns(
+        pl.coalesce(of_model, "told_flop_per_unit").cast(pl.Float64).alias("flop_per_unit"),
+        pl.when(of_model.is_not_null())
+        .then(pl.lit("model"))
+        .when(pl.col("told_flop_per_unit").is_not_null())
+        .then(pl.lit("program"))
+        .alias("flop_source"),
+        pl.when("own_program").then("told_precision").otherwise("precision").alias("arithmetic"),
+    )
+    found = _peaks(told)
+    flop, source = ({name: getattr(one, field) for name, one in found.items()} for field in ("flop_per_s", "source"))
+    known = told.with_columns(
+        _NAMED.replace_strict(flop, default=None, return_dtype=pl.Float64()).alias("peak_flop_per_s"),
+        _NAMED.replace_strict(source, default=None, return_dtype=pl.String()).alias("peak_source"),
+    )
+    of_a_gpu = pl.col("flop_per_unit") * pl.col("rate_per_s") / pl.col("num_processes")
+    return known.with_columns((of_a_gpu / pl.col("peak_flop_per_s")).alias("mfu")).drop("told_flop_per_unit", "told_precision")
+
+
+def _peaks(rows: pl.DataFrame) -> dict[str, Peak]:
+    """Return the peak of each GPU and precision of `_NAMED`."""
+    pairs = rows.select(_NAMED.alias("named"), "gpu_models", "arithmetic").drop_nulls().unique()
+    found = {named: peak(model, precision) for named, model, precision in pairs.iter_rows()}
+    return {named: one for named, one in found.items() if one is not None}
+
+
+# Where runs come from: one results directory per study and cluster, with the resolved study beside the runs.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One results directory: its study.json, and how many of its runs are of an older version of the study."""
+
+    label: str
+    path: str
+    study: str
+    site: str | None = None
+    site_keys: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Mapping[str, Any] = field(default_factory=dict)
+    has_study: bool = True
+    file_sha256: str | None = None
+    left_out: int = 0
+    copies: int = 0
+    """Records that a source before it has too, by their seals: they are counted there."""
+    lies: str | None = None
+    """Where its files are read now that they were moved or copied; pages name `path`. It is never stored."""
+
+    @property
+    def place(self) -> Path:
+        return Path(self.path if self.lies is None else self.lies)
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if key != "lies"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile:
+    """The part of study.json that tables need. `runs`: run id -> (cell id, repeat)."""
+
+    study: str
+    site: str | None
+    site_keys: Mapping[str, Any]
+    baseline: Mapping[str, Any]
+    cells: Mapping[str, Cell]
+    runs: Mapping[str, tuple[str, int]]
+    file_path: str | None = None
+    file_sha256: str | None = None
+    """SHA-256 of the study file when it last ran; None from an older version."""
+
+
+def read_study(directory: Path) -> StudyFile | None:
+    """Read study.json of a results directory, None if there is none. Raises RecordError if it is torn, no study, or a dangling link."""
+    path = directory / "study.json"
+    if not os.path.lexists(path):
+        return None
+    content = read_json(path)
+    try:
+        if content["schema"] != SCHEMA:
+            raise RecordError(f"{path}: found schema {content['schema']!r}, expected {SCHEMA!r}")
+        cells = {cell.cell_id: cell for cell in msgspec.convert(content["cells"], tuple[Cell, ...])}
+        runs = {run["run_id"]: (run["cell_id"], run["repeat"]) for run in content["runs"]}
+        if unknown := {cell_id for cell_id, _ in runs.values()} - cells.keys():
+            raise RecordError(f"{path}: its runs name cells that it does not hold, such as {min(unknown)!r}")
+        site = content.get("site") or {}
+        last = last_version(content.get("history"))
+        digest = last.get("file_sha256")
+        return StudyFile(
+            study=content["study"],
+            site=site.get("name"),
+            site_keys=dict(site),
+            baseline=content.get("baseline") or {},
+            cells=cells,
+            runs=runs,
+            file_path=last["path"] if isinstance(last.get("path"), str) else None,
+            file_sha256=digest if isinstance(digest, str) else None,
+        )
+    except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
+        raise RecordError(f"{path} is no resolved study ({type(error).__name__}: {error}); remove it and plan the study again") from error
+
+
+def check_directory(directory: Path) -> None:
+    """Raise RecordError, saying what to give instead, unless `directory` holds a study's results."""
+    if not directory.is_dir():
+        raise RecordError(f"{directory} is not a directory: give a study's results, <storage>/results/<study>")
+    if not (directory / "runs").is_dir() and not (directory / "study.json").exists():
+        inside = sorted(path.parent.name for path in directory.glob("*/study.json"))
+        hint = f"; it holds the studies {', '.join(inside)}: give one of them" if inside else ""
+        raise RecordError(f"{directory} holds neither study.json nor runs/{hint}")
+
+
+def cell_frame(cells: Sequence[Cell]) -> pl.DataFrame:
+    """Make one row per cell: main keys, `series` (which cells may be compared) and the whole cell as JSON text."""
+    columns: dict[str, list[Any]] = {name: [] for name in CELL_COLUMNS}
+    for cell in cells:
+        keys = cell.to_json()
+        rest = msgspec.json.encode({key: value for key, value in keys.items() if key not in NOT_SERIES}, order="sorted")
+        own: dict[str, Any] = {"series": hashlib.sha256(rest).hexdigest()[:8], "cell": msgspec.json.encode(keys).decode()}
+        own |= {"num_processes": cell.world_size, "threads": str(cell.threads), "unit": cell.unit}
+        row = {**keys, **own, "own_program": cell.program is not None, "cell_device": cell.device}
+        for name, values in columns.items():
+            values.append(row[name])
+    return pl.DataFrame(columns, schema=CELL_COLUMNS)
+
+
+def cell_of(text: str) -> Cell:
+    """Parse a cell."""
+    return _DECODER.decode(text)
+
+
+_DECODER: Final = msgspec.json.Decoder(Cell)
+CELL_COLUMNS: dict[str, pl.DataType] = {
+    **{name: pl.String() for name in ("cell_id", "series", *(word for word in WORDS if word != "device"))},
+    **{name: pl.Int64() for name in (*SIZES, "num_processes")},
+    **{name: pl.String() for name in ("cell_device", "threads", "unit")},
+    "own_program": pl.Boolean(),
+    "seed": pl.Int64(),
+    "cell": pl.String(),
+}
+
+
+def labelled(sources: Sequence[Source]) -> list[Source]:
+    """Give each source a label of its own: the site's name, else the study's, else as much of the path as is needed."""
+    parts = [Path(source.path).parts for source in sources]
+    choices = [[source.site or source.study for source in sources], [source.study for source in sources]]
+    choices += [["/".join(part[-depth:]) for part in parts] for depth in range(1, max((len(part) for part in parts), default=0) + 1)]
+    for labels in choices:
+        if max(Counter(labels).values(), default=0) <= 1:
+            return [replace(source, label=label) for source, label in zip(sources, labels, strict=True)]
+    raise AssertionError("directories are distinct")
+
 
 MAX_RECORDS_BYTES = 4 << 30
 _META = "slipway"
@@ -99,7 +281,7 @@ def read_records(path: Path) -> Collection:
 
 def _columns() -> str:
     """Hash the column names: a table would miss a column that came later."""
-    return hashlib.sha256(",".join((*SCHEMA, *CELL_COLUMNS, *BESIDE)).encode()).hexdigest()[:12]
+    return hashlib.sha256(",".join((*ROW_SCHEMA, *CELL_COLUMNS, *BESIDE)).encode()).hexdigest()[:12]
 
 
 def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
@@ -198,7 +380,7 @@ def _judged(frame: pl.DataFrame) -> pl.DataFrame:
     told = pl.col("problem").is_null() & ~no_record
     frame = frame.with_columns(pl.when(told).then(_differences()).otherwise("problem").alias("problem"))
     bad = pl.col("problem").is_not_null()
-    told_names = {*SCHEMA, "record_repeat"} - {"run_id", "repeat"} if frame["problem"].count() else ()
+    told_names = {*ROW_SCHEMA, "record_repeat"} - {"run_id", "repeat"} if frame["problem"].count() else ()
     measured = [pl.when(~bad).then(pl.col(name)).alias(name) for name in frame.columns if name in told_names]
     lost = pl.format("{} attempts left no record", "num_attempts")
     return (

@@ -13,10 +13,8 @@ from containers.frameworks.spec import Facts, FrameworkSpec, load_other_facts, t
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURING, CellResult, Shape
-from workflow.report.keys import key_columns, sentence, several_shapes, shape_key, shape_title
-from workflow.report.links import cell_links
-from workflow.report.number_format import significant
-from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, words
+from workflow.report.keys import cell_links, key_columns, sentence, several_shapes, shape_key, shape_title
+from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, significant, words
 from workflow.study.series import IMPLIED_BY_FRAMEWORK
 
 # Table `framework-facts`: what is claimed of each framework, and what a test of ours ran. It is made from framework.yaml and

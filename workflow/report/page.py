@@ -20,14 +20,11 @@ from base.units import and_more, counted, some
 from workflow.report.analysis import Analysis
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.derive import Comparison
-from workflow.report.formats import CSP, html_table
-from workflow.report.keys import counted_shape, not_compared, sentence, shares
-from workflow.report.links import cell_anchor, file_links
-from workflow.report.number_format import NONE, estimate_text, percent, significant, with_error
+from workflow.report.formats import CSP, STYLE, html_table
+from workflow.report.keys import cell_anchor, counted_shape, file_links, not_compared, sentence, shares
 from workflow.report.plots import inline, line_label
 from workflow.report.provenance import Block, provenance, reproduction
-from workflow.report.style import STYLE
-from workflow.report.table import Column, Table, explained, numbers, words
+from workflow.report.table import NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
 from workflow.run.record.columns import MISSING, UNREADABLE
 

@@ -18,7 +18,7 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURED, CellResult, Estimate, batch_text, series_words
 from workflow.report.derive import Comparison, Line
-from workflow.report.style import GRID, IDEAL, INK, MUTED, SERIES, STEPS
+from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import read_record

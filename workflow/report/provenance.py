@@ -18,7 +18,7 @@ from base.logs import masked, printable
 from base.units import counted, some
 from base.untrusted import open_file
 from workflow.report.analysis import Analysis
-from workflow.report.sources import Source, StudyFile, read_study
+from workflow.report.collect import Source, StudyFile, read_study
 from workflow.report.tables import interval_text
 from workflow.run.record.columns import PROVENANCE
 from workflow.study.paths import STUDY_SOURCE, kept_program

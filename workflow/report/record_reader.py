@@ -37,7 +37,7 @@ def _dtype(stored: Stored) -> pl.DataType:
     return pl.List(_TYPES[stored.kind]) if stored.is_list else _TYPES[stored.kind]
 
 
-SCHEMA: Final[dict[str, pl.DataType]] = {name: _dtype(stored) for name, stored in {**FIELDS, **MACHINES}.items() if name != "schema"}
+ROW_SCHEMA: Final[dict[str, pl.DataType]] = {name: _dtype(stored) for name, stored in {**FIELDS, **MACHINES}.items() if name != "schema"}
 _ROWS: Final = {"row": pl.Int64(), "is_given": pl.Boolean()}
 
 
@@ -51,13 +51,13 @@ def read_rows(contents: Sequence[bytes]) -> pl.DataFrame:
         except NotBelieved as error:
             problems[place] = str(error)
     values = values_of(rows)
-    frame = pl.DataFrame([_series(name, values[name], dtype) for name, dtype in SCHEMA.items()])
+    frame = pl.DataFrame([_series(name, values[name], dtype) for name, dtype in ROW_SCHEMA.items()])
     if not problems:
         return frame.with_columns(problem=pl.lit(None, pl.String()))
     read = pl.Series("place", [place for place in range(len(contents)) if place not in problems], dtype=pl.Int64())
     reasons = pl.DataFrame({"place": range(len(contents)), "problem": [problems.get(place) for place in range(len(contents))]})
     joined = reasons.join(frame.with_columns(read), on="place", how="left", maintain_order="left")
-    return joined.select(*SCHEMA, "problem")
+    return joined.select(*ROW_SCHEMA, "problem")
 
 
 def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:

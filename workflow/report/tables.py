@@ -19,7 +19,9 @@ from workflow.report.cells import ENDED_WELL, MARKS, MEASURED, MEASURING, CellRe
 from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, facts_of_study, frameworks, marked_words
 from workflow.report.keys import (
+    cell_links,
     key_columns,
+    linked,
     not_compared,
     sentence,
     several_shapes,
@@ -29,9 +31,22 @@ from workflow.report.keys import (
     shares,
     size_columns,
 )
-from workflow.report.links import cell_links, linked
-from workflow.report.number_format import NONE, estimate_text, percent, significant, time_unit, value_of, with_error
-from workflow.report.table import NO_MARKS, Column, Marks, Reason, Table, numbers, words
+from workflow.report.table import (
+    NO_MARKS,
+    NONE,
+    Column,
+    Marks,
+    Reason,
+    Table,
+    estimate_text,
+    numbers,
+    percent,
+    significant,
+    time_unit,
+    value_of,
+    with_error,
+    words,
+)
 from workflow.run.record.columns import BESIDE, MISSING, PREVENTED, SHOWN_STEPS, UNREADABLE
 from workflow.study.cell import ARGS, SIZES, UNITS, WORDS, Cell, plain_text
 from workflow.study.series import in_words, is_named

@@ -12,8 +12,7 @@ from base.tabular import tabulated, wrapped
 from workflow.report.analysis import Analysis
 from workflow.report.formats import shown
 from workflow.report.keys import not_compared, shares
-from workflow.report.number_format import estimate_text, value_of
-from workflow.report.table import MOST_ROWS, Table, numbers, raised
+from workflow.report.table import MOST_ROWS, Table, estimate_text, numbers, raised, value_of
 from workflow.report.tables import against_text, baseline_text, speedup
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from tests.workflow.report.builder import (
 from tests.workflow.report.test_tables import HOSTILE, hostile
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
-from workflow.report.number_format import estimate_text
 from workflow.report.page import SCRIPT, findings, json_in_script, page, warnings
-from workflow.report.table import Table
+from workflow.report.table import Table, estimate_text
 from workflow.report.tables import TABLES
 from workflow.run.record.rate import NOT_COMPARED
 

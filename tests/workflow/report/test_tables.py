@@ -34,9 +34,8 @@ from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
 from workflow.report.framework_tables import facts_table
-from workflow.report.number_format import estimate_text, significant
 from workflow.report.outputs import read_or_collect
-from workflow.report.table import Column, Table, numbers, raised, words
+from workflow.report.table import Column, Table, estimate_text, numbers, raised, significant, words
 from workflow.report.tables import TABLES, all_tables
 from workflow.report.terminal import print_speedup
 from workflow.run.record.rate import NOT_COMPARED

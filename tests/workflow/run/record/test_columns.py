@@ -12,7 +12,7 @@ import pytest
 from base.seal import sealed_text
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.page import page
-from workflow.run.record.hardware import machine_words, machines_of
+from workflow.run.record.columns import machine_words, machines_of
 from workflow.run.record.model import Interface, MachineCores, Node, NotBelieved
 from workflow.run.record.reading import read_record
 
