@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from base.trusted import trusted_directory
-from base.untrusted import NEVER_FOLLOW
+from base.untrusted import NEVER_FOLLOW, trusted_directory
 
 PAUSE_S: Final = 0.1
 TRIES: Final = 10

@@ -22,8 +22,8 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar, Union, 
 from msgspec import Meta
 
 from base.errors import RecordError, SlipwayError
+from base.humanize import choices, closest, is_name
 from base.jsonfile import MAX_INTEGER, parse_json
-from base.names import choices, closest, is_name
 from base.sanitize import quoted, text
 
 T = TypeVar("T")

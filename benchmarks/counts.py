@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from workflow.report.cells import RUN_MARKS
 from workflow.run.record.events import RankEvents, RequestedSteps, read_events
 from workflow.run.record.run_record import Measurements, measured

@@ -15,7 +15,7 @@ import os
 import statistics
 
 from base.chunks import chunks_path
-from base.units import format_size, parse_size
+from base.humanize import format_size, parse_size
 from tests.containers.conftest import FAKES
 from tests.minicluster import Cluster
 from tests.slurm.test_scheduler import ClusterWorld

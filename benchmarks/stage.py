@@ -24,8 +24,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from base.humanize import format_size, parse_size
 from base.publish import move_directory
-from base.units import format_size, parse_size
 from data_prep.hashing import hash_file
 from data_prep.manifest import Manifest, Shard, Split, digest_of, to_bytes
 from data_prep.staging import StageOptions, stage

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from base.units import format_size, parse_size
+from base.humanize import format_size, parse_size
 from benchmarks.stage import make_dataset
 from data_prep.manifest import manifest_digest
 from tests.minicluster.registry import directory_of

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from base.errors import AllocationError
-from base.names import choices
+from base.humanize import choices
 
 SIOCGIFADDR: Final = 0x8915
 LOOPBACK: Final = "127.0.0.1"

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 from base.errors import Cancelled, StorageError
-from base.machine_files import machine_text
+from base.system import machine_text
 from cluster.limits import SAME_INTERRUPT_S, STORAGE_LOOK_S, STORAGE_WAIT_S, STORAGE_WAIT_SHOWN_S
 from cluster.processes import die_with_parent, prepare_prctl
 

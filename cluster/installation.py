@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from base.packages import ROOMS
+from base.process import ROOMS
 
 _PACKAGED: Final = ROOMS / "workflow" / "installed"
 FROM_CHECKOUT: Final = not _PACKAGED.is_dir()

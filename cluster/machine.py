@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple, TypedDict
 
-from base.machine_files import machine_number, machine_text
 from base.sanitize import digits, text
+from base.system import machine_number, machine_text
 from cluster.detection import SIGNS
 
 # Where the job's containers may be put among its cgroups, read from the text of /proc/self/cgroup. Pure.

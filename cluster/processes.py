@@ -17,8 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from base.account import user_name
-from base.machine_files import machine_text
+from base.system import machine_text, user_name
 from cluster.limits import CONTAINER_REMAINS_S, KILLED_CHILD_S
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

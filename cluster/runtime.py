@@ -18,7 +18,7 @@ from typing import Final
 
 from base.errors import AllocationError
 from base.lock import has_name, try_lock
-from base.trusted import described, why_way_distrusted
+from base.untrusted import described, why_way_distrusted
 from cluster.limits import LOCK_PLACE_PAUSE_S
 
 RUNTIME_DIRECTORIES: Final = ("/tmp/slipway-{uid}", "/var/tmp/slipway-{uid}")  # noqa: S108 - made with mode 0700 and checked

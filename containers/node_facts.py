@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.machine_files import machine_number
+from base.system import machine_number
 from cluster.machine import memory_bytes, memory_cgroups
 from containers.spec import ContainerSpec, User
 

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from base.errors import ConfigError, SlipwayError, StagingError, StorageError
+from base.humanize import format_size
 from base.jsonfile import canonical_json
 from base.logs import printable
-from base.storage import STORAGE_FAILS
-from base.units import format_size
+from base.system import STORAGE_FAILS
 
 MAX_BYTES: Final = 64 << 20
 MAX_FILES: Final = 5000

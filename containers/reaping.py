@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypedDict
 
-from base.command import last_lines
 from base.errors import ContainerError, RecordError
+from base.process import last_lines
 from base.sanitize import digits
 from base.typed import Check, json_as
 from cluster.schedulers import SCHEDULERS, get_scheduler

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from base.names import choices
+from base.humanize import choices
 from base.typed import Check, Closed, between
 
 GROUPS: Final = ("step", "seconds", "milliseconds", "steps", "loss", "samples", "tokens", "epoch", "epoch_steps")

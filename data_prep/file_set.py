@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 from base.chunks import SCHEMA
 from base.errors import DatasetError
+from base.humanize import is_name
 from base.jsonfile import parse_json
-from base.names import is_name
 from base.typed import read_as
 from data_prep.hashing import ChunkedFile, require
 from data_prep.manifest import FILE_NAME, digest_of, manifest_as, manifest_of

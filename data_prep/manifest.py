@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from blake3 import blake3
 
 from base.errors import DatasetError, DigestMismatch
+from base.humanize import some
 from base.jsonfile import canonical_json, parse_json, read_content
 from base.sanitize import text
 from base.typed import Count, Name, read_as
-from base.units import some
 from data_prep.hashing import ChunkedFile, hash_file, require
 
 SCHEMA = "slipway.dataset/1"

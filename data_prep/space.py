@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 
 from base.errors import NotEnoughSpace
-from base.units import format_size
+from base.humanize import format_size
 
 RESERVE = 1 << 20
 OWN_MEMORY = 32 << 30

@@ -27,9 +27,8 @@ from pydantic import (
 )
 
 from base.errors import ConfigError
+from base.humanize import NAME, absolute_path, is_name
 from base.jsonfile import canonical_json
-from base.names import NAME, is_name
-from base.userpath import absolute_path
 from data_prep.sequences import keys as sequence_keys
 
 SourceKind = Literal[

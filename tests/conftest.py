@@ -64,8 +64,8 @@ class Watched:
 
 
 def refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook. The interpreter that base/worker.py keeps serves all tests of a process, and is none of theirs."""
-    if event in STARTING and Watched.alone and "base.worker_main" not in (arguments[1:2] or ((),))[0]:
+    """An audit hook. The interpreter that base/calls.py keeps serves all tests of a process, and is none of theirs."""
+    if event in STARTING and Watched.alone and "base.calls" not in (arguments[1:2] or ((),))[0]:
         Watched.tried.append(f"{event}{arguments[:2]!r}")  # its arguments; not its environment
         message = f"a test that starts processes carries @pytest.mark.processes: {Watched.tried[-1]}"
         raise RuntimeError(message)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from base.limited import call_limited
+from base.calls import call_limited
 
 NOBODY: Final = 65534
 

@@ -54,7 +54,7 @@ ACTING = {"os", "subprocess", "socket", "shutil", "time", "random", "paramiko", 
 
 
 ENGINES_BY_NAME = {
-    "base/names.py": "suggests ours for the words of other tools",
+    "base/humanize.py": "suggests ours for the words of other tools",
     "cluster/processes.py": "knows the client of a container by its name",
     "extras/doctor/engines.py": "says what each engine needs of a machine",
     "containers/images/trees.py": "is of one engine, which starts another",
@@ -67,6 +67,7 @@ ENGINES_BY_NAME = {
 LIMITED_ROOMS = ("cluster", "containers", "data_prep", "workflow/run/supervisor", "workflow/run/node", "workflow/run/link")
 WITH_LIMITS = (
     "cluster/pbs_tasks/launcher.py",
+    "cluster/ssh/__init__.py",
     "cluster/schedulers/queries.py",
     "cluster/schedulers/slurm/answers.py",
     "cluster/schedulers/lsf/answers.py",
@@ -102,7 +103,7 @@ NAME_SCHEDULERS = {
     "containers/engines/__init__.py": "says which engine is part of which",
     "containers/engines/pyxis.py": "is part of one",
     "containers/images/trees.py": "is about images of the same",
-    "base/names.py": "what users write instead of a valid word",
+    "base/humanize.py": "what users write instead of a valid word",
     "cluster/detection.py": "the one table of what schedulers are recognised by",
     "cluster/gpus/decision.py": "the one table of the variables in which schedulers say which GPUs they granted",
     "cluster/gpus/listing.py": "the file that one of these variables names",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from base.errors import AllocationError
+from base.humanize import counted
 from base.sanitize import digits
-from base.units import counted
 from cluster.detection import scheduler_of
 from cluster.gpus.listing import Gpu, Place, bus_key, in_pci_order, parse_instances, short_bus
 

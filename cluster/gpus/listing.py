@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from base.command import CommandResult, describe, run
 from base.errors import AllocationError, SlipwayError
 from base.jsonfile import read_content
+from base.process import CommandResult, describe, run
 from base.sanitize import digits, printable, text
 from cluster import processes
 from cluster.detection import scheduler_of

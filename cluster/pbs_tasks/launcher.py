@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from base.command import first_line
-from base.removing import remove_tree
+from base.process import first_line
+from base.publish import remove_tree
 from cluster.pbs_tasks import remote
 
 # Where the commands of PBS are.

@@ -27,7 +27,7 @@ from base.handshake import (
     listen,
     newcomers,
 )
-from base.machine_files import machine_text
+from base.system import machine_text
 from cluster.limits import PREFLIGHT_HANDSHAKE_S, REACH_S, RING_S, TURNED_AWAY_PAUSE_S, TURNED_AWAY_S
 from cluster.preflight.rates import LANE, chunk_lanes, partner, rounds, tournament_s
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from base.units import some
+from base.humanize import some
 from cluster.limits import LATE_PARTNER_S, RING_S
 
 # What a preflight measures and finds: values.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from base.errors import ConfigError, SchedulerOutputError, UnsupportedRequest
-from base.names import choices
+from base.humanize import choices
 from cluster.detection import scheduler_of
 from cluster.runtime import runtime_directory
 from cluster.schedulers.inside_job import planned_allocation

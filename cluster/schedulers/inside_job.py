@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from base.errors import AllocationError, NoScheduler, SchedulerOutputError, SchedulerSilent, UnsupportedRequest
+from base.humanize import some
 from base.sanitize import digits
-from base.units import some
 from cluster import addresses
 from cluster.gpus.decision import claims_of, decide, or_raise
 from cluster.gpus.listing import query_gpus, query_other_use, read_place

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from base.errors import ConfigError
-from base.units import whole_duration
+from base.humanize import whole_duration
 
 RUN: Final = "stage_train_push"
 SHARD: Final = "dataset_shard"

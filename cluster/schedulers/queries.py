@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from base.command import CommandResult, describe, last_lines, run
 from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, SlipwayError, SubmitError, SubmitUnsure
+from base.process import CommandResult, describe, last_lines, run
 from base.sanitize import printable, text
 from cluster.schedulers.jobs import QueuedJob
 

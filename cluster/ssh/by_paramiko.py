@@ -25,8 +25,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from base.errors import LineCut, RemoteError
 from base.logs import printable
-from cluster.ssh import Sink
-from cluster.ssh.limits import ALIVE_S, CONNECT_S, POLL_S, SILENT_S
+from cluster.ssh import ALIVE_S, CONNECT_S, POLL_S, SILENT_S, Sink
 from cluster.ssh.openssh import After, HostSettings, advice_on, remote_line, settings_of
 
 # The keys under which a host is known, read line by line: a line with a mark is none of these, and must not hide the others.

@@ -20,12 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from base import command
-from base.command import last_lines, run
 from base.errors import LineCut, RemoteError
-from base.trusted import trusted_directory
-from cluster.ssh import Sink, Transport
-from cluster.ssh.limits import (
+from base.process import CommandResult, last_lines, run
+from base.untrusted import trusted_directory
+from cluster.ssh import (
     ALIVE_COUNT,
     ALIVE_S,
     ASK_S,
@@ -36,6 +34,8 @@ from cluster.ssh.limits import (
     MUX_S,
     PERSIST_S,
     SLOWEST_BYTES_PER_S,
+    Sink,
+    Transport,
 )
 
 # What a connection failed of, by the words of `ssh`, and what to do. Pure.
@@ -186,9 +186,7 @@ class OpenSsh:
             words = f"the line to {self.host} was cut" if after[0].seen or not said else advice_on(self.host, said)
             raise (LineCut if is_cut else RemoteError)(words)
         if not after[0].seen:
-            raise RemoteError(
-                f"the login shell of {self.host} ended with {code} before {argv[0]} began; it said:\n{command.last_lines(said)}"
-            )
+            raise RemoteError(f"the login shell of {self.host} ended with {code} before {argv[0]} began; it said:\n{last_lines(said)}")
         return code
 
     def _pass_on(
@@ -222,8 +220,8 @@ class OpenSsh:
     def _is_open(self) -> bool:
         return self._asked("-O", "check", "--", self.host).returncode == 0
 
-    def _asked(self, *words: str) -> command.CommandResult:
-        return command.run(self._argv(*words), timeout_s=MUX_S)
+    def _asked(self, *words: str) -> CommandResult:
+        return run(self._argv(*words), timeout_s=MUX_S)
 
     def _open(self, words: Sequence[str], stdin: IO[str] | None, limit_s: float) -> tuple[int, str]:
         """Try to connect, and return ssh's exit code and its messages. A person is asked at the terminal."""

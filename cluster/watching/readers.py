@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from base.command import CommandResult, run
 from base.errors import SlipwayError
-from base.machine_files import machine_number, machine_text
+from base.process import CommandResult, run
 from base.sanitize import digits, printable
+from base.system import machine_number, machine_text
 from cluster.gpus.listing import PROCESSES_QUERY, App, parse_apps
 from cluster.limits import GPU_WATCH_ANSWER_S, GPU_WATCH_EVERY_S
 from cluster.processes import TICKS_PER_S, ProcessState, all_pids, all_processes, owner_of, state_of

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from base.errors import UnsupportedRequest
-from base.names import choices
+from base.humanize import choices
 from containers.engines.store import STORES as STORES
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 

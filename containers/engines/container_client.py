@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, NotRequired, TypedDict
 
-from base.command import CommandResult, communicate, last_lines
 from base.errors import AllocationError, ContainerError, SlipwayError, TrainingFailed
-from base.machine_files import machine_text
+from base.process import CommandResult, communicate, last_lines
 from base.sanitize import text
+from base.system import machine_text
 from base.typed import Pid, between, json_as
 from cluster import processes
 from cluster.gpus.decision import compare, listed_uuids

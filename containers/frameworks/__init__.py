@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import ConfigError, UnsupportedRequest
-from base.names import choices
-from base.packages import ROOMS
+from base.humanize import choices
+from base.process import ROOMS
 from containers.frameworks.spec import FrameworkSpec, read_framework
 from containers.models import reads_tokens
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
-from base.removing import remove_tree
+from base.publish import remove_tree
 
 NOTE: Final = "slipway-beside.pth"
 

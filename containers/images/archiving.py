@@ -16,7 +16,7 @@ from base.chunks import CHUNK_BYTES, SCHEMA, chunks_path
 from base.errors import ContainerError, DigestMismatch, RecordError, StorageError
 from base.jsonfile import publish_json, read_json
 from base.publish import part_path, publish_file
-from base.storage import DISK_FULL, now_at
+from base.system import DISK_FULL, now_at
 from containers.images.commands import save_argv
 from containers.images.model import FILES, ArchivedImage, PinnedImage, manifest_path, read_manifest
 from containers.images.streams import HashingWriter, copy_hashed, hash_file, not_enough, require, save_compressed

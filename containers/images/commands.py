@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired, TypedDict
 
-from base.command import CommandResult, last_lines
 from base.errors import ContainerError
+from base.process import CommandResult, last_lines
 from base.typed import Check, Count, json_as
 from containers.engines import STORES, container_client
 from containers.images.model import DOCKER_ARCHIVE, OCI_ARCHIVE, PinnedImage

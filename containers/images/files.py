@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.command import describe
 from base.errors import ContainerError
+from base.process import describe
 from base.publish import publish_file
 from containers.engines.enroot import OWN, RC, client_argv
 from containers.images.commands import ask

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from base.chunks import chunks_path
 from base.errors import ContainerError, StorageError
-from base.publish import publish_file
-from base.removing import remove_leftover
-from base.storage import DISK_FULL, STORAGE_FAILS
+from base.publish import publish_file, remove_leftover
+from base.system import DISK_FULL, STORAGE_FAILS
 from containers.engines import STORES
 from containers.images import trees
 from containers.images.archiving import not_as_archived

@@ -10,9 +10,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, Literal
 
-from base.command import CommandResult, last_lines
 from base.errors import ConfigError, ContainerError, UnsupportedRequest
-from base.names import choices
+from base.humanize import choices
+from base.process import CommandResult, last_lines
 from cluster.holder import holder_of
 from containers.engines import ENGINES, STORES, in_container
 from containers.images import files

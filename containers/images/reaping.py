@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from base.command import last_lines
 from base.errors import ContainerError
-from base.removing import remove_leftover
-from base.units import parse_size
+from base.humanize import parse_size
+from base.process import last_lines
+from base.publish import remove_leftover
 from containers.engines import STORES
 from containers.images import trees
 from containers.images.commands import ask, demand

@@ -20,9 +20,9 @@ import xxhash
 import zstandard
 
 from base.chunks import ChunkHasher
-from base.command import CommandResult, describe
 from base.errors import ContainerError, NotEnoughSpace
-from base.units import format_size
+from base.humanize import format_size
+from base.process import CommandResult, describe
 from containers.engines.container_client import dies_with_us
 from containers.images.commands import where
 from containers.limits import ARCHIVE_FIRST_BYTE_S, ARCHIVE_STALL_S, ARCHIVE_UNPACK_S

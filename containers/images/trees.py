@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.command import last_lines
 from base.errors import ContainerError
+from base.process import last_lines
 from base.sanitize import digits
 from containers.engines import container_client, pyxis
 from containers.images.marks import tree_of

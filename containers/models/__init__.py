@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 
 from base.errors import ConfigError
-from base.names import choices
+from base.humanize import choices
 from containers.models.image_networks import (
     alexnet,
     alexnet_caffe,

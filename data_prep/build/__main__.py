@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from base.errors import ConfigError, SlipwayError, StorageError
+from base.humanize import NAME, is_name
 from base.logs import configure, private_umask
-from base.names import NAME, is_name
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,8 @@ from typing import Any
 
 from base.jsonfile import publish_json
 from base.lock import LockFile, try_lock
-from base.machine_files import machine_text
 from base.publish import publish_file, remove_tree
-from base.storage import now_at
+from base.system import machine_text, now_at
 from data_prep.limits import BUILDER_DEAD_S, BUILDER_WAIT_S
 
 logger = logging.getLogger(__name__)

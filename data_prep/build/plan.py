@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from base.errors import DatasetError
+from base.humanize import format_size
 from base.publish import publish_directory, remove_tree
-from base.units import format_size
 from data_prep.build.images import Conversion
 from data_prep.build.locks import held, own_part, remove_dead_parts
 from data_prep.build.plan_file import PLAN_FILE, Plan, PlannedShard, read_plan, samples_dir, samples_path, write_plan

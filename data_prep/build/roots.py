@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError
-from base.names import choices
+from base.humanize import choices
 from data_prep.build.locks import held
 from data_prep.build.plan_file import PlannedRoot, root_of, scratch_path
 from data_prep.sources import ESTIMATES, SOURCES

@@ -15,7 +15,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from base.errors import DatasetError
-from base.units import and_more
+from base.humanize import and_more
 from data_prep.hashing import hash_file
 from data_prep.manifest import Progress
 from data_prep.sources.naming import printable, sorted_classes, to_raw

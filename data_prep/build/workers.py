@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from base.errors import DatasetError, error_named
-from base.piped import PipedChild
+from base.process import PipedChild
 
 
 def build_shards(build_dir: Path, indices: Sequence[int], jobs: int, on_samples: Callable[[int, int], None]) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from base.errors import StagingError
-from base.trusted import described, is_group_open, trusted_directory
+from base.untrusted import described, is_group_open, trusted_directory
 
 DATASET = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}-[0-9a-f]{12}")
 HIDDEN = re.compile(

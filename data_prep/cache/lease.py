@@ -13,8 +13,7 @@ from typing import Any
 
 from base.errors import LeaseError
 from base.jsonfile import canonical_json
-from base.publish import publish
-from base.removing import remove_leftover
+from base.publish import publish, remove_leftover
 from data_prep.cache.layout import Cache, dataset_name
 from data_prep.cache.lock import Lock, describe, is_alive
 from data_prep.cache.stored import json_object

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from base.errors import NotEnoughSpace, StagingError
-from base.units import format_size
+from base.humanize import format_size
 from data_prep.cache.layout import HIDDEN, Cache, part_of
 from data_prep.cache.lease import live_leases
 from data_prep.cache.lock import Lock, is_alive

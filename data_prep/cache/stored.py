@@ -11,8 +11,7 @@ from typing import Any
 
 from base.errors import StagingError
 from base.jsonfile import canonical_json, read_content, read_json
-from base.publish import move_directory, publish
-from base.removing import remove_tree, why_left
+from base.publish import move_directory, publish, remove_tree, why_left
 from base.sanitize import whole
 from data_prep.cache.layout import DATASET, HIDDEN, Cache, mark_of
 from data_prep.file_set import FileSet, parse_file_set

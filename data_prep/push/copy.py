@@ -18,15 +18,14 @@ from typing import Any, BinaryIO, Final, Literal, NamedTuple, TypedDict
 
 from blake3 import blake3
 
+from base.calls import moved
 from base.chunks import ChunkHasher, chunks_name
 from base.errors import DatasetError, PushError, StorageError, StorageFull
+from base.humanize import and_more, format_size, some
 from base.jsonfile import canonical_json, json_text, read_json
-from base.limited import moved
-from base.publish import publish, publish_directory, remove_tree, sync_directory
-from base.removing import remove_leftover
-from base.storage import DISK_FULL
+from base.publish import publish, publish_directory, remove_leftover, remove_tree, sync_directory
+from base.system import DISK_FULL
 from base.typed import Count, Digest, read_as
-from base.units import and_more, format_size, some
 from base.untrusted import MOST_DEPTH, Entry, directory, entries, kind_of, make_directories, open_regular
 from data_prep.hashing import hash_file, new_hasher
 

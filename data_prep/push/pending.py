@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
+from base.calls import call_limited
 from base.errors import PushError, RecordError, SlipwayError
 from base.jsonfile import json_text, parse_json, publish_json
-from base.limited import call_limited
 from base.lock import has_name, try_lock
-from base.publish import part_path, publish_in, remove_tree
-from base.removing import remove_leftover
+from base.publish import part_path, publish_in, remove_leftover, remove_tree
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
 from data_prep.push.copy import AS_THEY_ARE, Naming, TargetDiffers, publish_or_differ, push_files, write_list

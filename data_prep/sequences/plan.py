@@ -19,10 +19,10 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from base.errors import DatasetError
+from base.humanize import some
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.publish import publish_directory, remove_tree
 from base.typed import Count, Digest, FromOne, Like, Name, PathText, read_as
-from base.units import some
 from data_prep.build.locks import held, own_part
 from data_prep.build.plan_file import MAX_BYTES, PLAN_FILE, samples_dir
 from data_prep.build.selection import Rejections, shards_per_split, slices

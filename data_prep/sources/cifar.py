@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from base.command import last_lines, run
 from base.errors import DatasetError
 from base.jsonfile import parse_json
-from base.packages import rooms_environ
+from base.process import last_lines, rooms_environ, run
 from data_prep.limits import UNPICKLE_S
 from data_prep.sources.files import OffsetReader, OpenFiles
 from data_prep.sources.naming import printable, to_text

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from base.errors import DatasetError, StorageError
-from base.storage import STORAGE_FAILS
+from base.system import STORAGE_FAILS
 from data_prep.image_header import SNIFF_BYTES, sniff
 from data_prep.sources.naming import has_image_suffix, printable, to_raw
 from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, Found

@@ -12,9 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from base.command import last_lines
 from base.errors import DatasetError
-from base.piped import PipedChild
+from base.process import PipedChild, last_lines
 from data_prep.lmdb_child import FRAME, LENGTH
 from data_prep.sources.naming import to_text
 from data_prep.sources.types import MAX_MEMBERS, Found, Refused

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from base.errors import DatasetError
 from base.publish import part_path, publish_file
-from base.storage import DISK_FULL
+from base.system import DISK_FULL
 from data_prep.space import not_enough_space
 
 MAX_RATIO = 200

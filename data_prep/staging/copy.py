@@ -17,7 +17,7 @@ import xxhash
 
 from base.chunks import chunks_path
 from base.errors import DigestMismatch, StagingError, StorageError
-from base.storage import STORAGE_FAILS
+from base.system import STORAGE_FAILS
 from data_prep.cache.layout import dataset_name
 from data_prep.file_set import FileSet, parse_chunk_list, parse_file_set
 from data_prep.hashing import ChunkedFile

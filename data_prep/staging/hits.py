@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import DigestMismatch, RecordError, SlipwayError, StagingError
+from base.humanize import some
 from base.logs import printable
 from base.publish import publish
 from base.seal import read_sealed, sealed_text
-from base.units import some
 from cluster.processes import boot_id
 from data_prep.cache.layout import Cache, mark_of
 from data_prep.cache.lease import live_leases

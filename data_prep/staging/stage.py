@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError, StagingError
 from base.publish import publish_directory, remove_tree
-from base.storage import DISK_FULL
+from base.system import DISK_FULL
 from data_prep.cache.layout import Cache, dataset_name, open_cache, part_of, usable
 from data_prep.cache.lease import refuse_if_removing, write_lease
 from data_prep.cache.lock import Lock, describe, this_process

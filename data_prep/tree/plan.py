@@ -16,10 +16,10 @@ from blake3 import blake3
 
 from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError, DigestMismatch
+from base.humanize import counted, some
 from base.jsonfile import canonical_json, read_json
 from base.publish import publish_directory
 from base.typed import FromOne, Name, PathText, read_as
-from base.units import counted, some
 from data_prep.build.locks import held, own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
 from data_prep.build.plan_file import PLAN_FILE
 from data_prep.build.publishing import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file

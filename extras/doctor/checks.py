@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from base.calls import call_limited
 from base.errors import SlipwayError
-from base.limited import call_limited
 from cluster.detection import node_name
 from extras.doctor.engines import check_engines
 from extras.doctor.machine import check_gpus, check_limits, check_network

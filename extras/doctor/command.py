@@ -13,8 +13,8 @@ import msgspec
 import typer
 
 from base.errors import ConfigError
+from base.humanize import counted
 from base.tabular import wrapped
-from base.units import counted
 from extras.doctor.checks import run_checks
 from extras.doctor.schedulers import BATCH, surroundings
 from extras.doctor.types import LEVELS, Context, Finding, by_subject

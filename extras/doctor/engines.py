@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from base.command import last_lines, run
 from base.errors import SlipwayError
-from base.machine_files import machine_number
+from base.process import last_lines, run
+from base.system import machine_number
 from containers.engines import ENGINES, PLUGGED_INTO, get_engine, in_container
 from extras.doctor.types import Context, Finding, Level
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from base.command import last_lines, run
 from base.errors import SlipwayError
-from base.machine_files import machine_number, machine_text
-from base.units import counted, format_size
+from base.humanize import counted, format_size
+from base.process import last_lines, run
+from base.system import machine_number, machine_text
 from cluster.addresses import ipv4_addresses, source_address
 from cluster.limits import GPU_USE_S
 from extras.doctor.types import Context, Finding, Level

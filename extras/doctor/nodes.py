@@ -15,10 +15,9 @@ from typing import Final
 
 import msgspec
 
-from base.command import last_lines, run
+from base.calls import call_limited
 from base.errors import SlipwayError
-from base.limited import call_limited
-from base.packages import rooms_environ
+from base.process import last_lines, rooms_environ, run
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation, Node
 from data_prep.mounts import place_of

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from base.command import last_lines, run
 from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent, SlipwayError
-from base.names import choices
-from base.units import format_duration
+from base.humanize import choices, format_duration
+from base.process import last_lines, run
 from cluster.detection import SIGNS, scheduler_of
 from cluster.pbs_tasks.launcher import command
 from cluster.schedulers import jobs_of

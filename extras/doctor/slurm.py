@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from base.account import account_name
 from base.errors import SchedulerOutputError
-from base.names import choices
-from base.units import counted, format_size
+from base.humanize import choices, counted, format_size
+from base.system import account_name
 from cluster.schedulers.queries import QUICK_ANSWER_S, ask
 from cluster.schedulers.slurm.answers import (
     SHOW,

@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from base.humanize import expanded_path, format_size, has_variables
 from base.lock import try_lock
 from base.publish import create_exclusive, publish, remove_tree
-from base.storage import now_at
-from base.trusted import why_distrusted
-from base.units import format_size
-from base.userpath import expanded_path, has_variables
+from base.system import now_at
+from base.untrusted import why_distrusted
 from cluster.detection import SIGNS
 from data_prep.mounts import Mount, mount_of, place_of, read_mounts
 from data_prep.space import free_bytes, free_inodes

@@ -11,11 +11,10 @@ from typing import Final
 
 import yaml
 
+from base.calls import call_limited
 from base.errors import ConfigError, SlipwayError
-from base.limited import call_limited
-from base.names import is_name, slug
+from base.humanize import absolute_path, is_name, slug
 from base.publish import publish
-from base.userpath import absolute_path
 from cluster.installation import SCHEMAS, default_cache, default_storage, own_checkout, own_sites
 from cluster.machine import memory_bytes, usable_cores
 from containers.engines import ENGINES

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from base.errors import ConfigError, RecordError
+from base.humanize import choices, counted
 from base.logs import private_umask
-from base.names import choices
-from base.units import counted
 from extras.export import FORMATS
 from extras.export.runs import exported_runs
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from typing import Annotated, Final, TypeVar
 
 from base import VERSION
-from base.command import CommandResult, last_lines
 from base.errors import RemoteError, error_of_exit
 from base.jsonfile import parse_json
+from base.process import CommandResult, last_lines
 from base.typed import Check, Count, Digest, read_as
 from cluster.ssh import Transport, again, run
 from data_prep.tree.manifest import name_fault

@@ -20,7 +20,7 @@ import typer
 
 from base import VERSION
 from base.errors import ConfigError, LineCut, RemoteError
-from base.names import choices
+from base.humanize import choices
 from cluster.processes import age_s
 from cluster.ssh import Transport, again, closing, openssh, run, transport_to
 from extras.remote.asking import ANSWER_S, Far, Have, Placed, Results, find_slipway, update

@@ -17,9 +17,8 @@ import typer
 from base import VERSION
 from base.errors import ConfigError, RemoteError, StorageError
 from base.logs import private_umask
-from base.publish import publish_directory
-from base.removing import remove_tree
-from base.storage import now_at
+from base.publish import publish_directory, remove_tree
+from base.system import now_at
 from extras.remote import fetching
 from extras.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, Results, is_result
 from extras.remote.bundle import digest_of

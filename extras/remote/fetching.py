@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import RemoteError
+from base.humanize import counted, format_size
 from base.lock import LockFile
-from base.publish import publish_file
-from base.removing import remove_tree
-from base.units import counted, format_size
+from base.publish import publish_file, remove_tree
 from base.untrusted import Unusable, open_plain
-from cluster.ssh import Transport, again, openssh
-from cluster.ssh.limits import MEMBER_BYTES
+from cluster.ssh import MEMBER_BYTES, Transport, again, openssh
 from data_prep.hashing import hash_open
 from data_prep.space import require_space
 from extras.remote.asking import ResultFile, Results

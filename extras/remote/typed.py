@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
-from base.names import choices
-from base.units import parse_size
+from base.humanize import choices, parse_size
 
 OPTIONS: Final = {"--study": "study", "-s": "study", "--site": "site"}
 """Options whose values mean something here."""

@@ -20,9 +20,9 @@ import typer
 from msgspec.structs import replace
 
 from base.errors import ConfigError, DatasetError, PushError, RemoteError, SchedulerSilent, SlipwayError, TrainingFailed
+from base.humanize import format_duration, parse_duration, whole_duration
 from base.logs import private_umask
 from base.publish import remove_tree
-from base.units import format_duration, parse_duration, whole_duration
 from cluster.schedulers import holder_alive, jobs_of, refuse_what_never_starts
 from containers.engines import in_container
 from extras.session import start as starting

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 from msgspec import Struct, ValidationError
 
 from base.errors import ConfigError, RecordError
+from base.humanize import is_name
 from base.jsonfile import publish_json, read_json
-from base.names import is_name
 from cluster.types import Holder
 from workflow.run.storage.prepared import from_plain, plain
 from workflow.study.cell import RunLimits

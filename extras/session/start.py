@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError, StorageError
+from base.humanize import format_duration
 from base.jsonfile import json_text, publish_json
 from base.publish import publish, publish_new
-from base.units import format_duration
 from cluster.holder import holder_of
 from cluster.schedulers import get_scheduler, jobs_of
 from cluster.schedulers.jobs import BatchJob, JobSize

@@ -22,12 +22,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from base.errors import Cancelled, Preempted, PushError, SlipwayError
+from base.humanize import expanded_path, format_duration
 from base.lock import LockFile
 from base.logs import configure, private_umask
-from base.publish import move_directory, part_path, publish, remove_tree
-from base.removing import remove_leftover
-from base.units import format_duration
-from base.userpath import expanded_path
+from base.publish import move_directory, part_path, publish, remove_leftover, remove_tree
 from cluster import processes
 from cluster.holder import holder_of
 from cluster.runtime import runtime_directory

@@ -17,8 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from base.calls import LimitedCall
 from base.errors import StorageError
-from base.limited import LimitedCall
 from base.logs import printable
 from extras.verify.result import Verified
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from base.errors import RecordError
-from base.units import and_more
+from base.humanize import and_more
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.results import report_outputs, results_as_they_are
 from workflow.commands.watching import output

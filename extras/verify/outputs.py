@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from base.errors import RecordError
+from base.humanize import counted, some
 from base.jsonfile import read_content
-from base.units import counted, some
 from extras.verify.result import Verified
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import Collection, Source, collect, read_records

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from base.units import counted, format_size
+from base.humanize import counted, format_size
 
 
 @dataclass

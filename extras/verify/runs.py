@@ -14,12 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
+from base.calls import call_limited
 from base.errors import DatasetError, RecordError, SlipwayError, StorageError
+from base.humanize import is_name, some
 from base.jsonfile import canonical_json, read_content, read_json
-from base.limited import call_limited
-from base.names import is_name
 from base.seal import seal_state
-from base.units import some
 from containers.program_folder import look_at
 from data_prep.hashing import hash_file
 from extras.verify.children import SILENCE_S, OnRead, each_run

@@ -32,10 +32,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from base.command import last_lines, run
 from base.errors import ConfigError, SlipwayError
-from base.packages import ROOMS
-from base.removing import remove_tree
+from base.process import ROOMS, last_lines, run
+from base.publish import remove_tree
 from containers.frameworks.spec import FrameworkSpec, read_framework
 from containers.models import build
 

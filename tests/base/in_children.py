@@ -1,4 +1,4 @@
-"""What tests of base/worker.py let other interpreters call."""
+"""What tests of base/calls.py let other interpreters call."""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from base.account import account_environ, account_name, refuse_without_home
+from base.calls import call_limited
 from base.errors import ConfigError
-from base.limited import call_limited
+from base.system import account_environ, account_name, refuse_without_home
 
 NUMBER = next(number for number in range(54321, 60000) if number not in {entry.pw_uid for entry in pwd.getpwall()})
 

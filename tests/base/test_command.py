@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from base.command import MOST_BYTES, first_line
+from base.process import MOST_BYTES, first_line
 
 
 @pytest.fixture

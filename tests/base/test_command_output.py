@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from base import command
-from base.command import run
+from base import process
 from base.errors import SlipwayError
+from base.process import run
 
 pytestmark = pytest.mark.processes
 
@@ -24,7 +24,7 @@ def test_a_program_that_does_not_want_its_input_is_heard_all_the_same() -> None:
 def test_an_endless_answer_ends_early() -> None:
     with pytest.raises(SlipwayError, match="yes says more than 64 MiB and was ended"):
         run(["yes"], timeout_s=60)
-    assert command.MAX_OUTPUT == 64 << 20
+    assert process.MAX_OUTPUT == 64 << 20
 
 
 def test_a_word_that_no_program_can_be_given_is_an_error() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from base.command import run
 from base.errors import SlipwayError
+from base.process import run
 from tests.data_prep.staging.disks import Disk, ext4
 from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import after_failure, closing_lines

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from base.account import inaccessible_parent
-from base.limited import call_limited
+from base.calls import call_limited
+from base.system import inaccessible_parent
 from tests.base.test_account import NUMBER, needs_root
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from base.calls import LimitedCall, call_limited, moved
 from base.errors import Defect, DigestMismatch, SlipwayError, StorageError
-from base.limited import LimitedCall, call_limited, moved
 
 pytestmark = pytest.mark.processes
 ENOUGH_S = 120  # of calls that answer at once: a machine that stands still for some seconds must not end them

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from base.lock import LockFile, has_name, lock_some, try_lock
-from base.trusted import Distrusted
+from base.untrusted import Distrusted
 
 HOLDER = """
 import sys

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from base.machine_files import MAX_TEXT, machine_number, machine_text
+from base.system import MAX_MACHINE_TEXT, machine_number, machine_text
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_what_is_not_there_or_cannot_be_read_is_empty(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_read_so_far(tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(b"x" * (MAX_TEXT + 1))
-    assert len(machine_text(tmp_path / "large")) == MAX_TEXT
+    (tmp_path / "large").write_bytes(b"x" * (MAX_MACHINE_TEXT + 1))
+    assert len(machine_text(tmp_path / "large")) == MAX_MACHINE_TEXT
 
 
 def test_the_kernel_s_own_files_are_such() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from base import packages
+from base import process
+from base.calls import call_apart, end_kept
 from base.errors import DatasetError, StorageError
-from base.worker import call_apart, end_kept
 from data_prep.build import workers
 from data_prep.sources import lmdb_file
 from tests.base import in_children
@@ -21,20 +21,20 @@ HOSTILE = ("base", "cluster", "types", "queue", "json", "workflow", "data_prep")
 
 
 def test_children_find_the_checkout_first_and_nothing_stands_before_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = str(packages.ROOMS)
-    assert packages.rooms_environ({"PYTHONPATH": f"/mine:{root}:"}) == {"PYTHONPATH": f"{root}:/mine"}
-    assert packages.rooms_environ({}) == {"PYTHONPATH": root}
-    (tmp_path / "linked").symlink_to(packages.ROOMS)
+    root = str(process.ROOMS)
+    assert process.rooms_environ({"PYTHONPATH": f"/mine:{root}:"}) == {"PYTHONPATH": f"{root}:/mine"}
+    assert process.rooms_environ({}) == {"PYTHONPATH": root}
+    (tmp_path / "linked").symlink_to(process.ROOMS)
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path / "linked")])
-    assert packages.rooms_environ({"PYTHONPATH": "/mine"}) == {}
+    assert process.rooms_environ({"PYTHONPATH": "/mine"}) == {}
 
 
 def test_a_child_apart_is_told_of_the_rooms_as_all_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a wheel, where site-packages must not stand before the standard library, nothing is said."""
-    monkeypatch.setattr(site, "getsitepackages", lambda: [str(packages.ROOMS)])
-    monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{packages.ROOMS}")
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(process.ROOMS)])
+    monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{process.ROOMS}")
     end_kept()
-    assert call_apart("looking", in_children.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{packages.ROOMS}"
+    assert call_apart("looking", in_children.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{process.ROOMS}"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from base.removing import remove_tree, why_left
+from base.publish import remove_tree, why_left
 from tests.nobody import as_nobody
 
 DEEP = 1100

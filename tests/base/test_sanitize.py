@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from base.calls import call_limited
 from base.errors import DigestMismatch, RecordError, StagingError
 from base.jsonfile import canonical_json, json_ascii, json_line, parse_json, publish_json, read_json
-from base.limited import call_limited
 from base.sanitize import MAX_WHOLE, number, plain, printable, text, whole
 
 NAME = b"a\xff.jpg".decode(errors="surrogateescape")
@@ -89,8 +89,8 @@ def test_the_message_of_an_error_can_be_written(tmp_path: Path) -> None:
 def test_an_answer_that_was_cut_off_is_one_of_storage() -> None:
     import os
 
+    from base.calls import LimitedCall
     from base.errors import StorageError
-    from base.limited import LimitedCall
 
     call = LimitedCall("reading", os._exit, 0, timeout_s=10)
     call._chunks.append(b'["ok", {"a": ')

@@ -11,12 +11,24 @@ from pathlib import Path
 import pytest
 
 from base import errors
-from base.command import describe, last_lines, run
 from base.errors import NodeLost, PushError, RecordError, SlipwayError, error_named
+from base.humanize import (
+    and_more,
+    choices,
+    closest,
+    counted,
+    format_duration,
+    format_size,
+    is_name,
+    meant_duration,
+    parse_duration,
+    parse_size,
+    slug,
+    some,
+)
 from base.jsonfile import canonical_json, publish_json, read_json
 from base.logs import _Formatter, masked, printable
-from base.names import choices, closest, is_name, slug
-from base.units import and_more, counted, format_duration, format_size, meant_duration, parse_duration, parse_size, some
+from base.process import describe, last_lines, run
 
 
 def subclasses(root: type[SlipwayError]) -> list[type[SlipwayError]]:

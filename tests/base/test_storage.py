@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from base.storage import now_at
+from base.system import now_at
 
 
 def test_it_is_the_clock_of_the_file_system_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

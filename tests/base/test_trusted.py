@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from base.trusted import Distrusted, is_group_open, trusted_directory, why_distrusted
+from base.untrusted import Distrusted, is_group_open, trusted_directory, why_distrusted
 
 ROOT = os.geteuid() == 0
 NOBODY = 65534

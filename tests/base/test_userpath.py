@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from base.userpath import absolute_path
+from base.humanize import absolute_path
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
+from base.calls import call_apart, call_limited, end_kept
 from base.errors import StorageError
-from base.limited import call_limited
-from base.worker import call_apart, end_kept
 from tests.base import in_children
 
 pytestmark = pytest.mark.processes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from cluster.exit_file import read_exit
 
 pytestmark = pytest.mark.processes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from cluster import installation
 from tests.nobody import NOBODY, as_nobody
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from workflow.run.record.events import RankEvents, read_events
 
 pytestmark = pytest.mark.slow

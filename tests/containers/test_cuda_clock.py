@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 
 STEP_MS = 4.0
 

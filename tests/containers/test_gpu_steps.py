@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from tests.containers.frameworks.environments import interpreter
 from tests.containers.test_steps_in_flight import footnotes
 from tests.gpu import NEEDS_GPU

@@ -22,8 +22,8 @@ import pytest
 import zstandard
 
 from base.chunks import CHUNK_BYTES, chunks_path
-from base.command import CommandResult
 from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSpace, RecordError, StorageError, UnsupportedRequest
+from base.process import CommandResult
 from cluster import processes
 from containers.frameworks import load_framework
 from containers.images import commands, files

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from workflow.run.record.events import RankEvents, RequestedSteps, read_events, too_few_lines
 
 pytestmark = pytest.mark.processes

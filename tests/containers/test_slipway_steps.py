@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from containers.frameworks import framework_folders, load_framework
 from containers.step_lines import GROUPS, StepLines, events_of, expression_fault
 

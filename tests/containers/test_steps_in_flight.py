@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.tables import TABLES
 from workflow.run.record.events import read_events

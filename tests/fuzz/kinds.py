@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 from blake3 import blake3
 
+from base.calls import call_limited
 from base.chunks import SCHEMA
-from base.command import CommandResult
 from base.errors import DatasetError, SlipwayError
 from base.jsonfile import canonical_json, parse_json
-from base.limited import call_limited
+from base.process import CommandResult
 from base.seal import publish_sealed, sealed_text
 from base.typed import json_as
 from cluster.gpus import listing
@@ -860,6 +860,6 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 def cases_of(name: str, directory: str, seed: int, count: int, timeout_s: float) -> dict[str, Any]:
-    """run_cases() of the kind of this name, in a child. For base/worker.py: a process of the tests has threads and must not fork it."""
+    """run_cases() of the kind of this name, in a child. For base/calls.py: a process of the tests has threads and must not fork it."""
     found: dict[str, Any] = call_limited(f"{count} cases of {name}", run_cases, KINDS[name], directory, seed, count, timeout_s=timeout_s)
     return found

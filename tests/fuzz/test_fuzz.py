@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from base.worker import call_apart
+from base.calls import call_apart
 from tests.fuzz.kinds import KINDS, cases_of
 
 FEW = 40

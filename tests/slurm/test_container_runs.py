@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from base.units import format_size
+from base.humanize import format_size
 from containers.labels import TAG
 from tests import images
 from tests.minicluster import Cluster

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from tests.containers.frameworks.environments import why_not
 from tests.workflow.gallery import STEPS, together
 from workflow.report.collect import read_records

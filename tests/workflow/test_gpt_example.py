@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from tests.gpu import NEEDS_GPU
 from workflow.run.record.events import RankEvents, read_events
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from base.units import counted
+from base.humanize import counted
 from tests.base.test_frozen import still_frozen
 from tests.data_prep.staging.disks import ext4
 from tests.workflow.test_identity import STUDY, Checkout

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from base.errors import StagingError
-from base.units import format_size
+from base.humanize import format_size
 from data_prep.cache import entries
 from data_prep.cache.entries import Row
 from workflow.commands.options import JsonOption, SiteOption

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from base.errors import ConfigError, RecordError
+from base.humanize import and_more, counted
 from base.jsonfile import canonical_json, read_content
 from base.publish import publish
-from base.units import and_more, counted
 from workflow.commands import run
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument, snakemake_config

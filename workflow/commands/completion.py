@@ -16,8 +16,8 @@ import typer
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
+from base.humanize import absolute_path, expanded
 from base.untrusted import open_plain
-from base.userpath import absolute_path, expanded
 from cluster.installation import default_storage, site_files
 from workflow.commands.options import PassingCommand
 from workflow.study.paths import results_dir

@@ -10,9 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from base.errors import ConfigError, DatasetError
+from base.humanize import and_more, choices, counted, format_duration, format_size
 from base.logs import printable, private_umask
-from base.names import choices
-from base.units import and_more, counted, format_duration, format_size
 from cluster.schedulers import local
 from data_prep.build.dataset import build_dataset
 from data_prep.build.publishing import DATASET_FILE

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from base.errors import SlipwayError
-from base.units import counted
+from base.humanize import counted
 from cluster.detection import off_node, scheduler_of
 from cluster.gpus.decision import Decision, decide, or_raise
 from cluster.gpus.listing import App, Gpu, query_apps, query_gpus, read_place, short_bus

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from base.errors import ConfigError
-from base.names import slug
+from base.humanize import slug
 from base.publish import publish
 from cluster.installation import SCHEMAS, TEMPLATES
 from workflow.commands.watching import output

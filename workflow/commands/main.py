@@ -16,9 +16,9 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from base import VERSION
-from base.account import account_environ, inaccessible_parent
 from base.errors import SlipwayError, StorageError
 from base.logs import configure, masked, printable, private_umask
+from base.system import account_environ, inaccessible_parent
 from cluster.guard import guarded
 from workflow.commands import completion
 from workflow.commands.options import CLOSED_PIPE, Command

@@ -16,10 +16,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from base.command import run as run_command
 from base.errors import ConfigError, SlipwayError
-from base.units import and_more, counted, format_duration, format_size, some
-from base.userpath import variables_of
+from base.humanize import and_more, counted, format_duration, format_size, some, variables_of
+from base.process import run as run_command
 from cluster.detection import of_a_job
 from cluster.machine import memory_bytes, usable_cores
 from cluster.schedulers import (

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from base.errors import ContainerError, PushError, SlipwayError, StorageError
+from base.humanize import counted, format_duration, format_size
 from base.logs import private_umask
-from base.units import counted, format_duration, format_size
 from containers.engines import in_container
 from containers.reaping import Decision, engines_here, jobs_alive, ours, plan_reap
 from containers.reaping import remove as remove_container

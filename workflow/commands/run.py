@@ -21,14 +21,12 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from base.account import refuse_without_home
+from base.calls import call_apart, call_limited
 from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
-from base.limited import call_limited
+from base.humanize import closest, counted
 from base.logs import private_umask
-from base.names import closest
-from base.packages import rooms_environ
-from base.units import counted
-from base.worker import call_apart
+from base.process import rooms_environ
+from base.system import refuse_without_home
 from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.guard import PASSED_ON, StorageWait

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from base.account import account_environ
 from base.errors import SlipwayError
 from base.logs import private_umask
-from base.packages import rooms_environ
+from base.process import rooms_environ
 from base.sanitize import printable
+from base.system import account_environ
 from cluster.processes import age_s
 from workflow.commands.chosen_study import print_site
 from workflow.commands.watching import output
@@ -32,7 +32,7 @@ from workflow.study.next_command import command
 
 PYTHON: Final = f"exec {shlex.quote(sys.executable)} -P -m"
 """The beginning of the rules' commands, which are exec'd: a signal to the job reaches our program, and a run sees at once when Snakemake is
-gone. -P: see base.packages."""
+gone. -P: see base.process."""
 SHOWN: Final = "SLIPWAY_RUN"
 """Set for a Snakemake whose end is told by who started it."""
 WOULD_RUN: Final = "SLIPWAY_WOULD_RUN"

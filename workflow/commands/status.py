@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from base.limited import call_limited
-from base.units import counted
+from base.calls import call_limited
+from base.humanize import counted
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.results import no_results

@@ -25,10 +25,10 @@ from base.errors import (
     SubmitUnsure,
     UnsupportedRequest,
 )
+from base.humanize import counted, format_duration
 from base.jsonfile import json_line, publish_json, read_json
 from base.logs import private_umask
 from base.publish import publish_new
-from base.units import counted, format_duration
 from cluster.holder import holder_of
 from cluster.installation import FILES
 from cluster.processes import age_s

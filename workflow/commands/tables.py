@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from base.errors import ConfigError, RecordError
-from base.names import choices
+from base.humanize import choices
 from workflow.commands.options import DEFAULT_STUDY, SiteOption, StudyOption
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.watching import output

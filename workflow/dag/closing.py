@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from base.command import describe, run
+from base.calls import call_apart
 from base.errors import RecordError, SlipwayError
-from base.packages import rooms_environ
-from base.units import counted, some
-from base.worker import call_apart
+from base.humanize import counted, some
+from base.process import describe, rooms_environ, run
 from workflow.dag.graph import Graph
 from workflow.run.storage.prepare import held_runs
 from workflow.run.storage.results import waiting_runs

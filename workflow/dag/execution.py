@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from base.errors import ConfigError, UnsupportedRequest
-from base.names import choices
+from base.humanize import choices
 from cluster.detection import scheduler_of
 from cluster.schedulers import LOCAL, Jobs, get_scheduler, jobs_of, with_jobs
 from workflow.study.cell import Run

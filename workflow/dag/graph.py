@@ -17,10 +17,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypedDict, TypeVar
 
+from base.calls import call_apart
 from base.errors import RecordError, SchedulerOutputError
 from base.jsonfile import canonical_json, read_content, read_json
-from base.packages import rooms_environ
-from base.worker import call_apart
+from base.process import rooms_environ
 from cluster.machine import usable_cores
 from cluster.schedulers import Jobs
 from cluster.schedulers.jobs import mark_of
@@ -118,7 +118,7 @@ def _watch(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# The look at storage, in an interpreter of its own (base/worker.py), for which this module imports little.
+# The look at storage, in an interpreter of its own (base/calls.py), for which this module imports little.
 
 
 class StorageView(TypedDict):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from base.calls import call_apart
 from base.errors import ConfigError
-from base.worker import call_apart
 from containers.engines import in_container
 from workflow.study.site import Site
 from workflow.study.study import Study

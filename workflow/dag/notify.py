@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from base.command import describe, run
 from base.errors import ConfigError, RecordError, SlipwayError
 from base.jsonfile import read_json
+from base.process import describe, run
 from workflow.run.record.reading import MAX_BYTES
 from workflow.study.paths import record_path
 from workflow.study.site import Notify

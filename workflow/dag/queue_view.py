@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from base.errors import SlipwayError
-from base.units import counted, some
+from base.humanize import counted, some
 from cluster.schedulers import Jobs, get_scheduler, holder_alive
 from cluster.schedulers.jobs import QueuedJob
 from cluster.types import Holder

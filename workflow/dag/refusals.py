@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from base.calls import call_apart, call_limited
 from base.errors import (
     ConfigError,
     ContainerError,
@@ -22,11 +23,8 @@ from base.errors import (
     StorageError,
     UnsupportedRequest,
 )
-from base.limited import call_limited
-from base.names import choices
-from base.trusted import why_distrusted
-from base.units import counted, format_size, some
-from base.worker import call_apart
+from base.humanize import choices, counted, format_size, some
+from base.untrusted import why_distrusted
 from cluster.detection import scheduler_of
 from cluster.schedulers import get_scheduler, jobs_of, plan_allocation
 from cluster.schedulers.local import NAME as LOCAL

@@ -15,9 +15,9 @@ from statistics import fmean
 from typing import Any, Final, TypedDict, TypeVar
 
 from base.errors import ConfigError, RecordError, SlipwayError
+from base.humanize import counted, format_duration
 from base.jsonfile import read_content, read_json
 from base.typed import Count, read_as
-from base.units import counted, format_duration
 from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
 from containers.models.memory import MemoryEstimate, estimate_memory
 from data_prep.build.publishing import read_dataset_file

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from base.humanize import counted
 from base.logs import printable
-from base.units import counted
 from workflow.report.cells import (
     ASSUMED,
     BEGAN_EARLY,

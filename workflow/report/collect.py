@@ -20,8 +20,8 @@ import msgspec
 import polars as pl
 
 from base.errors import RecordError
+from base.humanize import is_name
 from base.jsonfile import read_content, read_json
-from base.names import is_name
 from base.publish import publish
 from cluster.gpus.peak import Peak, peak
 from containers.models import of_tokens

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from base.errors import RecordError
+from base.humanize import counted
 from base.jsonfile import read_content
 from base.publish import publish
-from base.units import counted
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import Collection, collect, read_records, write_records
 from workflow.report.files import PAGE_FILE, PLOT_NAMES, RECORDS_FILE

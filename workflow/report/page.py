@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from base.humanize import and_more, counted, some
 from base.logs import printable
-from base.units import and_more, counted, some
 from workflow.report.analysis import Analysis
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.derive import Comparison

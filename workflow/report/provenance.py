@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from base.humanize import counted, some
 from base.logs import masked, printable
-from base.units import counted, some
 from base.untrusted import open_file
 from workflow.report.analysis import Analysis
 from workflow.report.collect import Source, StudyFile, read_study

@@ -25,7 +25,7 @@ import polars as pl
 
 from base.errors import RecordError
 from base.jsonfile import json_line
-from base.piped import PipedChild
+from base.process import PipedChild
 from workflow.run.record.columns import FIELDS, MACHINES, Stored, row_of, values_of
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import Found, beside, find_record, read_record

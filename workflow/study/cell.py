@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
+from base.humanize import slug
 from base.jsonfile import MAX_INTEGER, canonical_json
-from base.names import slug
 from base.typed import Check, Count, Digest, FromOne, Like, Name, PathText, Seconds, SomeSeconds, between, read_as
 from containers.renderings import Launcher, Rendering, SidecarEnds
 from containers.step_lines import LogEvents

@@ -11,13 +11,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from base.calls import call_apart
 from base.errors import ConfigError, SlipwayError
+from base.humanize import absolute_path, choices
 from base.jsonfile import read_json
-from base.names import choices
 from base.sanitize import quoted, whole
 from base.untrusted import open_plain
-from base.userpath import absolute_path
-from base.worker import call_apart
 from containers.engines import in_container
 from containers.frameworks import SUPPORTED, check_strategy, check_supports, check_words, load_framework
 from containers.models import MODELS, build_for_tokens, reads_tokens, smallest_size

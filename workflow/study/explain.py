@@ -15,12 +15,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from base import units
+from base import humanize
 from base.errors import ConfigError
+from base.humanize import absolute_path, and_more, choices
 from base.logs import printable
-from base.names import choices
-from base.units import and_more
-from base.userpath import absolute_path
 from workflow.study.loader import Document, Place, dotted, kind_of
 
 MAX_SHOWN: Final = 20
@@ -54,7 +52,7 @@ def validation_error(document: Document, error: ValidationError, model: type[Bas
 
 def first_names(names: Iterable[str]) -> str:
     """Name the first eight, and say how many more there are."""
-    return units.some(list(names), 8)
+    return humanize.some(list(names), 8)
 
 
 def _fault(details: ErrorDetails, document: Document, model: type[BaseModel], hints: Mapping[str, str]) -> Fault | None:

@@ -10,9 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from base.names import is_name
-from base.units import meant_duration, parse_duration
-from base.userpath import absolute_path
+from base.humanize import absolute_path, is_name, meant_duration, parse_duration
 from workflow.study.loader import kind_of
 from workflow.study.site import Notify, When
 

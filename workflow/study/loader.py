@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 
 from base.errors import ConfigError
+from base.humanize import meant_duration
 from base.logs import printable
-from base.units import meant_duration
 from base.untrusted import read_fed
 
 # Places and kinds of values, in the words of YAML's users.

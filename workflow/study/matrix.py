@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from base.errors import ConfigError, SlipwayError
-from base.names import choices
+from base.humanize import choices
 from containers.frameworks import load_framework
 from containers.models import MODELS
 from workflow.study.cell import ARGS, NO_DATASET, plain_text

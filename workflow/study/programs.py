@@ -18,9 +18,7 @@ from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from base.errors import ConfigError, SlipwayError
-from base.names import choices
-from base.units import some
-from base.userpath import absolute_path
+from base.humanize import absolute_path, choices, some
 from containers.frameworks import NAMES
 from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
 from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in, wrong_ports_in

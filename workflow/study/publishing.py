@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict
 
+from base.calls import call_apart
 from base.errors import ConfigError, RecordError
 from base.jsonfile import canonical_json, read_content, read_json
 from base.publish import publish
 from base.sanitize import text
 from base.typed import FromOne, Like, Name, read_as
-from base.worker import call_apart
 from workflow.study.cell import Cell, Run, RunLimits, datasets_of
 from workflow.study.next_command import command
 from workflow.study.paths import STUDY_FILE, STUDY_SOURCE

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
 
-from base.units import counted
+from base.humanize import counted
 from workflow.study.cell import PROGRAM_PLACES, SIZES, WORDS, Cell, Run
 from workflow.study.explain import Fault, fault_error, first_names
 from workflow.study.loader import Document

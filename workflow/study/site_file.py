@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from base.errors import ConfigError
-from base.names import choices
-from base.trusted import described, why_distrusted, why_way_distrusted
-from base.units import parse_size
-from base.userpath import absolute_path, expanded, variables_of
+from base.humanize import absolute_path, choices, expanded, parse_size, variables_of
+from base.untrusted import described, why_distrusted, why_way_distrusted
 from cluster.detection import of_a_job
 from cluster.installation import site_files, sites_directories
 from containers.engines import ENGINES, in_container

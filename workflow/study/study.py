@@ -14,8 +14,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from base.errors import ConfigError
-from base.names import choices
-from base.units import counted, format_duration
+from base.humanize import choices, counted, format_duration
 from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Final
 
 from base.errors import ConfigError
-from base.names import choices
+from base.humanize import choices
 from cluster.schedulers import lsf
 from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
 from cluster.schedulers.jobs import (

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from base.account import account_name
 from base.errors import AllocationError, ConfigError, SchedulerOutputError
-from base.names import choices
-from base.units import counted, format_duration
+from base.humanize import choices, counted, format_duration
+from base.system import account_name
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.pbs import JOB_ID, end_of, node_names
 from cluster.schedulers.pbs.answers import (

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from base.account import account_name
 from base.errors import SchedulerOutputError
 from base.sanitize import digits, text
+from base.system import account_name
 from cluster.schedulers.jobs import Hold, Stage
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ, query, refusal
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
-from base.account import account_name
 from base.errors import ConfigError
-from base.names import choices
+from base.humanize import choices
+from base.system import account_name
 from cluster.schedulers import sge
 from cluster.schedulers.inside_job import SECONDS, STARTED, exported_end
 from cluster.schedulers.jobs import (

@@ -10,9 +10,8 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from base.errors import SchedulerOutputError
-from base.names import choices
+from base.humanize import choices, counted, format_duration
 from base.sanitize import digits, text
-from base.units import counted, format_duration
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_names, submit_script
 from cluster.schedulers.slurm.answers import (

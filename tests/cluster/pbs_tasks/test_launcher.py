@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from cluster.pbs_tasks.launcher import PLACE, launcher_argv, main
 
 pytestmark = pytest.mark.processes

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from base.command import CommandResult
 from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, SubmitError
+from base.process import CommandResult
 from cluster.schedulers.lsf.answers import LSF
 from cluster.schedulers.pbs.answers import PBS
 from cluster.schedulers.queries import Server, ask, complains_only_of, last_words, one_try, refusal_words, silence_of

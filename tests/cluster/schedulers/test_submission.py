@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
+from base.process import CommandResult
 from cluster.schedulers.jobs import QueuedJob
 from cluster.schedulers.queries import parse_job_id, submit_script
 from cluster.schedulers.slurm.answers import SLURM

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from base.command import run
+from base.process import run
 from data_prep.sources.unpickle import MAX_NAMES_BYTES, UnsafePickle, converted, loads
 
 DATA = np.arange(24, dtype=np.uint8).reshape(2, 12)

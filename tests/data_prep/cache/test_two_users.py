@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from base.calls import call_limited
 from base.errors import StagingError
-from base.limited import call_limited
 from base.publish import remove_tree
 from cluster.runtime import runtime_directory
 from data_prep.staging import stage

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from base.calls import call_limited
 from base.chunks import chunks_name
 from base.errors import PushError, StorageError
-from base.limited import call_limited
 from base.publish import part_path
 from base.untrusted import directory
 from data_prep.cache.entries import ls

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from base.packages import ROOMS
+from base.process import ROOMS
 from cluster.schedulers.slurm.answers import parse_nodes
 from extras.doctor import nodes, storage
 from extras.doctor.checks import run_guarded

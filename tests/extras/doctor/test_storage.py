@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from base.limited import call_limited
+from base.calls import call_limited
 from extras.doctor import storage
 from extras.doctor.storage import local_places, shared_places
 from extras.doctor.types import Context, Place, worst

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError
-from base.packages import ROOMS
+from base.process import ROOMS
 from cluster.schedulers.jobs import JobSize
 from cluster.schedulers.slurm.jobs import batch_script
 from tests.workflow.study.studies import changed, write

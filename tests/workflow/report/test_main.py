@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from base.command import run
+from base.process import run
 from tests.workflow.report.builder import collected, failed, make_record, scaling_cells, write_records, write_study
 from workflow.report.__main__ import main
 from workflow.report.files import PLOT_FILES, PLOT_NAMES, TABLE_FILES, TABLE_NAMES, TABLE_SUFFIXES

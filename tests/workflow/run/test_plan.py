@@ -263,7 +263,7 @@ def test_the_network_is_that_of_the_dataset_s_images() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node", "base.worker_main"])
+@pytest.mark.parametrize("module", ["workflow.run.supervisor", "workflow.run.node", "base.calls"])
 def test_what_every_run_starts_starts_light(module: str) -> None:
     heavy = {"pydantic", "yaml", "numpy", "typer", "rich", "blake3", "lmdb", "torch", "polars", "pyarrow", "altair", "scipy", "jinja2"}
     code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from base.humanize import format_duration, format_size
 from base.seal import publish_sealed
-from base.units import format_duration, format_size
 from extras.verify.runs import verify_runs
 from tests.workflow.run.test_runs import checked
 from tests.workflow.run.world import World

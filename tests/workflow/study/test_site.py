@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, RecordError, StagingError
-from base.packages import ROOMS
-from base.userpath import expanded, expanded_path
+from base.humanize import expanded, expanded_path
+from base.process import ROOMS
 from cluster.detection import scheduler_of
 from cluster.types import Allocation, Node
 from extras.doctor.storage import check_cache, check_cache_path

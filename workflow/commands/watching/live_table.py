@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
+from base.humanize import and_more, counted, whole_duration
 from base.logs import printable
-from base.units import and_more, counted, whole_duration
 from cluster.schedulers import jobs_of, with_jobs
 from workflow.run.record.continuation import says_waiting
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final, TextIO
 
+from base.humanize import format_duration, format_size
 from base.logs import printable
 from base.tabular import tabulated, wrapped
-from base.units import format_duration, format_size
 
 
 def line(text: str = "") -> None:
@@ -110,7 +110,7 @@ def progress(
     """Show the progress of the work called `title`, by a callback `(done, total)`.
 
     `unit` is `bytes`, or the plural of what is counted, such as `runs`. Elsewhere than on a terminal a line every `every_s` seconds.
-    `forks`: the work does, and no thread may run beside it (base/limited.py); then nothing is shown between two calls.
+    `forks`: the work does, and no thread may run beside it (base/calls.py); then nothing is shown between two calls.
     """
     stream = stream or sys.stderr
     shown = _bar if stream.isatty() else partial(_lines, every_s=every_s)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import SchedulerOutputError, SchedulerSilent
-from base.units import counted
+from base.humanize import counted
 from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder

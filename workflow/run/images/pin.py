@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from base.errors import SlipwayError, StorageError
+from base.humanize import format_size
 from base.jsonfile import canonical_json, publish_json
 from base.logs import configure, private_umask
-from base.units import format_size
 from containers.engines import in_container
 from containers.images import archiving, pinning
 from containers.images.model import StudyImage

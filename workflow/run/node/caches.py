@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 from base.errors import StagingError
-from base.trusted import is_group_open, why_distrusted
-from base.userpath import expanded_path
+from base.humanize import expanded_path
+from base.untrusted import is_group_open, why_distrusted
 from cluster.schedulers import local
 from workflow.study.site import Site
 

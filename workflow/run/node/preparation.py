@@ -20,11 +20,11 @@ from typing import Any, ClassVar, Final, Protocol, assert_never
 import msgspec
 from msgspec.structs import asdict
 
-from base.command import run
 from base.errors import DigestMismatch, SlipwayError, StagingError, TrainingFailed
 from base.handshake import derived
-from base.storage import DISK_FULL
-from base.units import format_duration
+from base.humanize import format_duration
+from base.process import run
+from base.system import DISK_FULL
 from cluster import processes
 from cluster.holder import holder_of
 from cluster.types import Allocation, GpuFault, OtherUse

@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
-from base.command import first_line
 from base.errors import NodeLost, SlipwayError
 from base.logs import configure, private_umask
+from base.process import first_line
 from cluster import machine, processes
 from cluster.detection import scheduler_of
 from cluster.schedulers import LOCAL, get_scheduler

@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from base.command import last_lines
 from base.errors import NodeLost, SlipwayError
 from base.logs import masked, printable
-from base.storage import FULL_WORDS
+from base.process import last_lines
+from base.system import FULL_WORDS
 from base.untrusted import open_file
 from cluster import processes
 from cluster.machine import oom_kills

@@ -28,18 +28,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from base.calls import call_limited
 from base.errors import PushError, RecordError, SlipwayError, StagingError, StorageError
+from base.humanize import expanded_path, is_name
 from base.jsonfile import json_text, publish_json, read_json
-from base.limited import call_limited
 from base.lock import LockFile, has_name, try_lock
-from base.names import is_name
-from base.packages import ROOMS
-from base.publish import publish_in, reserve
-from base.removing import remove_leftover
+from base.process import ROOMS
+from base.publish import publish_in, remove_leftover, reserve
 from base.seal import sealed_text
-from base.trusted import trusted_directory
-from base.untrusted import NEVER_FOLLOW, directory, entries
-from base.userpath import expanded_path
+from base.untrusted import NEVER_FOLLOW, directory, entries, trusted_directory
 from cluster.holder import holder_of
 from cluster.schedulers import describe_holder, holder_alive, local
 from containers.program_folder import changes, copy

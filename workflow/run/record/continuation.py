@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from base.chunks import chunks_name
-from base.units import format_duration
+from base.humanize import format_duration
 from cluster.schedulers.jobs import SUBMISSION
 from containers.spec import CHECKPOINT
 from workflow.run.record.events import RankEvents

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import UNSET
 
 from base.errors import Cancelled, Killed, NodeLost, Preempted, SlipwayError, StorageError
-from base.units import some
+from base.humanize import some
 from workflow.run.record.events import (
     ErrorEvent,
     RankEvents,

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from base.humanize import counted
 from base.sanitize import text, whole
-from base.units import counted
 from workflow.run.record.continuation import EarlierAttempt, checkpoint_of, join_training, pushed_checkpoint
 from workflow.run.record.events import RankEvents, RequestedSteps, RunStart, Source, processes, slack, telling, unchecked_model
 from workflow.run.record.machine_load import busy, others_seen

@@ -20,7 +20,7 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from base.errors import RecordError
-from base.packages import ROOMS
+from base.process import ROOMS
 from base.publish import publish
 from base.seal import read_sealed
 from cluster.installation import SCHEMAS

@@ -15,11 +15,10 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from base.errors import DigestMismatch, LeaseError, PushError, RecordError, StagingError, StorageError
+from base.humanize import format_size
 from base.jsonfile import read_json
-from base.publish import move_directory, part_path, remove_tree
-from base.removing import remove_leftover
+from base.publish import move_directory, part_path, remove_leftover, remove_tree
 from base.seal import publish_checked, publish_sealed, read_sealed, read_sealed_bytes
-from base.units import format_size
 from base.untrusted import Unusable, open_file
 from containers.spec import CHECKPOINT, PARAMETERS
 from workflow.run.record.events import RequestedSteps, most_steps, read_events

@@ -13,7 +13,7 @@ from msgspec import Struct
 from base.errors import ConfigError, StorageError, UnsupportedRequest
 from base.jsonfile import canonical_json
 from base.publish import part_path, publish_directory, remove_tree
-from base.storage import now_at
+from base.system import now_at
 from containers.images.model import StudyImage
 from containers.models import MODELS, Model, build, build_for_tokens
 from containers.program_folder import copy, look_at

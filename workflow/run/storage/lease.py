@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 from base.errors import LeaseError, RunHeld, StorageError
 from base.jsonfile import canonical_json, read_json
 from base.publish import create_exclusive, publish
-from base.storage import DISK_FULL, now_at
+from base.system import DISK_FULL, now_at
 from base.typed import Check, Count, Moment, read_as
 from cluster.types import Holder
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from base.errors import SlipwayError
 from base.logs import private_umask
-from base.removing import remove_leftover
+from base.publish import remove_leftover
 from cluster import processes
 from cluster.holder import holder_of
 from cluster.schedulers import SCHEDULERS, describe_holder, get_scheduler, holder_alive, is_job_of

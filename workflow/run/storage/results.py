@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from base.errors import RecordError, StorageError
 from base.jsonfile import read_content
 from base.seal import publish_checked
-from base.storage import STORAGE_FAILS
+from base.system import STORAGE_FAILS
 from workflow.run.record.continuation import waiting_reason
 from workflow.run.record.events import last_error
 from workflow.run.record.model import NotBelieved, RunRecord

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, StorageFull, error_named
-from base.storage import FULL_WORDS
-from base.units import format_duration, some
+from base.humanize import format_duration, some
+from base.system import FULL_WORDS
 from containers.engines import in_container
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from base.account import user_name
 from base.errors import AllocationError, SlipwayError
 from base.lock import LockFile, lock_some
+from base.system import user_name
 from cluster import grants
 from cluster.schedulers import Scheduler
 from cluster.types import Allocation

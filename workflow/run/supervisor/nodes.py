@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar, cast
 
-from base.command import last_lines
 from base.handshake import new_token
+from base.humanize import some
 from base.logs import masked, printable
-from base.packages import rooms_environ
-from base.units import some
+from base.process import last_lines, rooms_environ
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import commands, reports

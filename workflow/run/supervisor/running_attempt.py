@@ -15,10 +15,9 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from base import VERSION, errors
-from base.command import run
 from base.errors import SlipwayError, error_named
-from base.packages import ROOMS
-from base.units import counted
+from base.humanize import counted
+from base.process import ROOMS, run
 from cluster.addresses import listening_address
 from cluster.gpus.decision import beyond
 from cluster.limits import REACH_S

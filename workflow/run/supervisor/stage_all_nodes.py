@@ -25,10 +25,10 @@ from msgspec import Struct
 
 from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
 from base.handshake import new_token
+from base.humanize import format_duration, format_size
 from base.jsonfile import canonical_json
 from base.logs import configure, private_umask
 from base.publish import publish
-from base.units import format_duration, format_size
 from cluster import grants
 from cluster.addresses import listening_address
 from cluster.schedulers import get_scheduler, node_cache, run_locks

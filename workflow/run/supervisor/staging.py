@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, assert_never, get_args
 from msgspec.structs import replace
 
 from base.errors import DigestMismatch, StagingError, StorageError
-from base.units import format_duration, format_size
+from base.humanize import format_duration, format_size
 from cluster.types import Node
 from containers.spec import CHECKPOINT
 from workflow.run.link import commands, reports

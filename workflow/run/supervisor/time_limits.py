@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
-from base.units import format_duration
+from base.humanize import format_duration
 from cluster import processes
 from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.link.protocol import HANDSHAKE_S

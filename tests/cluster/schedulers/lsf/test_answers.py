@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from base.command import CommandResult
 from base.errors import AllocationError, SubmitError
+from base.process import CommandResult
 from cluster.schedulers.jobs import Stage
 from cluster.schedulers.lsf import hosts_of_job, is_running, launch_argv, plan_allocation, restart_count
 from cluster.schedulers.lsf.answers import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from base.command import CommandResult
+from base.process import CommandResult
 
 PLACE = Path(__file__).parents[3] / "captured" / "openpbs"
 

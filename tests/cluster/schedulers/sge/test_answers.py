@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from base.command import CommandResult
 from base.errors import SchedulerOutputError, SubmitError
+from base.process import CommandResult
 from cluster.schedulers.jobs import JobSize, job_words
 from cluster.schedulers.queries import last_words, parse_job_id
 from cluster.schedulers.sge import launch_environ, parse_hosts, reason_of

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from base.command import CommandResult
 from base.errors import SchedulerOutputError, SchedulerSilent
+from base.process import CommandResult
 from cluster.schedulers.queries import ask, pauses, refusal_words
 from cluster.schedulers.slurm.answers import (
     SLURM,

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from base.calls import LimitedCall
 from base.errors import LeaseError, PushError, RecordError
 from base.jsonfile import json_text
-from base.limited import LimitedCall
 from base.publish import remove_tree
 from base.seal import publish_sealed, read_sealed
 from cluster.holder import holder_of

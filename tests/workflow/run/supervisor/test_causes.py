@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from base.errors import Cancelled, RecordError
-from base.packages import ROOMS
+from base.process import ROOMS
 from cluster.types import Allocation, Launch, Node
 from tests.workflow.run.supervisor.made import RUN, running_attempt
 from workflow.run.link import reports

@@ -1,4 +1,4 @@
-"""Run another program: an argv in, a result out, always with a time limit."""
+"""Run other programs: to their end with a time limit, or as a child of ours that is asked and answers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import select
 import selectors
 import shlex
 import signal
+import site
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
-from typing import IO, Final
+from typing import IO, Final, Self
 
 from base.errors import SlipwayError
 
@@ -152,3 +154,53 @@ def first_line(descriptor: int, limit_s: float) -> bytes:
         said += piece
     line, end, _ = said.partition(b"\n")
     return line + end
+
+
+# Where our packages lie, and the environment that makes every Python we start find them, whatever directory it is started in.
+#
+# Such a Python is started with `-P`: without it `python -m` looks into the working directory first, which is the user's, and runs or reads
+# what lies there by the name of a module of ours or of the standard library.
+
+
+ROOMS: Final = Path(__file__).resolve().parents[1]
+"""The directory that base, cluster, containers, data_prep, workflow and extras lie in: a checkout, or site-packages."""
+
+
+def rooms_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what the environment of a Python of ours gains, so that it finds the packages that we run from: a checkout goes before all
+    else. A wheel adds nothing, since its interpreter finds it, and site-packages in front would hide modules of the standard library."""
+    if ROOMS in {Path(found).resolve() for found in (*site.getsitepackages(), site.getusersitepackages())}:
+        return {}
+    before = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(ROOMS)]
+    return {"PYTHONPATH": os.pathsep.join([str(ROOMS), *before])}
+
+
+# A Python of ours as a child that is asked on its standard input and answers on its standard output, by a caller that waits for it.
+
+
+class PipedChild:
+    """A child `python -m module words`, with `environ` besides ours; it is gone at the end of its context, however that comes."""
+
+    def __init__(self, module: str, *words: str, stderr: int | None = None, **environ: str) -> None:
+        argv = [sys.executable, "-P", "-m", module, *words]
+        env = {**os.environ, **rooms_environ(os.environ), **environ}
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.requests, self.answers = self.process.stdin, self.process.stdout
+
+    def ask(self, request: bytes) -> None:
+        """Send a request. Raises BrokenPipeError where the child has ended."""
+        self.requests.write(request)
+        self.requests.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        for pipe in (self.requests, self.answers, self.process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # a request that nobody will read
+                    pipe.close()
+        self.process.wait()

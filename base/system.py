@@ -1,11 +1,12 @@
-"""Names of users, and who we are on a machine that has no account for our number: in a container that is started by `--user`, or while a
-directory service is down.
+"""What the operating system tells: names of users, the small files in /proc and /sys, and the errors of a full disk and of storage.
 
-What then asks for the name of the user, as Snakemake and PyTorch do, ends with a KeyError, unless the environment tells it.
+A machine may have no account for our number: in a container that is started by `--user`, or while a directory service is down. What then
+asks for the name of the user, as Snakemake and PyTorch do, ends with a KeyError, unless the environment tells it.
 """
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import pwd
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
+from base.sanitize import digits
 
-_NAMES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
+_NAME_VARIABLES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
 """Where Python looks for the name, in this order."""
 
 
@@ -37,7 +39,7 @@ def account_name() -> str:
 
 def account_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what the environment lacks where neither it nor this machine has a name for us: the name in messages and labels."""
-    if _has_account() or any(environ.get(name) for name in _NAMES):
+    if _has_account() or any(environ.get(name) for name in _NAME_VARIABLES):
         return {}
     return dict.fromkeys(("USER", "LOGNAME"), f"user{os.geteuid()}")
 
@@ -76,3 +78,49 @@ def inaccessible_parent(path: str) -> str | None:
         if not os.access(place, os.X_OK):
             return f"{place} belongs to {user_name(status.st_uid)} and has mode {status.st_mode & 0o7777:04o}"
     return None
+
+
+# The small files that tell of this machine, in /proc, /sys and /etc: not there on every machine, and not all ours to read.
+
+
+MAX_MACHINE_TEXT: Final = 1 << 17
+
+
+def machine_text(path: str | Path) -> str:
+    """Read the beginning of a file such as one in /proc, stripped; empty where it is missing or unreadable. By a descriptor, since a look
+    at a machine reads thousands of files, and a file object takes twice the time."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, MAX_MACHINE_TEXT).decode(errors="replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def machine_number(path: str | Path) -> int | None:
+    """Read the one number in such a file; None where there is none."""
+    return digits(machine_text(path))
+
+
+# What the operating system answers where a disk is full or network storage fails, and the time by a file system's own clock.
+
+
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""No room, or no quota."""
+FULL_WORDS: Final = tuple(os.strerror(number) for number in DISK_FULL)
+"""The messages of the errors in DISK_FULL."""
+STORAGE_FAILS: Final = (errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENODEV)
+"""Storage fails for now, and so does not say what it holds: asked again it may answer rightly."""
+
+
+def now_at(directory: Path) -> float:
+    """Return the time of last change that a file made in `directory` gets now: its servers have their own clock, and only that one can be
+    compared with the times of its files. Raises OSError."""
+    import tempfile  # few ask, and it imports much
+
+    with tempfile.TemporaryFile(dir=directory) as fresh:
+        return os.fstat(fresh.fileno()).st_mtime
