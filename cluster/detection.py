@@ -12,13 +12,16 @@ from typing import Final
 class Signs:
     """The signs of a scheduler. `variables`: all are set in its jobs, the first is the job's id. `commands`: all are on PATH where it can
     be used. `version`: the command that says its version. `cgroup`: a pattern of the name of a job's own cgroup. `node`: the variable with
-    the node's name."""
+    the node's name. `cpus`: the variable with the number of CPUs granted on the node. `restarts`: the variable with the number of the job's
+    start on the node."""
 
     variables: tuple[str, ...]
     commands: tuple[str, ...]
     version: tuple[str, ...]
     cgroup: str
-    node: str | None = None
+    node: str
+    cpus: str = ""
+    restarts: str = ""
     off_node: str | None = None
     """The message for a process of a job that has no `node`."""
 
@@ -30,18 +33,23 @@ SIGNS: Final[Mapping[str, Signs]] = {
         version=("scontrol", "--version"),
         cgroup="job_{job}",
         node="SLURMD_NODENAME",
+        cpus="SLURM_CPUS_ON_NODE",
+        restarts="SLURM_RESTART_COUNT",
         off_node="Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`",
     ),
     "lsf": Signs(
         variables=("LSB_JOBID",), commands=("bsub", "lsid"), version=("lsid", "-V"), cgroup=r"job\.{job}(\..*)?", node="SLIPWAY_LSF_NODE"
     ),
-    "sge": Signs(variables=("JOB_ID", "SGE_ROOT"), commands=("qsub", "qconf"), version=("qstat", "-help"), cgroup=r"{job}\.\d+"),
+    "sge": Signs(
+        variables=("JOB_ID", "SGE_ROOT"), commands=("qsub", "qconf"), version=("qstat", "-help"), cgroup=r"{job}\.\d+", node="HOSTNAME"
+    ),
     "pbs": Signs(
         variables=("PBS_JOBID",),
         commands=("qsub", "pbsnodes"),
         version=("pbsnodes", "--version"),
         cgroup=r"(pbs-|pbspro-)?{job}(\.(slice|scope))?",
         node="SLIPWAY_PBS_NODE",
+        cpus="NCPUS",
     ),
 }
 """SGE stands before PBS: both have qsub."""
@@ -56,8 +64,8 @@ def scheduler_of(environ: Mapping[str, str]) -> str | None:
 
 def node_name(environ: Mapping[str, str]) -> str | None:
     """Return the name of this node for the scheduler of our job, or None if the scheduler does not tell it."""
-    variables = (signs.node for signs in SIGNS.values() if signs.node is not None)
-    return next((environ[variable] for variable in variables if environ.get(variable)), None)
+    signs = SIGNS.get(scheduler_of(environ) or "")
+    return None if signs is None else environ.get(signs.node)
 
 
 def off_node(environ: Mapping[str, str]) -> str | None:

@@ -149,23 +149,19 @@ class Decision:
     steps: tuple[str, ...]
 
 
-def granted_gpus(
-    gpus: Sequence[Gpu], environ: Mapping[str, str], granted: int | None, *, everything: bool = False, place: Place = NOWHERE
-) -> tuple[Gpu, ...]:
+def granted_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, place: Place = NOWHERE) -> tuple[Gpu, ...]:
     """Return the GPUs of `decide`. Raises AllocationError if it refuses."""
-    return or_raise(decide(gpus, environ, granted, everything=everything, place=place)).gpus
+    return or_raise(decide(gpus, environ, everything=everything, place=place)).gpus
 
 
-def decide(
-    gpus: Sequence[Gpu], environ: Mapping[str, str], granted: int | None, *, everything: bool = False, place: Place = NOWHERE
-) -> Decision:
-    """Select the granted ones of the visible GPUs and MIG instances. `granted` is their number, or None if the environment has it.
+def decide(gpus: Sequence[Gpu], environ: Mapping[str, str], *, everything: bool = False, place: Place = NOWHERE) -> Decision:
+    """Select the granted ones of the visible GPUs and MIG instances.
 
     UUIDs count as they are. If as many GPUs are visible as were granted, the scheduler hides the others, and all are ours, whatever the
     numbers say. If more are visible, numbers count in PCI order; MIG instances have none. If nothing tells which ones, and several are
     visible, it is refused, unless `everything` says that the node is ours alone.
     """
-    case = _Case(in_pci_order(gpus), environ, granted, everything, place)
+    case = _Case(in_pci_order(gpus), environ, everything, place)
     try:
         rule, found = case.decide()
     except AllocationError as error:
@@ -183,15 +179,15 @@ def or_raise(decision: Decision) -> Decision:
 
 
 class _Case:
-    def __init__(self, gpus: tuple[Gpu, ...], environ: Mapping[str, str], granted: int | None, everything: bool, place: Place) -> None:
+    def __init__(self, gpus: tuple[Gpu, ...], environ: Mapping[str, str], everything: bool, place: Place) -> None:
         self.gpus, self.place, self.everything = gpus, place, everything
         self.scheduler = scheduler_of(environ)
         self.steps = [f"scheduler: {self.scheduler or 'none, this is not a job'}"]
         self.claims = claims_of(environ, self.scheduler, place)
         self.steps += [claim.describe() for claim in self.claims] or [f"no variable names GPUs: looked for {', '.join(KNOWN)}"]
-        self.is_told = granted is not None or self.scheduler is not None
+        self.is_told = self.scheduler is not None
         """Whether somebody hands GPUs out here, and so may hide the others."""
-        self.said = granted if granted is not None else granted_count(environ, self.scheduler)
+        self.said = granted_count(environ, self.scheduler)
         self.count = self._count()
         self.steps.append(f"seen here: {counted(len(gpus), 'GPU')}{': ' if gpus else ''}{', '.join(_name(gpu) for gpu in gpus)}")
         hidden = len(place.node_buses) - len({gpu.bus_id for gpu in gpus})

@@ -19,7 +19,7 @@ from cluster.detection import scheduler_of
 from cluster.runtime import runtime_directory
 from cluster.schedulers.inside_job import planned_allocation
 from cluster.schedulers.queries import PATIENCE_S, Server
-from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
+from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
 
 if TYPE_CHECKING:
     from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob
@@ -48,12 +48,6 @@ class Scheduler(Protocol):
         """Read what was granted to this job, on the host where the job runs.
 
         `supervisor` is the pid of the process that the allocation is for. Raises AllocationError if the grant does not match the request.
-        """
-
-    def here(self, environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-        """Read the grant of this node, in a node program. Returns None if `allocate` has returned all of it.
-
-        `peer` is the supervisor's address, `interface` the site's network_interface. Raises AllocationError.
         """
 
     def launches(self, allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:

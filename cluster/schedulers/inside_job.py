@@ -11,6 +11,7 @@ from base.errors import AllocationError, NoScheduler, SchedulerOutputError, Sche
 from base.humanize import some
 from base.sanitize import digits
 from cluster import addresses
+from cluster.detection import SIGNS, scheduler_of
 from cluster.gpus.decision import claims_of, decide, or_raise
 from cluster.gpus.listing import query_gpus, query_other_use, read_place
 from cluster.holder import holder_lives
@@ -133,36 +134,35 @@ def launch_each(
 # What a node was granted, read on the node itself.
 
 
-def read_grant(
-    environ: Mapping[str, str], device: str | None, peer: str, interface: str | None, node: str | None, gpu_count: int | None = None
-) -> Grant:
-    """Read the grant of a node in a program that a launcher started on it.
+def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
+    """Read the grant of this node in a program that a launcher started on it. Returns None outside of a job: `allocate` has all of it.
 
-    `peer` is an address that this node must reach, `interface` the network interface of the site file, and `node` the scheduler's name of
-    this node. If the scheduler grants no GPUs, all visible GPUs are taken, which cluster/grants.py refuses unless the job has the node
-    alone. Raises AllocationError.
+    `peer` is an address that this node must reach, and `interface` the network interface of the site file. If the scheduler grants no GPUs,
+    all visible GPUs are taken, which cluster/grants.py refuses unless the job has the node alone. Raises AllocationError.
     """
+    scheduler = scheduler_of(environ)
+    if scheduler is None:
+        return None
+    signs, place = SIGNS[scheduler], read_place(environ)
     address, found_interface = addresses.here(peer, interface)
-    found = None if device == "cpu" else or_raise(decide(query_gpus(), environ, gpu_count, everything=True, place=read_place(environ)))
-    gpus = () if found is None else found.gpus
+    found = None if device == "cpu" else or_raise(decide(query_gpus(), environ, everything=True, place=place))
+    granted = () if found is None else found.gpus
+    claims = claims_of(environ, scheduler, place)
     hostname = os.uname().nodename
     return Grant(
-        node=node or hostname,
+        node=environ.get(signs.node) or hostname,
         hostname=hostname,
         address=address,
         interface=found_interface,
         cores=usable_cores(),
-        gpus=tuple(gpu.uuid for gpu in gpus),
-        gpu_models=tuple(gpu.model for gpu in gpus),
+        cpus=digits(environ.get(signs.cpus, "")),
+        gpus=tuple(gpu.uuid for gpu in granted),
+        gpu_models=tuple(gpu.model for gpu in granted),
+        gpu_indices=claims[0].names if claims else (),
         gpu_rule=None if found is None else found.rule,
-        foreign=query_other_use([gpu.uuid for gpu in gpus]),
+        foreign=query_other_use([gpu.uuid for gpu in granted]),
+        restart_count=digits(environ.get(signs.restarts, "")),
     )
-
-
-def claimed(environ: Mapping[str, str], scheduler: str) -> tuple[str, ...]:
-    """Return the GPUs of this node by the scheduler's names; empty if it names none."""
-    claims = claims_of(environ, scheduler, read_place(environ))
-    return claims[0].names if claims else ()
 
 
 # The holders of runs, and requeueing.

@@ -17,7 +17,7 @@ from cluster.gpus.decision import granted_gpus
 from cluster.gpus.listing import Gpu, query_gpus, split_gpus
 from cluster.holder import holder_lives
 from cluster.machine import Topology, read_topology, usable_cores
-from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
+from cluster.types import Allocation, AllocationRequest, Holder, Launch, Node
 
 NAME = "local"
 LIMIT_SIGNAL: int | None = None
@@ -29,7 +29,7 @@ INTERFACE = "lo"
 def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor: int) -> Allocation:
     """Divide this machine's cores and GPUs. Raises AllocationError if GPUs are requested and missing."""
     cores = usable_cores()
-    gpus = () if request.device == "cpu" else granted_gpus(query_gpus(), environ, None, everything=True)
+    gpus = () if request.device == "cpu" else granted_gpus(query_gpus(), environ, everything=True)
     return plan_allocation(request, cores, read_topology(cores), gpus, (os.uname().nodename, supervisor))
 
 
@@ -60,11 +60,6 @@ def plan_allocation(
     overlap = sum(map(len, sets)) > len(set().union(*sets))
     crowded = device == "cpu" and request.gpus_per_node > len(sets[0])
     return Allocation(scheduler=NAME, job_id=str(pid), nodes=nodes, device=device, exclusive=None, oversubscribed=overlap or crowded)
-
-
-def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:  # noqa: ARG001
-    """Return None: the allocation holds all that is granted."""
-    return None
 
 
 def core_sets(cores: Sequence[int], topology: Topology, nodes: int) -> tuple[tuple[int, ...], ...]:

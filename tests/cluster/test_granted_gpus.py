@@ -79,29 +79,29 @@ def place(environ: dict[str, str], known: bool) -> Place:
     ],
 )
 def test_one_and_three_are_07_and_0b(environ: dict[str, str], hidden: bool, order: str, known: bool) -> None:
-    found = granted_gpus(node(order, hidden), environ, None, place=place(environ, known))
+    found = granted_gpus(node(order, hidden), environ, place=place(environ, known))
     assert [short_bus(gpu.bus_id) for gpu in found] == ["07:00.0", "0B:00.0"]
     assert [gpu.uuid for gpu in found] == [UUIDS[1], UUIDS[3]]
 
 
 def test_a_step_s_own_list_comes_before_the_job_s_count() -> None:
     environ = SLURM | {"SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "8", "CUDA_VISIBLE_DEVICES": "1,3"}
-    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), environ, None)] == [UUIDS[1], UUIDS[3]]
+    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), environ)] == [UUIDS[1], UUIDS[3]]
 
 
 @pytest.mark.parametrize("environ", [{}, SLURM, LSF, PBS, SGE], ids=["no job", "slurm", "lsf", "pbs", "sge"])
 def test_several_that_nobody_names_are_refused_unless_the_node_is_ours_alone(environ: dict[str, str]) -> None:
     with pytest.raises(AllocationError, match="nothing says which of the 8 GPUs that nvidia-smi shows were granted"):
-        granted_gpus(node("bus", False), environ, None)
-    assert len(granted_gpus(node("bus", False), environ, None, everything=True)) == 8
-    assert len(granted_gpus(node("bus", False)[:1], environ, None)) == 1
-    assert granted_gpus((), environ, None) == ()
+        granted_gpus(node("bus", False), environ)
+    assert len(granted_gpus(node("bus", False), environ, everything=True)) == 8
+    assert len(granted_gpus(node("bus", False)[:1], environ)) == 1
+    assert granted_gpus((), environ) == ()
 
 
 def test_nv_gpu_is_heard_where_a_scheduler_says_nothing_and_only_there() -> None:
-    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), SGE | {"NV_GPU": "1,3"}, None)] == [UUIDS[1], UUIDS[3]]
+    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), SGE | {"NV_GPU": "1,3"})] == [UUIDS[1], UUIDS[3]]
     said = SGE | {"NV_GPU": "5", "SGE_HGR_gpu": "0"}
-    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), said, None)] == [UUIDS[0]]
+    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), said)] == [UUIDS[0]]
 
 
 @pytest.mark.parametrize(
@@ -117,48 +117,45 @@ def test_nv_gpu_is_heard_where_a_scheduler_says_nothing_and_only_there() -> None
     ],
 )
 def test_no_gpus_is_an_answer_too(environ: dict[str, str]) -> None:
-    decision = decide(node("bus", False), environ, None, everything=True)
+    decision = decide(node("bus", False), environ, everything=True)
     assert (decision.gpus, decision.rule, decision.refusal) == ((), "nothing", None)
 
 
 def test_the_list_of_the_first_node_is_not_that_of_others() -> None:
     environ = SLURM | {"SLURM_JOB_GPUS": "1,3", "SLURM_NODEID": "1", "CUDA_VISIBLE_DEVICES": "4,6"}
-    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), environ, None)] == [UUIDS[4], UUIDS[6]]
+    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), environ)] == [UUIDS[4], UUIDS[6]]
 
 
 def test_where_some_are_hidden_numbers_of_the_node_count_those_too() -> None:
     shown = tuple(gpu for gpu in node("bus", False) if gpu.uuid in (UUIDS[1], UUIDS[3], UUIDS[4]))
     environ = SLURM | {"SLURM_STEP_GPUS": "1,3", "SLURM_GPUS_ON_NODE": "2"}
-    assert [gpu.uuid for gpu in granted_gpus(shown, environ, None, place=Place(node_buses=BUSES))] == [UUIDS[1], UUIDS[3]]
+    assert [gpu.uuid for gpu in granted_gpus(shown, environ, place=Place(node_buses=BUSES))] == [UUIDS[1], UUIDS[3]]
     with pytest.raises(AllocationError, match=r"names '0', which is 06:00.0 and hidden from this process"):
-        granted_gpus(shown, environ | {"SLURM_STEP_GPUS": "0,3"}, None, place=Place(node_buses=BUSES))
+        granted_gpus(shown, environ | {"SLURM_STEP_GPUS": "0,3"}, place=Place(node_buses=BUSES))
 
 
 @pytest.mark.parametrize(
-    ("environ", "granted", "words"),
+    ("environ", "words"),
     [
-        (SLURM | {"SLURM_GPUS_ON_NODE": "2"}, None, "2 GPUs were granted, nvidia-smi shows 8, and nothing says which"),
-        (SLURM | {"SLURM_STEP_GPUS": "1,3"}, 3, "3 GPUs were granted, nvidia-smi shows 8, and nothing says which: SLURM_STEP_GPUS='1,3'"),
-        (SLURM | {"SLURM_STEP_GPUS": "1,9"}, None, "SLURM_STEP_GPUS names '9', which is not among 0=GPU-"),
-        (SLURM | {"SLURM_GPUS_ON_NODE": "9"}, None, "9 GPUs were granted, nvidia-smi shows fewer"),
-        ({"CUDA_VISIBLE_DEVICES": "1,1"}, 2, "nothing says which"),
-        ({"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]},3"}, None, "neither UUIDs nor numbers"),
-        ({"CUDA_VISIBLE_DEVICES": "GPU-unknown"}, None, "names 'GPU-unknown', which is not among 0="),
-        ({"NV_GPU": "8"}, None, "NV_GPU names '8', which is not among"),
-        (SGE | {"SGE_HGR_gpu": "/dev/nvidia1"}, None, "SGE_HGR_gpu='/dev/nvidia1': neither UUIDs nor numbers"),
-        (PBS | {"CUDA_VISIBLE_DEVICES": "1,3"}, 1, "nothing says which"),
+        (SLURM | {"SLURM_GPUS_ON_NODE": "2"}, "2 GPUs were granted, nvidia-smi shows 8, and nothing says which"),
+        (SLURM | {"SLURM_STEP_GPUS": "1,9"}, "SLURM_STEP_GPUS names '9', which is not among 0=GPU-"),
+        (SLURM | {"SLURM_GPUS_ON_NODE": "9"}, "9 GPUs were granted, nvidia-smi shows fewer"),
+        ({"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]},3"}, "neither UUIDs nor numbers"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-unknown"}, "names 'GPU-unknown', which is not among 0="),
+        ({"NV_GPU": "8"}, "NV_GPU names '8', which is not among"),
+        (SGE | {"SGE_HGR_gpu": "/dev/nvidia1"}, "SGE_HGR_gpu='/dev/nvidia1': neither UUIDs nor numbers"),
     ],
 )
-def test_what_cannot_be_decided_is_refused(environ: dict[str, str], granted: int | None, words: str) -> None:
+def test_what_cannot_be_decided_is_refused(environ: dict[str, str], words: str) -> None:
     with pytest.raises(AllocationError, match=words):
-        granted_gpus(node("bus", False), environ, granted, everything=True)
+        granted_gpus(node("bus", False), environ, everything=True)
 
 
 def test_the_beginning_of_a_uuid_is_enough_where_one_has_it() -> None:
-    assert granted_gpus(node("bus", False), {"CUDA_VISIBLE_DEVICES": UUIDS[3][:8]}, None)[0].uuid == UUIDS[3]
+    assert granted_gpus(node("bus", False), {"CUDA_VISIBLE_DEVICES": UUIDS[3][:8]})[0].uuid == UUIDS[3]
     alike = tuple(Gpu(number, f"GPU-ab{number}", "P100") for number in range(2))
     with pytest.raises(AllocationError, match="names 'GPU-ab', which may be GPU-ab0 or GPU-ab1"):
-        granted_gpus(alike, {"CUDA_VISIBLE_DEVICES": "GPU-ab"}, None)
+        granted_gpus(alike, {"CUDA_VISIBLE_DEVICES": "GPU-ab"})
 
 
 # -- MIG: two A100 at 07 and 0B, two instances each; granted are the second of the one and the first of the other
@@ -188,24 +185,24 @@ def test_mig_instances_are_known_by_uuid_alone(scheduler: str, hidden: bool, ord
     units = with_instances(gpus, parse_instances(answer("a100-mig-list")))
     shown = tuple(unit for unit in units if unit.uuid in GRANTED) if hidden else units
     if says_uuids or hidden:
-        assert [gpu.uuid for gpu in granted_gpus(shown, environ, None, place=place(environ, False))] == GRANTED
+        assert [gpu.uuid for gpu in granted_gpus(shown, environ, place=place(environ, False))] == GRANTED
     else:
         with pytest.raises(AllocationError, match="are numbers, and GPUs of this node are divided by MIG"):
-            granted_gpus(shown, environ, None, everything=True, place=place(environ, False))
+            granted_gpus(shown, environ, everything=True, place=place(environ, False))
 
 
 def test_a_mig_uuid_that_no_list_holds_is_taken_as_it_stands() -> None:
     name = f"MIG-{UUIDS[1]}/7/0"
-    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), LSF | {"CUDA_VISIBLE_DEVICES": name}, None)] == [name]
+    assert [gpu.uuid for gpu in granted_gpus(node("bus", False), LSF | {"CUDA_VISIBLE_DEVICES": name})] == [name]
     with pytest.raises(AllocationError, match="is not among"):
-        granted_gpus(UNITS, LSF | {"CUDA_VISIBLE_DEVICES": name}, None)
+        granted_gpus(UNITS, LSF | {"CUDA_VISIBLE_DEVICES": name})
 
 
 # -- explained
 
 
 def test_the_steps_tell_how_it_was_decided() -> None:
-    assert decide(node("other", False), WHOLE["slurm step"][0], None, place=Place(node_buses=BUSES)).steps == (
+    assert decide(node("other", False), WHOLE["slurm step"][0], place=Place(node_buses=BUSES)).steps == (
         "scheduler: slurm",
         "SLURM_STEP_GPUS='1,3': numbers that count all GPUs of the node in PCI order",
         "CUDA_VISIBLE_DEVICES='1,3': numbers that count the GPUs seen here in PCI order",
@@ -220,15 +217,15 @@ def test_the_steps_tell_how_it_was_decided() -> None:
 
 def test_behind_a_cgroup_they_tell_whether_the_numbers_would_have_led_to_the_same() -> None:
     environ = WHOLE["slurm step"][1]
-    steps = decide(node("bus", True), environ or {}, None, place=Place(node_buses=BUSES)).steps
+    steps = decide(node("bus", True), environ or {}, place=Place(node_buses=BUSES)).steps
     assert "the driver knows 8 GPUs of this node: 6 hidden from this process" in steps
     assert steps[-2].endswith("SLURM_STEP_GPUS, in PCI order of the whole node, names the same")
-    steps = decide(node("bus", True), (environ or {}) | {"SLURM_STEP_GPUS": "0,1"}, None, place=Place(node_buses=BUSES)).steps
+    steps = decide(node("bus", True), (environ or {}) | {"SLURM_STEP_GPUS": "0,1"}, place=Place(node_buses=BUSES)).steps
     assert steps[-2].endswith("would name others")
 
 
 def test_a_refusal_is_the_last_step() -> None:
-    steps = decide(node("bus", False), SLURM, None).steps
+    steps = decide(node("bus", False), SLURM).steps
     assert steps[1].startswith("no variable names GPUs: looked for SLURM_STEP_GPUS, ")
     assert steps[-1].startswith("refused: nothing says which of the 8 GPUs")
 

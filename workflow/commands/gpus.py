@@ -24,7 +24,7 @@ def main(
     """Show this node's GPUs by UUID, which of them this process was granted, and who uses them."""
     gpus = query_gpus()
     scheduler = scheduler_of(os.environ)
-    decision = decide(gpus, os.environ, None, everything=scheduler is None, place=read_place(os.environ))
+    decision = decide(gpus, os.environ, everything=scheduler is None, place=read_place(os.environ))
     apps, trouble = _apps() if gpus else ((), None)
     if as_json:
         output.json_value(_json(gpus, decision, apps, trouble))

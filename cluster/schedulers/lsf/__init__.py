@@ -22,7 +22,7 @@ from cluster.detection import scheduler_of
 from cluster.schedulers import inside_job
 from cluster.schedulers.lsf.answers import EARLY_S, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, signal_of
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SHORT_PATIENCE_S, ask
-from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch
+from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "lsf"
 LIMIT_SIGNAL: int | None = signal.SIGUSR2
@@ -106,12 +106,6 @@ def plan_allocation(
     )
     cpus = min(slots[node.name] for node in found.nodes)
     return dataclasses.replace(found, restart_count=restart_count(environ), deadline=inside_job.exported_end(environ), cpus_per_node=cpus)
-
-
-def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """Read the cores, GPUs and address of a program of blaunch."""
-    grant = inside_job.read_grant(environ, device, peer, interface, environ.get(NODE))
-    return grant if device == "cpu" else dataclasses.replace(grant, gpu_indices=inside_job.claimed(environ, NAME))
 
 
 # The node programs.

@@ -18,15 +18,13 @@ from base.errors import AllocationError, SchedulerSilent, UnsupportedRequest
 from base.publish import publish
 from base.sanitize import digits
 from cluster.detection import scheduler_of
-from cluster.gpus.decision import names_in
 from cluster.pbs_tasks.launcher import launcher_argv
-from cluster.pbs_tasks.remote import NODE_NAME
 from cluster.runtime import runtime_directory
 from cluster.schedulers import inside_job
 from cluster.schedulers.pbs.answers import TERMINATED, JobInfo, job_info, pbs_version, stage_of
 from cluster.schedulers.pbs.answers import ended_by as ended_by_status
 from cluster.schedulers.queries import SHORT_PATIENCE_S
-from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch
+from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "pbs"
 LIMIT_SIGNAL: int | None = None
@@ -81,12 +79,6 @@ def node_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     if not names:
         raise AllocationError(f"job {environ.get(JOB_ID)}: {path} names no node")
     return names
-
-
-def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """Read the cores, GPUs and address of a program that our launcher started. The cgroup hook lists the GPUs as UUIDs."""
-    grant = inside_job.read_grant(environ, device, peer, interface, environ.get(NODE_NAME))
-    return dataclasses.replace(grant, cpus=digits(environ.get("NCPUS", "")), gpu_indices=names_in(environ.get("CUDA_VISIBLE_DEVICES", "")))
 
 
 def launches(allocation: Allocation, node_argv: tuple[str, ...]) -> tuple[Launch, ...]:

@@ -23,7 +23,7 @@ from cluster.detection import scheduler_of
 from cluster.schedulers import inside_job
 from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.schedulers.sge.answers import EARLY_S, SGE, Listed, job_details, listed_job, listed_jobs, submitted_of
-from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch
+from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "sge"
 LIMIT_SIGNAL: int | None = None
@@ -113,12 +113,6 @@ def plan_allocation(
     )
     end = inside_job.exported_end(environ)
     return dataclasses.replace(found, restart_count=restart_count(environ), deadline=None if end is None else end - EARLY_S)
-
-
-def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """Read the cores, GPUs and address of a program of `qrsh -inherit`."""
-    grant = inside_job.read_grant(environ, device, peer, interface, environ.get("HOSTNAME"))
-    return grant if device == "cpu" else dataclasses.replace(grant, gpu_indices=inside_job.claimed(environ, NAME))
 
 
 # The node programs.

@@ -14,7 +14,6 @@ from typing import Final
 from base.errors import AllocationError
 from base.sanitize import digits
 from cluster.addresses import resolve
-from cluster.gpus.decision import granted_count
 from cluster.schedulers import inside_job
 from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.schedulers.slurm.answers import (
@@ -36,7 +35,7 @@ from cluster.schedulers.slurm.answers import (
     node_addresses,
     slurm_version,
 )
-from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch
+from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "slurm"
 LIMIT_SIGNAL: int | None = None
@@ -105,37 +104,6 @@ def _addresses(names: Sequence[str]) -> dict[str, str]:
     found = {name: resolve(name) for name in names}
     known = node_addresses([name for name, address in found.items() if address is None], SHORT_PATIENCE_S)
     return {name: address or resolve(known.get(name, "")) or name for name, address in found.items()}
-
-
-INDICES: Final = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
-"""The variables that list GPUs, by preference.
-
-SLURM_JOB_GPUS describes the job's first node only. It is used in a step without a list of its own, where --gres was not requested.
-"""
-
-
-def here(environ: Mapping[str, str], device: str | None, peer: str, interface: str | None) -> Grant | None:
-    """Read the cores, GPUs and address of a task of srun."""
-    return dataclasses.replace(
-        inside_job.read_grant(environ, device, peer, interface, environ.get("SLURMD_NODENAME"), gpu_count(environ)),
-        cpus=digits(environ.get("SLURM_CPUS_ON_NODE", "")),
-        gpu_indices=gpu_indices(environ),
-        restart_count=digits(environ.get(RESTART_COUNT, "")),
-    )
-
-
-def gpu_indices(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the GPUs of this step by Slurm's names."""
-    for name in INDICES:
-        if environ.get(name) and (name != "SLURM_JOB_GPUS" or environ.get("SLURM_NODEID") == "0"):
-            return tuple(word.strip() for word in environ[name].split(",") if word.strip())
-    return ()
-
-
-def gpu_count(environ: Mapping[str, str]) -> int | None:
-    """Return the number of GPUs granted here, or None if Slurm manages no GPUs."""
-    count = granted_count(environ, NAME)
-    return count if count is not None else (len(gpu_indices(environ)) or None)
 
 
 # The node programs.

@@ -22,8 +22,7 @@ from base.errors import NodeLost, SlipwayError
 from base.logs import configure, private_umask
 from base.process import first_line
 from cluster import machine, processes
-from cluster.detection import scheduler_of
-from cluster.schedulers import LOCAL, get_scheduler
+from cluster.schedulers.inside_job import read_grant
 from cluster.types import DEVICES, Grant
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
@@ -218,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, LinkClosed, ProtocolError, NodeLost) as error:
         logger.error("this node cannot talk to the supervisor at %s: %s", arguments.supervisor, error)
         return NodeLost.exit_code
-    grant = partial(_grant_here, arguments.device, host, arguments.interface)
+    grant = partial(read_grant, os.environ, arguments.device, host, arguments.interface)
     return NodeProgram(link, index, token, log, grant).run()
 
 
@@ -230,10 +229,6 @@ def _configure_log() -> _LogLines:
     root.addHandler(log)
     root.setLevel(logging.DEBUG)
     return log
-
-
-def _grant_here(device: str | None, peer: str, interface: str | None) -> Grant | None:
-    return get_scheduler(scheduler_of(os.environ) or LOCAL).here(os.environ, device, peer, interface)
 
 
 def position_of(nodes: str, environ: Mapping[str, str]) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from base.errors import AllocationError, UnsupportedRequest
 from cluster.schedulers import plan_allocation, run_locks, slurm
-from cluster.schedulers.slurm import gpu_count, gpu_indices, is_running, reason_of, srun_environment
+from cluster.schedulers.slurm import is_running, reason_of, srun_environment
 from cluster.schedulers.slurm.answers import JobInfo, slurm_environment
 from cluster.types import Allocation, AllocationRequest, Node
 
@@ -169,17 +169,3 @@ def test_whether_a_start_of_a_job_still_runs(changes: dict[str, Any], restart_co
 )
 def test_why_a_job_ends(changes: dict[str, Any], expected: str | None) -> None:
     assert reason_of(dataclasses.replace(INFO, **changes), 1) == expected
-
-
-@pytest.mark.parametrize(
-    ("environ", "indices", "count"),
-    [
-        ({"SLURM_STEP_GPUS": "0,3", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "2"}, ("0", "3"), 2),
-        ({"SLURM_JOB_GPUS": "4,5", "SLURM_NODEID": "0"}, ("4", "5"), 2),
-        ({"SLURM_JOB_GPUS": "4,5", "SLURM_NODEID": "1", "CUDA_VISIBLE_DEVICES": "0,1"}, ("0", "1"), 2),
-        ({}, (), None),
-    ],
-)
-def test_the_gpus_of_a_step(environ: dict[str, str], indices: tuple[str, ...], count: int | None) -> None:
-    assert gpu_indices(environ) == indices
-    assert gpu_count(environ) == count
