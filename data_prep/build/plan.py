@@ -33,7 +33,7 @@ from data_prep.build.selection import (
 )
 from data_prep.hashing import hash_file
 from data_prep.manifest import Progress
-from data_prep.sources import SOURCES
+from data_prep.sources import source_of
 from data_prep.sources.types import Found, Refused
 from data_prep.space import OWN_MEMORY, require_space
 from data_prep.spec import DatasetSpec, spec12
@@ -65,7 +65,7 @@ def _silent(_done: int, _total: int) -> None:
 
 
 def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> Plan:
-    source = SOURCES[spec.source]
+    source = source_of(spec.source)
     roots = roots_of(spec, build_dir)
     prepared = [source.prepare(root) for root in roots]
     places = [planned(spec.source, root, facts) for root, facts in zip(roots, prepared, strict=True)]

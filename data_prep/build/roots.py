@@ -1,10 +1,9 @@
-"""Open the places of a source, one for all samples and one for each split with a path of its own, and estimate what they hold."""
+"""Open the places of a source, one for all samples and one for each split with a path of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from base.errors import DatasetError
 from base.humanize import choices
 from data_prep.build.locks import held
 from data_prep.build.plan_file import PlannedRoot, root_of, scratch_path
-from data_prep.sources import ESTIMATES, SOURCES
+from data_prep.sources import SOURCES, source_of
 from data_prep.sources.types import Prepared, Reader, Root
 from data_prep.spec import TRAIN, DatasetSpec
 
@@ -68,7 +67,7 @@ def open_reader(plan_root: PlannedRoot, build_dir: Path, number: int) -> Abstrac
     root, prepared = root_of(plan_root, build_dir, number)
     if plan_root.kind not in SOURCES:
         raise DatasetError(f"{build_dir}: the plan names a source {plan_root.kind!r}; {choices(plan_root.kind, SOURCES)}; build again")
-    source = SOURCES[plan_root.kind]
+    source = source_of(plan_root.kind)
     if any(root.scratch in path.parents and not path.exists() for path in prepared.files):
         with held(build_dir / "locks" / "plan"):
             prepared = source.prepare(root)
@@ -98,38 +97,3 @@ def _watch(path: Path) -> tuple[str, int, int]:
         raise DatasetError(f"{path} cannot be read: {error.strerror}; if it was moved, build the dataset afresh") from error
     return str(path), status.st_size, status.st_mtime_ns
 
-
-# Estimate what a dataset will take before anything is built, reading a few headers at most.
-
-
-_PAGE = 4096
-_HEADER = 32  # of a Datum and its page
-_LARGEST_IN_LEAF = 2000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """An estimate, with None for what is not known. `bytes` is the approximate length of the LMDB files."""
-
-    samples: int | None
-    bytes: int | None
-
-
-def estimate(spec: DatasetSpec) -> Estimate:
-    """Estimate a resolved specification. Samples are known for synthetic, digits, plain IDX and binary CIFAR, bytes for raw images of a
-    known size."""
-    counts = [ESTIMATES[spec.source](root) if spec.source in ESTIMATES else None for root in roots_of(spec, Path("/nonexistent"))]
-    known = [count for count in counts if count is not None]
-    samples = sum(known) if len(known) == len(counts) else None
-    return estimate_of(spec, samples)
-
-
-def estimate_of(spec: DatasetSpec, samples: int | None) -> Estimate:
-    """Estimate a specification for a number of samples known from elsewhere: ImageNet's 1,281,167 at 256 x 256 take 0.26 TB."""
-    size = spec.known_size
-    if spec.encoding != "raw" or size is None:
-        return Estimate(samples=samples, bytes=None)
-    pixels = size[0] * size[1] * (3 if spec.channels == "rgb" else 1)
-    value = pixels + _HEADER
-    stored = value if value <= _LARGEST_IN_LEAF else -(-value // _PAGE) * _PAGE
-    return Estimate(samples=samples, bytes=None if samples is None else samples * stored)

@@ -19,7 +19,6 @@ from data_prep.sources.spool import write_scratch
 from data_prep.sources.types import Found, Pixels, Prepared, Root
 
 SIDE = 8
-SAMPLES = 1797
 _FULL = 16  # the largest value in the file
 
 
@@ -42,11 +41,6 @@ def scan(_root: Root, prepared: Prepared) -> Iterator[Found]:
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxReader]:
     """Open a reader like that of an IDX file."""
     return IdxReader(prepared.files)
-
-
-def estimate(_root: Root) -> int | None:
-    """Return the fixed number of samples."""
-    return SAMPLES
 
 
 def _load() -> tuple[Pixels, Pixels]:

@@ -29,7 +29,7 @@ def prepare(root: Root) -> Prepared:
     """Find the pairs of files, unpack what is compressed, check that images and labels agree in number."""
     parts = []
     files: list[Path] = []
-    for split, images, labels in _pairs(root):
+    for split, images, labels in _pairs(root.path):
         pair = [plain_file(path, root.scratch / split) for path in (images, labels)]
         shape, offset = _header(pair[0], images, dimensions=3)
         count, labels_offset = _header(pair[1], labels, dimensions=1)
@@ -58,11 +58,11 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[IdxRe
     return IdxReader(prepared.files)
 
 
-def estimate(root: Root) -> int | None:
+def estimate(path: Path) -> int | None:
     """Return the sum over the headers, where the files are not compressed."""
     try:
-        counts = [_header(images, images, dimensions=3).shape[0] for _, images, _ in _pairs(root) if images.suffix != ".gz"]
-        return sum(counts) if len(counts) == len(_pairs(root)) else None
+        counts = [_header(images, images, dimensions=3).shape[0] for _, images, _ in _pairs(path) if images.suffix != ".gz"]
+        return sum(counts) if len(counts) == len(_pairs(path)) else None
     except (DatasetError, OSError):
         return None
 
@@ -76,9 +76,8 @@ class IdxReader(OffsetReader):
         return np.frombuffer(self.files.read_exactly(offset, found.size, number), np.uint8).reshape(height, width)
 
 
-def _pairs(root: Root) -> list[tuple[str, Path, Path]]:
+def _pairs(path: Path) -> list[tuple[str, Path, Path]]:
     """Find the files as (split, images, labels). The split is `all` for a file given by itself."""
-    path = root.path
     if path.is_file():
         labels = _companion(path)
         if labels is None:

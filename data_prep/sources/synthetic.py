@@ -35,11 +35,6 @@ def open_reader(root: Root, _prepared: Prepared) -> AbstractContextManager[Synth
     return nullcontext(SyntheticReader(root))
 
 
-def estimate(root: Root) -> int | None:
-    """Return the requested number."""
-    return int(root.options["samples"])
-
-
 class SyntheticReader:
     """A reader that makes images; `at` is the sample's number."""
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Pixels = NDArray[np.uint8]
+Pixels: TypeAlias = "NDArray[np.uint8]"
 
 MAX_MEMBER_BYTES = 256 << 20
 MAX_MEMBERS = 10**8
@@ -81,3 +82,10 @@ class Source(Protocol):
 
     def open_reader(self, root: Root, prepared: Prepared) -> AbstractContextManager[Reader]:
         """Open a reader, also in a process that did not list."""
+
+
+class CountedSource(Source, Protocol):
+    """A kind of source in COUNTED."""
+
+    def estimate(self, path: Path) -> int | None:
+        """Return the number of samples of a place where it is known without listing, else None. Raises nothing."""

@@ -125,7 +125,7 @@ def requirements_of(study: Study, name: str) -> DatasetRequirements:
             manifest=manifest,
             files=manifest.shards,
         )
-    from data_prep.build.roots import estimate, estimate_of
+    from data_prep.sources import estimate, estimate_of
 
     plan = _plan(study.build_dir(name))
     guess = estimate_of(spec, plan["samples"]) if plan else estimate(spec)

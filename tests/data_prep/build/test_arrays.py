@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from base.errors import DatasetError
-from data_prep.build.roots import estimate, estimate_of
 from data_prep.reader.datum import encode
-from data_prep.sources import SOURCES
+from data_prep.sources import SOURCES, estimate, estimate_of
 from data_prep.spec import WITHOUT_PATH, parse_spec
 from tests.data_prep.build.corpus import (
     Pixels,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 
 from base.errors import DatasetError
-from data_prep.sources import ESTIMATES, SOURCES
-from data_prep.sources.types import Root, Source
+from data_prep.sources import COUNTED, SOURCES, source_of
+from data_prep.sources.types import CountedSource, Root, Source
 from data_prep.spec import OTHER_KEYS, WITHOUT_PATH, SourceKind, parse_spec
 
 DOCS = Path(__file__).parents[3] / "docs" / "datasets.md"
@@ -31,10 +31,10 @@ def test_it_has_a_specification_and_a_place_in_the_guide(kind: str, tmp_path: Pa
 
 
 def test_where_nothing_is_it_knows_no_number_and_says_what_is_missing(kind: str, tmp_path: Path) -> None:
-    source, root = SOURCES[kind], Root(path=tmp_path / "nowhere", scratch=tmp_path / "scratch")
+    source, root = source_of(kind), Root(path=tmp_path / "nowhere", scratch=tmp_path / "scratch")
     if kind in WITHOUT_PATH:
         return
-    assert kind not in ESTIMATES or ESTIMATES[kind](root) is None
+    assert kind not in COUNTED or cast("CountedSource", source).estimate(root.path) is None
     with pytest.raises(DatasetError, match="nowhere"):
         listed(source, root)
 
