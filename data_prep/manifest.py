@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from blake3 import blake3
 
@@ -134,7 +134,17 @@ class Manifest:
         return plain
 
 
-def to_bytes(manifest: Manifest) -> bytes:
+class AnyManifest(Protocol):
+    """A manifest of any kind."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    def to_json(self) -> dict[str, Any]: ...
+
+
+def to_bytes(manifest: AnyManifest) -> bytes:
     """Encode `manifest.json`, with a newline at the end."""
     return canonical_json(manifest.to_json()) + b"\n"
 

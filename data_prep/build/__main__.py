@@ -71,50 +71,26 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
-    from data_prep.build.plan import plan_dataset
-    from data_prep.sequences.plan import plan_sequences
+    from data_prep.build.dataset import kind_of
     from data_prep.space import limit_own_memory
     from data_prep.spec import parse_spec
-    from data_prep.tree.plan import plan_tree
 
     name, values, base = _specification(arguments)
     limit_own_memory()
     spec = parse_spec(values, base)
-    plan = plan_dataset if spec.has_images else plan_sequences if spec.has_sequences else plan_tree
-    plan(spec, name, arguments.build_dir, _progress(arguments))
+    kind_of(spec).plan(spec, name, arguments.build_dir, _progress(arguments))
 
 
 def _shard(arguments: argparse.Namespace) -> None:
-    _build_shard(arguments.build_dir, arguments.index, _progress(arguments))
+    from data_prep.build.dataset import kind_in
 
-
-def _build_shard(build_dir: Path, index: int, progress: Callable[[int, int], None] | None) -> None:
-    from data_prep.sequences.plan import has_sequence_plan
-    from data_prep.tree.plan import has_tree_plan
-
-    if has_sequence_plan(build_dir):
-        from data_prep.sequences.shard import build_sequence_shard
-
-        build_sequence_shard(build_dir, index, progress)
-    elif has_tree_plan(build_dir):
-        from data_prep.tree.plan import hash_part
-
-        hash_part(build_dir, index, progress)
-    else:
-        from data_prep.build.shard import build_shard
-
-        build_shard(build_dir, index, progress, limit_memory=True)
+    kind_in(arguments.build_dir).build(arguments.build_dir, arguments.index, _progress(arguments))
 
 
 def _finish(arguments: argparse.Namespace) -> None:
-    from data_prep.build.finish import finish_dataset
-    from data_prep.sequences.plan import has_sequence_plan
-    from data_prep.sequences.shard import finish_sequences
-    from data_prep.tree.plan import finish_tree, has_tree_plan
+    from data_prep.build.dataset import kind_in
 
-    build_dir = arguments.build_dir
-    finish = finish_tree if has_tree_plan(build_dir) else finish_sequences if has_sequence_plan(build_dir) else finish_dataset
-    _show(vars(finish(build_dir, arguments.datasets_dir, _progress(arguments))))
+    _show(vars(kind_in(arguments.build_dir).finish(arguments.build_dir, arguments.datasets_dir, _progress(arguments))))
 
 
 def _all(arguments: argparse.Namespace) -> None:
@@ -130,10 +106,13 @@ def _all(arguments: argparse.Namespace) -> None:
 
 
 def _work(arguments: argparse.Namespace) -> None:
+    from data_prep.build.dataset import kind_in
+
     try:
+        kind = kind_in(arguments.build_dir)
         for line in sys.stdin:
             index = int(line)
-            _build_shard(arguments.build_dir, index, lambda done, _total: _show({"done": done}))
+            kind.build(arguments.build_dir, index, lambda done, _total: _show({"done": done}))
             _show({"finished": index})
     except SlipwayError as error:
         _show({"error": type(error).__name__, "message": str(error)})

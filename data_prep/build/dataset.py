@@ -1,21 +1,69 @@
-"""Build a dataset in one call, as `slipway dataset build` does: plan, shards in parallel, finish. A killed build is continued."""
+"""Build a dataset of any kind: the three steps of each kind, and all of them in one call with worker processes.
+
+A killed build is continued. A worker gets one part after the other. It is `python -m data_prep.build work`; it ends with its parent, since
+it reads and writes the parent's pipes.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import selectors
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from base.errors import DatasetError, error_named
+from base.process import PipedChild
 from base.publish import remove_tree
-from data_prep.build.finish import finish_dataset
 from data_prep.build.locks import remove_all_dead_parts
-from data_prep.build.plan import plan_dataset
-from data_prep.build.publishing import DATASET_FILE, BuiltDataset
-from data_prep.build.shard import finished
-from data_prep.build.workers import build_shards
+from data_prep.build.steps import BuiltDataset, Plan, plan_schema
 from data_prep.manifest import Progress
-from data_prep.sequences.shard import build_sequences
 from data_prep.spec import DatasetSpec, spec12
-from data_prep.tree.plan import build_tree
+
+
+class Kind(NamedTuple):
+    """The steps of a kind of dataset. Up to `alone_bytes` this process makes all parts alone, faster than it would start others."""
+
+    plan: Callable[[DatasetSpec, str, Path, Progress | None], Plan]
+    build: Callable[[Path, int, Progress | None], object]
+    find: Callable[[Path, int, Any], object | None]
+    finish: Callable[[Path, Path, Progress | None], BuiltDataset]
+    alone_bytes: int
+
+
+def _images() -> Kind:
+    from data_prep.build.finish import finish_dataset
+    from data_prep.build.plan import plan_dataset
+    from data_prep.build.shard import build_shard, finished
+
+    return Kind(plan_dataset, partial(build_shard, limit_memory=True), finished, finish_dataset, 0)
+
+
+def _sequences() -> Kind:
+    from data_prep.sequences.plan import plan_sequences
+    from data_prep.sequences.shard import build_sequence_shard, finish_sequences, finished_shard
+
+    return Kind(plan_sequences, build_sequence_shard, finished_shard, finish_sequences, 32 << 20)
+
+
+def _tree() -> Kind:
+    from data_prep.tree.plan import finish_tree, finished_part, hash_part, plan_tree
+
+    return Kind(plan_tree, hash_part, finished_part, finish_tree, 64 << 20)
+
+
+def kind_of(spec: DatasetSpec) -> Kind:
+    """Return the steps of the kind of dataset that a specification asks for."""
+    return _tree() if spec.is_tree else _sequences() if spec.has_sequences else _images()
+
+
+def kind_in(build_dir: Path) -> Kind:
+    """Return the steps of the kind of dataset that is planned in `build_dir`. Raises DatasetError where there is no plan."""
+    return {"slipway.tree-plan/1": _tree, "slipway.sequences-plan/1": _sequences}.get(str(plan_schema(build_dir)), _images)()
 
 
 def build_dir_of(datasets_dir: Path, name: str, spec: DatasetSpec) -> Path:
@@ -31,26 +79,100 @@ def build_dataset(
     `jobs` processes (default: the cores this process may use); `progress(samples done, samples in all)`, of a tree bytes, in all 0 while
     the source is listed. Raises ConfigError, DatasetError, NotEnoughSpace, StorageError.
     """
-    build_dir = build_dir_of(datasets_dir, name, spec)
+    build_dir, kind = build_dir_of(datasets_dir, name, spec), kind_of(spec)
     if fresh:
         remove_tree(build_dir)
-    if spec.has_sequences:
-        return build_sequences(spec, name, build_dir, datasets_dir, jobs, progress)
-    if not spec.has_images:
-        return build_tree(spec, name, build_dir, datasets_dir, jobs, progress)
-    plan = plan_dataset(spec, name, build_dir, progress and (lambda done, _total: progress(done, 0)))
-    if not (build_dir / DATASET_FILE).exists():
-        left = [index for index in range(len(plan.shards)) if finished(build_dir, index, plan.shard_key(index)) is None]
-        done = [0 if index in set(left) else shard.samples for index, shard in enumerate(plan.shards)]
+    plan = kind.plan(spec, name, build_dir, progress and (lambda done, _total: progress(0 if spec.is_tree else done, 0)))
+    sizes = [plan.part_size(index) for index in range(plan.num_parts)]
+    left = [index for index in range(plan.num_parts) if kind.find(build_dir, index, plan) is None]
+    done = [0 if index in set(left) else size for index, size in enumerate(sizes)]
 
-        def on_samples(index: int, samples: int) -> None:
-            done[index] = samples
-            if progress is not None:
-                progress(sum(done), plan.samples)
+    def advance(index: int, num_done: int, _total: int = 0) -> None:
+        done[index] = num_done
+        if progress is not None:
+            progress(sum(done), sum(sizes))
 
+    if sum(map(plan.part_bytes, left)) <= kind.alone_bytes:
+        for index in left:
+            kind.build(build_dir, index, partial(advance, index))
+    else:
         try:
-            build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), on_samples)
+            build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), advance)
         except BaseException:
             remove_all_dead_parts(build_dir)  # of builders that ended with the one that failed: the disk may be full
             raise
-    return finish_dataset(build_dir, datasets_dir)
+    built = kind.finish(build_dir, datasets_dir, None)
+    if progress is not None:
+        progress(sum(sizes), sum(sizes))
+    return built
+
+
+def build_shards(build_dir: Path, indices: Sequence[int], jobs: int, on_samples: Callable[[int, int], None]) -> None:
+    """Build the shards `indices`, `jobs` at a time; `on_samples(index, samples done)`. Raises what the first failing worker raised."""
+    waiting = list(reversed(indices))
+    with selectors.DefaultSelector() as selector, ExitStack() as workers:
+        for _ in range(min(jobs, len(waiting))):
+            worker = workers.enter_context(_Worker(build_dir))
+            worker.begin(waiting.pop())
+            selector.register(worker, selectors.EVENT_READ, worker)
+        while selector.get_map():
+            for key, _ in selector.select():
+                worker = key.data
+                for line in worker.lines():
+                    _heed(worker, line, waiting, on_samples)
+                if worker.ended:
+                    selector.unregister(worker)
+                    worker.check_end()
+
+
+def _heed(worker: _Worker, line: dict[str, Any], waiting: list[int], on_samples: Callable[[int, int], None]) -> None:
+    if "error" in line:
+        raise error_named(line["error"])(line["message"])
+    if "done" in line:
+        on_samples(worker.index, line["done"])
+    elif waiting:
+        worker.begin(waiting.pop())
+    else:
+        worker.release()
+
+
+class _Worker(PipedChild):
+    """A worker process. It answers {"done": samples}, {"finished": index} or {"error": class, "message": text}."""
+
+    def __init__(self, build_dir: Path) -> None:
+        super().__init__("data_prep.build", "work", "--build-dir", str(build_dir))
+        self.index = -1
+        self.ended = False
+        self._rest = b""
+
+    def fileno(self) -> int:
+        return self.answers.fileno()
+
+    def begin(self, index: int) -> None:
+        self.index = index
+        try:
+            self.ask(f"{index}\n".encode())
+        except BrokenPipeError:
+            self.ended = True
+            self.check_end()
+
+    def release(self) -> None:
+        self.index = -1
+        self.requests.close()
+
+    def lines(self) -> list[dict[str, Any]]:
+        content = os.read(self.fileno(), 1 << 16)
+        if not content:
+            self.ended = True
+            return []
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def check_end(self) -> None:
+        """Raise DatasetError if the worker died."""
+        code = self.process.wait()
+        if code < 0:
+            hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+            raise DatasetError(f"the worker of shard {self.index} was killed by {signal.Signals(-code).name}{hint}; run again to continue")
+        if code or self.index >= 0:
+            raise DatasetError(f"the worker of shard {self.index} ended with {code}; its message stands above; run again to continue")

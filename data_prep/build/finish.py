@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from base.errors import DatasetError
 from data_prep.build.images import mean_and_std, mean_image
-from data_prep.build.locks import held
 from data_prep.build.plan_file import Plan, read_plan
-from data_prep.build.publishing import BuiltDataset, clear, finished, publish_built
-from data_prep.build.receipt import Receipt, shard_path
 from data_prep.build.selection import Rejections
-from data_prep.build.shard import build_shard, differing_sizes
-from data_prep.manifest import Manifest, Progress, Shard, Split, to_bytes
+from data_prep.build.shard import Receipt, build_shard, differing_sizes
+from data_prep.build.steps import BuiltDataset, finish_shards, source_facts
+from data_prep.manifest import Manifest, Progress, Shard, Split
 from data_prep.spec import TRAIN
 
 _PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
@@ -23,24 +20,8 @@ _PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
 def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
     """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. Raises
     DatasetError (no usable image in a split, sizes that differ, more rejected than allowed), NotEnoughSpace."""
-    with held(build_dir / "locks" / "finish"):
-        built = finished(build_dir, datasets_dir)
-        if built is not None:
-            return built
-        plan = read_plan(build_dir)
-        receipts = []
-        for index in range(len(plan.shards)):
-            receipts.append(build_shard(build_dir, index))
-            if progress is not None:
-                progress(index + 1, len(plan.shards))
-        try:
-            manifest, sources = _manifest(plan, receipts)
-        except (ValueError, ArithmeticError) as error:
-            raise DatasetError(f"plan and receipts in {build_dir} contradict each other ({error}); remove it and build again") from error
-        shards_of = [(shard_path(build_dir, index), shard) for index, shard in zip(sources, manifest.shards, strict=True)]
-        built = publish_built(build_dir, datasets_dir, plan.spec12, to_bytes(manifest), manifest, shards_of)
-        clear(build_dir, len(plan.shards))
-        return built
+    plan = read_plan(build_dir)
+    return finish_shards(build_dir, datasets_dir, plan, lambda index: build_shard(build_dir, index), _manifest, progress)
 
 
 def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[int]]:
@@ -60,6 +41,7 @@ def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[i
     has_image = bool(plan.spec.get("mean_image"))
     if has_image and size is None:
         raise DatasetError(f"{plan.name}: mean_image: true needs images of one size, and these differ; give size")
+    provenance = [key for key in _PROVENANCE if key != "quality" or conversion.encoding != "raw"]
     manifest = Manifest(
         name=plan.name,
         encoding=conversion.encoding,
@@ -75,7 +57,7 @@ def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[i
         samples=sum(shard.samples for shard in shards),
         bytes=sum(shard.bytes for shard in shards),
         shards=shards,
-        source=_source(plan),
+        source=source_facts(plan.spec, provenance, plan.listing_blake3),
         rejected=tuple(rejections.to_json()),
         rejected_count=rejections.count,
         left_out_classes=plan.left_out_classes,
@@ -108,13 +90,3 @@ def _size(plan: Plan, receipts: Sequence[Receipt]) -> tuple[int, int] | None:
     if len(sizes) > 1 and plan.conversion.encoding == "raw":
         raise differing_sizes(plan.name, sizes[0], sizes[1], "in two shards")
     return sizes[0] if len(sizes) == 1 and all(receipt.size for receipt in receipts) else None
-
-
-def _source(plan: Plan) -> dict[str, Any]:
-    """Describe the source without its place."""
-    chosen = {key: plan.spec[key] for key in _PROVENANCE if plan.spec[key] is not None}
-    if plan.conversion.encoding == "raw":
-        del chosen["quality"]
-    if "splits" in chosen:
-        chosen["splits"] = {name: "apart" if isinstance(split, dict) else split for name, split in chosen["splits"].items()}
-    return {"kind": plan.spec["source"], "listing_blake3": plan.listing_blake3, **chosen}

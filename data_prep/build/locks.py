@@ -18,7 +18,7 @@ from typing import Any
 
 from base.jsonfile import publish_json
 from base.lock import LockFile, try_lock
-from base.publish import publish_file, remove_tree
+from base.publish import publish_directory, publish_file, remove_tree
 from base.system import machine_text, now_at
 from data_prep.limits import BUILDER_DEAD_S, BUILDER_WAIT_S
 
@@ -65,6 +65,17 @@ def own_part(target: Path) -> Iterator[Path]:
         os.close(descriptor)
         if part.exists():
             remove_tree(part)
+
+
+@contextlib.contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """Create a directory that becomes `target` in the end, in place of what is there: whoever wrote that was killed before it counted."""
+    remove_dead_parts(target)
+    with own_part(target) as part:
+        yield part
+        if target.exists():
+            remove_tree(target)
+        publish_directory(part, target)
 
 
 def publish_json_of(target: Path, value: Any) -> None:

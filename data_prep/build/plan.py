@@ -5,18 +5,18 @@ Nothing depends on the order in which storage lists files, on the place of the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from base.errors import DatasetError
-from base.humanize import format_size
-from base.publish import publish_directory, remove_tree
+from base.jsonfile import publish_json
 from data_prep.build.images import Conversion
-from data_prep.build.locks import held, own_part, remove_dead_parts
-from data_prep.build.plan_file import PLAN_FILE, Plan, PlannedShard, read_plan, samples_dir, samples_path, write_plan
-from data_prep.build.roots import check_unchanged, forbid_split_twice, main_options, planned, roots_of
+from data_prep.build.locks import replaced
+from data_prep.build.plan_file import SCHEMA, Plan, PlannedRoot, PlannedShard, read_plan, samples_path, scratch_path
 from data_prep.build.selection import (
     Listing,
     Mask,
@@ -31,12 +31,14 @@ from data_prep.build.selection import (
     slices,
     with_label,
 )
+from data_prep.build.steps import PLAN_FILE, planned_once, samples_dir
 from data_prep.hashing import hash_file
 from data_prep.manifest import Progress
 from data_prep.sources import source_of
-from data_prep.sources.types import Found, Refused
-from data_prep.space import OWN_MEMORY, require_space
-from data_prep.spec import DatasetSpec, spec12
+from data_prep.sources.files import check_unchanged, watched
+from data_prep.sources.types import Found, Prepared, Refused, Root
+from data_prep.space import require_space
+from data_prep.spec import TRAIN, DatasetSpec, spec12
 
 _REPORT_EVERY = 1000
 
@@ -44,20 +46,7 @@ _REPORT_EVERY = 1000
 def plan_dataset(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress | None = None) -> Plan:
     """Write `build_dir/plan.json` and the lists of samples; a plan of the same specification that is there already is taken.
     `progress(done, total)`, total 0 while it is unknown. Raises DatasetError for a source that cannot be used, NotEnoughSpace."""
-    build_dir.mkdir(parents=True, exist_ok=True)
-    with held(build_dir / "locks" / "plan"):
-        if not (build_dir / PLAN_FILE).exists():
-            try:
-                return _plan(spec, name, build_dir, progress or _silent)
-            except MemoryError as error:
-                raise DatasetError(
-                    f"{spec.path or spec.source} cannot be listed with the memory that this process may use (half of the machine's, at "
-                    f"most {format_size(OWN_MEMORY)}); a sample takes some 200 bytes: look whether the source is what it should be"
-                ) from error
-        plan = read_plan(build_dir)
-        if plan.name != name or plan.spec != spec.to_json():
-            raise DatasetError(f"{build_dir} belongs to another dataset ({plan.name!r}, {plan.spec12}); build {name!r} somewhere else")
-        return plan
+    return planned_once(spec, name, build_dir, read_plan, lambda: _plan(spec, name, build_dir, progress or _silent))
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -66,15 +55,15 @@ def _silent(_done: int, _total: int) -> None:
 
 def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> Plan:
     source = source_of(spec.source)
-    roots = roots_of(spec, build_dir)
+    roots = _roots_of(spec, build_dir)
     prepared = [source.prepare(root) for root in roots]
-    places = [planned(spec.source, root, facts) for root, facts in zip(roots, prepared, strict=True)]
+    places = [_planned(spec.source, root, facts) for root, facts in zip(roots, prepared, strict=True)]
     rejections = Rejections()
     listing = Listing()
     for number, root in enumerate(roots):
         _list(listing, source.scan(root, prepared[number]), number, rejections, progress)
         if number == 0:
-            forbid_split_twice(set(listing.origins), roots)
+            _forbid_split_twice(set(listing.origins), roots)
     selection = Selection(listing, rejections)
     left_out = selection.bound_classes(spec.per_class.min, spec.per_class.max)
     _refuse_empty(selection, spec)
@@ -84,7 +73,7 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
     classes = selection.classes()
     labels = selection.final_labels(classes)
     runs = _runs(selection, splits, spec)
-    conversion = Conversion(**main_options(spec, prepared[0]), size=spec.size, resize=spec.resize, quality=spec.quality)
+    conversion = Conversion(**_main_options(spec, prepared[0]), size=spec.size, resize=spec.resize, quality=spec.quality)
     _require_room(build_dir, conversion, sum(len(run) for _, run in runs), int(selection.sizes[selection.kept].sum()))
     plan = Plan(
         name=name,
@@ -99,9 +88,59 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress) -> 
         rejected=tuple(rejections.to_json()),
         rejected_count=rejections.count,
     )
-    check_unchanged(places)
-    write_plan(build_dir, plan)
+    check_unchanged(plan.watched)
+    publish_json(build_dir / PLAN_FILE, {"schema": SCHEMA, **asdict(plan)})
     return plan
+
+
+def _roots_of(spec: DatasetSpec, build_dir: Path) -> list[Root]:
+    """List the main root first, then those of the splits by name."""
+    options = {
+        "samples": spec.samples,
+        "classes": spec.classes,
+        "seed": spec.seed,
+        "size": spec.size,
+        "channels": 3 if spec.channels == "rgb" else 1,
+    }
+    main = Root(path=Path(spec.path or "/"), scratch=scratch_path(build_dir, 0), options=options)
+    return [
+        main,
+        *(
+            Root(path=Path(path), scratch=scratch_path(build_dir, number), whole=name, options=options)
+            for number, (name, path) in enumerate(spec.split_paths.items(), start=1)
+        ),
+    ]
+
+
+def _planned(kind: str, root: Root, prepared: Prepared) -> PlannedRoot:
+    """Make the entry of a root in plan.json, with the files that must not change."""
+    given = [root.path] if root.path.is_file() else []
+    apart = [path for path in prepared.files if root.scratch not in path.parents and path not in given]
+    return PlannedRoot(
+        kind=kind,
+        path=str(root.path),
+        whole=root.whole,
+        options=dict(root.options),
+        files=tuple(str(path) for path in prepared.files),
+        facts=dict(prepared.facts),
+        watched=tuple(watched(path) for path in [*given, *apart]),
+    )
+
+
+def _main_options(spec: DatasetSpec, prepared: Prepared) -> dict[str, Any]:
+    """Return encoding, layout and channels from the specification or, where it leaves them out, from the source."""
+    encoding = spec.encoding or prepared.facts["encoding"]
+    channels = prepared.facts["channels"] if spec.channels is None else 3 if spec.channels == "rgb" else 1
+    return {"encoding": encoding, "layout": spec.layout if encoding == "raw" else "hwc", "channels": channels}
+
+
+def _forbid_split_twice(found: set[str | None], roots: Sequence[Root]) -> None:
+    """Refuse a split that comes both from the source itself and from a path of its own. Raises DatasetError."""
+    for root in roots:
+        if root.whole is not None and root.whole in found:
+            raise DatasetError(f"the source at {roots[0].path} has a split {root.whole!r} of its own; remove {root.whole} from splits")
+    if found - {None} and TRAIN not in found and None not in found:
+        raise DatasetError(f"the source at {roots[0].path} has no {TRAIN}, only {', '.join(sorted(str(name) for name in found))}")
 
 
 def _list(listing: Listing, entries: Iterable[Found | Refused], root: int, rejections: Rejections, progress: Progress) -> None:
@@ -151,17 +190,12 @@ def _require_room(build_dir: Path, conversion: Conversion, samples: int, stored_
 
 def _write_lists(selection: Selection, labels: Numbers, runs: list[tuple[str, Numbers]], build_dir: Path) -> list[PlannedShard]:
     """Write the lists of samples durably before plan.json names them."""
-    target = samples_dir(build_dir)
-    remove_dead_parts(target)
     planned_shards = []
-    with own_part(target) as part:
+    with replaced(samples_dir(build_dir)) as part:
         for index, (split, run) in enumerate(runs):
             path = part / samples_path(build_dir, index).name
             with path.open("xb") as file:
                 file.writelines(with_label(selection.listing.lines[position], labels[position]) for position in run.tolist())
             stored = int(selection.sizes[run].sum())
             planned_shards.append(PlannedShard(split=split, samples=len(run), stored_bytes=stored, listed=hash_file(path).blake3))
-        if target.exists():  # lists without a plan: whoever wrote them was killed before they counted
-            remove_tree(target)
-        publish_directory(part, target)
     return planned_shards

@@ -1,26 +1,30 @@
 """Read and write plan.json, which says what the shards of a dataset will hold.
 
-It is written once, last of the plan; every shard job reads it.
+It is written once, last of the plan; every shard job reads it, and opens the places of the source as they were planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from blake3 import blake3
 
 from base.errors import DatasetError
-from base.jsonfile import canonical_json, publish_json, read_json
-from base.typed import Count, Digest, Like, Name, PathText, read_as
+from base.humanize import choices
+from base.jsonfile import canonical_json
+from base.typed import Count, Digest, Like, Name, PathText
 from data_prep.build.images import Conversion
-from data_prep.sources.types import Prepared, Root
+from data_prep.build.locks import held
+from data_prep.build.steps import read_plan_as, samples_dir
+from data_prep.sources import SOURCES, source_of
+from data_prep.sources.types import Prepared, Reader, Root
 
 SCHEMA = "slipway.plan/1"
-PLAN_FILE = "plan.json"
-MAX_BYTES = 1 << 30
 
 
 class Options(TypedDict):
@@ -87,18 +91,22 @@ class Plan:
     rejected_count: Count
 
     @property
-    def samples(self) -> int:
-        """Count the samples of all shards, damaged ones included."""
-        return sum(shard.samples for shard in self.shards)
+    def watched(self) -> Iterator[tuple[str, int, int]]:
+        """Return the files of all roots that must not change."""
+        return chain.from_iterable(root.watched for root in self.roots)
 
-    def shard_key(self, index: int) -> str:
-        """Return a key for the content of shard `index`. The same key stands for the same bytes."""
+    @property
+    def num_parts(self) -> int:
+        return len(self.shards)
+
+    def part_size(self, index: int) -> int:
+        return self.shards[index].samples
+
+    def part_bytes(self, index: int) -> int:
+        return self.shards[index].stored_bytes
+
+    def part_key(self, index: int) -> str:
         return blake3(canonical_json([self.shards[index].listed, asdict(self.conversion), self.classes])).hexdigest()
-
-
-def samples_dir(build_dir: Path) -> Path:
-    """Return the directory of the lists of samples, one file per shard."""
-    return build_dir / "samples"
 
 
 def samples_path(build_dir: Path, index: int) -> Path:
@@ -117,16 +125,18 @@ def scratch_path(build_dir: Path, number: int) -> Path:
     return build_dir / "spool" / str(number)
 
 
-def write_plan(build_dir: Path, plan: Plan) -> None:
-    """Publish plan.json."""
-    publish_json(build_dir / PLAN_FILE, {"schema": SCHEMA, **asdict(plan)})
-
-
 def read_plan(build_dir: Path) -> Plan:
     """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    path = build_dir / PLAN_FILE
-    plain = read_json(path, DatasetError, MAX_BYTES)
-    again = f"remove {build_dir} and build again"
-    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
-        raise DatasetError(f"{path} is not a plan of this version of Slipway, {SCHEMA}; {again}")
-    return read_as(Plan, plain, path, DatasetError, again)
+    return read_plan_as(Plan, SCHEMA, build_dir)
+
+
+def open_reader(plan_root: PlannedRoot, build_dir: Path, number: int) -> AbstractContextManager[Reader]:
+    """Open a reader of root `number`. Unpacked files that were removed are unpacked again."""
+    root, prepared = root_of(plan_root, build_dir, number)
+    if plan_root.kind not in SOURCES:
+        raise DatasetError(f"{build_dir}: the plan names a source {plan_root.kind!r}; {choices(plan_root.kind, SOURCES)}; build again")
+    source = source_of(plan_root.kind)
+    if any(root.scratch in path.parents and not path.exists() for path in prepared.files):
+        with held(build_dir / "locks" / "plan"):
+            prepared = source.prepare(root)
+    return source.open_reader(root, prepared)

@@ -6,26 +6,48 @@ Any number of these run at once, also of the same shard.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from base.errors import DatasetError
-from data_prep.build.images import Converted, PixelCounter, convert
-from data_prep.build.plan_file import Plan, read_plan, samples_path
-from data_prep.build.publishing import DATASET_FILE
-from data_prep.build.receipt import Receipt, made_once, read_receipt, shard_path, write_receipt
-from data_prep.build.roots import check_unchanged, open_reader
+from base.typed import Count, FromOne
+from data_prep.build.images import Converted, PixelCounter, PixelSums, convert
+from data_prep.build.plan_file import Plan, open_reader, read_plan, samples_path
 from data_prep.build.selection import Listed, Rejections, read_samples
 from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
+from data_prep.build.steps import made_once, read_receipt_as, with_shard, write_receipt
 from data_prep.hashing import FileHashes
-from data_prep.manifest import DATA_NAME, Progress
+from data_prep.manifest import Progress
 from data_prep.reader.datum import encode
+from data_prep.sources.files import check_unchanged
 from data_prep.sources.types import BadSample, Reader
 from data_prep.space import limit_address_space
 from data_prep.spec import TRAIN
 
+SCHEMA: Final = "slipway.shard/1"
 _REPORT_EVERY = 64
 _STRICT_SHOWN = 5
 _DECODER_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """The receipt of a shard. `key` names the content. `size` is (height, width) where all images have the same, else None."""
+
+    key: str
+    samples: Count
+    class_counts: tuple[Count, ...]
+    pixel_sums: PixelSums
+    size: tuple[FromOne, FromOne] | None
+    hashes: FileHashes
+    rejected: tuple[Mapping[str, str], ...]
+    rejected_count: Count
+
+    def __post_init__(self) -> None:
+        if sum(self.class_counts) != self.samples:
+            raise ValueError(f"class_counts add up to {sum(self.class_counts)}, samples is {self.samples}")
 
 
 def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *, limit_memory: bool = False) -> Receipt:
@@ -36,28 +58,23 @@ def build_shard(build_dir: Path, index: int, progress: Progress | None = None, *
     NotEnoughSpace, StorageError.
     """
     plan = read_plan(build_dir)
-    if not 0 <= index < len(plan.shards):
-        raise DatasetError(f"{build_dir} has shards 0 to {len(plan.shards) - 1}, not {index}")
-    key = plan.shard_key(index)
 
     def make() -> Receipt:
         if limit_memory:
             limit_address_space(_Shard(plan, build_dir, index).map_bytes() * 4 + _DECODER_BYTES)
         return make_shard(build_dir, index, lambda: _Shard(plan, build_dir, index), progress)
 
-    receipt = made_once(build_dir, index, lambda: finished(build_dir, index, key), make)
-    if progress is not None:
-        progress(plan.shards[index].samples, plan.shards[index].samples)
-    return receipt
+    return made_once(build_dir, index, plan, lambda: finished(build_dir, index, plan), make, progress)
 
 
-def finished(build_dir: Path, index: int, key: str) -> Receipt | None:
-    """Find the receipt of a shard that needs no more work, since it is there or in the finished dataset."""
-    receipt = read_receipt(build_dir, index, key)
-    if receipt is None or (build_dir / DATASET_FILE).exists():
-        return receipt
-    data = shard_path(build_dir, index) / DATA_NAME
-    return receipt if data.is_file() and data.stat().st_size == receipt.hashes.bytes else None
+def finished(build_dir: Path, index: int, plan: Plan) -> Receipt | None:
+    """Find the receipt of a shard that needs no more work."""
+    return with_shard(build_dir, index, read_receipt(build_dir, index, plan))
+
+
+def read_receipt(build_dir: Path, index: int, plan: Plan) -> Receipt | None:
+    """Read the receipt of shard `index`. The result is None where there is no whole one of this plan and version."""
+    return read_receipt_as(Receipt, SCHEMA, build_dir, index, plan.part_key(index))
 
 
 class _Shard:
@@ -112,11 +129,11 @@ class _Shard:
                 writer.finish()
 
     def check_source(self) -> None:
-        check_unchanged(self.plan.roots)
+        check_unchanged(self.plan.watched)
 
     def finish(self, hashes: FileHashes) -> Receipt:
         receipt = Receipt(
-            key=self.plan.shard_key(self.index),
+            key=self.plan.part_key(self.index),
             samples=self.samples,
             class_counts=tuple(self.class_counts),
             pixel_sums=self.counter.total(),
@@ -125,7 +142,7 @@ class _Shard:
             rejected=tuple(self.rejections.to_json()),
             rejected_count=self.rejections.count,
         )
-        write_receipt(self.build_dir, self.index, receipt)
+        write_receipt(self.build_dir, self.index, SCHEMA, receipt)
         return receipt
 
     def _convert(self, sample: Listed, reader: Reader) -> Converted | None:

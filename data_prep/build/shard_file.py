@@ -14,7 +14,7 @@ import lmdb
 from base.errors import DatasetError
 from base.publish import publish_directory, remove_tree
 from data_prep.build.locks import own_part, remove_dead_parts
-from data_prep.build.receipt import receipt_path, shard_path
+from data_prep.build.steps import receipt_path, shard_path
 from data_prep.hashing import FileHashes, hash_file
 from data_prep.manifest import DATA_NAME, Progress
 from data_prep.space import is_full, not_enough_space, require_space

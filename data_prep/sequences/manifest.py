@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from base.jsonfile import canonical_json
 from base.typed import Count, FromOne, Name
 from data_prep.hashing import require
 from data_prep.manifest import FORMAT, Progress, Shard, read_manifest_as, schema_in, verify_shards
@@ -126,11 +125,6 @@ def padding(groups: Mapping[int, tuple[int, int]]) -> float:
     """Return which part of the rows is padding, since the rows of a bucket are filled up to one length."""
     places = sum(length * samples for length, (samples, _) in groups.items())
     return 1 - sum(tokens for _, tokens in groups.values()) / places if places else 0.0
-
-
-def to_bytes(manifest: SequenceManifest) -> bytes:
-    """Encode `manifest.json`, with a newline at the end."""
-    return canonical_json(manifest.to_json()) + b"\n"
 
 
 def read_sequence_manifest(root: Path) -> SequenceManifest:

@@ -20,16 +20,15 @@ from numpy.typing import NDArray
 
 from base.errors import DatasetError
 from base.humanize import some
-from base.jsonfile import canonical_json, publish_json, read_json
-from base.publish import publish_directory, remove_tree
-from base.typed import Count, Digest, FromOne, Like, Name, PathText, read_as
-from data_prep.build.locks import held, own_part
-from data_prep.build.plan_file import MAX_BYTES, PLAN_FILE, samples_dir
+from base.jsonfile import canonical_json, publish_json
+from base.typed import Count, Digest, FromOne, Like, Name, PathText
+from data_prep.build.locks import held, replaced
 from data_prep.build.selection import Rejections, shards_per_split, slices
+from data_prep.build.steps import PLAN_FILE, planned_once, read_plan_as, samples_dir
 from data_prep.hashing import hash_file, require
 from data_prep.manifest import Progress
 from data_prep.sequences.manifest import END_OF_BYTES, END_OF_WORDS, UNKNOWN, type_of, width_of
-from data_prep.sources.files import OpenFiles, retried
+from data_prep.sources.files import OpenFiles, check_unchanged, retried
 from data_prep.sources.naming import SPLIT_NAMES, printable
 from data_prep.sources.types import BadSample
 from data_prep.space import require_space
@@ -59,6 +58,10 @@ class SourceFile:
     bytes: Count
     mtime_ns: int
     split: str
+
+    @property
+    def watched(self) -> tuple[str, int, int]:
+        return self.path, self.bytes, self.mtime_ns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,20 +116,6 @@ def _split_in(name: str) -> str | None:
     """Find the split in a name such as `train.bin`, `ptb.valid.txt` or `test/a.txt`."""
     words = _IN_NAMES.split(name.partition("/")[0].lower())
     return next((SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES), None)
-
-
-def check_unchanged(files: Sequence[SourceFile]) -> None:
-    """Check the files against the listing. Raises DatasetError naming the first one that has changed."""
-    for file in files:
-        try:
-            status = Path(file.path).stat()
-        except OSError as error:
-            raise DatasetError(f"{printable(file.path)} cannot be read: {error.strerror}; if it was moved, build it afresh") from error
-        if (status.st_size, status.st_mtime_ns) != (file.bytes, file.mtime_ns):
-            raise DatasetError(
-                f"{printable(file.path)} has changed since the source was listed: {status.st_size} bytes, then {file.bytes}; "
-                "leave the source alone while it is built, and build it afresh (`slipway dataset build --fresh`)"
-            )
 
 
 def streams_of_ids(spec: DatasetSpec, files: Sequence[SourceFile], rejections: Rejections) -> tuple[list[SourceFile], list[Stream]]:
@@ -320,9 +309,8 @@ def to_streams(build_dir: Path, files: Sequence[SourceFile], words: Sequence[str
         end, width = END_OF_WORDS, width_of(len(words) + 2)
         table = {word.encode(): number for number, word in enumerate(words, start=UNKNOWN + 1)} | {_NEWLINE: END_OF_WORDS}
         to_ids = partial(_word_ids, table=table, dtype=type_of(width), lines=lines)
-    target = build_dir / SPOOL
     streams = []
-    with own_part(target) as part:
+    with replaced(build_dir / SPOOL) as part:
         for split in sorted({file.split for file in files}):
             count = 0
             with (part / f"{split}.ids").open("xb") as out:
@@ -330,9 +318,6 @@ def to_streams(build_dir: Path, files: Sequence[SourceFile], words: Sequence[str
                     if file.split == split:
                         count += _write(out, to_ids(file), end, type_of(width))
             streams.append(Stream(split=split, path=f"{SPOOL}/{split}.ids", offset=0, width=width, ids=count))
-        if target.exists():
-            remove_tree(target)
-        publish_directory(part, target)
     return streams
 
 
@@ -444,33 +429,26 @@ class SequencePlan:
         return width_of(self.vocabulary)
 
     @property
-    def samples(self) -> int:
-        return sum(shard.count for shard in self.shards)
+    def num_parts(self) -> int:
+        return len(self.shards)
+
+    def part_size(self, index: int) -> int:
+        return self.shards[index].count
+
+    def part_bytes(self, index: int) -> int:
+        return self.shards[index].count * (self.shards[index].length + 1) * self.width
 
     def rows_per_value(self, length: int) -> int:
         return max(1, MOST_IN_VALUE // ((length + 1) * self.width))
 
-    def shard_key(self, index: int) -> str:
-        """Return a key for the content of shard `index`. The same key stands for the same bytes."""
+    def part_key(self, index: int) -> str:
         return blake3(canonical_json([asdict(self.shards[index]), self.vocabulary, [asdict(one) for one in self.streams]])).hexdigest()
 
 
-def plan_sequences(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress | None = None) -> SequencePlan:
+def plan_sequences(spec: DatasetSpec, name: str, build_dir: Path, _progress: Progress | None = None) -> SequencePlan:
     """Write `build_dir/plan.json`, the tables of rows and, of text, the streams; a plan of the same specification that is there already is
     taken. Raises DatasetError for a source that cannot be used, NotEnoughSpace, StorageError."""
-    build_dir.mkdir(parents=True, exist_ok=True)
-    with held(build_dir / "locks" / "plan"):
-        if not (build_dir / PLAN_FILE).exists():
-            if progress is not None:
-                progress(0, 0)
-            try:
-                return _plan(spec, name, build_dir)
-            except MemoryError as error:
-                raise DatasetError(f"{spec.path} cannot be planned in the memory at hand: a sequence takes {ROW_BYTES} bytes") from error
-        plan = read_sequence_plan(build_dir)
-    if plan.name != name or plan.spec != spec.to_json():
-        raise DatasetError(f"{build_dir} belongs to another dataset ({plan.name!r}, {plan.spec12}); build {name!r} somewhere else")
-    return plan
+    return planned_once(spec, name, build_dir, read_sequence_plan, lambda: _plan(spec, name, build_dir))
 
 
 def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
@@ -499,7 +477,7 @@ def _plan(spec: DatasetSpec, name: str, build_dir: Path) -> SequencePlan:
         rejected=tuple(rejections.to_json()),
         rejected_count=rejections.count,
     )
-    check_unchanged(files)
+    check_unchanged(file.watched for file in files)
     publish_json(build_dir / PLAN_FILE, {"schema": SCHEMA, **asdict(plan)})
     return plan
 
@@ -532,7 +510,7 @@ def streams_again(plan: SequencePlan, build_dir: Path) -> None:
     """Make the streams of text anew, which a finished build has cleared away. Raises DatasetError where they came out differently."""
     with held(build_dir / "locks" / "plan"):
         if any(not (build_dir / stream.path).exists() for stream in plan.streams):
-            check_unchanged(plan.files)
+            check_unchanged(file.watched for file in plan.files)
             made = to_streams(build_dir, plan.files, plan.words, lines=plan.spec["documents"] == "line")
             if tuple(made) != plan.streams:
                 raise DatasetError(
@@ -546,18 +524,14 @@ def _write_rows(build_dir: Path, groups: Sequence[tuple[str, int, Rows]], spec: 
         shares = shards_per_split({f"{split}, {length}": len(rows) for split, length, rows in groups}, spec.shards)
     except ValueError as error:
         raise DatasetError(f"{spec.path}: {error}; set shards") from error
-    target = samples_dir(build_dir)
     planned = []
-    with own_part(target) as part:
+    with replaced(samples_dir(build_dir)) as part:
         for number, (split, length, rows) in enumerate(groups):
             path = part / rows_path(build_dir, number).name
             path.write_bytes(rows.tobytes())
             listed = hash_file(path).blake3
             for start, end in slices(len(rows), shares[f"{split}, {length}"]):
                 planned.append(PlannedRows(split=split, length=length, rows=number, first=start, count=end - start, listed=listed))
-        if target.exists():  # tables without a plan: whoever wrote them was killed before they counted
-            remove_tree(target)
-        publish_directory(part, target)
     return planned
 
 
@@ -566,16 +540,6 @@ def rows_path(build_dir: Path, number: int) -> Path:
     return samples_dir(build_dir) / f"{number:05d}.rows"
 
 
-def has_sequence_plan(build_dir: Path) -> bool:
-    """Return True if token sequences are built in `build_dir`. Raises DatasetError where there is no plan."""
-    plain = read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
-    return isinstance(plain, dict) and plain.get("schema") == SCHEMA
-
-
 def read_sequence_plan(build_dir: Path) -> SequencePlan:
     """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    path, again = build_dir / PLAN_FILE, f"remove {build_dir} and build again"
-    plain = read_json(path, DatasetError, MAX_BYTES)
-    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
-        raise DatasetError(f"{path} is not a plan of this version of Slipway, {SCHEMA}; {again}")
-    return read_as(SequencePlan, plain, path, DatasetError, again)
+    return read_plan_as(SequencePlan, SCHEMA, build_dir)

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from blake3 import blake3
 
 from base.errors import DatasetError
-from base.jsonfile import canonical_json, read_json
-from base.typed import Count, read_as
-from data_prep.build.locks import held, publish_json_of
-from data_prep.build.publishing import DATASET_FILE, BuiltDataset, clear, finished, publish_built
-from data_prep.build.receipt import made_once, receipt_path, shard_path
+from base.jsonfile import canonical_json
+from base.typed import Count
 from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
-from data_prep.build.workers import build_shards
+from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
 from data_prep.hashing import FileHashes, hash_file
-from data_prep.manifest import DATA_NAME, Progress
-from data_prep.sequences.manifest import SequenceManifest, SequenceShard, SequenceSplit, pad_of, to_bytes, type_of
+from data_prep.manifest import Progress
+from data_prep.sequences.manifest import SequenceManifest, SequenceShard, SequenceSplit, pad_of, type_of
 from data_prep.sequences.plan import (
     ROW_BYTES,
     Ids,
     Rows,
     SequencePlan,
-    check_unchanged,
-    plan_sequences,
     read_ids,
     read_sequence_plan,
     rows_path,
     streams_again,
 )
-from data_prep.sources.files import OpenFiles
+from data_prep.sources.files import OpenFiles, check_unchanged
 from data_prep.sources.naming import printable
-from data_prep.spec import DatasetSpec
 
 SCHEMA: Final = "slipway.sequences-shard/1"
 
@@ -49,38 +42,22 @@ class SequenceReceipt:
     samples: Count
     tokens: Count
     hashes: FileHashes
-    schema: str = SCHEMA
 
 
 def build_sequence_shard(build_dir: Path, index: int, progress: Progress | None = None) -> SequenceReceipt:
     """Make `build_dir/shard-NNNNN.lmdb/` and its receipt; nothing is done where both are there. `progress(samples done, in all)`. Raises
     DatasetError (an id beyond the vocabulary; a source that has changed), NotEnoughSpace, StorageError."""
     plan = read_sequence_plan(build_dir)
-    if not 0 <= index < len(plan.shards):
-        raise DatasetError(f"{build_dir} has shards 0 to {len(plan.shards) - 1}, not {index}")
-    receipt = made_once(
-        build_dir,
-        index,
-        lambda: finished_shard(build_dir, index, plan),
-        lambda: make_shard(build_dir, index, lambda: _Shard(plan, build_dir, index), progress),
-    )
-    if progress is not None:
-        progress(plan.shards[index].count, plan.shards[index].count)
-    return receipt
+
+    def make() -> SequenceReceipt:
+        return make_shard(build_dir, index, lambda: _Shard(plan, build_dir, index), progress)
+
+    return made_once(build_dir, index, plan, lambda: finished_shard(build_dir, index, plan), make, progress)
 
 
 def finished_shard(build_dir: Path, index: int, plan: SequencePlan) -> SequenceReceipt | None:
-    """Find the receipt of a shard that needs no more work, since it is there or in the finished dataset."""
-    path = receipt_path(build_dir, index)
-    try:
-        receipt = read_as(SequenceReceipt, read_json(path, DatasetError), path, DatasetError)
-    except DatasetError:
-        return None
-    if receipt.schema != SCHEMA or receipt.key != plan.shard_key(index):
-        return None
-    data = shard_path(build_dir, index) / DATA_NAME
-    there = (build_dir / DATASET_FILE).exists() or (data.is_file() and data.stat().st_size == receipt.hashes.bytes)
-    return receipt if there else None
+    """Find the receipt of a shard that needs no more work."""
+    return with_shard(build_dir, index, read_receipt_as(SequenceReceipt, SCHEMA, build_dir, index, plan.part_key(index)))
 
 
 class _Shard:
@@ -91,12 +68,12 @@ class _Shard:
         self.tokens = 0
 
     def least_bytes(self) -> int:
-        return self.planned.count * (self.planned.length + 1) * self.plan.width
+        return self.plan.part_bytes(self.index)
 
     def check_source(self) -> None:
         """Check that the source is unchanged. Text that has become a stream is not read any more, and so not checked."""
         if self.plan.spec["source"] == "tokens":
-            check_unchanged(self.plan.files)
+            check_unchanged(file.watched for file in self.plan.files)
 
     def write(self, part: Path, progress: Progress | None) -> None:
         rows = self._rows()
@@ -118,9 +95,9 @@ class _Shard:
                     writer.finish()
 
     def finish(self, hashes: FileHashes) -> SequenceReceipt:
-        key = self.plan.shard_key(self.index)
+        key = self.plan.part_key(self.index)
         receipt = SequenceReceipt(key=key, samples=self.planned.count, tokens=self.tokens, hashes=hashes)
-        publish_json_of(receipt_path(self.build_dir, self.index), asdict(receipt))
+        write_receipt(self.build_dir, self.index, SCHEMA, receipt)
         return receipt
 
     def _rows(self) -> Rows:
@@ -153,59 +130,25 @@ class _Shard:
         )
 
 
-# Build
+# Finish
 
 
-ALONE_BYTES: Final = 32 << 20
-"""The limit of bytes that this process writes alone, faster than it would start others."""
 _PROVENANCE: Final = ("splits", "documents", "vocabulary", "words", "end", "sequence_length", "buckets")
-
-
-def build_sequences(
-    spec: DatasetSpec, name: str, build_dir: Path, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None
-) -> BuiltDataset:
-    """Build token sequences as build_dataset does images."""
-    plan = plan_sequences(spec, name, build_dir, progress)
-    left = [index for index in range(len(plan.shards)) if finished_shard(build_dir, index, plan) is None]
-    done = [0 if index in set(left) else shard.count for index, shard in enumerate(plan.shards)]
-
-    def on_samples(index: int, samples: int) -> None:
-        done[index] = samples
-        if progress is not None:
-            progress(sum(done), plan.samples)
-
-    if sum(plan.shards[index].count * (plan.shards[index].length + 1) * plan.width for index in left) <= ALONE_BYTES:
-        for index in left:
-            build_sequence_shard(build_dir, index, lambda samples, _total, index=index: on_samples(index, samples))  # type: ignore[misc]
-    else:
-        build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), on_samples)
-    return finish_sequences(build_dir, datasets_dir)
 
 
 def finish_sequences(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
     """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. Raises
     DatasetError, NotEnoughSpace."""
-    with held(build_dir / "locks" / "finish"):
-        built = finished(build_dir, datasets_dir)
-        if built is not None:
-            return built
-        plan = read_sequence_plan(build_dir)
-        receipts = []
-        for index in range(len(plan.shards)):
-            receipts.append(build_sequence_shard(build_dir, index))
-            if progress is not None:
-                progress(index + 1, len(plan.shards))
-        kept = [index for index, receipt in enumerate(receipts) if receipt.samples]
-        manifest = _manifest(plan, [(index, receipts[index]) for index in kept])
-        places = [(shard_path(build_dir, index), shard) for index, shard in zip(kept, manifest.shards, strict=True)]
-        built = publish_built(build_dir, datasets_dir, plan.spec12, to_bytes(manifest), manifest, places)
-        clear(build_dir, len(plan.shards))
-        return built
+    plan = read_sequence_plan(build_dir)
+    return finish_shards(build_dir, datasets_dir, plan, lambda index: build_sequence_shard(build_dir, index), _manifest, progress)
 
 
-def _manifest(plan: SequencePlan, receipts: Sequence[tuple[int, SequenceReceipt]]) -> SequenceManifest:
-    shards = tuple(_shard(plan, number, index, receipt) for number, (index, receipt) in enumerate(receipts))
-    return SequenceManifest(
+def _manifest(plan: SequencePlan, receipts: Sequence[SequenceReceipt]) -> tuple[SequenceManifest, list[int]]:
+    """Make the manifest without empty shards, and list for each of its shards the number in the plan."""
+    kept = [index for index, receipt in enumerate(receipts) if receipt.samples]
+    shards = tuple(_shard(plan, number, index, receipts[index]) for number, index in enumerate(kept))
+    listing = [(file.name, file.split, file.bytes) for file in plan.files]
+    manifest = SequenceManifest(
         name=plan.name,
         vocabulary=plan.vocabulary,
         words=plan.words,
@@ -217,10 +160,11 @@ def _manifest(plan: SequencePlan, receipts: Sequence[tuple[int, SequenceReceipt]
         tokens=sum(shard.tokens for shard in shards),
         bytes=sum(shard.bytes for shard in shards),
         shards=shards,
-        source=_source(plan),
+        source=source_facts(plan.spec, _PROVENANCE, blake3(canonical_json(listing)).hexdigest()),
         rejected=plan.rejected,
         rejected_count=plan.rejected_count,
     )
+    return manifest, kept
 
 
 def _shard(plan: SequencePlan, number: int, index: int, receipt: SequenceReceipt) -> SequenceShard:
@@ -243,12 +187,3 @@ def _split(name: str, shards: Sequence[SequenceShard]) -> SequenceSplit:
         tokens=sum(shard.tokens for _, shard in own),
         shards=tuple(position for position, _ in own),
     )
-
-
-def _source(plan: SequencePlan) -> dict[str, Any]:
-    """Describe the source without its place."""
-    chosen = {key: plan.spec[key] for key in _PROVENANCE if plan.spec.get(key) is not None}
-    if "splits" in chosen:
-        chosen["splits"] = {name: "apart" if isinstance(split, dict) else split for name, split in chosen["splits"].items()}
-    listing = [(file.name, file.split, file.bytes) for file in plan.files]
-    return {"kind": plan.spec["source"], "listing_blake3": blake3(canonical_json(listing)).hexdigest(), **chosen}

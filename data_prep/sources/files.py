@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -31,6 +31,26 @@ def retried(what: str, function: Callable[[], _Result]) -> _Result:
             if attempt == _TRIES:
                 raise StorageError(f"{what}: {error.strerror}, {_TRIES} times in a row; look after the storage, then run again") from error
     raise AssertionError("unreachable")
+
+
+def watched(path: Path) -> tuple[str, int, int]:
+    """Return path, size and time of a file that must not change until its dataset is built. Raises DatasetError."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DatasetError(f"{printable(str(path))} cannot be read: {error.strerror}; if it was moved, build the dataset afresh") from error
+    return str(path), status.st_size, status.st_mtime_ns
+
+
+def check_unchanged(files: Iterable[tuple[str, int, int]]) -> None:
+    """Look at the files that `watched` returned. Raises DatasetError naming the first one that has changed since."""
+    for path, size, mtime_ns in files:
+        now = watched(Path(path))
+        if now != (path, size, mtime_ns):
+            raise DatasetError(
+                f"{printable(path)} has changed since the source was listed: {now[1]} bytes, then {size}; "
+                "leave the source alone while it is built, and build it afresh (`slipway dataset build --fresh`)"
+            )
 
 
 def sample_reason(name: str, size: int, head: Callable[[], bytes]) -> str | None:

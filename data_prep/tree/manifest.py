@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import DatasetError
-from base.jsonfile import canonical_json, parse_json, read_content
+from base.jsonfile import parse_json, read_content
 from base.typed import Count, Name, PathText, read_as
 from data_prep.hashing import ChunkedFile, require
 from data_prep.manifest import AGAIN, MAX_BYTES, read_manifest_as, schema_in
@@ -125,11 +125,6 @@ class Place:
 
     def of(self, file: ChunkedFile) -> Path:
         return Path(self.path, self.links.get(file.name, file.name))
-
-
-def to_bytes(manifest: TreeManifest) -> bytes:
-    """Encode `manifest.json`, with a newline at the end."""
-    return canonical_json(manifest.to_json()) + b"\n"
 
 
 def read_tree_manifest(root: Path) -> TreeManifest:

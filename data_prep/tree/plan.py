@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import xxhash
 from blake3 import blake3
@@ -17,16 +17,25 @@ from blake3 import blake3
 from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError, DigestMismatch
 from base.humanize import counted, some
-from base.jsonfile import canonical_json, read_json
-from base.publish import publish_directory
-from base.typed import FromOne, Name, PathText, read_as
-from data_prep.build.locks import held, own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
-from data_prep.build.plan_file import PLAN_FILE
-from data_prep.build.publishing import DATASET_FILE, BuiltDataset, read_dataset_file, write_dataset_file
-from data_prep.build.receipt import made_once, not_older, receipt_path
-from data_prep.build.workers import build_shards
+from base.jsonfile import canonical_json
+from base.typed import FromOne, Name, PathText
+from data_prep.build.locks import held, publish_json_of, remove_all_dead_parts
+from data_prep.build.steps import (
+    DATASET_FILE,
+    PLAN_FILE,
+    BuiltDataset,
+    made_once,
+    planned_once,
+    publish_dataset,
+    read_dataset_file,
+    read_plan_as,
+    read_receipt_as,
+    touch_finished,
+    write_dataset_file,
+    write_receipt,
+)
 from data_prep.hashing import CHUNK, require
-from data_prep.manifest import FILE_NAME, Progress, chunk_problems, digest_of, manifest_digest, name_problems
+from data_prep.manifest import Progress, chunk_problems, name_problems
 from data_prep.sources.files import Inside, retried
 from data_prep.sources.naming import printable, to_raw, to_text
 from data_prep.spec import DatasetSpec, spec12
@@ -44,7 +53,6 @@ from data_prep.tree.manifest import (
     name_fault,
     read_place,
     read_tree_manifest,
-    to_bytes,
 )
 
 # Listing
@@ -204,8 +212,6 @@ class _Walk:
 
 
 PLAN_SCHEMA: Final = "slipway.tree-plan/1"
-MAX_BYTES: Final = 256 << 20
-"""The limit of the length of a plan and of a receipt."""
 _SHOWN: Final = 3
 
 
@@ -244,8 +250,11 @@ class TreePlan:
         """Return a digest of all that the parts hash."""
         return blake3(canonical_json([self.root, self.files])).hexdigest()
 
-    def key(self, index: int) -> str:
-        """Return a key for what part `index` hashes. The same key stands for the same chunks."""
+    @property
+    def num_parts(self) -> int:
+        return self.parts
+
+    def part_key(self, index: int) -> str:
         return f"{self.listed}-{index}-{self.parts}"
 
     def share(self, index: int) -> Iterator[tuple[ListedFile, int, int]]:
@@ -259,8 +268,10 @@ class TreePlan:
                 yield file, first, last
             start += count
 
-    def share_bytes(self, index: int) -> int:
+    def part_bytes(self, index: int) -> int:
         return sum(min(last * CHUNK_BYTES, file.bytes) - first * CHUNK_BYTES for file, first, last in self.share(index))
+
+    part_size = part_bytes
 
     def changes(self, now: Tree) -> str | None:
         """Describe what has changed since the tree was listed. The result is None if nothing has."""
@@ -281,43 +292,26 @@ def _chunks_of(file: ListedFile) -> int:
 
 def plan_tree(spec: DatasetSpec, name: str, build_dir: Path, progress: Progress | None = None) -> TreePlan:
     """Write `build_dir/plan.json`; one of the same specification that is there already is taken. Raises DatasetError, StorageError."""
-    build_dir.mkdir(parents=True, exist_ok=True)
     assert spec.path is not None
-    with held(build_dir / "locks" / "plan"):
-        if not (build_dir / PLAN_FILE).exists():
-            tree = list_tree(Path(spec.path), progress)
-            plan = TreePlan(name=name, path=spec.path, root=os.fspath(tree.root), spec12=spec12(spec), files=tree.files, parts=spec.shards)
-            publish_json_of(build_dir / PLAN_FILE, {"schema": PLAN_SCHEMA, **asdict(plan), "left_out": tree.left_out})
-            return plan
-        plan = read_tree_plan(build_dir)
-    if (plan.name, plan.spec12) != (name, spec12(spec)):
-        raise DatasetError(f"{build_dir} belongs to another dataset ({plan.name!r}, {plan.spec12}); build {name!r} somewhere else")
-    return plan
+    path = Path(spec.path)
 
+    def make() -> TreePlan:
+        tree = list_tree(path, progress)
+        plan = TreePlan(name=name, path=str(path), root=os.fspath(tree.root), spec12=spec12(spec), files=tree.files, parts=spec.shards)
+        publish_json_of(build_dir / PLAN_FILE, {"schema": PLAN_SCHEMA, **asdict(plan), "left_out": tree.left_out})
+        return plan
 
-def is_tree(plain: Any) -> bool:
-    """Return True if the content of a plan.json is that of a tree."""
-    return isinstance(plain, Mapping) and plain.get("schema") == PLAN_SCHEMA
-
-
-def has_tree_plan(build_dir: Path) -> bool:
-    """Return True if a tree is hashed in `build_dir`. Raises DatasetError where there is no plan."""
-    return is_tree(read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES))
+    return planned_once(spec, name, build_dir, read_tree_plan, make)
 
 
 def read_tree_plan(build_dir: Path) -> TreePlan:
     """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
-    path, again = build_dir / PLAN_FILE, f"remove {build_dir} and build again"
-    plain = read_json(path, DatasetError, MAX_BYTES)
-    if not is_tree(plain):
-        raise DatasetError(f"{path} is not a plan of this version of Slipway, {PLAN_SCHEMA}; {again}")
-    return read_as(TreePlan, plain, path, DatasetError, again)
+    return read_plan_as(TreePlan, PLAN_SCHEMA, build_dir)
 
 
 def read_left_out(build_dir: Path) -> list[tuple[str, str]]:
     """Read which entries of the tree are left out, as (name, reason)."""
-    plain = read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
-    return read_as(_LeftOut, plain, build_dir / PLAN_FILE, DatasetError).left_out
+    return read_plan_as(_LeftOut, PLAN_SCHEMA, build_dir).left_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,7 +339,6 @@ class PartReceipt:
 
     key: str
     chunks: tuple[str, ...]
-    schema: str = PART_SCHEMA
 
     def __post_init__(self) -> None:
         require(all(map(CHUNK.fullmatch, self.chunks)), "a hash has the wrong form")
@@ -355,34 +348,25 @@ def hash_part(build_dir: Path, index: int, progress: Progress | None = None) -> 
     """Read and hash part `index`, unless its receipt is there; `progress(bytes done, bytes in all)`. Raises DatasetError for a file that is
     not as it was listed, before, while and after it is read, StorageError."""
     plan = read_tree_plan(build_dir)
-    if not 0 <= index < plan.parts:
-        raise DatasetError(f"{build_dir} has parts 0 to {plan.parts - 1}, not {index}")
 
     def make() -> PartReceipt:
-        made = PartReceipt(key=plan.key(index), chunks=tuple(_hashes(plan, index, progress)))
-        publish_json_of(receipt_path(build_dir, index), asdict(made))
+        made = PartReceipt(key=plan.part_key(index), chunks=tuple(_hashes(plan, index, progress)))
+        write_receipt(build_dir, index, PART_SCHEMA, made)
         return made
 
-    receipt = made_once(build_dir, index, lambda: finished_part(build_dir, index, plan), make)
-    if progress is not None:
-        progress(plan.share_bytes(index), plan.share_bytes(index))
-    return receipt
+    return made_once(build_dir, index, plan, lambda: finished_part(build_dir, index, plan), make, progress)
 
 
 def finished_part(build_dir: Path, index: int, plan: TreePlan) -> PartReceipt | None:
     """Find the receipt of a part of this plan. The result is None where there is no whole one."""
-    path = receipt_path(build_dir, index)
-    try:
-        receipt = read_as(PartReceipt, read_json(path, DatasetError, MAX_BYTES), path, DatasetError)
-    except DatasetError:
-        return None
+    receipt = read_receipt_as(PartReceipt, PART_SCHEMA, build_dir, index, plan.part_key(index))
     expected = sum(last - first for _, first, last in plan.share(index))
-    return receipt if (receipt.schema, receipt.key, len(receipt.chunks)) == (PART_SCHEMA, plan.key(index), expected) else None
+    return receipt if receipt is not None and len(receipt.chunks) == expected else None
 
 
 def _hashes(plan: TreePlan, index: int, progress: Progress | None) -> list[str]:
     found: list[str] = []
-    done, total = 0, plan.share_bytes(index)
+    done, total = 0, plan.part_bytes(index)
     buffer = memoryview(bytearray(CHUNK_BYTES))
     for file, first, last in plan.share(index):
         for begin in range(first, last, _AT_ONCE):
@@ -450,11 +434,12 @@ def finish_tree(build_dir: Path, datasets_dir: Path, progress: Progress | None =
         if changes := plan.changes(list_tree(Path(plan.path))):
             raise DatasetError(f"{plan.path} has changed since it was listed: {changes}; {advice_of(plan.name)}")
         manifest = TreeManifest(name=plan.name, bytes=plan.bytes, files=tuple(_files(plan, chunks)))
-        content = to_bytes(manifest)
-        digest = digest_of(content)
-        target = datasets_dir / f"{plan.name}-{digest[:12]}"
-        _publish(target, content, digest, Place(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None}))
-        built = BuiltDataset(name=plan.name, digest=digest, path=target.name, samples=None, bytes=manifest.bytes, spec12=plan.spec12)
+        place = Place(path=plan.root, links={file.name: file.at for file in plan.files if file.at is not None})
+        built, is_new = publish_dataset(
+            datasets_dir, plan.spec12, manifest, None, lambda part: publish_json_of(part / PLACE_NAME, asdict(place))
+        )
+        if not is_new:  # where the same files lie at two places, the last one that was listed is read
+            publish_json_of(datasets_dir / built.path / PLACE_NAME, asdict(place))
         if not _is_written(build_dir, built):
             write_dataset_file(build_dir, built)
         remove_all_dead_parts(build_dir)
@@ -468,61 +453,12 @@ def _files(plan: TreePlan, chunks: Sequence[Sequence[str]]) -> Iterator[TreeFile
         yield TreeFile(name=file.name, bytes=file.bytes, chunk_bytes=CHUNK_BYTES, chunks=own)
 
 
-def _publish(target: Path, content: bytes, digest: str, place: Place) -> None:
-    """Publish the manifest and the place. Where the same files lie at two places, the last one that was listed is read."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_dead_parts(target)
-    with own_part(target) as part:
-        manifest = part / FILE_NAME
-        manifest.write_bytes(content)
-        manifest.chmod(0o444)
-        publish_json_of(part / PLACE_NAME, asdict(place))
-        is_new = publish_directory(part, target)
-    if manifest_digest(target) != digest:
-        raise DatasetError(f"{target} is there already and holds another dataset; remove it and run again")
-    if not is_new:
-        publish_json_of(target / PLACE_NAME, asdict(place))
-
-
 def _is_written(build_dir: Path, built: BuiltDataset) -> bool:
     """Return True if dataset.json holds this dataset already. Its time is then only kept from being older than its receipts."""
     if not (build_dir / DATASET_FILE).exists():
         return False
-    for receipt in build_dir.glob("shard-*.json"):
-        not_older(build_dir / DATASET_FILE, receipt)
+    touch_finished(build_dir)
     return read_dataset_file(build_dir) == built
-
-
-# Build
-
-
-ALONE_BYTES: Final = 64 << 20
-"""The limit of bytes that this process hashes alone, faster than it would start others."""
-
-
-def build_tree(
-    spec: DatasetSpec, name: str, build_dir: Path, datasets_dir: Path, jobs: int | None = None, progress: Progress | None = None
-) -> BuiltDataset:
-    """Build a tree in one call, as build_dataset does for images: plan, parts in parallel, finish. A killed build is continued by the next
-    call. `progress` counts bytes."""
-    plan = plan_tree(spec, name, build_dir, progress and (lambda _done, _total: progress(0, 0)))
-    left = [index for index in range(plan.parts) if finished_part(build_dir, index, plan) is None]
-    done = [0 if index in set(left) else plan.share_bytes(index) for index in range(plan.parts)]
-
-    def on_bytes(index: int, num_bytes: int) -> None:
-        done[index] = num_bytes
-        if progress is not None:
-            progress(sum(done), plan.bytes)
-
-    if sum(map(plan.share_bytes, left)) <= ALONE_BYTES:
-        for index in left:
-            hash_part(build_dir, index, lambda num_bytes, _total, index=index: on_bytes(index, num_bytes))  # type: ignore[misc]
-    else:
-        build_shards(build_dir, left, jobs or len(os.sched_getaffinity(0)), on_bytes)
-    built = finish_tree(build_dir, datasets_dir)
-    if progress is not None:
-        progress(plan.bytes, plan.bytes)
-    return built
 
 
 # Verify

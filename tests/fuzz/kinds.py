@@ -35,9 +35,8 @@ from containers.images import commands, marks, model
 from containers.node_facts import memory_limit
 from containers.placeholders import fill
 from data_prep.build.plan_file import read_plan, root_of
-from data_prep.build.publishing import read_dataset_file
-from data_prep.build.receipt import read_receipt
 from data_prep.build.selection import read_samples
+from data_prep.build.steps import read_dataset_file
 from data_prep.cache import lock
 from data_prep.cache.entries import ls
 from data_prep.cache.layout import open_cache
@@ -192,7 +191,7 @@ def _read_tree_plan(content: bytes, directory: Path) -> None:
     plan = read_tree_plan(_written(content, directory / "read" / "plan.json").parent)
     plan.changes(list_tree(directory / "tree"))
     for index in range(min(plan.parts, 3)):
-        plan.share_bytes(index)
+        plan.part_bytes(index)
 
 
 def _read_part(content: bytes, directory: Path) -> None:
@@ -224,7 +223,7 @@ def _read_plan(content: bytes, directory: Path) -> None:
     for number, root in enumerate(plan.roots):
         root_of(root, place, number)
     for index in range(min(len(plan.shards), 3)):
-        plan.shard_key(index)
+        plan.part_key(index)
 
 
 def _receipt_sample(directory: Path) -> tuple[bytes, ...]:
@@ -234,11 +233,12 @@ def _receipt_sample(directory: Path) -> tuple[bytes, ...]:
 def _read_receipt(content: bytes, directory: Path) -> None:
     """A receipt that cannot be read is none; one that can be, goes into a manifest."""
     from data_prep.build.finish import _manifest
+    from data_prep.build.shard import read_receipt
 
     build = _build(directory)
     plan = read_plan(build)
     _written(content, directory / "receipts" / "shard-00000.json")
-    receipt = read_receipt(directory / "receipts", 0, plan.shard_key(0))
+    receipt = read_receipt(directory / "receipts", 0, plan)
     if receipt is not None:
         try:
             to_bytes(_manifest(plan, [receipt] * len(plan.shards))[0])
@@ -332,13 +332,12 @@ def _sequences_value() -> dict[str, Any]:
 
 def _read_sequences(content: bytes, _directory: Path) -> None:
     from data_prep.sequences.manifest import SequenceManifest, padding
-    from data_prep.sequences.manifest import to_bytes as sequence_bytes
 
     manifest = manifest_as(SequenceManifest, parse_json(content, "manifest.json", DatasetError), "manifest.json")
     ChunkTable(parse_file_set(content, "manifest.json").files).marks(())
     for split in manifest.splits:
         padding(manifest.groups(split))
-    sequence_bytes(manifest)
+    to_bytes(manifest)
 
 
 def _sequence_build(directory: Path) -> Path:
@@ -364,7 +363,7 @@ def _read_sequence_plan(content: bytes, directory: Path) -> None:
 
     plan = read_sequence_plan(_written(content, directory / "read" / "plan.json").parent)
     for index in range(min(len(plan.shards), 3)):
-        plan.shard_key(index)
+        plan.part_key(index)
         plan.rows_per_value(plan.shards[index].length)
 
 

@@ -14,7 +14,7 @@ from base.humanize import and_more, choices, counted, format_duration, format_si
 from base.logs import printable, private_umask
 from cluster.schedulers import local
 from data_prep.build.dataset import build_dataset
-from data_prep.build.publishing import DATASET_FILE
+from data_prep.build.steps import DATASET_FILE
 from data_prep.cache.layout import DATASET
 from data_prep.limits import RECHECK_S
 from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, verify_dataset

@@ -20,7 +20,7 @@ from base.jsonfile import read_content, read_json
 from base.typed import Count, read_as
 from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
 from containers.models.memory import MemoryEstimate, estimate_memory
-from data_prep.build.publishing import read_dataset_file
+from data_prep.build.steps import read_dataset_file
 from data_prep.hashing import ChunkedFile
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest

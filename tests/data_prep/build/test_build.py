@@ -23,10 +23,9 @@ from data_prep.build.finish import finish_dataset
 from data_prep.build.locks import own_part, remove_dead_parts
 from data_prep.build.plan import plan_dataset
 from data_prep.build.plan_file import read_plan
-from data_prep.build.publishing import read_dataset_file
-from data_prep.build.receipt import shard_path
 from data_prep.build.shard import build_shard
 from data_prep.build.shard_file import ShardWriter
+from data_prep.build.steps import read_dataset_file, shard_path
 from data_prep.manifest import to_bytes, verify_dataset
 from data_prep.reader import open_dataset
 from data_prep.spec import parse_spec, spec12
@@ -273,7 +272,7 @@ def test_a_build_directory_belongs_to_one_specification(tmp_path: Path) -> None:
     (build_dir / "plan.json").write_text('{"schema": "slipway.plan/0"}')
     with pytest.raises(DatasetError, match="not a plan of this version"):
         read_plan(build_dir)
-    with pytest.raises(DatasetError, match="shards 0 to 3"):
+    with pytest.raises(DatasetError, match="parts 0 to 3"):
         build_shard(prepared(tmp_path / "b", MADE), 4)
 
 

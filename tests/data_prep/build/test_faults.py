@@ -22,8 +22,8 @@ import pytest
 
 from base.errors import NotEnoughSpace
 from data_prep.build.plan_file import read_plan
-from data_prep.build.receipt import read_receipt, shard_path
-from data_prep.build.shard import build_shard
+from data_prep.build.shard import build_shard, read_receipt
+from data_prep.build.steps import shard_path
 from data_prep.hashing import hash_file
 from data_prep.manifest import DATA_NAME, verify_dataset
 from tests.data_prep.build.corpus import build, build_in, class_folders, encoded, pixels, prepared, write
@@ -97,7 +97,7 @@ def check_claims(datasets: Path) -> None:
         plan = read_plan(build_dir)
         assert len(list((build_dir / "samples").iterdir())) == len(plan.shards)
         for index in range(len(plan.shards)):
-            receipt = read_receipt(build_dir, index, plan.shard_key(index))
+            receipt = read_receipt(build_dir, index, plan)
             if (build_dir / f"shard-{index:05d}.json").exists():
                 assert receipt is not None
             if receipt is not None and not (build_dir / "dataset.json").exists() and shard_path(build_dir, index).exists():
@@ -195,7 +195,7 @@ def test_what_a_step_has_acknowledged_survives_a_power_cut(tmp_path: Path, sourc
             disk.mount()
             plan = read_plan(build_dir)
             for index in finished:
-                receipt = read_receipt(build_dir, index, plan.shard_key(index))
+                receipt = read_receipt(build_dir, index, plan)
                 assert receipt is not None
                 assert hash_file(shard_path(build_dir, index) / DATA_NAME) == receipt.hashes
             check_claims(build_dir.parent.parent)
@@ -250,7 +250,7 @@ def test_a_failed_sync_is_not_repeated_on_the_same_file(tmp_path: Path, source: 
         assert "INJECTED" in done.stderr
         assert done.returncode == 0, done.stderr
         assert "written anew" in done.stderr
-        receipt = read_receipt(build_dir, 0, read_plan(build_dir).shard_key(0))
+        receipt = read_receipt(build_dir, 0, read_plan(build_dir))
         assert receipt is not None
         assert hash_file(shard_path(build_dir, 0) / DATA_NAME) == receipt.hashes
         assert not list(build_dir.glob(".shard-*"))

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, DatasetError
-from data_prep.build.dataset import build_dataset
+from data_prep.build.dataset import build_dataset, build_shards
 from data_prep.build.plan import plan_dataset
-from data_prep.build.workers import build_shards
 from data_prep.manifest import verify_dataset
 from data_prep.spec import parse_spec
 from tests.data_prep.build.corpus import build, class_folders, encoded, pixels, prepared, write

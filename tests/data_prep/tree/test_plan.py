@@ -18,7 +18,7 @@ import pytest
 from base.chunks import CHUNK_BYTES
 from base.errors import DatasetError, DigestMismatch
 from data_prep.build.dataset import build_dataset, build_dir_of
-from data_prep.build.publishing import read_dataset_file
+from data_prep.build.steps import read_dataset_file
 from data_prep.spec import spec12
 from data_prep.tree.manifest import read_place, read_tree_manifest
 from data_prep.tree.plan import changed_since, finish_tree, hash_part, list_tree, plan_tree, read_left_out, read_tree_plan, verify_tree
@@ -54,7 +54,7 @@ def test_the_parts_share_all_chunks(tmp_path: Path, parts: int) -> None:
     plan = plan_tree(spec_of(plant(tmp_path / "tree"), parts), "corpus", tmp_path / "build")
     shared = [(file.name, chunk) for index in range(parts) for file, first, last in plan.share(index) for chunk in range(first, last)]
     assert shared == [(name, chunk) for name, size in sorted(SIZES.items()) for chunk in range(-(-size // CHUNK_BYTES))]
-    assert sum(plan.share_bytes(index) for index in range(parts)) == sum(SIZES.values())
+    assert sum(plan.part_bytes(index) for index in range(parts)) == sum(SIZES.values())
 
 
 def _cut(tree: Path) -> None:

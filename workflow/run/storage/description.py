@@ -103,7 +103,7 @@ def trained_samples(manifest: Manifest | SequenceManifest | None, global_batch: 
 
 def describe_dataset(storage: Path, cell: Cell, build: str) -> tuple[PublishedDataset, Manifest | SequenceManifest | None]:
     """Return the published dataset, and its manifest if it is one of images or token sequences. Raises DatasetError."""
-    from data_prep.build.publishing import read_dataset_file
+    from data_prep.build.steps import read_dataset_file
     from data_prep.manifest import read_manifest
     from data_prep.sequences.manifest import read_sequence_manifest
 

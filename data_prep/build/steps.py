@@ -1,0 +1,333 @@
+"""Take a dataset of any kind through its build: plan it once, make each part once, publish it, and last write `dataset.json`.
+
+A part is a shard, or the share of a tree that one job hashes. Each has a receipt, which is written after the part itself is durable: a part
+without one is made again. `dataset.json` is the only file that runs depend on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol, TypeVar
+
+from base.errors import DatasetError, SlipwayError
+from base.humanize import format_size
+from base.jsonfile import read_json
+from base.publish import publish_directory, remove_tree
+from base.typed import Check, Count, Digest, Name, read_as
+from data_prep.build.locks import held, own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
+from data_prep.hashing import FileHashes, hash_file
+from data_prep.manifest import DATA_NAME, FILE_NAME, AnyManifest, Progress, Shard, digest_of, manifest_digest, to_bytes
+from data_prep.space import OWN_MEMORY, is_full, not_enough_space
+
+if TYPE_CHECKING:
+    from data_prep.spec import DatasetSpec
+
+# Plan
+
+
+PLAN_FILE: Final = "plan.json"
+MAX_BYTES: Final = 1 << 30
+"""The limit of the length of a plan and of a receipt."""
+
+
+class Plan(Protocol):
+    """The content of plan.json, as far as all kinds of dataset have it. Progress counts samples, of a tree bytes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec12(self) -> str: ...
+    @property
+    def num_parts(self) -> int: ...
+    def part_key(self, index: int) -> str:
+        """Return a key for the content of a part. The same key stands for the same bytes."""
+
+    def part_size(self, index: int) -> int:
+        """Return what the progress of a part counts to."""
+
+    def part_bytes(self, index: int) -> int:
+        """Return about how many bytes are read and written for a part."""
+
+
+P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
+
+
+def planned_once(spec: DatasetSpec, name: str, build_dir: Path, read: Callable[[Path], P], make: Callable[[], P]) -> P:
+    """Make the plan, or take the one of the same specification that is there already. Raises DatasetError for one of another dataset."""
+    from data_prep.spec import spec12
+
+    build_dir.mkdir(parents=True, exist_ok=True)
+    with held(build_dir / "locks" / "plan"):
+        if not (build_dir / PLAN_FILE).exists():
+            try:
+                return make()
+            except MemoryError as error:
+                raise DatasetError(
+                    f"{spec.path or spec.source} cannot be listed with the memory that this process may use (half of the machine's, at "
+                    f"most {format_size(OWN_MEMORY)}); a sample takes some 200 bytes: look whether the source is what it should be"
+                ) from error
+        plan = read(build_dir)
+    if (plan.name, plan.spec12) != (name, spec12(spec)):
+        raise DatasetError(f"{build_dir} belongs to another dataset ({plan.name!r}, {plan.spec12}); build {name!r} somewhere else")
+    return plan
+
+
+def samples_dir(build_dir: Path) -> Path:
+    """Return the directory of the lists that say what is in the shards."""
+    return build_dir / "samples"
+
+
+def plan_schema(build_dir: Path) -> object:
+    """Return what kind of plan is in `build_dir`. Raises DatasetError where there is none."""
+    plain = read_json(build_dir / PLAN_FILE, DatasetError, MAX_BYTES)
+    return plain.get("schema") if isinstance(plain, dict) else None
+
+
+def read_plan_as(kind: type[T], schema: str, build_dir: Path) -> T:
+    """Read the plan in `build_dir`. Raises DatasetError when it is missing or of another version."""
+    path, again = build_dir / PLAN_FILE, f"remove {build_dir} and build again"
+    plain = read_json(path, DatasetError, MAX_BYTES)
+    if not isinstance(plain, dict) or plain.get("schema") != schema:
+        raise DatasetError(f"{path} is not a plan of this version of Slipway, {schema}; {again}")
+    return read_as(kind, plain, path, DatasetError, again)
+
+
+# Parts
+
+
+class Receipt(Protocol):
+    """The receipt of a part, a dataclass. `key` is that of the plan."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def key(self) -> str: ...
+
+
+class ShardReceipt(Receipt, Protocol):
+    """The receipt of a shard. `hashes` are those of its `data.mdb`."""
+
+    @property
+    def samples(self) -> int: ...
+    @property
+    def hashes(self) -> FileHashes: ...
+
+
+R = TypeVar("R", bound=Receipt)
+S = TypeVar("S", bound=ShardReceipt)
+
+
+def receipt_path(build_dir: Path, index: int) -> Path:
+    """Return the path of a part's receipt, `shard-00000.json`."""
+    return build_dir / f"shard-{index:05d}.json"
+
+
+def shard_path(build_dir: Path, index: int) -> Path:
+    """Return the path of a shard, the directory `shard-00000.lmdb`."""
+    return build_dir / f"shard-{index:05d}.lmdb"
+
+
+def write_receipt(build_dir: Path, index: int, schema: str, receipt: Receipt) -> None:
+    """Publish the receipt."""
+    publish_json_of(receipt_path(build_dir, index), {"schema": schema, "index": index, **asdict(receipt)})
+
+
+def read_receipt_as(kind: type[R], schema: str, build_dir: Path, index: int, key: str) -> R | None:
+    """Read the receipt of a part. The result is None where there is no whole one with this key."""
+    path = receipt_path(build_dir, index)
+    try:
+        plain = read_json(path, DatasetError, MAX_BYTES)
+        receipt = read_as(kind, plain, path, DatasetError)
+    except DatasetError:
+        return None
+    return receipt if plain.get("schema") == schema and receipt.key == key else None
+
+
+def with_shard(build_dir: Path, index: int, receipt: S | None) -> S | None:
+    """Return the receipt if its shard needs no more work, since it is there or in the finished dataset."""
+    if receipt is None or (build_dir / DATASET_FILE).exists():
+        return receipt
+    data = shard_path(build_dir, index) / DATA_NAME
+    return receipt if data.is_file() and data.stat().st_size == receipt.hashes.bytes else None
+
+
+def not_older(path: Path, than: Path) -> None:
+    """Give `path`, still right, the present time if it is older than `than`, which was made again: Snakemake would ask for it for ever."""
+    if path.stat().st_mtime_ns < than.stat().st_mtime_ns:
+        os.utime(path)
+
+
+def made_once(build_dir: Path, index: int, plan: Plan, find: Callable[[], T | None], make: Callable[[], T], progress: Progress | None) -> T:
+    """Find part `index` with `find`, or make it with `make`, in one process at a time. The receipt is never older than the plan. Raises
+    DatasetError for a part that the plan does not have."""
+    if not 0 <= index < plan.num_parts:
+        raise DatasetError(f"{build_dir} has parts 0 to {plan.num_parts - 1}, not {index}")
+    found = find()
+    if found is None:
+        with held(build_dir / "locks" / f"shard-{index:05d}"):
+            found = find()
+            if found is None:
+                found = make()
+    not_older(receipt_path(build_dir, index), build_dir / PLAN_FILE)
+    if progress is not None:
+        progress(plan.part_size(index), plan.part_size(index))
+    return found
+
+
+# Finish
+
+
+class ShardManifest(AnyManifest, Protocol):
+    """A manifest of shards."""
+
+    @property
+    def samples(self) -> int: ...
+    @property
+    def shards(self) -> Sequence[Shard]: ...
+
+
+DATASET_FILE: Final = "dataset.json"
+_DIRECTORY: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}-[0-9a-f]{12}")
+DirectoryName = Annotated[str, Check("<name>-<12 hex digits>", lambda value: _DIRECTORY.fullmatch(value) is not None and ".." not in value)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltDataset:
+    """The content of `dataset.json`. `path` is the name of the dataset's directory below the datasets directory."""
+
+    name: Name
+    digest: Digest
+    path: DirectoryName
+    samples: Count | None
+    bytes: Count
+    spec12: str = ""
+
+
+def read_dataset_file(build_dir: Path) -> BuiltDataset:
+    """Read the finished dataset of `build_dir`. Raises DatasetError when it is not finished."""
+    path = build_dir / DATASET_FILE
+    return read_as(BuiltDataset, read_json(path, DatasetError), path, DatasetError, "remove it and run again")
+
+
+def write_dataset_file(build_dir: Path, built: BuiltDataset) -> None:
+    """Publish `dataset.json`, last of all."""
+    publish_json_of(build_dir / DATASET_FILE, vars(built))
+
+
+def finish_shards(
+    build_dir: Path,
+    datasets_dir: Path,
+    plan: P,
+    build: Callable[[int], S],
+    manifest_of: Callable[[P, Sequence[S]], tuple[ShardManifest, Sequence[int]]],
+    progress: Progress | None,
+) -> BuiltDataset:
+    """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. `manifest_of`
+    lists for each of the manifest's shards the number in the plan. Raises DatasetError, NotEnoughSpace."""
+    with held(build_dir / "locks" / "finish"):
+        built = _finished(build_dir, datasets_dir)
+        if built is not None:
+            return built
+        receipts = []
+        for index in range(plan.num_parts):
+            receipts.append(build(index))
+            if progress is not None:
+                progress(index + 1, plan.num_parts)
+        try:
+            manifest, sources = manifest_of(plan, receipts)
+        except (ValueError, ArithmeticError) as error:
+            raise DatasetError(f"plan and receipts in {build_dir} contradict each other ({error}); remove it and build again") from error
+
+        def link_shards(part: Path) -> None:
+            for index, shard in zip(sources, manifest.shards, strict=True):
+                (part / shard.name).mkdir()
+                _link(shard_path(build_dir, index) / DATA_NAME, part / shard.name / DATA_NAME, shard)
+
+        built, _ = publish_dataset(datasets_dir, plan.spec12, manifest, manifest.samples, link_shards)
+        write_dataset_file(build_dir, built)
+        _clear(build_dir, plan.num_parts)
+        return built
+
+
+def _finished(build_dir: Path, datasets_dir: Path) -> BuiltDataset | None:
+    """Find the dataset that `dataset.json` names. The result is None if it is gone, and a stale file is removed."""
+    if not (build_dir / DATASET_FILE).exists():
+        return None
+    built = read_dataset_file(build_dir)
+    try:
+        if manifest_digest(datasets_dir / built.path) == built.digest:
+            touch_finished(build_dir)
+            remove_all_dead_parts(build_dir)
+            return built
+    except DatasetError:
+        (build_dir / DATASET_FILE).unlink(missing_ok=True)
+        return None
+    raise DatasetError(f"{datasets_dir / built.path} has been changed: its manifest is not the one that was built; remove it and run again")
+
+
+def touch_finished(build_dir: Path) -> None:
+    """Keep `dataset.json` from being older than a receipt."""
+    for receipt in build_dir.glob("shard-*.json"):
+        not_older(build_dir / DATASET_FILE, receipt)
+
+
+def publish_dataset(
+    datasets_dir: Path, spec12: str, manifest: AnyManifest, samples: int | None, fill: Callable[[Path], None]
+) -> tuple[BuiltDataset, bool]:
+    """Publish `datasets_dir/<name>-<digest12>/` with the manifest and what `fill` makes beside it. The second value is False where it was
+    there already. Raises DatasetError, NotEnoughSpace."""
+    content = to_bytes(manifest)
+    digest = digest_of(content)
+    target = datasets_dir / f"{manifest.name}-{digest[:12]}"
+    datasets_dir.mkdir(parents=True, exist_ok=True)
+    remove_dead_parts(target)
+    with own_part(target) as part:
+        try:
+            fill(part)
+            (part / FILE_NAME).write_bytes(content)
+            (part / FILE_NAME).chmod(0o444)
+            is_new = publish_directory(part, target)
+        except OSError as error:
+            if is_full(datasets_dir, len(content)):
+                raise not_enough_space(datasets_dir, len(content), f"publishing {target.name}") from error
+            raise DatasetError(f"{target} cannot be published: {error}; run again") from error
+    if manifest_digest(target) != digest:
+        raise DatasetError(f"{target} is there already and holds another dataset; remove it and run again")
+    built = BuiltDataset(name=manifest.name, digest=digest, path=target.name, samples=samples, bytes=manifest.bytes, spec12=spec12)
+    return built, is_new
+
+
+def _link(built: Path, target: Path, shard: Shard) -> None:
+    """Link the same file under another name, or make a checked copy where the file system has no links."""
+    try:
+        os.link(built, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+            raise
+        shutil.copyfile(built, target)
+        target.chmod(0o444)
+        if hash_file(target).blake3 != shard.blake3:
+            raise SlipwayError(f"{built} was copied to {target.parent}, and other bytes arrived") from error
+
+
+def _clear(build_dir: Path, shards: int) -> None:
+    """Remove what the published dataset has made superfluous. Plan, lists and receipts stay."""
+    for index in range(shards):
+        remove_tree(shard_path(build_dir, index))
+    remove_tree(build_dir / "spool")
+    remove_all_dead_parts(build_dir)
+
+
+def source_facts(spec: Mapping[str, Any], keys: Sequence[str], listing_blake3: str) -> dict[str, Any]:
+    """Describe the source in a manifest by these keys of the specification, without its place."""
+    chosen = {key: spec[key] for key in keys if spec.get(key) is not None}
+    if "splits" in chosen:
+        chosen["splits"] = {name: "apart" if isinstance(split, dict) else split for name, split in chosen["splits"].items()}
+    return {"kind": spec["source"], "listing_blake3": listing_blake3, **chosen}
