@@ -135,7 +135,7 @@ class Plan(Message, frozen=True, kw_only=True):
 
 
 class Stage(Message, frozen=True, kw_only=True):
-    """The command after the plan: bring the dataset here, where there is one, then what else the ranks need."""
+    """The command after the plan: bring the dataset here, where there is one, then what else the ranks need, and bind their ports."""
 
 
 class MeetPeers(Message, frozen=True, kw_only=True):
@@ -148,10 +148,6 @@ class MeetPeers(Message, frozen=True, kw_only=True):
 class AllStaged(Message, frozen=True, kw_only=True):
     """The message that every node has all that the ranks need: chunks are no longer passed on, and what only brought it there is
     removed."""
-
-
-class Reserve(Message, frozen=True, kw_only=True):
-    """The command to every node to bind the ports of its processes."""
 
 
 class Fetch(Message, frozen=True, kw_only=True):
@@ -222,4 +218,4 @@ class End(Message, frozen=True, kw_only=True):
 
 PreparationCommand = Stage | MeetPeers | AllStaged | Fetch | Forget
 """What is done by node/preparation.py, which is there from the plan on."""
-Command = Alive | Preflight | Plan | PreparationCommand | Reserve | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End
+Command = Alive | Preflight | Plan | PreparationCommand | Start | Checkpoint | ReportRanks | Stop | Collect | Push | Release | End

@@ -219,13 +219,8 @@ class Staged(Message, frozen=True, kw_only=True):
     """Processes of others on the run's GPUs, where the grant did not tell of them."""
     faults: tuple[GpuFault, ...] = ()
     """What driver and kernel know to be wrong with the run's GPUs."""
-
-
-class Reserved(Message, frozen=True, kw_only=True):
-    """The node has bound the ports at which its processes will be found."""
-
-    ports: tuple[int, ...]
-    """In the order of workflow/run/plan.py; MASTER_PORT is the first of the head."""
+    ports: tuple[int, ...] = ()
+    """Those of its processes, which the node has bound, in the order of workflow/run/plan.py; MASTER_PORT is the first of the head."""
 
 
 class Fetched(Message, frozen=True, kw_only=True):
@@ -243,10 +238,6 @@ class StagingEnded(Message, frozen=True, kw_only=True):
 
 
 # -- while the ranks run
-
-
-class Started(Message, frozen=True, kw_only=True):
-    """The processes of this node were started."""
 
 
 class GpusSeen(Message, frozen=True, kw_only=True):
@@ -316,19 +307,7 @@ TrainingReport = Alive | Exited | Overdue | Saving | GpusSeen
 StagingReport = Progress | Listening | Waiting | Loading | DatasetIsHere
 """What it acts on while the nodes are prepared."""
 AwaitedReport = (
-    Ready
-    | PreflightAnswered
-    | LookedAt
-    | Staged
-    | Reserved
-    | Fetched
-    | StagingEnded
-    | Started
-    | RankReport
-    | Stopped
-    | Collected
-    | Pushed
-    | Released
+    Ready | PreflightAnswered | LookedAt | Staged | Fetched | StagingEnded | RankReport | Stopped | Collected | Pushed | Released
 )
 """What is only noted: where it is needed, it is waited for."""
 Report = TrainingReport | StagingReport | AwaitedReport | Signalled | Failed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from base.errors import AllocationError, ContainerError, NodeLost, SlipwayError
+from base.errors import AllocationError, ContainerError, SlipwayError
 from base.handshake import derived
 from base.logs import private_umask
 from cluster.holder import holder_of
@@ -26,9 +26,9 @@ from workflow.run.link.reports import Value
 from workflow.run.node import limits
 from workflow.run.node.child import SUPERVISOR, Child, Watcher, pid_here, watching_argv
 from workflow.run.node.preparation import Preparation, Reporter, for_this_node
-from workflow.run.node.ranks import Ranks, Reservation, Shutdown
+from workflow.run.node.ranks import Ranks, Shutdown
 from workflow.run.node.workdir import WorkDirectory, cache_failed, with_own_cache
-from workflow.run.plan import TAG, Workload, container_spec, node_ranks, port_names
+from workflow.run.plan import TAG, Workload, container_spec, node_ranks
 from workflow.run.record.outcome import RankEnd, RankState
 from workflow.run.storage.attempt import names_on_storage, push_node_files
 
@@ -68,7 +68,6 @@ class NodeWork:
         self.preflight: Child[ProbeReport] | None = None
         self.preparation: Preparation | None = None
         """It exists from the plan on, and has the work directory."""
-        self.reservation: Reservation | None = None
         self.ranks: Ranks | None = None
         self.pushing: Call | None = None
         self.shutdown: Shutdown | None = None
@@ -131,14 +130,6 @@ class NodeWork:
             commands.append(watching_argv(sys.executable, cores, mark, ours, gpus))
         self.watcher = Watcher(commands)
 
-    def do_reserve(self) -> None:
-        if self.preparation is None:
-            raise NodeLost("the order to reserve ports has come before the plan")
-        plan = self.preparation.plan
-        count = 0 if plan.ranks is None else len(port_names(plan.ranks.framework, plan.ranks.cell, self.index))
-        self.reservation = Reservation(self.preparation.node.address, plan.tag, count)
-        self.report(reports.Reserved(ports=self.reservation.ports))
-
     # -- the ranks
 
     def do_start(self, order: commands.Start) -> None:
@@ -167,7 +158,6 @@ class NodeWork:
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))
-        self.report(reports.Started())
         self.loop.every(min(limits.RANK_LOOK_EVERY_S, started.beat_s / 4), self._tick)
         self._look()
 
@@ -203,9 +193,8 @@ class NodeWork:
         self._beat(self.preparation.directory)
         self.ranks.poll(now)
         self._report_gpus()
-        if self.reservation is not None and self.ranks.least_step() is not None:
-            self.reservation.release()
-            self.reservation = None
+        if self.ranks.least_step() is not None:
+            self.preparation.release_ports()
         asked = self.preparation.plan.ranks
         if self._reported_overdue or self.shutdown is not None or asked is None:
             return
@@ -281,9 +270,6 @@ class NodeWork:
         if self.pushing is not None:
             self.pushing.abandon()
             self.pushing = None
-        if self.reservation is not None:
-            self.reservation.release()
-            self.reservation = None
         if self.shutdown is not None and not self.shutdown.finished:
             self.shutdown.also(then)
             return

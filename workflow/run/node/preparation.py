@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Protocol, assert_never
 import msgspec
 from msgspec.structs import asdict
 
-from base.errors import DigestMismatch, SlipwayError, StagingError, TrainingFailed
+from base.errors import DigestMismatch, NodeLost, SlipwayError, StagingError, TrainingFailed
 from base.handshake import derived
 from base.humanize import format_duration
 from base.process import run
@@ -37,8 +37,9 @@ from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.reports import Listening, Loading, Progress, StagedCopy, Value, Waiting, What
 from workflow.run.node import limits
 from workflow.run.node.child import Problem, Worker, WorkLine, report_progress
+from workflow.run.node.ranks import Reservation
 from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run, room_bytes
-from workflow.run.plan import TAG, Framework
+from workflow.run.plan import TAG, Framework, port_names
 from workflow.run.storage.attempt import fetch_file
 
 # The child that loads the image (`python -m containers.images load`).
@@ -462,6 +463,7 @@ class Preparation:
         self.foreign: tuple[OtherUse, ...] = ()
         self.faults: tuple[GpuFault, ...] = ()
         self.resumed = False
+        self._reservation: Reservation | None = None
         self._holder: dict[str, Any] | None = None
         """The holder of the leases of what is staged, from the moment in which a stager may write one."""
         self._archive: reports.StagedCopy | None = None
@@ -676,11 +678,24 @@ class Preparation:
         self._report_staged()
 
     def _report_staged(self) -> None:
-        image = None
+        """Bind the ports of the ranks, which nobody else gets until they use them, and report that all is here."""
+        ranks, image = self.plan.ranks, None
+        names = () if ranks is None else port_names(ranks.framework, ranks.cell, self.index)
+        try:
+            self._reservation = Reservation(self.node.address, self.plan.tag, len(names))
+        except NodeLost as error:
+            self.fail("stage", NodeLost.__name__, str(error))
+            return
         if self.image is not None:
             read, sent = (0, 0) if self._archive is None else (self._archive.storage_bytes, self._archive.peer_bytes)
             image = reports.LoadedImage(image_id=self.image.image_id, seconds=self.image.seconds, storage_bytes=read, peer_bytes=sent)
-        self.report(reports.Staged(dataset=self.staged, image=image, foreign=self.foreign, faults=self.faults))
+        ports = self._reservation.ports
+        self.report(reports.Staged(dataset=self.staged, image=image, foreign=self.foreign, faults=self.faults, ports=ports))
+
+    def release_ports(self) -> None:
+        if self._reservation is not None:
+            self._reservation.release()
+            self._reservation = None
 
     def fetch(self, order: commands.Fetch) -> None:
         """Bring the checkpoint of an earlier attempt here, together with the other nodes where there are some, and it has its list."""
@@ -756,6 +771,7 @@ class Preparation:
             self._holder = self.staged = None
 
     def stop(self) -> None:
+        self.release_ports()
         for child in self._staging.values():
             child.kill()
         if self._loading is not None:

@@ -60,7 +60,6 @@ LOG_BYTES: Final = 1 << 20
 _ERRORS: Final[Mapping[type[commands.Message], str]] = {
     commands.Preflight: "NodeLost",
     commands.Plan: "AllocationError",
-    commands.Reserve: "NodeLost",
     commands.Start: "ContainerError",
 }
 """What an error of the operating system means, by the command that met it."""
@@ -119,8 +118,6 @@ class NodeProgram:
                 work.do_preflight(order.order)
             case commands.Plan():
                 work.do_plan(order)
-            case commands.Reserve():
-                work.do_reserve()
             case commands.Start():
                 work.do_start(order)
             case commands.Checkpoint():

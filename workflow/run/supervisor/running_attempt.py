@@ -588,7 +588,7 @@ class RunningAttempt:
         training = self._training = Training(self.scope, self.nodes, num_ranks, progress, work.framework, self._training_failed)
         self.limit.may_save(training.save)
         logger.info("train: %s %s", counted(num_ranks, "rank"), "starts" if num_ranks == 1 else "start")
-        ports = tuple(node.answer(reports.Reserved).ports for node in self.nodes.all)
+        ports = tuple(node.answer(reports.Staged).ports for node in self.nodes.all)
         self.nodes.send_all(commands.Start(ports=ports, left_s=self.limit.deadline - time.monotonic()))
         self.scope.wait(lambda: training.finished)
         self.windows = training.windows()

@@ -141,11 +141,10 @@ class Staging:
         self._readers, self._is_limited = readers, plan.bytes_per_s is not None or readers is not None
         self._transfers = {what: Transfer(what, self._nodes, readers) for what in get_args(reports.What)}
         self._nodes.send_all(commands.Stage())
-        self._nodes.send_all(commands.Reserve())
         self._heard = self._clock()
         self._transfers["dataset"].begin(self._heard)
         limit_s = stall_s(plan.bytes_per_s, len(self._nodes.all), readers)
-        while not self._scope.wait(lambda: self._is_over() and self._everybody(reports.Reserved, reports.Failed), 1.0):
+        while not self._scope.wait(self._is_over, 1.0):
             if self._clock() - self._heard > limit_s:
                 self._scope.fail(Ending(status="storage", reason=f"staging made no progress for {limit_s:.0f} s", error=StagingError))
         show_origin(

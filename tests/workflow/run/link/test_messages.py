@@ -63,10 +63,8 @@ SAID: Final[tuple[reports.Report, ...]] = (
     reports.Loading(seconds=1.0),
     STAGED,
     reports.Staged(dataset=DATASET, image=reports.LoadedImage(image_id="sha256:0", seconds=1.0, storage_bytes=2, peer_bytes=0), foreign=()),
-    reports.Reserved(ports=(61001,)),
     reports.Fetched(problem=None, storage_bytes=1, peer_bytes=2),
     reports.StagingEnded(),
-    reports.Started(),
     reports.GpusSeen(seen=("GPU-1",)),
     reports.Overdue(ranks=(RANK,)),
     reports.RankReport(ranks=()),
@@ -108,7 +106,6 @@ ORDERED: Final[tuple[commands.Command, ...]] = (
         what="image", others=commands.Others(peers=(None, ("127.0.0.1", 4000, "all")), readers=(0,), most_readers=None, late=False)
     ),
     commands.AllStaged(),
-    commands.Reserve(),
     commands.Fetch(what="checkpoint", source="/s", bytes=1, blake3="0" * 64, limit_s=1.0, listed=True),
     commands.Forget(),
     commands.Start(ports=((61001,), ()), left_s=-1.0),
@@ -145,9 +142,9 @@ def test_a_message_comes_back_as_it_was_sent(message: reports.Report | commands.
 
 def test_a_long_message_in_pieces_comes_back() -> None:
     message = reports.Failed(during="stage", error="StagingError", message='"\\é' * 100_000)
-    data, decoder = encode(message) + encode(reports.Started()), Decoder[reports.Report](reports.Report)
+    data, decoder = encode(message) + encode(reports.Released()), Decoder[reports.Report](reports.Report)
     found = [message for start in range(0, len(data), 1000) for message in decoder.feed(data[start : start + 1000])]
-    assert found == [message, reports.Started()]
+    assert found == [message, reports.Released()]
 
 
 @pytest.mark.parametrize(

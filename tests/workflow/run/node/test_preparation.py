@@ -58,8 +58,6 @@ class Nodes:
             self.preparations.append(Preparation(self.loop, node.index, order, bytes(32), lambda said_: self.hear(node, said_), self.fail))
         elif isinstance(order, commands.PreparationCommand):
             self.preparations[node.index].obey(order)
-        elif isinstance(order, commands.Reserve):
-            node.note(reports.Reserved(ports=()))
 
     def send_all(self, order: commands.Command) -> None:
         for node in self.all:

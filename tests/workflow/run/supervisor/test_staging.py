@@ -36,8 +36,6 @@ class World:
         self.met: list[tuple[float, commands.MeetPeers]] = []
         self.peers: list[tuple[int, tuple[int, ...], bool]] = []
         self.all = [NodeHandle(index, Node(name=f"n{index}", hostname=f"n{index}", address="127.0.0.1")) for index in range(3)]
-        for node in self.all:
-            node.note(reports.Reserved(ports=()))
         self.staging = Staging(cast(Any, self), cast(Any, self), lambda: self.now)
 
     def fail(self, ending: Ending) -> NoReturn:
