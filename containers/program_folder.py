@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,14 +28,6 @@ LEFT_OUT: Final = frozenset(
 """Names of directories, or of links to them, that are no part of a program."""
 TRUST_ADVICE: Final = "copy the folder, or chmod o-w"
 ADVICE: Final = "a program's folder is for code: put data into a dataset, or into a place that the program finds by an argument"
-
-
-OTHERS: Final = ("a link", "no regular file")
-MANY: Final = f"has more than {MAX_FILES} directories"
-TOO_MUCH: Final = (
-    f"more than {MAX_FILES} files or directories, or {format_size(MAX_BYTES)} (what a run makes belongs into the directory SLIPWAY_OUT)"
-)
-"""What a program has put into its folder."""
 
 
 class Taken(NamedTuple):
@@ -64,44 +56,12 @@ def check(folder: Path) -> None:
     _files(folder, executed=True)
 
 
-def copy(folder: Path | None, digest: str | None, target: Path) -> dict[str, str]:
-    """Make `target`, with the files of `folder` in it, which may not be written to; None: empty. What they are, for `changes`. Raises
-    StagingError where they are not those of `digest` any more, ConfigError as `look_at` does."""
+def copy(folder: Path | None, digest: str | None, target: Path) -> None:
+    """Make `target`, with the files of `folder` in it, which may not be written to; None: empty. Raises StagingError where they
+    are not those of `digest` any more, ConfigError as `look_at` does."""
     target.mkdir()
-    if folder is None:
-        return {}
-    files = _read_all(folder, target, executed=True)
-    if _taken(files).digest != digest:
+    if folder is not None and _taken(_read_all(folder, target, executed=True)).digest != digest:
         raise StagingError(f"{folder} has changed since the run began: leave a program's folder alone until its runs have started")
-    return _contents(files)
-
-
-def changes(copied: Path, before: Mapping[str, str]) -> list[str]:
-    """Return the paths of the files in a copy that are not what they were `before`, new ones and those that are gone too, and what a path
-    is now where that is no file; why nobody knows, where it has become too much to be read, or cannot be."""
-    found: dict[str, str] = {}
-    total = 0
-    try:
-        for entry in _walk(copied):
-            path, mode = os.path.relpath(entry.path, copied), entry.stat(follow_symlinks=False)
-            total += mode.st_size
-            if len(found) >= MAX_FILES or total > MAX_BYTES:
-                return [TOO_MUCH]
-            found[path] = _other_than_file(mode) or _contents([_read(copied, path, None)])[path]
-    except (SlipwayError, OSError) as error:
-        return [TOO_MUCH if isinstance(error, ConfigError) and MANY in str(error) else str(error)]
-    differ = sorted(path for path in {*found, *before} if found.get(path) != before.get(path))
-    return [" ".join(printable(path).split()) + (f" ({found[path]})" if found.get(path) in OTHERS else "") for path in differ]
-
-
-def _other_than_file(status: os.stat_result) -> str | None:
-    if stat.S_ISREG(status.st_mode):
-        return None
-    return OTHERS[0] if stat.S_ISLNK(status.st_mode) else OTHERS[1]
-
-
-def _contents(files: Iterable[_File]) -> dict[str, str]:
-    return {file.path: f"{file.blake3}{' executable' * file.executable}" for file in files}
 
 
 def _read_all(folder: Path, target: Path | None, executed: bool) -> list[_File]:
@@ -130,7 +90,7 @@ def _files(folder: Path, executed: bool) -> list[str]:
             relative = os.path.relpath(entry.path, folder)
             mode = entry.stat(follow_symlinks=False)
             if not stat.S_ISREG(mode.st_mode):
-                what = _other_than_file(mode)
+                what = "a link" if stat.S_ISLNK(mode.st_mode) else "no regular file"
                 raise ConfigError(
                     f"{printable(entry.path)} is {what}, and only files are taken along: {_instead(Path(entry.path))}; {ADVICE}"
                 )
@@ -166,7 +126,7 @@ def _walk(folder: Path) -> Iterator[os.DirEntry[str]]:
     while waiting:
         seen += 1
         if seen > MAX_FILES:
-            raise ConfigError(f"{folder} {MANY}: {ADVICE}")
+            raise ConfigError(f"{folder} has more than {MAX_FILES} directories: {ADVICE}")
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 if entry.name in LEFT_OUT:

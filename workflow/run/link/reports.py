@@ -288,8 +288,6 @@ class Collected(Message, frozen=True, kw_only=True):
 
     files_of_others: tuple[str, ...]
     """Files in it that are not the user's."""
-    changed_program: tuple[str, ...]
-    """Files of the program's copy on this node that are not what they were when the ranks were started."""
 
 
 class Pushed(Message, frozen=True, kw_only=True):

@@ -289,14 +289,13 @@ class NodeWork:
 
     def do_collect(self) -> None:
         files_of_others: list[str] = []
-        changed: list[str] = []
         if self.preparation is not None and self.preparation.directory.exists():
             directory = self.preparation.directory
-            files_of_others, changed = directory.files_of_others(), directory.changed_program()
+            files_of_others = directory.files_of_others()
             for path in files_of_others:
                 logger.error("not ours: %s", path)
             directory.collect(self.index, self.log_text(), b"" if self.watcher is None else self.watcher.lines())
-        self.report(reports.Collected(files_of_others=tuple(files_of_others[:MOST_NAMED]), changed_program=tuple(changed[:MOST_NAMED])))
+        self.report(reports.Collected(files_of_others=tuple(files_of_others[:MOST_NAMED])))
 
     def do_push(self, order: commands.Push) -> None:
         needs = self.preparation

@@ -276,16 +276,14 @@ def prepare_node(
     engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
 ) -> dict[str, Any]:
     """Copy the program and what a container needs, then list who else uses the GPUs. Runs in a child. `directory`: cache and tag; `job`:
-    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Returns {"program_files": of bring_program, "removed":
-    lines, "parent": (cgroup or None, why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError if
+    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Returns {"removed": lines, "parent": (cgroup or None, why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError if
     the engine does not answer, TrainingFailed if the program lacks something here, and what `bring_program` raises."""
     removed: list[str] = []
     parent: tuple[str | None, str] = (None, "no container")
     cdi: tuple[bool, str] = (False, "no container")
     here = WorkDirectory(Path(directory[0]), directory[1])
-    files: dict[str, str] = {}
     if framework.own or in_container(engine):
-        files = here.bring_program(framework.folder, framework.digest, own=framework.own)
+        here.bring_program(framework.folder, framework.digest, own=framework.own)
     if is_looked_at(framework):
         problem = why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
         if problem is not None:
@@ -306,7 +304,7 @@ def prepare_node(
     from cluster.gpus import listing
 
     faults = [(fault.uuid, fault.text) for fault in listing.query_gpu_faults(granted)]
-    return {"program_files": files, "removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign, "faults": faults}
+    return {"removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign, "faults": faults}
 
 
 def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
@@ -627,7 +625,6 @@ class Preparation:
         except SlipwayError as error:
             self.fail("stage", type(error).__name__, str(error))
             return
-        self.directory.program_files = found["program_files"]
         for line in found["removed"]:
             logger.warning("%s", line)
         self.cdi, why = found["cdi"]

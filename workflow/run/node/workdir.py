@@ -39,7 +39,7 @@ from base.seal import sealed_text
 from base.untrusted import NEVER_FOLLOW, directory, entries, trusted_directory
 from cluster.holder import holder_of
 from cluster.schedulers import describe_holder, holder_alive, local
-from containers.program_folder import changes, copy
+from containers.program_folder import copy
 from containers.spec import Paths
 from data_prep.push import Delivery, deliver_pending
 from workflow.run.link.commands import Pending, Plan
@@ -213,8 +213,6 @@ class WorkDirectory:
         self.resume = self.path / "resume"
         self.program = self.path / "program"
         self.room = self.path / "room"
-        self.program_files: Mapping[str, str] = {}
-        """The files of a program of the study, once they are here."""
         self._lock: LockFile | None = None
 
     def create(self, run_dir: str, cell: CellDocument | None, more: Sequence[str] = ()) -> None:
@@ -262,21 +260,16 @@ class WorkDirectory:
         copy_library(library, more)
         shutil.copyfile(WATCHDOG, library / WATCHDOG.name)
 
-    def bring_program(self, folder: str, digest: str | None, *, own: bool) -> dict[str, str]:
+    def bring_program(self, folder: str, digest: str | None, *, own: bool) -> None:
         """Copy the framework's folder; of a program of the study (`own`) the one that has this digest, or make an empty directory if it has
-        no folder. That copy may not be written to; its files are returned for `changed_program`. Runs in a child with a time limit, like
-        `bring_library`. Raises ConfigError, StagingError, StorageError."""
+        no folder. That copy may not be written to. Runs in a child with a time limit, like `bring_library`. Raises ConfigError,
+        StagingError, StorageError."""
         if not own:
             shutil.copytree(folder, self.program, ignore=shutil.ignore_patterns("__pycache__"))
-            return {}
-        files = copy(Path(folder) if folder else None, digest, self.program)
+            return
+        copy(Path(folder) if folder else None, digest, self.program)
         for place, _, _ in os.walk(self.program, topdown=False):
             Path(place).chmod(0o555)
-        return files
-
-    def changed_program(self) -> list[str]:
-        """List the files of its copy that the program has changed all the same: as root, or after it gave itself the right to."""
-        return changes(self.program, self.program_files) if self.program_files else []
 
     def renew_heartbeat(self) -> None:
         """Update the heartbeat file: whoever watches it ends the container when it gets old."""

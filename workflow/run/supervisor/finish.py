@@ -163,7 +163,6 @@ class _Finish:
         self._look_at_leftovers()
         self.nodes.ask(commands.Collect(), reports.Collected, time_limits.COLLECT_S)
         self._look_at_owners()
-        self._look_at_program()
         self._push_and_publish()
         if self.ending.requeue:
             self._requeue()
@@ -198,7 +197,8 @@ class _Finish:
 
     def _look_at_owners(self) -> None:
         """Report files that are not the user's: the run was not what it should have been, however it ended."""
-        files_of_others = [f"{path} on {name}" for name, answer in self._collected() for path in answer.files_of_others]
+        collected = [(node.node.name, answer) for node in self.nodes.all if (answer := node.last(reports.Collected)) is not None]
+        files_of_others = [f"{path} on {name}" for name, answer in collected for path in answer.files_of_others]
         if not files_of_others:
             return
         shown = some(files_of_others, 3)
@@ -207,20 +207,6 @@ class _Finish:
         if self.ending.status == "ok":
             self.ending = Ending(status="error", reason=reason)
         logger.error("%s", reason)
-
-    def _look_at_program(self) -> None:
-        """Warn if the program changed its own files: ranks that started or read a file later had another program than the record names."""
-        changed = [f"{path} on {name}" for name, answer in self._collected() for path in answer.changed_program]
-        if changed:
-            warning = (
-                f"the program changed files of its own folder while it ran: {some(changed, 3)}; `program_digest` is of what they were "
-            )
-            warning += "before, and the next run begins with those again"
-            self.attempt.warnings.append(warning)
-            logger.warning("%s", warning)
-
-    def _collected(self) -> list[tuple[str, reports.Collected]]:
-        return [(node.node.name, answer) for node in self.nodes.all if (answer := node.last(reports.Collected)) is not None]
 
     def _requeue(self) -> None:
         """Put the job back into the queue, to resume from the checkpoint. Last of all, since the scheduler then ends this job."""
