@@ -276,8 +276,9 @@ def prepare_node(
     engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
 ) -> dict[str, Any]:
     """Copy the program and what a container needs, then list who else uses the GPUs. Runs in a child. `directory`: cache and tag; `job`:
-    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Returns {"removed": lines, "parent": (cgroup or None, why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError if
-    the engine does not answer, TrainingFailed if the program lacks something here, and what `bring_program` raises."""
+    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Returns {"removed": lines, "parent": (cgroup or None,
+    why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError if the engine does not answer,
+    TrainingFailed if the program lacks something here, and what `bring_program` raises."""
     removed: list[str] = []
     parent: tuple[str | None, str] = (None, "no container")
     cdi: tuple[bool, str] = (False, "no container")
@@ -702,7 +703,7 @@ class Preparation:
             self._copy_checkpoint(order, None)
 
     def _checkpoint_ended(self, order: commands.Fetch, result: reports.StagedCopy | None, error: Problem | None) -> None:
-        """Copy the checkpoint from the cache, or from storage, which tells what is wrong with it."""
+        """Take the checkpoint from the cache, or from storage, which tells what is wrong with it."""
         if result is None:
             assert error is not None
             logger.warning("this node reads the checkpoint for itself: %s", error[1])
@@ -713,7 +714,7 @@ class Preparation:
     def _copy_checkpoint(self, order: commands.Fetch, brought: reports.StagedCopy | None) -> None:
         source = order.source if brought is None else str(Path(brought.root, Path(order.source).name))
         target = self.directory.resume / (CHECKPOINT if order.what == "checkpoint" else PARAMETERS)
-        arguments = (source, str(target), order.bytes, order.blake3)
+        arguments = (source, str(target), order.bytes, order.blake3, brought is not None)
         then = partial(self._fetched, order, brought)
         self._call(order.what, fetch_file, *arguments, timeout_s=order.limit_s, then=then)
 
@@ -725,31 +726,10 @@ class Preparation:
         except DigestMismatch as error:
             problem = str(error)
         except SlipwayError as error:
-            if brought is None:
-                self.fail("fetch", type(error).__name__, str(error))
-            else:
-                self._copy_alone(order, Path(brought.root).name, error)
+            self.fail("fetch", type(error).__name__, str(error))
             return
         self.resumed = problem is None and order.what == "checkpoint"
         self.report(reports.Fetched(problem=problem, storage_bytes=read, peer_bytes=sent))
-
-    def _copy_alone(self, order: commands.Fetch, name: str, error: SlipwayError) -> None:
-        """Remove the copy in the cache, which may have taken the room, and read storage. Others find our chunks elsewhere."""
-        from data_prep.cache.entries import remove_unused
-
-        logger.warning("this node reads the checkpoint for itself: %s", error)
-        self._staging.pop("checkpoint").kill()
-        self._passing.remove(name)
-        arguments = (Path(self.plan.cache), [name], self._holder, self.plan.group)
-        then = partial(self._removed_copy, order)
-        self._call("remove the checkpoint's copy", remove_unused, *arguments, timeout_s=limits.COPIES_REMOVAL_S, then=then)
-
-    def _removed_copy(self, order: commands.Fetch, call: Call) -> None:
-        try:
-            call.result()
-        except SlipwayError as error:
-            logger.warning("the checkpoint's copy stays in the cache until its room is needed: %s", error)
-        self._copy_checkpoint(order, None)
 
     def forget(self) -> None:
         """Remove the checkpoint, which is not whole on another node."""

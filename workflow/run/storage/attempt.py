@@ -113,11 +113,14 @@ def give_up(run: PreparedRun) -> None:
 READ_BYTES = 4 << 20
 
 
-def fetch_file(source: str, target: str, num_bytes: int, digest: str) -> None:
-    """Copy the file, hashing it. Raises DigestMismatch when it is not what was expected, StagingError when it is not there or the node
-    takes it not, StorageError when storage fails. What is not whole is removed."""
+def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: bool = False) -> None:
+    """Copy the file, hashing it; one that `is_here`, on the disk of `target`, gets that as another name, and no more room. Raises
+    DigestMismatch when it is not what was expected, StagingError when it is not there or the node takes it not, StorageError when storage
+    fails. What is not whole is removed."""
     try:
-        found = _copy(source, target, num_bytes)
+        found = _copy(source, os.devnull if is_here else target, num_bytes)
+        if is_here:
+            os.link(source, target)
     except FileNotFoundError as error:
         raise DigestMismatch(f"the file {source} is not there any more") from error
     except Unusable as error:
