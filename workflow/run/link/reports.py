@@ -220,7 +220,7 @@ class Staged(Message, frozen=True, kw_only=True):
     faults: tuple[GpuFault, ...] = ()
     """What driver and kernel know to be wrong with the run's GPUs."""
     ports: tuple[int, ...] = ()
-    """Those of its processes, which the node has bound, in the order of workflow/run/plan.py; MASTER_PORT is the first of the head."""
+    """The ports of its processes, which the node has bound, in the order of workflow/run/plan.py; MASTER_PORT is the first of the head."""
 
 
 class Fetched(Message, frozen=True, kw_only=True):
