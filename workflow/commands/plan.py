@@ -44,7 +44,6 @@ from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, Stu
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag.execution import jobs_at
-from workflow.dag.images import images_file
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import (
     DatasetRequirements,
@@ -52,6 +51,7 @@ from workflow.dag.requirements import (
     Forecast,
     estimate_of,
     forecast_of,
+    images_file,
     is_prepared,
     memory_of,
     model_of,

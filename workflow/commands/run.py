@@ -45,12 +45,11 @@ from workflow.commands.watching import output
 from workflow.commands.watching.live_table import DRAW_S, Refresher, View, open_view
 from workflow.commands.watching.watch import Watch
 from workflow.dag.closing import after_failure, describe_held, held_by_others
-from workflow.dag.execution import NODES, Way, refuse_wrong_way
+from workflow.dag.execution import NODES, Way, refuse_wrong_way, snakemake_argv
 from workflow.dag.graph import Graph
-from workflow.dag.images import images_file
 from workflow.dag.queue_view import QUEUE_S, describe_cancelled, poll_queue
 from workflow.dag.refusals import LOOK_S, load_graph, refuse_unreachable
-from workflow.dag.snakemake_call import snakemake_argv
+from workflow.dag.requirements import images_file
 from workflow.run.record.continuation import with_login
 from workflow.run.record.events import last_error
 from workflow.study.cell import datasets_of

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from base.errors import ConfigError, UnsupportedRequest
 from base.humanize import choices
 from cluster.detection import scheduler_of
+from cluster.installation import SNAKEFILE
 from cluster.schedulers import LOCAL, Jobs, get_scheduler, jobs_of, with_jobs
 from workflow.study.cell import Run
 from workflow.study.site import Site
@@ -64,6 +67,16 @@ def jobs_at(site: Site) -> Jobs:
             f"the site {site.name!r} says scheduler: {site.scheduler}, which takes no jobs; {choices(site.scheduler, with_jobs())}"
         )
     return jobs
+
+
+def snakemake_argv(profile: str, study: Path, many: Sequence[str] = (), rest: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the command of this installation's Snakemake, wherever it works: every path of ours is absolute.
+
+    What takes any number of values, such as those in `many`, stands before what takes one, or a target in `rest` would be one more of
+    them. `-P`: no module of ours or of Python's comes from the directory where the user is.
+    """
+    begin = (sys.executable, "-P", "-m", "snakemake", "--configfile", str(study.absolute()))
+    return (*begin, *many, "--snakefile", str(SNAKEFILE), "--profile", profile, *rest)
 
 
 def refuse_wrong_executor(way: Way, executor: str) -> None:

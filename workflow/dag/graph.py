@@ -26,7 +26,7 @@ from cluster.schedulers import Jobs
 from cluster.schedulers.jobs import mark_of
 from data_prep.spec import DatasetSpec
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
-from workflow.dag.images import images_file, keep_images
+from workflow.dag.requirements import images_file
 from workflow.dag.watched_jobs import resources_of, run_size, shard_size
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.record.continuation import LEAST_MARGINS, margin_of
@@ -182,6 +182,29 @@ def result_at(path: Path, study: str | None = None) -> dict[str, Any]:
     except (RecordError, NotBelieved):
         pass
     return {"status": "unreadable", "result_number": 0}
+
+
+# The images that runs load.
+
+
+KEEP_S: Final = 3 * 3600.0
+"""The seconds that archives may take to be read, to list their chunks, or to be pulled and written once more: an engine has an hour for
+a pull."""
+
+
+def keep_images(study: Study, file: str, limit_s: float = KEEP_S) -> None:
+    """Make sure before runs start that what `file` names is on storage, archived again if need be. Raises SlipwayError.
+
+    It is done in a child, since storage and daemons may hang.
+    """
+    from workflow.run.images.kept import keep_archives
+
+    site = study.site
+    places = (file, str(site.storage), None if site.registry_credentials is None else str(site.registry_credentials))
+    call_apart(f"the archives of the images of {study.name}", keep_archives, *places, timeout_s=limit_s)
+
+
+# The graph.
 
 
 RECEIPTS_DIR: Final = Path(".snakemake", "slipway-receipts")

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from base.errors import SlipwayError
 from base.humanize import counted, some
@@ -66,16 +66,6 @@ def describe_cancelled(jobs: Jobs, before: Sequence[QueuedJob], after: Sequence[
     if left:
         parts.append(f"{counted(len(left), f'{one} is', f'{many} are')} still there: `{server.cancel} {' '.join(left)}` ends what is left")
     return "; ".join(parts)
-
-
-class Queue(Protocol):
-    """The questions of a look at a study to the scheduler, which are answered at once."""
-
-    def view(self) -> QueueView:
-        """Return the last answer."""
-
-    def alive(self, holder: Holder) -> bool | None:
-        """Return True if the holder of a lease lives, None while that is not known."""
 
 
 class PolledQueue:

@@ -38,7 +38,6 @@ from data_prep.space import free_bytes, free_inodes, not_enough_space
 from data_prep.tree.manifest import advice
 from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
 from workflow.dag.graph import Graph
-from workflow.dag.images import refuse_missing_credentials
 from workflow.dag.queue_view import QUEUE_S
 from workflow.dag.requirements import DatasetRequirements, refuse_over_budget, requirements_of
 from workflow.dag.watched_jobs import refuse_owned_directives
@@ -270,7 +269,7 @@ def _refuse_needs(study: Study, runs: Sequence[Run], environ: Mapping[str, str])
     cells = list({run.cell.cell_id: run.cell for run in runs}.values())
     _raise_all(
         (
-            lambda: refuse_missing_credentials(study.site),
+            lambda: _refuse_missing_credentials(study.site),
             lambda: _refuse_datasets(study, cells),
             lambda: _refuse_silent_engine(study.site),
             lambda: _refuse_missing_environments(study, cells, environ),
@@ -302,6 +301,16 @@ def _refuse_silent_engine(site: Site) -> None:
     """Raise ContainerError where this machine is the node and its engine does not answer. What the site's setup brings is not known."""
     if site.scheduler == LOCAL and in_container(site.engine) and not site.setup and (why := why_silent(site.engine)):
         raise ContainerError(f"site {site.name}: engine {site.engine} cannot be used: {why}; start it, or choose another engine")
+
+
+def _refuse_missing_credentials(site: Site) -> None:
+    """Raise ConfigError where runs are containers and the file for private registries is not there: now, not when it is needed."""
+    path = site.registry_credentials
+    if path is not None and in_container(site.engine) and not path.is_file():
+        raise ConfigError(
+            f"site {site.name}: registry_credentials: {path} is not a file on this machine; `{site.engine} login` writes one; a relative "
+            "path begins at the site file; without the key the engine uses what it finds itself"
+        )
 
 
 def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: Mapping[str, str]) -> None:

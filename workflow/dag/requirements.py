@@ -18,6 +18,7 @@ from base.errors import ConfigError, RecordError, SlipwayError
 from base.humanize import counted, format_duration
 from base.jsonfile import read_content, read_json
 from base.typed import Count, read_as
+from containers.engines import in_container
 from containers.models import MODELS, Model, build, build_for_tokens, reads_tokens
 from containers.models.memory import MemoryEstimate, estimate_memory
 from data_prep.build.steps import read_dataset_file
@@ -26,7 +27,6 @@ from data_prep.manifest import Manifest, read_manifest
 from data_prep.sequences.manifest import END_OF_BYTES, read_sequence_manifest
 from data_prep.spec import DatasetSpec
 from data_prep.tree.manifest import read_tree_manifest
-from workflow.dag.images import images_file
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import MAX_BYTES, record_of
 from workflow.study.cell import Cell, Run, datasets_of
@@ -51,13 +51,13 @@ class DatasetRequirements:
     name: str
     spec: DatasetSpec
     root: Path | None
-    samples: int | None
     bytes: int | None
     bytes_are: str
-    channels: int | None
-    size: tuple[int, int] | None
-    num_classes: int | None
-    manifest: Manifest | None
+    samples: int | None = None
+    channels: int | None = None
+    size: tuple[int, int] | None = None
+    num_classes: int | None = None
+    manifest: Manifest | None = None
     """The manifest of a built dataset of images."""
     vocabulary: int | None = None
     """The size of the vocabulary of a dataset of token sequences."""
@@ -128,7 +128,7 @@ def requirements_of(study: Study, name: str) -> DatasetRequirements:
     from data_prep.sources import estimate, estimate_of
 
     plan = _plan(study.build_dir(name))
-    guess = estimate_of(spec, plan["samples"]) if plan else estimate(spec)
+    guess = estimate_of(spec, sum(shard["samples"] for shard in plan["shards"])) if plan else estimate(spec)
     return DatasetRequirements(
         name=name,
         spec=spec,
@@ -138,9 +138,7 @@ def requirements_of(study: Study, name: str) -> DatasetRequirements:
         bytes_are="unknown until built" if guess.bytes is None else "estimated",
         channels=channels,
         size=size,
-        num_classes=plan["classes"] if plan else classes,
-        manifest=None,
-        files=None,
+        num_classes=len(plan["classes"]) if plan else classes,
     )
 
 
@@ -198,10 +196,6 @@ def _sequence_needs(study: Study, name: str) -> DatasetRequirements:
         samples=None if manifest is None else manifest.samples,
         bytes=None if manifest is None else manifest.bytes,
         bytes_are="unknown until built" if manifest is None else "built",
-        channels=None,
-        size=None,
-        num_classes=None,
-        manifest=None,
         vocabulary=manifest.vocabulary if manifest is not None else known if isinstance(known, int) else None,
         length=max(spec.lengths),
         in_a_batch=None if manifest is None else max(samples for samples, _ in manifest.groups("train").values()),
@@ -218,13 +212,8 @@ def _tree_needs(study: Study, name: str) -> DatasetRequirements:
         name=name,
         spec=spec,
         root=None if found is None else found[0],
-        samples=None,
         bytes=num_bytes,
         bytes_are="built" if found is not None else "unknown until built" if num_bytes is None else "estimated",
-        channels=None,
-        size=None,
-        num_classes=None,
-        manifest=None,
         files=None if found is None else found[1].files,
     )
 
@@ -254,20 +243,28 @@ class _PlannedShard(TypedDict):
     samples: Count
 
 
-class _Planned(TypedDict):
+class _Plan(TypedDict):
     shards: list[_PlannedShard]
     classes: list[str]
 
 
-def _plan(build_dir: Path) -> dict[str, Any] | None:
+def _plan(build_dir: Path) -> _Plan | None:
     path = build_dir / "plan.json"
-    if not path.exists():
-        return None
     try:
-        plan = read_as(_Planned, read_json(path), path)
+        return read_as(_Plan, read_json(path), path) if path.exists() else None
     except SlipwayError:
         return None
-    return {"samples": sum(shard["samples"] for shard in plan["shards"]), "classes": len(plan["classes"])}
+
+
+def images_file(study: Study) -> str | None:
+    """Return the path of the file; None where runs are no containers. Raises what a wrong framework raises."""
+    site = study.site
+    if not in_container(site.engine):
+        return None
+    from workflow.run.images.pin import file_name, references
+
+    cells = {cell.framework: cell for cell in reversed(study.cells)}
+    return str(study.results_dir / file_name(site.engine, references(site, (cells[name] for name in sorted(cells)))))
 
 
 def is_prepared(study: Study, runs: Iterable[Run]) -> bool:

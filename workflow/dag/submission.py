@@ -12,8 +12,7 @@ from base.errors import ConfigError
 from cluster.installation import PROFILES
 from cluster.schedulers import shared_profile
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, job_name
-from workflow.dag.execution import NODES
-from workflow.dag.snakemake_call import snakemake_argv
+from workflow.dag.execution import NODES, snakemake_argv
 from workflow.dag.watched_jobs import START_S, node_share, requests_of_site
 from workflow.study.cell import SETS, Cell, Run, node_sets
 from workflow.study.study import Study

@@ -21,7 +21,7 @@ from base.sanitize import printable
 from cluster.schedulers import Jobs, jobs_of
 from cluster.schedulers.jobs import RUN, JobSize, QueuedJob, Work, jobs_of_rule
 from workflow.dag.queue_view import QUEUE_S, poll_queue
-from workflow.dag.watched_jobs import JOBS_DIR, LATE_S, SAID_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
+from workflow.dag.watched_jobs import JOBS_DIR, LATE_S, REPORTED_AFTER_S, Ended, Key, Submitted, WatchedJobs, adopted, run_job
 from workflow.run.record.continuation import LOGIN, login_s
 from workflow.run.storage.results import nodes_to_avoid
 from workflow.study.paths import run_dir
@@ -146,7 +146,7 @@ class Submissions:
     def _queued(self) -> tuple[QueuedJob, ...]:
         """Ask for the queue until there is an answer: who submitted without it could submit a second job."""
         try:
-            return self.jobs.our_jobs(SAID_AFTER_S, QUEUE_S)
+            return self.jobs.our_jobs(REPORTED_AFTER_S, QUEUE_S)
         except SchedulerSilent:
             print_message(f"{self.jobs.SERVER.name} does not answer; nothing is submitted until it does")
             return self.jobs.our_jobs(math.inf, QUEUE_S)

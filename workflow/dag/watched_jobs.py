@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from cluster.exit_file import read_exit
 from cluster.schedulers import Jobs, owned_by_us, with_jobs
 from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob, Work, job_words, work_name
-from workflow.dag.queue_view import QueueView
+from workflow.dag.queue_view import PolledQueue, QueueView
 from workflow.study.cell import Cell
 from workflow.study.site import Site
 
@@ -100,63 +100,10 @@ def describe_end(job: Submitted, known: QueuedJob | None) -> str:
     return f"job {job.job_id} {words} {code}"
 
 
-# Jobs that the scheduler could not start, and jobs that somebody holds.
-
-
-class FailedJobs:
-    """The jobs that the scheduler could not start and keeps, and those that somebody holds.
-
-    The first are taken out of the queue, since nobody may be there to release them, and the next job may get other nodes. A held job is
-    reported once and waited for. `say` prints a message for a person.
-    """
-
-    def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
-        self._jobs, self._say = jobs, say
-        self._printed: set[tuple[str, str]] = set()
-        self._tried: dict[str, float | None] = {}
-
-    def take_out(self, view: QueueView, watched: Set[str]) -> tuple[QueuedJob, ...]:
-        """Take failed jobs out of the queue, and return those of `watched` that were taken out now."""
-        done = []
-        for queued in view.jobs:
-            if queued.job_id not in watched or not queued.hold:
-                continue
-            if (queued.job_id, queued.hold) not in self._printed:
-                self._printed.add((queued.job_id, queued.hold))
-                self._say(job_words(queued, time.time()))
-            if queued.hold == "failed" and self._is_taken_out(queued, view):
-                done.append(queued)
-        return tuple(done)
-
-    def _is_taken_out(self, queued: QueuedJob, view: QueueView) -> bool:
-        """Try to take the job out, once for each answer of the scheduler."""
-        if queued.job_id in self._tried and self._tried[queued.job_id] == view.began:
-            return False
-        self._tried[queued.job_id] = view.began
-        try:
-            self._jobs.cancel((queued.job_id,), 0.0)
-        except (SlipwayError, ValueError) as error:
-            self._say(f"job {queued.job_id} could not be taken out of the queue: {error}")
-            return False
-        return True
-
-
 # Jobs whose first node answers nobody.
 
 
 LOST_S: Final = 120.0
-
-
-def lost_since(before: Mapping[str, float], view: QueueView) -> dict[str, float]:
-    """Return by job the moment of the first of the answers that have all called its node lost. `before`: the result for the last view."""
-    if view.began is None or view.silent_s is not None:
-        return {}
-    return {job.job_id: before.get(job.job_id, view.began) for job in view.jobs if job.lost}
-
-
-def long_lost(since: Mapping[str, float], view: QueueView) -> tuple[QueuedJob, ...]:
-    """Return the jobs that are to be taken out since their node has been lost for long."""
-    return tuple(job for job in view.jobs if view.began is not None and view.began - since.get(job.job_id, view.began) >= LOST_S)
 
 
 class LostJobs:
@@ -170,18 +117,22 @@ class LostJobs:
     def __init__(self, jobs: Jobs, say: Callable[[str], None]) -> None:
         self._jobs, self._say = jobs, say
         self._since: dict[str, float] = {}
+        """The moment of the first of the answers that have all called its node lost, by job."""
 
     def take_out(self, view: QueueView, job_ids: set[str]) -> tuple[QueuedJob, ...]:
         """Take out jobs whose node is lost, and return those of `job_ids` that were taken out now.
 
         A job that could not be taken out, or that stays, is tried again after a while.
         """
-        self._since = lost_since(self._since, view)
+        if view.began is None or view.silent_s is not None:
+            self._since = {}
+            return ()
+        self._since = {job.job_id: self._since.get(job.job_id, view.began) for job in view.jobs if job.lost}
         done = []
-        for job in long_lost(self._since, view):
-            del self._since[job.job_id]
-            if job.job_id not in job_ids:
+        for job in view.jobs:
+            if job.job_id not in job_ids or view.began - self._since.get(job.job_id, view.began) < LOST_S:
                 continue
+            del self._since[job.job_id]
             words = f"job {job.job_id} has lost its first node: {job.lost} has not answered for {LOST_S / 60:.0f} minutes"
             try:
                 self._jobs.forget((job.job_id,), 0.0)
@@ -230,55 +181,35 @@ def exit_file(directory: str, name: str) -> PurePath:
     return PurePath(directory, JOBS_DIR, f"{name}.exit")
 
 
-def resources_of(size: JobSize) -> dict[str, Any]:
+NUMBERS: Final = {"nodes": "nodes", "runtime": "minutes", "cores": "cores", "memory_mb": "memory_mb", "gpus": "gpus"}
+"""Snakemake's resources that are numbers, and the fields of a job's size that they mean."""
+WORDS: Final = ("queue", "account", "qos", "constraint", "parallel_environment")
+"""Resources that are words, and fields of a job's size and of a site."""
+
+
+def resources_of(size: JobSize) -> dict[str, int | str | None]:
     """Return the Snakemake resources of a job as numbers and words. A resource that the job does not request is None."""
     return {
-        "nodes": size.nodes,
-        "runtime": size.minutes,
-        "cores": size.cores,
-        "memory_mb": size.memory_mb,
-        "gpus": size.gpus,
+        **{name: getattr(size, field) for name, field in NUMBERS.items()},
         "whole_nodes": int(size.whole_nodes),
-        "queue": size.queue,
-        "account": size.account,
-        "qos": size.qos,
-        "constraint": size.constraint,
-        "parallel_environment": size.parallel_environment,
+        **{name: getattr(size, name) for name in WORDS},
         "directives": shlex.join(size.directives) or None,
     }
 
 
 def size_of(resources: Mapping[str, Any]) -> JobSize:
     """Return the job size that Snakemake's resources mean, which the user may have changed by --set-resources. Raises ValueError."""
-    return JobSize(
-        nodes=_number(resources, "nodes") or 1,
-        minutes=_number(resources, "runtime") or 1,
-        whole_nodes=bool(_number(resources, "whole_nodes")),
-        directives=tuple(shlex.split(str(resources.get("directives") or ""))),
-        cores=_number(resources, "cores"),
-        memory_mb=_number(resources, "memory_mb"),
-        gpus=_number(resources, "gpus"),
-        queue=_word(resources, "queue"),
-        account=_word(resources, "account"),
-        qos=_word(resources, "qos"),
-        constraint=_word(resources, "constraint"),
-        parallel_environment=_word(resources, "parallel_environment"),
-    )
-
-
-def _word(resources: Mapping[str, Any], name: str) -> str | None:
-    return str(resources[name]) if resources.get(name) else None
-
-
-def _number(resources: Mapping[str, Any], name: str) -> int | None:
-    value = resources.get(name)
-    if value is None or isinstance(value, int):
-        return value
-    raise ValueError(f"the resource {name} must be a whole number, found {value!r}")
+    for name in (*NUMBERS, "whole_nodes"):
+        if not isinstance(resources.get(name), int | None):
+            raise ValueError(f"the resource {name} must be a whole number, found {resources[name]!r}")
+    values: dict[str, Any] = {field: resources.get(name) for name, field in NUMBERS.items()}
+    values |= {name: str(resources[name]) for name in WORDS if resources.get(name)}
+    values |= {"nodes": values["nodes"] or 1, "minutes": values["minutes"] or 1, "whole_nodes": bool(resources.get("whole_nodes"))}
+    return JobSize(**values, directives=tuple(shlex.split(str(resources.get("directives") or ""))))
 
 
 LOOK_S: Final = 0.5
-SAID_AFTER_S: Final = 10.0
+REPORTED_AFTER_S: Final = 10.0
 
 Ended = Callable[[Any, str | None], None]
 """Called for each job with what was handed over for it, and why it has failed; None: it has not."""
@@ -288,26 +219,13 @@ Key = tuple[str, str]
 """A rule, and the values of its wildcards."""
 
 
-class Queue(Protocol):
-    """The questions to the scheduler's queue, all of which are answered at once."""
-
-    def view(self) -> QueueView:
-        """Return the last answer."""
-
-    def ask_soon(self) -> None:
-        """Ask again soon, since something has happened that the last answer does not hold."""
-
-    def stop(self) -> None:
-        """Ask no more."""
-
-
 class WatchedJobs:
     """The jobs that are watched until `close`.
 
     `ended` is called in the thread of this object; `say` prints a message for a person.
     """
 
-    def __init__(self, jobs: Jobs, queue: Queue, ended: Ended, say: Callable[[str], None], late_s: float = LATE_S) -> None:
+    def __init__(self, jobs: Jobs, queue: PolledQueue, ended: Ended, say: Callable[[str], None], late_s: float = LATE_S) -> None:
         self._jobs, self._queue, self._ended, self._say, self._late_s = jobs, queue, ended, say, late_s
         self._lock = threading.Lock()
         self._watched: dict[str, Watched] = {}
@@ -317,7 +235,10 @@ class WatchedJobs:
         """The jobs of this Snakemake that somebody has cancelled."""
         self.lost: dict[Key, tuple[str, ...]] = {}
         """Nodes that were lost, and recorded nothing."""
-        self._lost_jobs, self._failed_jobs = LostJobs(jobs, say), FailedJobs(jobs, say)
+        self._lost_jobs = LostJobs(jobs, say)
+        self._held: set[tuple[str, str]] = set()
+        self._tried: dict[str, float | None] = {}
+        """The answer of the scheduler after which it was last tried to take out a job that cannot start."""
         self._silent = False
         self._away: set[str] = set()
         """Directories that cannot be read."""
@@ -385,12 +306,32 @@ class WatchedJobs:
         return found
 
     def _take_out_failed(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
+        """Take out the jobs that the scheduler could not start and keeps: nobody may be there to release them, and the next job may get
+        other nodes. A job that somebody holds is reported once and waited for."""
         found = {}
-        for queued in self._failed_jobs.take_out(view, set(watched)):
-            job, what = watched[queued.job_id]
-            found[queued.job_id] = (replace(job, taken_out=f"was taken out of the queue: {queued.why}"), what)
-            self._queue.ask_soon()
+        for queued in view.jobs:
+            if queued.job_id not in watched or not queued.hold:
+                continue
+            if (queued.job_id, queued.hold) not in self._held:
+                self._held.add((queued.job_id, queued.hold))
+                self._say(job_words(queued, time.time()))
+            if queued.hold == "failed" and self._is_taken_out(queued, view):
+                job, what = watched[queued.job_id]
+                found[queued.job_id] = (replace(job, taken_out=f"was taken out of the queue: {queued.why}"), what)
+                self._queue.ask_soon()
         return found
+
+    def _is_taken_out(self, queued: QueuedJob, view: QueueView) -> bool:
+        """Try to take the job out, once for each answer of the scheduler."""
+        if queued.job_id in self._tried and self._tried[queued.job_id] == view.began:
+            return False
+        self._tried[queued.job_id] = view.began
+        try:
+            self._jobs.cancel((queued.job_id,), 0.0)
+        except (SlipwayError, ValueError) as error:
+            self._say(f"job {queued.job_id} could not be taken out of the queue: {error}")
+            return False
+        return True
 
     def _end_doubtful(self, doubtful: Mapping[str, Submitted], now: float) -> None:
         """Ask the scheduler once why the jobs ended that its queue does not show any more."""
@@ -438,7 +379,7 @@ class WatchedJobs:
         if silent_s is None and self._silent:
             self._silent = False
             self._say(f"{self._jobs.SERVER.name} answers again")
-        elif silent_s is not None and silent_s > SAID_AFTER_S and not self._silent:
+        elif silent_s is not None and silent_s > REPORTED_AFTER_S and not self._silent:
             self._silent = True
             self._say(f"{self._jobs.SERVER.name} does not answer; the jobs are waited for")
 
@@ -507,7 +448,7 @@ def shard_size(site: Site) -> JobSize:
 
 def requests_of_site(site: Site) -> dict[str, Any]:
     """Return what all jobs of a site request: account, queue, constraint and directives."""
-    return {name: getattr(site, name) for name in ("queue", "account", "qos", "constraint", "parallel_environment", "directives")}
+    return {name: getattr(site, name) for name in (*WORDS, "directives")}
 
 
 def refuse_owned_directives(site: Site) -> None:

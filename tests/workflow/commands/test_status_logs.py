@@ -17,7 +17,7 @@ from cluster.schedulers.slurm.jobs import COLUMNS
 from tests.workflow.commands.conftest import House
 from workflow.commands import status
 from workflow.commands.watching.watch import run_states
-from workflow.dag.images import images_file
+from workflow.dag.requirements import images_file
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.run.storage.lease import new_lease
 

@@ -19,8 +19,7 @@ from tests.workflow.report.builder import failed, make_record
 from tests.workflow.study.studies import changed, write
 from workflow.dag.closing import advice_lines, closing_lines
 from workflow.dag.execution import Mode
-from workflow.dag.graph import Graph
-from workflow.dag.images import keep_images
+from workflow.dag.graph import Graph, keep_images
 from workflow.dag.refusals import load_graph
 from workflow.run.storage.lease import new_lease
 from workflow.study.next_command import command

@@ -16,7 +16,7 @@ from cluster.schedulers import Jobs
 from cluster.schedulers.jobs import RUN, QueuedJob, Work
 from cluster.schedulers.slurm.jobs import queued_job
 from tests.cluster.fake_pbs import jobs as fake_pbs_jobs
-from workflow.dag.queue_view import QueueView
+from workflow.dag.queue_view import PolledQueue, QueueView
 from workflow.dag.watched_jobs import LOST_S, LostJobs, Submitted, WatchedJobs, describe_end, exit_file, is_over, step
 
 MARK = "slipway=a-00000000"
@@ -65,7 +65,11 @@ class Watching:
         self.ended: list[tuple[Any, str | None]] = []
         self.said: list[str] = []
         self.watched = WatchedJobs(
-            cast(Jobs, self.cluster), self.cluster, lambda what, why: self.ended.append((what, why)), self.said.append, late_s=0.0
+            cast(Jobs, self.cluster),
+            cast(PolledQueue, self.cluster),
+            lambda what, why: self.ended.append((what, why)),
+            self.said.append,
+            late_s=0.0,
         )
         self.watched.close()  # its thread: the test looks itself
         self.job = Submitted(job_id="7", name="slipway-a-r1.0", work=WORK, directory=str(directory), asked_at=time.monotonic())

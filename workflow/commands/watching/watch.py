@@ -23,8 +23,8 @@ from cluster.schedulers import Scheduler, get_scheduler, holder_alive, jobs_of
 from cluster.schedulers.jobs import RUN, SHARD, QueuedJob, job_words, jobs_of_rule, jobs_of_submissions, mark_of
 from cluster.types import Holder
 from workflow.commands.watching.live_table import Active, Ended, StudyState
-from workflow.dag.images import images_file
-from workflow.dag.queue_view import Queue, QueueView
+from workflow.dag.queue_view import PolledQueue, QueueView
+from workflow.dag.requirements import images_file
 from workflow.run.record.continuation import PUSH, seconds_left, waiting_reason
 from workflow.run.record.continuation import STATUS as WAITING
 from workflow.run.record.events import SHORT_BYTES, messages
@@ -226,7 +226,7 @@ class Watch:
     study: Study
     requested: Sequence[str]
     clock: Callable[[], float] = time.monotonic
-    queue: Queue | None = None
+    queue: PolledQueue | None = None
     submission: str | None = None
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _notices: list[str] = field(default_factory=list)

@@ -362,7 +362,7 @@ def test_status_says_why_a_run_was_refused(house: House) -> None:
     assert {run["run_id"]: run for run in house.json("status")["runs"]}[cut_off]["reason"].startswith("started, and left no record")
 
 
-class FixedQueue:
+class FixedQueue(PolledQueue):
     """What Slurm says, as the test sets it."""
 
     def __init__(self, clock: Clock) -> None:
