@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from cluster.schedulers.local import allocate as allocate
 from cluster.schedulers.local import ended_by as ended_by
-from cluster.schedulers.local import here as here
 from cluster.schedulers.local import holders_alive as holders_alive
 from cluster.schedulers.local import job_facts as job_facts
 from cluster.schedulers.local import launch_environ as launch_environ
