@@ -63,6 +63,7 @@ lint: .venv/.dev
 
 types: .venv/.dev
 	$(BIN)/mypy
+	$(BIN)/mypy --explicit-package-bases benchmarks
 
 check: lint types test processes slow historic  ## all that CI checks
 

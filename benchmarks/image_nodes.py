@@ -40,7 +40,7 @@ class ImageWorld(ClusterWorld):
             raise SystemExit(done.stderr)
         (self.archive,) = (self.storage / "images").glob("*.sif")
 
-    def run(self) -> float:
+    def distribute(self) -> float:
         """Seconds of the slowest node."""
         for node in self.cluster.nodes:
             self.cluster.exec(node, ["rm", "-rf", self.site["cache"]["path"]], check=True)
@@ -67,9 +67,9 @@ def main() -> None:
         content, pairs = listed.read_bytes(), []
         for _ in range(options.repeats):
             listed.unlink()
-            each = world.run()
+            each = world.distribute()
             listed.write_bytes(content)
-            pairs.append((each, world.run()))
+            pairs.append((each, world.distribute()))
             print("  each {:.1f} s, passed on {:.1f} s".format(*pairs[-1]), flush=True)
         print(f"{format_size(world.archive.stat().st_size)} to {options.nodes} nodes, storage {options.storage_mbit} Mbit/s")
         for name, place in (("each reads it", 0), ("read once, passed on", 1)):

@@ -65,12 +65,14 @@ def bunched(period: int, *, anywhere: bool) -> Steps:
 
 def two_speeds(dice: np.random.Generator, count: int) -> Array:
     """A machine that is 10 % slower for a while, now and then: 20 steps on average."""
-    return np.exp(dice.normal(0, 0.02, count)) * (1 + 0.1 * (np.cumsum(dice.random(count) < 0.05) % 2))
+    factor: Array = np.exp(dice.normal(0, 0.02, count)) * (1 + 0.1 * (np.cumsum(dice.random(count) < 0.05) % 2))
+    return factor
 
 
 def stalling(dice: np.random.Generator, count: int) -> Array:
     """Two steps of a hundred last ten times as long."""
-    return np.exp(dice.normal(0, 0.05, count)) + 10.0 * (dice.random(count) < 0.02)
+    factor: Array = np.exp(dice.normal(0, 0.05, count)) + 10.0 * (dice.random(count) < 0.02)
+    return factor
 
 
 MODELS: Final[dict[str, Steps]] = {
@@ -179,7 +181,7 @@ def share_marked(mark: str, efficiencies: Sequence[float], deviation: float, run
 
 def curve_lines(book: Book, trials: int) -> None:
     """superlinear and rising, where nothing is there, at the limit, and with 10 %."""
-    cases = {
+    cases: dict[str, list[tuple[float, ...]]] = {
         "superlinear": [(1.0, 1.0), (1.0, 1.03), (1.0, 1.1), (1.0, 1.2)],
         "rising": [(1.0, 0.8, 0.8), (1.0, 0.8, 0.824), (1.0, 0.8, 0.88), (1.0, 0.8, 0.96)],
     }

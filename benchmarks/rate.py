@@ -164,6 +164,7 @@ def main() -> int:
     for ranks in options.ranks:
         for name, case in CASES.items():
             truth, found = measure(case, ranks, options.steps)
+            assert found.samples_per_s is not None  # a window of steps always has a rate
             error = found.samples_per_s / truth - 1
             by_median = ranks * BATCH / found.step_s.p50 / truth - 1
             worst = max(worst, abs(error))

@@ -36,7 +36,8 @@ def picture(random: np.random.Generator, side: int) -> np.ndarray:
     weight = (rows - low)[:, None, None]
     tall = coarse[low] * (1 - weight) + coarse[low + 1] * weight
     wide = tall[:, low] * (1 - weight[None, :, 0]) + tall[:, low + 1] * weight[None, :, 0]
-    return np.clip(wide + random.normal(0, 4, wide.shape), 0, 255).astype(np.uint8)
+    image: np.ndarray = np.clip(wide + random.normal(0, 4, wide.shape), 0, 255).astype(np.uint8)
+    return image
 
 
 def make_dataset(root: Path, samples: int, side: int, jpeg: bool) -> Path:
@@ -58,6 +59,7 @@ def make_dataset(root: Path, samples: int, side: int, jpeg: bool) -> Path:
     manifest = {
         "schema": "slipway.dataset/1", "name": "bench", "layout": "hwc", "channels": 3, "size": [side, side], "classes": list("0123456789"),
         "mean": [0.0] * 3, "std": [1.0] * 3, "splits": {"train": {"samples": samples, "shards": [0]}}, "shards": [shard],
+        "samples": samples, "bytes": shard["bytes"],
     }  # fmt: skip
     (root / "manifest.json").write_bytes(canonical_json(manifest))
     return root
