@@ -1,8 +1,17 @@
-"""Run other programs: to their end with a time limit, or as a child of ours that is asked and answers."""
+"""How child processes are run: whatever starts one does it in one of five ways.
+
+* A program to its end, with a time limit and bounded output: `run`, or `communicate` and `wait_or_end` where the caller starts it.
+* A program that is fed and heard while it runs: `pass_on`, and for a Python of ours `PipedChild`. Programs with an event loop watch the
+  streams by themselves.
+* A function of ours that may hang: `base/calls.py`, in a fork of us, or in an interpreter that is kept.
+* A program that must not outlive us: `dies_with_us`, in a session of its own where it is ended with all that it has started.
+* Another program in our place: exec, or `subprocess.run` without a limit where it has our terminal.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import select
@@ -13,22 +22,26 @@ import site
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from base.errors import SlipwayError
 
 LAST_LINES = 20
-GOODBYE_S = 2.0
+GOODBYE_S = 1.0
+"""How long the end of a child is waited for that was killed."""
 MAX_OUTPUT = 64 << 20
 """Bytes of an answer: `scontrol show node` of 10,000 nodes has 15 MB."""
+BLOCK = 1 << 16
 PIPE_BYTES = 512
 """What a pipe that is ready takes without blocking."""
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """What stands in text for no character and, unlike what `os.environ` holds of bytes that are no text, for no byte."""
+Sink = Callable[[bytes], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,72 +69,152 @@ def run(
         try:
             return communicate(process, _NO_BYTE.sub("?", stdin).encode(errors="surrogateescape"), timeout_s)
         finally:
-            _end(process)
+            end_child(process)
     except subprocess.TimeoutExpired as error:
         raise SlipwayError(f"{shlex.join(argv)} did not end within {timeout_s:g} s and was killed") from error
     except (OSError, ValueError) as error:  # ValueError: a word of it holds a null character
         raise SlipwayError(f"{shlex.join(argv)} cannot be started: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float) -> CommandResult:
+    """Give a program its input and take what it says to its end, as Popen.communicate does, but at most MAX_OUTPUT bytes. Raises
+    TimeoutExpired, SlipwayError; the caller ends the program then."""
+    argv = tuple(map(str, process.args))  # type: ignore[arg-type]
+    return collect(argv, shlex.join(argv), lambda out, err: pass_on(process, out, err, stdin=stdin, limit_s=timeout_s))
+
+
+def collect(
+    argv: Sequence[str], name: str, passing: Callable[[Sink, Sink], int], error: type[SlipwayError] = SlipwayError
+) -> CommandResult:
+    """Collect what a program says, which `passing(out, err)` hands over and returns its exit code. Raises `error` for more than MAX_OUTPUT
+    bytes: an answer of gigabytes is none, and must not fill our memory."""
+
+    def into(said: bytearray) -> Sink:
+        def sink(data: bytes) -> None:
+            said.extend(data)
+            if len(said) > MAX_OUTPUT:
+                raise error(f"{name} says more than {MAX_OUTPUT >> 20} MiB and was ended: that is no answer")
+
+        return sink
+
+    said = (bytearray(), bytearray())
+    code = passing(into(said[0]), into(said[1]))
+    stdout, stderr = (one.decode(errors="replace") for one in said)
+    return CommandResult(argv=tuple(argv), returncode=code, stdout=stdout, stderr=stderr)
+
+
+def pass_on(process: subprocess.Popen[bytes], out: Sink, err: Sink, *, stdin: bytes = b"", limit_s: float | None = None) -> int:
+    """Feed a program its input, hand over what it says as it comes, and return its exit code. Raises TimeoutExpired; the caller ends the
+    program then."""
+    deadline = math.inf if limit_s is None else time.monotonic() + limit_s
+    left = memoryview(stdin)
+    with selectors.DefaultSelector() as waiting:
+        for stream, sink in ((process.stdout, out), (process.stderr, err)):
+            if stream is not None:
+                waiting.register(stream, selectors.EVENT_READ, sink)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+            waiting.register(process.stdin, selectors.EVENT_WRITE)
+        while waiting.get_map():
+            ready = waiting.select(_left_s(deadline))
+            if not ready and time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(process.args, limit_s or 0.0)
+            for key, _ in ready:
+                if key.data is None:
+                    left = _fed(key.fd, left)
+                    is_over = not left
+                else:
+                    data = os.read(key.fd, BLOCK)
+                    key.data(data)
+                    is_over = not data
+                if is_over:
+                    waiting.unregister(key.fileobj)
+                    key.fileobj.close()  # type: ignore[union-attr]
+    return process.wait(_left_s(deadline))
+
+
+def _left_s(deadline: float) -> float | None:
+    return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+
+
+def _fed(descriptor: int, left: memoryview) -> memoryview:
+    """Write to a pipe, and return what is left; nothing if the program has closed it."""
+    try:
+        return left[os.write(descriptor, left[:PIPE_BYTES]) :] if left else left
+    except BrokenPipeError:
+        return left[:0]
+
+
+def wait_or_end(process: subprocess.Popen[bytes], limit_s: float) -> int | None:
+    """Wait for the end of a child and return its exit code. After `limit_s` it is killed, and the code is None."""
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        end_child(process)
+
+
+def end_child(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child unless it has ended, and close its streams. One that hangs in a file system is not waited for: it dies when that
+    answers, which may be after us."""
     if process.poll() is None:
         process.kill()
         try:
             process.wait(GOODBYE_S)
         except subprocess.TimeoutExpired:
-            process.returncode = -signal.SIGKILL  # it dies of it when the storage answers; nobody is to wait for that
+            process.returncode = -signal.SIGKILL
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with contextlib.suppress(OSError):  # what was not written to its end
                 stream.close()
 
 
-def communicate(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float) -> CommandResult:
-    """Give a program its input and take what it says to its end, as Popen.communicate does, but at most MAX_OUTPUT bytes: an answer of
-    gigabytes is none, and must not fill our memory. Raises TimeoutExpired, SlipwayError; the caller ends the program then."""
-    deadline = time.monotonic() + timeout_s
-    said: dict[IO[bytes], bytearray] = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
-    left = memoryview(stdin)
-    with selectors.DefaultSelector() as waiting:
-        for stream in said:
-            waiting.register(stream, selectors.EVENT_READ)
-        if process.stdin is not None:
-            os.set_blocking(process.stdin.fileno(), False)
-            waiting.register(process.stdin, selectors.EVENT_WRITE)
-        while waiting.get_map():
-            ready = waiting.select(max(0.0, deadline - time.monotonic()))
-            if not ready and time.monotonic() >= deadline:
-                raise subprocess.TimeoutExpired(process.args, timeout_s)
-            for key, _ in ready:
-                if key.fileobj is process.stdin:
-                    left = _fed(process.stdin, left)
-                    is_over = not left
-                else:
-                    is_over = not _heard(key.fd, said[key.fileobj], process)  # type: ignore[index]
-                if is_over:
-                    waiting.unregister(key.fileobj)
-                    key.fileobj.close()  # type: ignore[union-attr]
-    process.wait(max(0.0, deadline - time.monotonic()))
-    stdout, stderr = (said.get(stream, b"").decode(errors="replace") for stream in (process.stdout, process.stderr))  # type: ignore[arg-type]
-    argv = tuple(map(str, process.args))  # type: ignore[arg-type]
-    return CommandResult(argv=argv, returncode=process.returncode, stdout=stdout, stderr=stderr)
+# A child that the kernel ends with us.
 
 
-def _fed(stream: IO[bytes], left: memoryview) -> memoryview:
-    """Write to the stream, and return what is left; nothing if the program has closed it."""
-    try:
-        return left[os.write(stream.fileno(), left[:PIPE_BYTES]) :] if left else left
-    except BrokenPipeError:
-        return left[:0]
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 
 
-def _heard(descriptor: int, said: bytearray, process: subprocess.Popen[bytes]) -> bool:
-    """Read what there is. Return False at the end."""
-    data = os.read(descriptor, 1 << 16)
-    said += data
-    if len(said) > MAX_OUTPUT:
-        raise SlipwayError(f"{shlex.join(map(str, process.args))} says more than {MAX_OUTPUT >> 20} MiB and was ended: that is no answer")  # type: ignore[arg-type]
-    return bool(data)
+def dies_with_us() -> Callable[[], None]:
+    """Return a `preexec_fn` that has the child killed when the thread that starts it ends."""
+    prepare_prctl()
+    return partial(die_with_parent, os.getpid())
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill us when the thread that forked us ends; to be called between fork and exec. `parent` is the forking process."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def become_subreaper() -> None:
+    """Make orphans among our descendants our children from now on, so that none gets away."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def prepare_prctl() -> None:
+    """Load what `die_with_parent` needs, so that nothing is imported between fork and exec."""
+    global _call  # noqa: PLW0603
+    if _call is None:
+        import ctypes
+
+        function = ctypes.CDLL(None, use_errno=True).prctl
+        _call = lambda option, value: int(function(option, value, 0, 0, 0))  # noqa: E731
+
+
+_call: Callable[[int, int], int] | None = None
+
+
+def _prctl(option: int, value: int) -> None:
+    prepare_prctl()
+    if _call is None or _call(option, value) != 0:
+        raise OSError(f"prctl({option}, {value}) failed on {sys.platform}")
+
+
+# What a program said, for messages.
 
 
 def describe(result: CommandResult) -> str:
@@ -198,9 +291,4 @@ class PipedChild:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        for pipe in (self.requests, self.answers, self.process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # a request that nobody will read
-                    pipe.close()
-        self.process.wait()
+        end_child(self.process)

@@ -16,9 +16,9 @@ from types import FrameType
 from typing import Final
 
 from base.errors import Cancelled, StorageError
+from base.process import die_with_parent, prepare_prctl
 from base.system import machine_text
 from cluster.limits import SAME_INTERRUPT_S, STORAGE_LOOK_S, STORAGE_WAIT_S, STORAGE_WAIT_SHOWN_S
-from cluster.processes import die_with_parent, prepare_prctl
 
 PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SI_KERNEL: Final = 0x80

@@ -6,8 +6,6 @@ from typing import Final
 
 CONTAINER_REMAINS_S: Final = 5.0
 """How long processes that remove what is left of a container are spared when all descendants are killed."""
-KILLED_CHILD_S: Final = 1.0
-"""How long a killed child is waited for: one that hangs in a file system ends when that answers, which may be after us."""
 LOCK_PLACE_PAUSE_S: Final = 0.02
 """The pause between two looks for the directory of locks, while another process makes it."""
 

@@ -5,25 +5,20 @@ A pid alone names nobody, because it is used again: a process is known by pid an
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from base.system import machine_text, user_name
-from cluster.limits import CONTAINER_REMAINS_S, KILLED_CHILD_S
+from cluster.limits import CONTAINER_REMAINS_S
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MAX_STAT = 4096
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 
 
 class ProcessState(NamedTuple):
@@ -197,37 +192,6 @@ def _wait_for_end(pids: list[int], deadline: float) -> None:
     wait_for_ends(pids[-1:], min(0.2, deadline - time.monotonic()))
 
 
-def become_subreaper() -> None:
-    """Make orphans among our descendants our children from now on, so that none gets away."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill us when the thread that forked us ends; to be called between fork and exec. `parent` is the forking process."""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def prepare_prctl() -> None:
-    """Load what `die_with_parent` needs, so that nothing is imported between fork and exec."""
-    global _call  # noqa: PLW0603
-    if _call is None:
-        import ctypes
-
-        function = ctypes.CDLL(None, use_errno=True).prctl
-        _call = lambda option, value: int(function(option, value, 0, 0, 0))  # noqa: E731
-
-
-_call: Callable[[int, int], int] | None = None
-
-
-def _prctl(option: int, value: int) -> None:
-    prepare_prctl()
-    if _call is None or _call(option, value) != 0:
-        raise OSError(f"prctl({option}, {value}) failed on {sys.platform}")
-
-
 def tagged(variable: str, wanted: Callable[[str], bool]) -> list[int]:
     """List the pids of our own processes, without ourselves, whose environment holds `variable` with a value that is wanted."""
     prefix = f"{variable}=".encode()
@@ -270,9 +234,3 @@ def wait_for_ends(pids: Iterable[int], limit_s: float) -> bool:
         finally:
             os.close(descriptor)
     return True
-
-
-def wait_for_killed(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a child that was killed, and not for ever: one that hangs in a file system dies when that answers, which may be after us."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(KILLED_CHILD_S)

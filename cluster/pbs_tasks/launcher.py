@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from base.process import first_line
+from base.process import first_line, wait_or_end
 from base.publish import remove_tree
 from cluster.pbs_tasks import remote
 
@@ -156,11 +156,7 @@ class _Program:
             sender = self._start(("/bin/kill", f"-{number}", str(pid)))
         except (OSError, ValueError):
             return
-        try:
-            sender.wait(FORWARD_S)
-        except subprocess.TimeoutExpired:
-            sender.kill()
-            sender.wait()
+        wait_or_end(sender, FORWARD_S)
 
     def _relay(self) -> None:
         for name, stream in (("out", sys.stdout.buffer), ("words", sys.stderr.buffer)):

@@ -8,18 +8,14 @@ State never lies on the host that answered: several login nodes may stand behind
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import IO, Final, Protocol, TypeVar
 
 from base.errors import ConfigError, LineCut, RemoteError
-from base.process import CommandResult
+from base.process import CommandResult, Sink, collect
 
 Answer = TypeVar("Answer")
-Sink = Callable[[bytes], None]
 TRANSPORTS: Final = ("ssh", "paramiko")
-MAX_ANSWER: Final = 64 << 20
-"""Bytes of an answer that is read whole."""
 
 
 class Transport(Protocol):
@@ -55,29 +51,12 @@ def transport_to(host: str, kind: str | None = None) -> Transport:
 
 
 def run(transport: Transport, argv: Sequence[str], *, limit_s: float, stdin: IO[bytes] | None = None) -> CommandResult:
-    """Run `argv` there to its end. Raises as Transport.stream, and RemoteError for an answer of more than MAX_ANSWER bytes."""
-    said: tuple[bytearray, bytearray] = (bytearray(), bytearray())
+    """Run `argv` there to its end. Raises as Transport.stream, and RemoteError for an answer that is too long."""
 
-    def into(one: bytearray) -> Sink:
-        def sink(data: bytes) -> None:
-            one.extend(data)
-            if len(one) > MAX_ANSWER:
-                raise RemoteError(f"{argv[0]} on {transport.host} says more than {MAX_ANSWER >> 20} MiB: that is no answer")
+    def passing(out: Sink, err: Sink) -> int:
+        return transport.stream(argv, out, err, stdin=stdin, limit_s=limit_s)
 
-        return sink
-
-    code = transport.stream(argv, into(said[0]), into(said[1]), stdin=stdin, limit_s=limit_s)
-    stdout, stderr = (one.decode(errors="replace") for one in said)
-    return CommandResult(argv=tuple(argv), returncode=code, stdout=stdout, stderr=stderr)
-
-
-@contextmanager
-def closing(transport: Transport) -> Iterator[Transport]:
-    """Hang up at the end, whatever happens."""
-    try:
-        yield transport
-    finally:
-        transport.close()
+    return collect(argv, f"{argv[0]} on {transport.host}", passing, RemoteError)
 
 
 def again(call: Callable[[], Answer]) -> Answer:

@@ -25,7 +25,8 @@ from typing import IO, Any, Final, NamedTuple
 
 from base.errors import LineCut, RemoteError
 from base.logs import printable
-from cluster.ssh import ALIVE_S, CONNECT_S, POLL_S, SILENT_S, Sink
+from base.process import Sink
+from cluster.ssh import ALIVE_S, CONNECT_S, POLL_S, SILENT_S
 from cluster.ssh.openssh import After, HostSettings, advice_on, remote_line, settings_of
 
 # The keys under which a host is known, read line by line: a line with a mark is none of these, and must not hide the others.
@@ -180,13 +181,13 @@ class ByParamiko:
         self.connect(ask=False)
         paramiko = _paramiko()
         word = f"slipway-{secrets.token_hex(8)}"
-        afters = (After(word), After(word))
+        program, messages = After(word, out), After(word, err)
         try:
             channel = self._transport.open_session(timeout=CONNECT_S)
             with channel:
                 channel.settimeout(SILENT_S)
                 channel.exec_command(remote_line(argv, word))
-                self._pass_on(channel, ((afters[0], out), (afters[1], err)), _Feed(channel, stdin), _Limit(argv[0], limit_s))
+                self._pass_on(channel, (program.take, messages.take), _Feed(channel, stdin), _Limit(argv[0], limit_s))
                 code = int(channel.recv_exit_status()) if channel.exit_status_ready() else -1
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close()
@@ -194,22 +195,21 @@ class ByParamiko:
         if code < 0:
             self.close()
             raise LineCut(f"the line to {self.host} was cut")
-        if not afters[0].seen:
-            said = (afters[1].noise + afters[0].noise).decode(errors="replace").strip()
+        if not program.seen:
+            said = (messages.noise + program.noise).decode(errors="replace").strip()
             raise RemoteError(f"the login shell of {self.host} ended with {code} before {argv[0]} began; it said:\n{said}")
         return code
 
-    def _pass_on(self, channel: Any, sinks: Sequence[tuple[After, Sink]], feed: _Feed, limit: _Limit) -> None:
+    def _pass_on(self, channel: Any, sinks: Sequence[Sink], feed: _Feed, limit: _Limit) -> None:
         """Copy until the other end has closed. Raises EOFError if the host is silent, RemoteError when the time is over."""
         readers = ((channel.recv_ready, channel.recv), (channel.recv_stderr_ready, channel.recv_stderr))
         asked = time.monotonic()
         while True:
             moved = feed.some()
-            for (after, sink), (ready, read) in zip(sinks, readers, strict=True):
+            for sink, (ready, read) in zip(sinks, readers, strict=True):
                 while ready():
                     moved = True
-                    if rest := after.take(read(BLOCK)):
-                        sink(rest)
+                    sink(read(BLOCK))
             if channel.exit_status_ready() and channel.eof_received and not channel.recv_ready() and not channel.recv_stderr_ready():
                 return
             if channel.closed:

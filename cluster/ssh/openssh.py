@@ -6,14 +6,12 @@ import getpass
 import os
 import re
 import secrets
-import selectors
 import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from base.errors import LineCut, RemoteError
-from base.process import CommandResult, last_lines, run
+from base.process import CommandResult, Sink, end_child, last_lines, pass_on, run, wait_or_end
 from base.untrusted import trusted_directory
 from cluster.ssh import (
     ALIVE_COUNT,
@@ -34,7 +32,6 @@ from cluster.ssh import (
     MUX_S,
     PERSIST_S,
     SLOWEST_BYTES_PER_S,
-    Sink,
     Transport,
 )
 
@@ -120,25 +117,22 @@ def remote_line(argv: Sequence[str], word: str) -> str:
 
 
 class After:
-    """The part of a stream after the boundary `word`, and at most MOST bytes of `noise` before it."""
+    """Hands over the part of a stream after the boundary `word`, and keeps at most MOST bytes of `noise` before it."""
 
     MOST: Final = 1 << 16
 
-    def __init__(self, word: str) -> None:
+    def __init__(self, word: str, sink: Sink) -> None:
         self.seen = False
         self.noise = b""
         self._mark = f"\n{word}\n".encode()
+        self._sink = sink
 
-    def take(self, data: bytes) -> bytes:
-        """Return the part of `data` that belongs to the program."""
-        if self.seen:
-            return data
-        before, mark, after = (self.noise + data).partition(self._mark)
-        if mark:
-            self.seen, self.noise = True, before
-            return after
-        self.noise = before[-self.MOST :]
-        return b""
+    def take(self, data: bytes) -> None:
+        if not self.seen:
+            before, mark, data = (self.noise + data).partition(self._mark)
+            self.seen, self.noise = bool(mark), before if mark else before[-self.MOST :]
+        if data:
+            self._sink(data)
 
 
 FAILED: Final = 255
@@ -174,41 +168,21 @@ class OpenSsh:
         line = self._argv("-T", *([] if stdin else ["-n"]), "-o", "BatchMode=yes", "--", self.host, remote_line(argv, word))
         given = stdin if stdin is not None else subprocess.DEVNULL
         process = subprocess.Popen(line, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        after = (After(word), After(word))
+        program, messages = After(word, out), After(word, err)
         try:
-            self._pass_on(process, ((after[0], out), (after[1], err)), limit_s, argv)
-            code = process.wait()
+            code = pass_on(process, program.take, messages.take, limit_s=limit_s)
+        except subprocess.TimeoutExpired as error:
+            raise RemoteError(f"{argv[0]} on {self.host} did not end within {limit_s:g} s") from error
         finally:
-            _end(process)
-        said = (after[1].noise + b"\n" + after[0].noise).decode(errors="replace").strip()
+            end_child(process)
+        said = (messages.noise + b"\n" + program.noise).decode(errors="replace").strip()
         if code == FAILED:
-            is_cut = after[0].seen or not said or is_lost(said)
-            words = f"the line to {self.host} was cut" if after[0].seen or not said else advice_on(self.host, said)
+            is_cut = program.seen or not said or is_lost(said)
+            words = f"the line to {self.host} was cut" if program.seen or not said else advice_on(self.host, said)
             raise (LineCut if is_cut else RemoteError)(words)
-        if not after[0].seen:
+        if not program.seen:
             raise RemoteError(f"the login shell of {self.host} ended with {code} before {argv[0]} began; it said:\n{last_lines(said)}")
         return code
-
-    def _pass_on(
-        self, process: subprocess.Popen[bytes], sinks: tuple[tuple[After, Sink], ...], limit_s: float | None, argv: Sequence[str]
-    ) -> None:
-        deadline = None if limit_s is None else time.monotonic() + limit_s
-        with selectors.DefaultSelector() as waiting:
-            for stream, sink in zip((process.stdout, process.stderr), sinks, strict=True):
-                if stream is not None:
-                    waiting.register(stream, selectors.EVENT_READ, sink)
-            while waiting.get_map():
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    raise RemoteError(f"{argv[0]} on {self.host} did not end within {limit_s:g} s")
-                for key, _ in waiting.select(left):
-                    data = os.read(key.fd, BLOCK)
-                    if not data:
-                        waiting.unregister(key.fileobj)
-                        continue
-                    after, sink = key.data
-                    if rest := after.take(data):
-                        sink(rest)
 
     def close(self) -> None:
         """Leave the master connection open for the next command, at most PERSIST_S."""
@@ -228,13 +202,10 @@ class OpenSsh:
         argv = self._argv("-f", "-N", "-M", *words, "--", self.host)
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(argv, stdin=stdin or subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
-            try:
-                code = process.wait(limit_s)
-            except subprocess.TimeoutExpired:
+            code = wait_or_end(process, limit_s)
+            if code is None:
                 code = FAILED
                 said.write(f"Connection timed out after {limit_s:g} s\n".encode())
-            finally:
-                _end(process)
             said.seek(0)
             return code, said.read(BLOCK).decode(errors="replace")
 
@@ -260,15 +231,6 @@ class OpenSsh:
             place = Path(runtime, "slipway-ssh") if runtime and len(runtime) < LONGEST_RUNTIME else Path(f"/tmp/slipway-ssh-{os.getuid()}")
             self._directory = trusted_directory(place)
         return self._directory
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
-        process.wait()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
 
 
 # Copy files to and from a host by tar, which every host has; a copy that is cut begins anew.

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from base.errors import ContainerError
-from cluster import processes
+from base.process import dies_with_us
 from containers.engines.cli import inherited, plan_processes
 from containers.spec import ContainerSpec, EnginePlan, ProcessPlan
 
@@ -52,8 +52,6 @@ class BareProcess:
         self.plan = plan
         self.oom_kill = False  # our own cgroup tells
         self.gpus_seen = None  # what the node program sees is what it sees
-        parent = os.getpid()
-        processes.prepare_prctl()
         try:
             self._process = subprocess.Popen(
                 plan.argv,
@@ -63,7 +61,7 @@ class BareProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=lambda: processes.die_with_parent(parent),
+                preexec_fn=dies_with_us(),
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise ContainerError(f"{plan.name}: {plan.argv[0]!r} cannot be started: {error}") from error

@@ -6,6 +6,7 @@ ranks are told to end (shutdown), that goes to the watchdog; what the engine mus
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -15,20 +16,19 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, NotRequired, TypedDict
 
 from base.errors import AllocationError, ContainerError, SlipwayError, TrainingFailed
-from base.process import CommandResult, communicate, last_lines
+from base.process import CommandResult, communicate, dies_with_us, end_child, last_lines
 from base.sanitize import text
 from base.system import machine_text
 from base.typed import Pid, between, json_as
 from cluster import processes
 from cluster.gpus.decision import compare, listed_uuids
 from cluster.machine import oom_counters, read_oom_kills
-from cluster.processes import die_with_parent, prepare_prctl, send, session_of, wait_for_killed
+from cluster.processes import send, session_of
 from containers.limits import CLIENT_END_S, CONTAINER_REMOVE_S, ENGINE_CALL_LEAST_S, ENGINE_CALL_S, KILLED_CLIENT_S
 from containers.spec import EnginePlan, ProcessPlan
 
@@ -77,26 +77,15 @@ def spawn(argv: Sequence[str], output: int | IO[bytes], env: Mapping[str, str], 
         ) from error
 
 
-def dies_with_us() -> Callable[[], None]:
-    """Return a `preexec_fn` that has the child killed when we are: a client that waits for a daemon would stay."""
-    prepare_prctl()
-    return partial(die_with_parent, os.getpid())
-
-
 def end(process: subprocess.Popen[bytes]) -> None:
     """Kill a client with what it started, in whatever process group (some engines serve the file system of an image by a process), and wait
     for it.
     """
     if process.poll() is None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            process.kill()
-        wait_for_killed(process)
+    end_child(process)
     send(session_of(process.pid), signal.SIGKILL)
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
 
 
 def is_there(find: Sequence[str], where: str, limit_s: float = ENGINE_CALL_S) -> bool:

@@ -22,8 +22,7 @@ import zstandard
 from base.chunks import ChunkHasher
 from base.errors import ContainerError, NotEnoughSpace
 from base.humanize import format_size
-from base.process import CommandResult, describe
-from containers.engines.container_client import dies_with_us
+from base.process import CommandResult, describe, dies_with_us, end_child
 from containers.images.commands import where
 from containers.limits import ARCHIVE_FIRST_BYTE_S, ARCHIVE_STALL_S, ARCHIVE_UNPACK_S
 
@@ -74,12 +73,7 @@ def _started(argv: Sequence[str], words: IO[bytes], **streams: Any) -> Iterator[
     try:
         yield child
     finally:
-        for stream in (child.stdin, child.stdout):
-            if stream is not None:
-                stream.close()
-        if child.poll() is None:
-            child.kill()
-            child.wait()
+        end_child(child)
 
 
 def _read(child: subprocess.Popen[bytes], stream: IO[bytes], stall_s: float) -> bytes:

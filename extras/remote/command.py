@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -22,7 +23,7 @@ from base import VERSION
 from base.errors import ConfigError, LineCut, RemoteError
 from base.humanize import choices
 from cluster.processes import age_s
-from cluster.ssh import Transport, again, closing, openssh, run, transport_to
+from cluster.ssh import Transport, again, openssh, run, transport_to
 from extras.remote.asking import ANSWER_S, Far, Have, Placed, Results, find_slipway, update
 from extras.remote.bundle import Bundle, make_bundle
 from extras.remote.fetching import fetch

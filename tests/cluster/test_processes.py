@@ -75,8 +75,9 @@ def test_descendants_come_parents_first() -> None:
 
 TREE = """
 import subprocess, sys, time
+from base.process import become_subreaper
 from cluster import processes
-processes.become_subreaper()
+become_subreaper()
 code = "import subprocess, time; subprocess.Popen(['sleep', '100'], start_new_session=True); print('up', flush=True); time.sleep(100)"
 child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
 child.stdout.readline()
@@ -96,10 +97,8 @@ def test_a_subreaper_kills_the_whole_tree_but_what_it_spares() -> None:
 
 ORPHAN = """
 import os, subprocess, sys
-from cluster.processes import die_with_parent, prepare_prctl
-prepare_prctl()
-me = os.getpid()
-child = subprocess.Popen(["sleep", "100"], preexec_fn=lambda: die_with_parent(me), stdout=subprocess.DEVNULL)
+from base.process import dies_with_us
+child = subprocess.Popen(["sleep", "100"], preexec_fn=dies_with_us(), stdout=subprocess.DEVNULL)
 print(child.pid, flush=True)
 sys.stdin.readline()
 """

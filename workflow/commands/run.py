@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final, NoReturn
@@ -25,7 +24,7 @@ from base.calls import call_apart, call_limited
 from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.humanize import closest, counted
 from base.logs import private_umask
-from base.process import rooms_environ
+from base.process import dies_with_us, rooms_environ
 from base.system import refuse_without_home
 from cluster import processes
 from cluster.detection import scheduler_of
@@ -33,7 +32,7 @@ from cluster.guard import PASSED_ON, StorageWait
 from cluster.installation import FILES, PROFILES
 from cluster.limits import SAME_INTERRUPT_S, STORAGE_WAIT_SHOWN_S
 from cluster.machine import usable_cores
-from cluster.processes import age_s, die_with_parent, prepare_prctl
+from cluster.processes import age_s
 from cluster.schedulers import Jobs, jobs_of, shared_profile, with_jobs
 from cluster.schedulers.jobs import RUN, QueuedJob
 from cluster.schedulers.local import NAME as LOCAL
@@ -87,13 +86,12 @@ class Child:
         self._passed: dict[int, float] = {}
         self.storage_wait_s = 0.0
         self._abandoned = False
-        prepare_prctl()
         self._process = subprocess.Popen(
             [*TO_LOG, str(log), *argv],
             stdin=subprocess.DEVNULL,
             env=dict(environ),
             process_group=0,
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            preexec_fn=dies_with_us(),
         )
         self._descriptor = os.pidfd_open(self._process.pid)
         self._storage_waits: dict[int, StorageWait] = {}

@@ -18,8 +18,9 @@ from blake3 import blake3
 
 from base.errors import ConfigError, RecordError, RemoteError, SlipwayError
 from base.lock import LockFile
+from base.process import Sink
 from base.typed import read_as
-from cluster.ssh import Sink, openssh
+from cluster.ssh import openssh
 from extras.remote import fetching
 from extras.remote.asking import Far, Have, Placed, ResultFile, Results, find_slipway
 from extras.remote.command import _run_typed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from base.calls import LimitedCall
-from cluster.processes import die_with_parent, prepare_prctl
+from base.process import die_with_parent, prepare_prctl
 
 LONGEST_WAIT_S = 3600.0  # epoll takes no more than 24 days
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from base.process import dies_with_us, end_child
 from base.sanitize import text
-from cluster.processes import boot_id, die_with_parent, pid_namespace, prepare_prctl, wait_for_ends, wait_for_killed
+from cluster.processes import boot_id, pid_namespace, wait_for_ends
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.reports import Progress, Value, Waiting, What
 from workflow.run.node import limits
@@ -35,14 +36,12 @@ class Child(Generic[T]):
     def __init__(self, loop: Loop, argv: Sequence[str], kind: Any, heard: Callable[[T], None], ended: Callable[[bool, str], None]) -> None:
         self.loop, self._kind, self._heard, self._ended = loop, kind, heard, ended
         self._rest, self._unwritten = b"", bytearray()
-        parent = os.getpid()
-        prepare_prctl()
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # with a client that it feeds, it is ended as one
-            preexec_fn=lambda: die_with_parent(parent),
+            preexec_fn=dies_with_us(),
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -116,7 +115,7 @@ class Child(Generic[T]):
         if self.is_open:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._close()
-            wait_for_killed(self._process)
+            end_child(self._process)
 
 
 class WorkLine(Value, frozen=True, kw_only=True):
@@ -222,15 +221,11 @@ class Watcher:
     """One or more watchers that write to the same place; where one cannot be started there is less to know."""
 
     def __init__(self, commands: Sequence[Sequence[str]]) -> None:
-        parent = os.getpid()
-        prepare_prctl()
         self._lines = os.memfd_create("load", os.MFD_CLOEXEC)
         self._children: list[subprocess.Popen[bytes]] = []
         for argv in commands:
             try:
-                self._children.append(
-                    subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self._lines, preexec_fn=lambda: die_with_parent(parent))
-                )
+                self._children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self._lines, preexec_fn=dies_with_us()))
             except (OSError, subprocess.SubprocessError) as error:
                 logger.warning("this machine is not watched: %s", error)
 

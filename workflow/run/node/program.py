@@ -20,8 +20,8 @@ import msgspec
 
 from base.errors import NodeLost, SlipwayError
 from base.logs import configure, private_umask
-from base.process import first_line
-from cluster import machine, processes
+from base.process import become_subreaper, first_line
+from cluster import machine
 from cluster.schedulers.inside_job import read_grant
 from cluster.types import DEVICES, Grant
 from workflow.run.link import commands, reports
@@ -207,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, NodeLost) as error:
         logger.error("%s", error)
         return NodeLost.exit_code
-    processes.become_subreaper()
+    become_subreaper()
     end_older_attempts(os.environ.get(TAG, ""))
     try:
         link = connect(supervisor, token, index)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from base.humanize import format_duration
+from base.process import become_subreaper
 from cluster import processes
 from workflow.run.link.event_loop import Call, Loop, Timer
 from workflow.run.link.protocol import HANDSHAKE_S
@@ -143,7 +144,7 @@ def supervising(
     loop.on_signals(on_signal, more)
     if on_orphaned is not None:
         _watch_parent(loop, on_orphaned)
-    processes.become_subreaper()
+    become_subreaper()
     try:
         yield
     finally:
