@@ -11,7 +11,7 @@ import pytest
 from base import process
 from base.calls import call_apart, end_kept
 from base.errors import DatasetError, StorageError
-from data_prep.build import workers
+from data_prep.build import dataset
 from data_prep.sources import lmdb_file
 from tests.base import in_children
 from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
@@ -61,7 +61,7 @@ def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, mon
     assert record_reader.read_runs(study / "runs", runs, chunk=1, alone=0)["status"].to_list() == ["ok", "ok"]
 
     with pytest.raises((DatasetError, StorageError), match="nowhere"):
-        workers.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)
+        dataset.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)
 
     with lmdb_file.child("datum", hostile / "nowhere") as child:
         _, words = child.process.communicate(timeout=60)
