@@ -7,7 +7,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from base.publish import publish
 from base.sanitize import printable, quoted
 from base.untrusted import open_plain
 
+T = TypeVar("T")
 MAX_BYTES: Final = 256 << 20
 PIECE: Final = 1 << 20
 MAX_DEPTH: Final = 64
@@ -30,6 +31,16 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 def canonical_json(value: Any) -> bytes:
     """Encode a value in the one form that is hashed: sorted keys, no spaces, UTF-8, no NaN."""
     return _encoded(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Convert a value of frozen types to what JSON can carry."""
+    return msgspec.to_builtins(value, enc_hook=os.fspath)
+
+
+def from_plain(found: Any, kind: type[T]) -> T:
+    """Convert back what `plain` has made."""
+    return msgspec.convert(found, kind, dec_hook=lambda _, path: Path(path))
 
 
 def publish_json(target: Path, value: Any, mode: int = 0o644) -> None:

@@ -15,9 +15,8 @@ from msgspec import Struct, ValidationError
 
 from base.errors import ConfigError, RecordError
 from base.humanize import is_name
-from base.jsonfile import publish_json, read_json
+from base.jsonfile import from_plain, plain, publish_json, read_json
 from cluster.types import Holder
-from workflow.run.storage.prepared import from_plain, plain
 from workflow.study.cell import RunLimits
 from workflow.study.site import Site
 

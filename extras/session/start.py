@@ -12,7 +12,7 @@ from typing import Final
 
 from base.errors import ConfigError, StorageError
 from base.humanize import format_duration
-from base.jsonfile import json_text, publish_json
+from base.jsonfile import json_text, plain, publish_json
 from base.publish import publish, publish_new
 from cluster.holder import holder_of
 from cluster.schedulers import get_scheduler, jobs_of
@@ -20,7 +20,6 @@ from cluster.schedulers.jobs import BatchJob, JobSize
 from containers.engines import in_container
 from extras.session.plan import session_cell, supervisor_argv
 from extras.session.request import IMAGES, LOG, REQUEST, STATE, TOKEN, SessionRequest, State, session_dir
-from workflow.run.storage.prepared import plain
 from workflow.study.site import Site
 
 TOKEN_BYTES: Final = 24

@@ -44,7 +44,7 @@ from workflow.run.record.continuation import waiting_words
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage import description
-from workflow.run.storage.prepared import PreparedRun, from_plain, plain
+from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle
@@ -85,8 +85,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     """The directory of the sockets on this node."""
 
 
-def prepare(directory: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Copy the token to this node and return a Prepared as JSON. Runs in a child process. Raises SlipwayError, OSError."""
+def prepare(directory: str, pid: int, environ: Mapping[str, str]) -> Prepared:
+    """Copy the token to this node and take its allocation. Runs in a child process. Raises SlipwayError, OSError."""
     place = Path(directory)
     request, site = read_request(place), site_of(read_request(place))
     here = runtime_directory() / "s" / request.session
@@ -112,7 +112,7 @@ def prepare(directory: str, pid: int, environ: Mapping[str, str]) -> dict[str, A
         resumable=(),
         done=None,
     )
-    return plain(Prepared(request=request, run=run, directory=str(here)))
+    return Prepared(request=request, run=run, directory=str(here))
 
 
 def sweep(sessions: Path, own: str) -> None:
@@ -174,8 +174,9 @@ class Session:
     def _run(self) -> int:
         ending, code = Ending(status="ok"), 0
         try:
-            found = self._scope.call("prepare", prepare, self._directory, os.getpid(), dict(os.environ))
-            self._prepared = prepared = from_plain(found, Prepared)
+            arguments = (self._directory, os.getpid(), dict(os.environ))
+            prepared: Prepared = self._scope.call("prepare", prepare, *arguments, kind=Prepared)
+            self._prepared = prepared
             self._hold(Path(prepared.directory))
             work = self._begin(prepared)
             assert self._attempt is not None

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from base.errors import ConfigError, StorageError
-from base.jsonfile import publish_json
+from base.jsonfile import plain, publish_json
 from cluster.schedulers.jobs import is_of_study
 from cluster.types import Holder
 from containers.engines.container_client import SHOWN
@@ -25,7 +25,6 @@ from extras.session.supervisor import describe_ending, program_code
 from tests.nobody import NOBODY
 from workflow.run.plan import describe_framework
 from workflow.run.record.outcome import Ending
-from workflow.run.storage.prepared import plain
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Cache, Site
 

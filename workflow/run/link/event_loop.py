@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from base.calls import LimitedCall
+from base.jsonfile import from_plain, plain
 from base.process import die_with_parent, prepare_prctl
 
 LONGEST_WAIT_S = 3600.0  # epoll takes no more than 24 days
@@ -146,14 +147,14 @@ class Loop:
 # Calls that may hang, in child processes.
 
 
-def apart(descriptors: Sequence[int], parent: int, function: Callable[..., Any], *arguments: Any) -> Any:
+def in_child(descriptors: Sequence[int], parent: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call `function` in a child that dies with `parent` and keeps none of its `descriptors`: a child that hangs in storage would hold
     connections and locks open after the parent's end."""
     die_with_parent(parent)
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
-    return function(*arguments)
+    return plain(function(*arguments))
 
 
 class Call:
@@ -171,7 +172,7 @@ class Call:
     ) -> None:
         prepare_prctl()
         private = [descriptor for descriptor in loop.descriptors() if descriptor not in keep]
-        self._call = LimitedCall(what, apart, private, os.getpid(), function, *arguments, timeout_s=timeout_s, renewed=renewed)
+        self._call = LimitedCall(what, in_child, private, os.getpid(), function, *arguments, timeout_s=timeout_s, renewed=renewed)
         self._loop = loop
         self._timer = loop.after(timeout_s, self._overdue)
         self._then: Callable[[Call], None] = lambda _call: None
@@ -213,11 +214,12 @@ class Call:
             self._call.abandon()
             self.finished = True
 
-    def result(self) -> Any:
-        """Return what the function returned. Raises what it raised, of our tree; StorageError when its time was over."""
+    def result(self, kind: Any = Any) -> Any:
+        """Return what the function returned, as a value of `kind`. Raises what it raised, of our tree; StorageError when its time was
+        over."""
         if self._late:
             raise self._call.late()
-        return self._call.result()
+        return from_plain(self._call.result(), kind)
 
     def wait(self) -> Any:
         """Run the loop until the end; the result."""

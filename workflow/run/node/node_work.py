@@ -312,7 +312,7 @@ class NodeWork:
     def _pushed(self, call: Call) -> None:
         self.pushing = None
         try:
-            self.report(reports.Pushed(files=msgspec.convert(call.result(), tuple[reports.PushedFile, ...])))
+            self.report(reports.Pushed(files=call.result(tuple[reports.PushedFile, ...])))
         except SlipwayError as error:
             self.fail("push", type(error).__name__, str(error))
 

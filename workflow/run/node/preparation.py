@@ -272,12 +272,25 @@ def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
     return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
 
 
+class PreparedNode(Value, frozen=True, kw_only=True):
+    """What was found when a node was prepared for its ranks."""
+
+    removed: tuple[str, ...]
+    """What was done about containers whose job is gone, in lines."""
+    parent: tuple[str | None, str]
+    """The cgroup of the job, where containers may be put into it, and why."""
+    cdi: tuple[bool, str]
+    """Whether docker takes GPUs by CDI, and why."""
+    foreign: tuple[OtherUse, ...]
+    """Who else uses the GPUs."""
+    faults: tuple[GpuFault, ...]
+
+
 def prepare_node(
     engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
-) -> dict[str, Any]:
+) -> PreparedNode:
     """Copy the program and what a container needs, then list who else uses the GPUs. Runs in a child. `directory`: cache and tag; `job`:
-    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Returns {"removed": lines, "parent": (cgroup or None,
-    why), "cdi": (whether, why), "foreign": [(uuid, text)], "faults": likewise}. Raises ContainerError if the engine does not answer,
+    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Raises ContainerError if the engine does not answer,
     TrainingFailed if the program lacks something here, and what `bring_program` raises."""
     removed: list[str] = []
     parent: tuple[str | None, str] = (None, "no container")
@@ -297,15 +310,10 @@ def prepare_node(
         found = find_parent(engine, *job)
         parent = (found.path, found.reason)
         cdi = find_cdi(engine, granted)
-    foreign: list[tuple[str, str]] = []
-    if gpus:
-        from cluster.gpus.listing import query_other_use
+    from cluster.gpus.listing import query_gpu_faults, query_other_use
 
-        foreign = [(use.uuid, use.text) for use in query_other_use(gpus)]
-    from cluster.gpus import listing
-
-    faults = [(fault.uuid, fault.text) for fault in listing.query_gpu_faults(granted)]
-    return {"removed": removed, "parent": parent, "cdi": cdi, "foreign": foreign, "faults": faults}
+    foreign, faults = query_other_use(gpus), query_gpu_faults(granted)
+    return PreparedNode(removed=tuple(removed), parent=parent, cdi=cdi, foreign=foreign, faults=faults)
 
 
 def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
@@ -622,18 +630,17 @@ class Preparation:
 
     def _prepared(self, call: Call) -> None:
         try:
-            found = call.result()
+            found: PreparedNode = call.result(PreparedNode)
         except SlipwayError as error:
             self.fail("stage", type(error).__name__, str(error))
             return
-        for line in found["removed"]:
+        for line in found.removed:
             logger.warning("%s", line)
-        self.cdi, why = found["cdi"]
+        self.cdi, why = found.cdi
         logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
-        self.cgroup_parent, why = found["parent"]
+        self.cgroup_parent, why = found.parent
         logger.debug("cgroup of containers: %s: %s", self.cgroup_parent or "the engine's, with the limits of the job copied", why)
-        self.foreign = tuple(OtherUse(*use) for use in found["foreign"])
-        self.faults = tuple(GpuFault(*fault) for fault in found["faults"])
+        self.foreign, self.faults = found.foreign, found.faults
         argv = image_argv(sys.executable, self.plan)
         if argv is None:
             self._report_staged()

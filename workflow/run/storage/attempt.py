@@ -28,7 +28,7 @@ from workflow.run.record.outcome import RESULT, Ending, other_device
 from workflow.run.record.reading import fitting, validate_record
 from workflow.run.record.run_record import EndedNote, Measurements, RunFacts, build_record, measured, noted_ending
 from workflow.run.storage import lease as leases
-from workflow.run.storage.prepared import PreparedRun, plain
+from workflow.run.storage.prepared import PreparedRun
 from workflow.run.storage.results import ENDED, RECORD, attempt_numbers, refuse_failing_storage, results_of
 from workflow.study.cell import Cell
 
@@ -59,11 +59,6 @@ def read_measured(
         contradiction=found.contradiction or other_device(events, device),
         loads=tuple(loads(Path(directory), events, cell).items()) if status == "ok" else (),
     )
-
-
-def plain_measured(*arguments: Any) -> OwnKeys:
-    """Return the result of `read_measured` as JSON can carry it."""
-    return plain(read_measured(*arguments))
 
 
 def publish_attempt(run: PreparedRun, part: str, files: Sequence[File], make_record: Callable[[], NewRecord]) -> None:

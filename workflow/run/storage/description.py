@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -18,7 +18,6 @@ from containers.images.model import StudyImage
 from containers.models import MODELS, Model, build, build_for_tokens
 from containers.program_folder import copy, look_at
 from workflow.run.plan import Framework, check_framework, describe_framework, taken_along
-from workflow.run.storage.prepared import plain
 from workflow.study.cell import OF_TOKENS, Cell
 from workflow.study.paths import datasets_dir, kept_program
 from workflow.study.publishing import ResolvedStudy
@@ -56,8 +55,8 @@ class Work(Struct, frozen=True, kw_only=True):
     """None where runs are no containers."""
 
 
-def describe_work(site: Site, cell: Cell, device: str, images: str | None, results: str, build: str) -> dict[str, Any]:  # noqa: PLR0913
-    """Return the Work of a cell, as JSON can carry it, and keep the files of its own program in `results`. `images`: the file of
+def describe_work(site: Site, cell: Cell, device: str, images: str | None, results: str, build: str) -> Work:  # noqa: PLR0913
+    """Return what a cell works with, and keep the files of its own program in `results`. `images`: the file of
     workflow.run.images.pin; `build`: the name of the directory in which the dataset is built. Raises ConfigError, UnsupportedRequest,
     DatasetError, ContainerError, StagingError, StorageError."""
     from workflow.run.images.kept import image_of
@@ -66,7 +65,7 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None, resul
     check_framework(framework, cell.nodes)
     keep_program(Path(results), framework)
     dataset, manifest = describe_dataset(site.storage, cell, build) if cell.has_dataset else (None, None)
-    work = Work(
+    return Work(
         framework=framework,
         dataset=dataset,
         train_samples=trained_samples(manifest, cell.global_batch_size),
@@ -74,7 +73,6 @@ def describe_work(site: Site, cell: Cell, device: str, images: str | None, resul
         macs_by_length=() if cell.model not in MODELS else macs_by_length(cell.model, manifest),
         image=None if images is None else image_of(images, site.engine, cell.framework),
     )
-    return plain(work)
 
 
 def build_name(cell: Cell) -> str:

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from workflow.run.storage import lease as leases
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.description import build_of
 from workflow.run.storage.lease import Lease, read_lease
-from workflow.run.storage.prepared import Done, PreparedRun, plain
+from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import attempt_numbers, nodes_to_avoid, publish_newest, records, results_of
 from workflow.study.cell import SETS, node_sets
 from workflow.study.paths import run_dir
@@ -33,8 +33,8 @@ from workflow.study.publishing import ResolvedStudy, find_run, read_resolved
 from workflow.study.site import refuse_other_scheduler
 
 
-def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read study.json, take the allocation and the lease: a PreparedRun as JSON has it. Raises ConfigError, AllocationError, LeaseError,
+def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Mapping[str, str]) -> PreparedRun:
+    """Read study.json, take the allocation and the lease. Raises ConfigError, AllocationError, LeaseError,
     RecordError, StorageError. `after`: a result later than this number is asked for; 0: any. Where storage has one already, its record is
     published, unless it is, the lease is given back, and nothing is to be trained. Whoever comes too late, or twice, or after Snakemake has
     lost the record, ends here."""
@@ -72,7 +72,7 @@ def prepare(results: str, run_id: str, after: int, supervisor: int, environ: Map
     found = with_results(prepared)
     if found.done is not None:
         leases.release(run_dir, mine.token)
-    return plain(found)
+    return found
 
 
 def with_results(run: PreparedRun) -> PreparedRun:

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import TypeVar
-
-import msgspec
 from msgspec import Struct
 
 from cluster.types import Allocation
 from workflow.run.record.continuation import EarlierAttempt
-from workflow.run.record.model import OwnKeys
 from workflow.study.cell import Cell, RunLimits
 from workflow.study.site import Site
-
-S = TypeVar("S", bound=Struct)
 
 
 class Done(Struct, frozen=True, kw_only=True):
@@ -50,14 +42,3 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     """The earlier attempts from which this one could resume, the best first."""
     done: Done | None
     """Then nothing is to be trained, and the lease is not held any more."""
-
-
-def plain(value: Struct) -> OwnKeys:
-    """Convert to what JSON can carry, to leave the child that found it."""
-    found: OwnKeys = msgspec.to_builtins(value, enc_hook=os.fspath)
-    return found
-
-
-def from_plain(found: OwnKeys, kind: type[S]) -> S:
-    """Convert back what `plain` has made."""
-    return msgspec.convert(found, kind, dec_hook=lambda _, path: Path(path))

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from base.errors import Cancelled, Defect, LeaseError, PushError, SlipwayError, StorageFull, error_named
 from base.humanize import format_duration, some
+from base.jsonfile import plain
 from base.system import FULL_WORDS
 from containers.engines import in_container
 from workflow.run.link import commands, reports
@@ -27,7 +28,7 @@ from workflow.run.record.run_record import EndedNote, Measurements, build_record
 from workflow.run.record.step_clock import run_s
 from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
-from workflow.run.storage.prepared import PreparedRun, from_plain, plain
+from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import RunningAttempt, run_facts, times_of
@@ -83,14 +84,15 @@ class Retries:
                     raise
             pause = min(2 * pause, time_limits.STORAGE_LONGEST_PAUSE_S)
 
-    def call(self, what: str, function: Any, *arguments: Any, left_s: float) -> Any:
-        """Call `function` in a child. Raises what it raises, StorageError when it takes too long, PushError when told to end before."""
+    def call(self, what: str, function: Any, *arguments: Any, left_s: float, kind: Any = Any) -> Any:
+        """Call `function` in a child, and return its result as a `kind`. Raises what it raises, StorageError when it takes too long,
+        PushError when told to end before."""
         call = Call(self._scope.loop, what, function, *arguments, timeout_s=left_s)
         self.wait(lambda: call.finished)
         if not call.finished:
             call.abandon()
             raise PushError(f"{what}: storage had not answered when this run was told to end")
-        return call.result()
+        return call.result(kind)
 
     def wait(self, done: Callable[[], bool], limit_s: float | None = None) -> None:
         """Wait until `done()`, for a while only when we are told to end."""
@@ -126,9 +128,10 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
 def late_lease(loop: Loop, preparing: Call) -> PreparedRun | None:
     """Wait for a lease that was being taken when the run was cancelled, to give it back."""
     loop.until(lambda: preparing.finished, time_limits.STORAGE_CLEAN_UP_S)
+    run: PreparedRun | None = None
     with contextlib.suppress(SlipwayError):
-        return from_plain(preparing.result(), PreparedRun) if preparing.finished else None
-    return None
+        run = preparing.result(PreparedRun) if preparing.finished else None
+    return run
 
 
 def finish(attempt: RunningAttempt, work: Work, ending: Ending) -> int:
@@ -289,8 +292,7 @@ class _Finish:
             raise problems[0]
         arguments = (self.part_directory, self.run.cell, _parameters(self.work), self.attempt.requested_steps(self.work))
         device, status = self.attempt.job.allocation.device, self.ending.status
-        found = again.call("its record", attempts.plain_measured, *arguments, device, status, left_s=left_s)
-        self.found = from_plain(found, Measurements)
+        self.found = again.call("its record", attempts.read_measured, *arguments, device, status, left_s=left_s, kind=Measurements)
         if self.ending.status == "ok" and (wrong := self.found.contradiction) is not None:
             self.ending = Ending(status="error", reason=wrong)
             logger.error("%s", wrong)

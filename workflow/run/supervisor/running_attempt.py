@@ -65,7 +65,7 @@ from workflow.run.record.window_seen import in_supervisor_s
 from workflow.run.storage import description
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepare import with_results
-from workflow.run.storage.prepared import PreparedRun, from_plain, plain
+from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import Job, NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -492,8 +492,9 @@ class RunningAttempt:
         environ = {**self.job.scheduler.launch_environ(os.environ), TAG: run.tag, SUPERVISOR: process_identity()}
         self.nodes.launch(self._launches, environ, () if self.job.allocation.own_job else self.locks.descriptors)
         results = str(Path(run.run_dir).parents[1])
-        found = self.scope.call("prepare", description.describe_work, run.site, run.cell, device, images, results, run.dataset_build)
-        return from_plain(found, description.Work)
+        arguments = (run.site, run.cell, device, images, results, run.dataset_build)
+        work: description.Work = self.scope.call("prepare", description.describe_work, *arguments, kind=description.Work)
+        return work
 
     def run_steps(self, work: description.Work) -> Ending:
         """Wait until every rank has succeeded, the run is ended, or nodes have delivered its result, which `run.done` then holds."""
@@ -541,8 +542,7 @@ class RunningAttempt:
         self.staging.look(plan, lambda node: str(node_cache(run.allocation.scheduler, site.cache.path, node)))
         self.job.wait_if_ending()
         if any(answer.delivered for node in self.nodes.all if (answer := node.last(reports.LookedAt)) is not None):
-            found = self.scope.call("prepare", lambda: plain(with_results(run)), renewed=True)
-            self.run = run = from_plain(found, PreparedRun)
+            self.run = run = self.scope.call("prepare", with_results, run, kind=PreparedRun, renewed=True)
             if run.done is not None:
                 return
         self._refuse_what_is_missing()

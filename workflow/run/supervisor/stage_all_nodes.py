@@ -38,7 +38,6 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.plan import TAG, allocation_request, node_argv
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import PublishedDataset, build_of, describe_dataset
-from workflow.run.storage.prepared import from_plain, plain
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
@@ -62,8 +61,8 @@ class PreparedStaging(Struct, frozen=True, kw_only=True):
     dataset: PublishedDataset
 
 
-def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return a PreparedStaging as JSON has it. Runs in a child. Raises SlipwayError."""
+def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> PreparedStaging:
+    """Find the dataset and take the allocation. Runs in a child. Raises SlipwayError."""
     study = read_resolved(Path(results))
     site, cells = study.site, study.cells
     private_umask(site.shared == "group")
@@ -76,7 +75,7 @@ def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) ->
     request = dataclasses.replace(request, nodes=nodes, gpus_per_node=1, device="cpu", gres=0, cpus_per_node=None)
     allocation = dataclasses.replace(get_scheduler(site.scheduler).allocate(request, environ, pid), own_job=False)
     published, _ = describe_dataset(site.storage, found[0], build_of(study, found[0]))
-    return plain(PreparedStaging(site=site, allocation=allocation, dataset=published))
+    return PreparedStaging(site=site, allocation=allocation, dataset=published)
 
 
 class StageAllNodes:
@@ -105,7 +104,7 @@ class StageAllNodes:
 
     def _work(self) -> dict[str, Any]:
         try:
-            work = from_plain(self.scope.call("prepare", prepare, *self.arguments), PreparedStaging)
+            work: PreparedStaging = self.scope.call("prepare", prepare, *self.arguments, kind=PreparedStaging)
             self._stage(work)
             return self._found(work)
         finally:

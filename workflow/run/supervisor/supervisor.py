@@ -33,7 +33,7 @@ from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
 from workflow.run.storage import lease as leases
 from workflow.run.storage.prepare import prepare
-from workflow.run.storage.prepared import Done, PreparedRun, from_plain
+from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import parse_requested
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.finish import finish, give_up, late_lease
@@ -238,7 +238,8 @@ class Supervisor:
         call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=time_limits.STORAGE_CALL_S, renewed=True)
         self._preparing = call
         self._scope.wait(lambda: call.finished)
-        return from_plain(call.result(), PreparedRun)
+        run: PreparedRun = call.result(PreparedRun)
+        return run
 
     def _late(self) -> PreparedRun | None:
         return None if self._preparing is None else late_lease(self._scope.loop, self._preparing)

@@ -218,18 +218,20 @@ class RunScope:
         what: str,
         function: Callable[..., Any],
         *arguments: Any,
+        kind: Any = Any,
         timeout_s: float = STORAGE_CALL_S,
         keep: tuple[int, ...] = (),
         renewed: bool = False,
     ) -> Any:
-        """Call a function on network storage, in a child that keeps the descriptors `keep`. `renewed`: see LimitedCall. Raises what it
-        raises, StorageError when it takes too long, and RunEnded as soon as the run has ended; the child is killed then."""
+        """Call a function on network storage, in a child that keeps the descriptors `keep`, and return its result as a `kind`. `renewed`:
+        see LimitedCall. Raises what it raises, StorageError when it takes too long, and RunEnded as soon as the run has ended; the child is
+        killed then."""
         call = Call(self.loop, what, function, *arguments, timeout_s=timeout_s, keep=keep, renewed=renewed)
         try:
             self.wait(lambda: call.finished)
         finally:
             call.abandon()  # nothing, if it has finished
-        return call.result()
+        return call.result(kind)
 
 
 # The deadline of an attempt. Its time begins when it has its nodes; a margin before the end it asks for a checkpoint.

@@ -37,6 +37,7 @@ from workflow.run.record.reading import validate_record
 from workflow.run.storage.attempt import complete_delivered
 from workflow.run.storage.lease import acquire, new_lease, read_lease
 from workflow.run.storage.prepare import prepare
+from workflow.run.storage.prepared import Done
 
 
 @pytest.mark.parametrize("attempt", ["1", "12", "1.node-1", "3.node-12"])
@@ -142,7 +143,7 @@ def test_what_was_delivered_whole_becomes_the_result_that_it_was(world: World) -
     complete_delivered(run_dir)
     assert (run_dir / "record.json").read_bytes() == before
     said = prepare(str(world.results), run_dir.name, 0, os.getpid(), {})
-    assert said["done"] == {"attempt": 1, "status": "error"}
+    assert said.done == Done(attempt=1, status="error")
 
 
 def test_a_newer_result_stays_the_run_s(world: World) -> None:
@@ -175,7 +176,7 @@ def test_a_newer_result_stays_the_run_s(world: World) -> None:
 def test_a_note_that_is_not_whole_makes_no_result(world: World, changes: dict[str, Any]) -> None:
     run_dir = delivered(world, **changes)
     assert "it makes no result" in publish_delivered(run_dir, os.getpid())
-    assert prepare(str(world.results), run_dir.name, 0, os.getpid(), {})["done"] is None
+    assert prepare(str(world.results), run_dir.name, 0, os.getpid(), {}).done is None
     assert read_sealed(run_dir / "attempts" / "1" / "record.json")["status"] == "storage"
     assert not (run_dir / "record.json").exists()
 
@@ -268,7 +269,7 @@ def test_the_lease_that_stays_keeps_the_number_of_what_waits_on_its_nodes(world:
     acquire(world.run_dir(run_id), lambda _: left, holder_alive, describe_holder)
     ended.communicate(b"\n")
     assert not (world.run_dir(run_id) / "attempts").exists()
-    assert prepare(str(world.results), run_id, 0, os.getpid(), {})["attempt"] == 2
+    assert prepare(str(world.results), run_id, 0, os.getpid(), {}).attempt == 2
 
 
 # Work directories: those at work stay, those of the dead go, those that wait for storage stay.

@@ -26,6 +26,7 @@ from workflow.dag.submissions import Submissions
 from workflow.run.record.model import RunRecord
 from workflow.run.record.outcome import Ending, RankEnd, judge_missing
 from workflow.run.storage.prepare import prepare
+from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import (
     FORGOTTEN_S,
     MOST_NODES,
@@ -118,8 +119,8 @@ def test_a_result_of_another_study_is_none(world: World) -> None:
         publish_sealed(path, {**good, "study": "another"})
     assert results_in(str(world.results), [run_id]) == {run_id: {"status": "unreadable", "result_number": 0}}
     said = start(world, run_id)
-    assert said["done"] is None
-    assert said["attempt"] == 2
+    assert said.done is None
+    assert said.attempt == 2
 
 
 @pytest.mark.parametrize("damage", ["a number", "of another run", "the same result in other bytes", "a pipe", "gone"])
@@ -146,7 +147,7 @@ def test_the_attempts_own_copy_replaces_a_published_one_that_is_not_it(run_dir: 
     assert path.read_bytes() == before
 
 
-def start(world: World, asked: str) -> dict[str, Any]:
+def start(world: World, asked: str) -> PreparedRun:
     """What a supervisor that starts now is told."""
     run_id, after = parse_requested(asked)
     return prepare(str(world.results), run_id, after, os.getpid(), {})
@@ -175,8 +176,8 @@ def test_a_start_trains_only_what_is_not_there(
     if published:
         publish_newest(run_dir, results_of(run_dir))
     said = start(world, f"{run_id}{asked}")
-    assert said["done"] == (None if done is None else {"attempt": done, "status": results[-1]})
-    assert said["result_number"] == number
+    assert said.done == (None if done is None else Done(attempt=done, status=results[-1]))
+    assert said.result_number == number
     if records:
         assert read_sealed(run_dir / "record.json") == records[-1], "the record of before stays until its successor is there"
     assert (run_dir / "lease.json").exists() == (done is None)
@@ -185,7 +186,7 @@ def test_a_start_trains_only_what_is_not_there(
 def test_of_two_that_ask_for_the_same_one_gets_it(world: World) -> None:
     run_id = world.cell()
     write(world.run_dir(run_id), 1, "error", 1)
-    assert start(world, f"{run_id}.after-1")["done"] is None
+    assert start(world, f"{run_id}.after-1").done is None
     with pytest.raises(LeaseError, match="is running already"):
         start(world, f"{run_id}.after-1")
 

@@ -13,12 +13,13 @@ from typing import cast
 import pytest
 
 from base.errors import NotEnoughSpace
+from base.jsonfile import from_plain, plain
 from tests.workflow.run.link.test_messages import PLAN
 from tests.workflow.run.supervisor.made import ALLOCATION, RUN, running_attempt
 from workflow.run.link.event_loop import Loop
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import Work
-from workflow.run.storage.prepared import PreparedRun, from_plain, plain
+from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.running_attempt import Preflight, RunningAttempt
 from workflow.run.supervisor.staging import bring_checkpoint
