@@ -14,8 +14,6 @@ from base.errors import DatasetError, StorageError
 from data_prep.build import dataset
 from data_prep.sources import lmdb_file
 from tests.base import in_children
-from tests.workflow.report.builder import make_record, scaling_cells, write_records, write_study
-from workflow.report import record_reader
 
 HOSTILE = ("base", "cluster", "types", "queue", "json", "workflow", "data_prep")
 
@@ -52,13 +50,6 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_no_child_executes_what_lies_in_the_working_directory(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end_kept()
     assert call_apart("taking", in_children.take, "it", timeout_s=60) == ["it", 3]
-
-    cells = scaling_cells(nodes=[1, 2])
-    study = write_study(hostile.parent / "digits", cells, repeats=1)
-    write_records(study, [make_record(cell) for cell in cells])
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    runs = sorted(path.name for path in (study / "runs").iterdir())
-    assert record_reader.read_runs(study / "runs", runs, chunk=1, alone=0)["status"].to_list() == ["ok", "ok"]
 
     with pytest.raises((DatasetError, StorageError), match="nowhere"):
         dataset.build_shards(hostile / "nowhere", [0], 1, lambda index, done: None)

@@ -1,43 +1,21 @@
-"""Read the records of runs into rows, here and in child processes. One bad record of 10^5 is one row that says so.
-
-`python -m workflow.report.record_reader RUNS_DIR` reads for a parent that has more than one core: names of runs in, one JSON list on a
-line; out, for each line, eight bytes of length and the rows as Arrow's stream. (Workers of `concurrent.futures` would outlive a parent that
-is killed.)
-"""
+"""Read the records of runs into rows. One bad record of 10^5 is one row that says so."""
 
 from __future__ import annotations
 
-import io
-import json
 import math
-import os
-import queue
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import polars as pl
 
-from base.errors import RecordError
-from base.jsonfile import json_line
-from base.process import PipedChild
-from workflow.run.record.columns import FIELDS, MACHINES, Stored, row_of, values_of
+from workflow.run.record.columns import FIELDS, MACHINES, row_of, values_of
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import Found, beside, find_record, read_record
 
-_TYPES: Final = {float: pl.Float64(), int: pl.Int64(), bool: pl.Boolean(), str: pl.String()}
-
-
-def _dtype(stored: Stored) -> pl.DataType:
-    return pl.List(_TYPES[stored.kind]) if stored.is_list else _TYPES[stored.kind]
-
-
-ROW_SCHEMA: Final[dict[str, pl.DataType]] = {name: _dtype(stored) for name, stored in {**FIELDS, **MACHINES}.items() if name != "schema"}
+ROW_SCHEMA: Final[dict[str, pl.DataType]] = {name: stored.dtype for name, stored in {**FIELDS, **MACHINES}.items() if name != "schema"}
 _ROWS: Final = {"row": pl.Int64(), "is_given": pl.Boolean()}
 
 
@@ -76,14 +54,13 @@ def _series(name: str, values: Sequence[Any], dtype: pl.DataType) -> pl.Series:
     return found.select(lists.alias(name))[name]
 
 
-# A few thousand runs: the record that counts, and what its attempts took beside it.
+# The record of each run that counts, and what its attempts took beside it.
 
 
 THREADS = 8
 FIRST = 16
 SLOW_STORAGE_S = 0.0005
 """A small file takes longer on network storage, which answers several questions at once; a disk gains nothing from threads."""
-LENGTH_BYTES = 8
 BESIDE: Final = ("prevented_s", "repeated_s", "unmeasured_s", "aside_s", "beside_gpu_s")
 """Columns: of a run's attempts beside the one that counts the prevented ones, results that it replaced, results where it cannot be read,
 attempts that lie beside since another had their number; and all of these times their GPUs."""
@@ -130,70 +107,9 @@ def _beside(runs_dir: str, found: Sequence[Found], rows: pl.DataFrame) -> pl.Dat
     return pl.DataFrame(took, schema=dict.fromkeys(BESIDE, pl.Float64()), orient="row")
 
 
-# Reading in one process per core, since reading a record is work of the processor and not of the disk.
-
-
 CHUNK = 4096
-ALONE: Final = 3
-"""Up to so many chunks are read here: a child needs as long to start as for half a chunk."""
-MOST_PROCESSES: Final = 16  # more of them ask a file server more than it answers
 
 
-def read_runs(runs_dir: Path, runs: Sequence[str], chunk: int = CHUNK, alone: int = ALONE) -> pl.DataFrame:
-    """Read one row per run, in the order of `runs`; a process reads `chunk` of them at a time, this one up to `alone` chunks.
-    Raises RecordError when one dies."""
-    chunks = [runs[start : start + chunk] for start in range(0, len(runs), chunk)] or [[]]
-    processes = min(len(chunks), len(os.sched_getaffinity(0)), MOST_PROCESSES)
-    if processes == 1 or len(chunks) <= alone:
-        return pl.concat([read_chunk(str(runs_dir), part) for part in chunks])
-    with ExitStack() as stack:
-        free: queue.SimpleQueue[PipedChild] = queue.SimpleQueue()
-        for _ in range(processes):
-            child = PipedChild("workflow.report.record_reader", str(runs_dir), POLARS_MAX_THREADS="1")  # each has a core
-            free.put(stack.enter_context(child))
-
-        def ask(chunk: Sequence[str]) -> pl.DataFrame:
-            reader = free.get()
-            try:
-                return _answer(reader, chunk)
-            finally:
-                free.put(reader)
-
-        with ThreadPoolExecutor(processes) as pool:
-            return pl.concat(pool.map(ask, chunks))
-
-
-def _answer(reader: PipedChild, runs: Sequence[str]) -> pl.DataFrame:
-    try:
-        reader.ask(json_line(runs))
-        length = int.from_bytes(_exactly(reader.answers, LENGTH_BYTES), "big")
-        return pl.read_ipc_stream(io.BytesIO(_exactly(reader.answers, length)))
-    except (OSError, EOFError) as error:
-        raise RecordError(
-            f"the process that read {len(runs)} records from {runs[0]} on ended before it had done so (exit {reader.process.poll()}; "
-            "out of memory, or killed?); ask again"
-        ) from error
-
-
-def _exactly(answers: IO[bytes], length: int) -> bytes:
-    content = answers.read(length)
-    if len(content) < length:
-        raise EOFError
-    return content
-
-
-def main(runs_dir: str) -> None:
-    """Read chunks until standard input ends. Ctrl-C is for the parent, which ends this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for line in sys.stdin.buffer:
-        content = io.BytesIO()
-        read_chunk(runs_dir, json.loads(line)).write_ipc_stream(content)
-        sys.stdout.buffer.write(content.tell().to_bytes(LENGTH_BYTES, "big") + content.getbuffer())
-        sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    from workflow.report.garbage_collection import without_garbage_collection
-
-    with without_garbage_collection():
-        main(sys.argv[1])
+def read_runs(runs_dir: Path, runs: Sequence[str], chunk: int = CHUNK) -> pl.DataFrame:
+    """Read one row per run, in the order of `runs`, `chunk` of them at a time."""
+    return pl.concat([read_chunk(str(runs_dir), runs[start : start + chunk]) for start in range(0, max(1, len(runs)), chunk)])

@@ -313,12 +313,11 @@ def test_parquet_gives_back_what_was_collected(tmp_path: Path) -> None:
         read_records(path)
 
 
-@pytest.mark.processes
 def test_order_and_number_of_runs_survive_the_chunks(tmp_path: Path) -> None:
     cells = scaling_cells(batch_size=[1, 2, 3, 4, 5], nodes=[1, 2])
     directory = study(tmp_path, *[make_record(cell, step_s=0.01 * cell["batch_size"]) for cell in cells], cells=cells)
     runs = [f"{cell['cell_id']}-r1" for cell in reversed(cells)]
-    assert read_runs(directory / "runs", runs, chunk=3, alone=0)["run_id"].to_list() == runs
+    assert read_runs(directory / "runs", runs, chunk=3)["run_id"].to_list() == runs
     frame = collect([directory]).frame
     assert frame["cell_id"].to_list() == [cell["cell_id"] for cell in cells]
     assert frame["step_p50_s"].to_list() == pytest.approx([0.01 * cell["batch_size"] for cell in cells])

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +36,7 @@ from workflow.report.collect import write_records as write_parquet
 from workflow.report.formats import FORMATS, to_csv, to_html, to_latex, to_markdown
 from workflow.report.framework_tables import facts_table
 from workflow.report.outputs import read_or_collect
-from workflow.report.table import Column, Table, estimate_text, numbers, raised, significant, words
+from workflow.report.table import MOST_ROWS, Column, Table, estimate_text, numbers, raised, significant, words
 from workflow.report.tables import TABLES, all_tables
 from workflow.report.terminal import print_speedup
 from workflow.run.record.rate import NOT_COMPARED
@@ -803,3 +804,14 @@ def test_multiply_adds_of_a_token_are_none_of_a_sample(tmp_path: Path, unit: str
     _, analysis = table(tmp_path, gpt(model="gpt2-small", dataset_spec=text, program=program), model_macs=142_406_400)
     expected = 6 * 142_406_400 if unit == "tokens" else None
     assert analysis.frame["flop_per_unit"].to_list() == [expected]
+
+
+def test_tables_for_people_show_the_first_rows_and_say_so(tmp_path: Path) -> None:
+    table = TABLES["times"](collected(tmp_path / "digits", [make_record(make_cell(nodes=nodes)) for nodes in (1, 2, 4)]))
+    columns = (replace(column, values=[*column.values] * 334, marks=[*column.marks] * 334) for column in table.columns)
+    many = replace(table, columns=tuple(columns))
+    assert len(many.rows) == MOST_ROWS + 2
+    assert len(list(csv.reader(io.StringIO(FORMATS["csv"](many))))) == 1 + len(many.rows)
+    for suffix in ("md", "tex", "html"):
+        assert "The first" not in FORMATS[suffix](table)
+        assert "The first 1000 of 1002 rows; all are in tables/times.csv." in FORMATS[suffix](many)

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+import polars as pl
 from msgspec import UnsetType
 
 from workflow.run.record.machine_load import beyond
@@ -159,14 +160,16 @@ something else."""
 
 
 class Stored(NamedTuple):
-    """A column: the attributes that lead to its value, the keys that lead to it in the file, the type of its values, or of what is in
-    each of them where they are lists, and what makes the column's value of the record's."""
+    """A column: the attributes that lead to its value, the keys that lead to it in the file, the type of the column, and what makes the
+    column's value of the record's."""
 
     attributes: tuple[str, ...]
     path: str
-    kind: type
-    is_list: bool = False
+    dtype: pl.DataType
     convert: Callable[[Any], Any] | None = None
+
+
+_TYPES: Final = {float: pl.Float64(), int: pl.Int64(), bool: pl.Boolean(), str: pl.String()}
 
 
 def _stored(attributes: tuple[str, ...], path: str, kind: Any) -> Stored:
@@ -174,11 +177,11 @@ def _stored(attributes: tuple[str, ...], path: str, kind: Any) -> Stored:
     if get_origin(inner) is tuple:
         entry = plain(get_args(inner)[0])
         if get_origin(entry) is tuple:
-            return Stored(attributes, path, float, is_list=True, convert=_flat)
-        return Stored(attributes, path, str if get_origin(entry) is Literal else entry, is_list=True)
+            return Stored(attributes, path, pl.List(pl.Float64()), _flat)
+        return Stored(attributes, path, pl.List(_TYPES.get(entry, pl.String())))
     if get_origin(inner) in (types.UnionType, Union):
-        return Stored(attributes, path, str, convert=_text)
-    return Stored(attributes, path, str if get_origin(inner) is Literal else inner)
+        return Stored(attributes, path, pl.String(), _text)
+    return Stored(attributes, path, _TYPES.get(inner, pl.String()))
 
 
 def _flat(pairs: tuple[tuple[float, float], ...]) -> list[float]:

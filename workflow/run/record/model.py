@@ -38,23 +38,19 @@ class Column:
     name: str = ""
 
 
-def _words(expected: str) -> dict[str, str]:
-    return {"expected": expected}
-
-
-Real = Annotated[float, Meta(ge=0, le=1e15, extra=_words("a number from 0 to 1e15"))]
-Flop = Annotated[float, Meta(ge=0, le=1e30, extra=_words("a number from 0 to 1e30"))]
-Signed = Annotated[float, Meta(ge=-1e100, le=1e100, extra=_words("a number below 1e100"))]
-Share = Annotated[float, Meta(ge=0, le=1, extra=_words("a number from 0 to 1"))]
-Whole = Annotated[int, Meta(ge=0, le=MOST, extra=_words("a whole number from 0"))]
-FromOne = Annotated[int, Meta(ge=1, le=MOST, extra=_words("a whole number from 1"))]
-Rank = Annotated[int, Meta(ge=0, le=2**31, extra=_words("a rank"))]
-Name = Annotated[str, Meta(max_length=255, extra=_words("text of at most 255 characters"))]
-Text = Annotated[str, Meta(max_length=4096, extra=_words("text of at most 4096 characters"))]
-Long = Annotated[str, Meta(max_length=65536, extra=_words("text of at most 65536 characters"))]
-Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra=_words("64 hex digits"))]
-Texts = Annotated[tuple[Long, ...], Meta(extra=_words("a list of texts"))]
-Pairs = Annotated[tuple[tuple[Whole, Signed], ...], Meta(extra=_words("a list of [step, loss]"))]
+Real = Annotated[float, Meta(ge=0, le=1e15)]
+Flop = Annotated[float, Meta(ge=0, le=1e30)]
+Signed = Annotated[float, Meta(ge=-1e100, le=1e100)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Whole = Annotated[int, Meta(ge=0, le=MOST)]
+FromOne = Annotated[int, Meta(ge=1, le=MOST)]
+Rank = Annotated[int, Meta(ge=0, le=2**31)]
+Name = Annotated[str, Meta(max_length=255)]
+Text = Annotated[str, Meta(max_length=4096)]
+Long = Annotated[str, Meta(max_length=65536)]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Texts = tuple[Long, ...]
+Pairs = tuple[tuple[Whole, Signed], ...]
 UnevenCause = Literal["input", "stalls", "stragglers", "gaps"]
 Reported = Text | int | float | bool
 """What a program tells of itself; a column has its text."""
@@ -308,7 +304,7 @@ class Drift(Part, frozen=True, kw_only=True):
     change_ratio: Annotated[Signed | None, Column("drift_change_ratio")] = None
     stderr_ratio: Real | None = None
     others_ratio: Annotated[
-        Annotated[tuple[Signed, ...], Meta(min_length=8, max_length=8, extra=_words("a list of 8 numbers"))] | None,
+        Annotated[tuple[Signed, ...], Meta(min_length=8, max_length=8)] | None,
         Column("drift_others_ratio"),
     ] = None
     steps: FromOne | None = None

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -159,8 +158,6 @@ OPEN: Final = ("provenance",)
 ULPS: Final = 1 + 1e-9  # a mean of equal numbers may differ from them by the last digit
 _DECODER: Final = msgspec.json.Decoder(RunRecord)
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)")
-_PLACE: Final = re.compile(r" - at `\$?(.*)`$")
-_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
 def read_record(content: bytes) -> RunRecord:
@@ -174,7 +171,7 @@ def decoded(content: bytes) -> RunRecord:
     try:
         record = _DECODER.decode(content)
     except msgspec.ValidationError as error:
-        raise NotBelieved(_mismatch(content, str(error))) from error
+        raise NotBelieved(_mismatch(str(error))) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _refuse_json(error)
     _check(record)
@@ -268,59 +265,11 @@ def _refuse_json(error: Exception) -> NoReturn:
     raise NotBelieved(f"it is no JSON: {error}") from error
 
 
-def _mismatch(content: bytes, reason: str) -> str:
-    """Return where in the record which value was found, and what was expected there, for a reason such as
-    "Expected `float`, got `str` - at `$.performance.window_s`"."""
-    place = _PLACE.search(reason)
-    path = place[1] if place else ""
-    where = path.lstrip(".")
-    try:
-        value: Any = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return f"it is no JSON: {error}"
-    kind: Any = RunRecord
-    for key, index in _STEP.findall(path):
-        if index == "...":
-            return f"{where}: {reason[0].lower()}{reason[1 : place.start() if place else None]}"
-        value, kind = (value[key], _field(kind, key)) if key else (value[int(index)], _entry(kind, int(index)))
-    if "missing required field" in reason:
-        name = reason.split("`")[1]
-        return f"{f'{where}.' if where else ''}{name} is missing"
-    return f"{f'{where}: ' if where else ''}found {shown(value)}, expected {expected(kind)}"
-
-
-def expected(kind: Any) -> str:
-    """Return in words what a value of a type is."""
-    for part in getattr(kind, "__metadata__", ()):
-        if isinstance(part, msgspec.Meta) and part.extra:
-            return str(part.extra["expected"])
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return expected(arguments[0])
-    if origin in (types.UnionType, Union):
-        return " or ".join(dict.fromkeys(expected(one) for one in arguments if one is not type(None)))
-    if origin is Literal:
-        return f"{'one of ' if len(arguments) > 1 else ''}{', '.join(map(str, arguments))}"
-    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
-    return "a list" if origin is tuple else words.get(kind, "an object")
-
-
-def _inner(kind: Any) -> Any:
-    while get_origin(kind) in (Annotated, types.UnionType, Union):
-        kind = next(one for one in get_args(kind) if one is not type(None))
-    return kind
-
-
-def _field(kind: Any, key: str) -> Any:
-    inner = _inner(kind)
-    if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-        return next(entry.type for entry in msgspec.structs.fields(inner) if entry.encode_name == key)
-    return get_type_hints(inner, include_extras=True).get(key, object)
-
-
-def _entry(kind: Any, index: int) -> Any:
-    arguments = get_args(_inner(kind))
-    return arguments[0] if arguments[-1] is ... else arguments[index]
+def _mismatch(reason: str) -> str:
+    """Return where in the record what was expected, for a reason such as "Expected `float`, got `str` - at `$.performance.window_s`"."""
+    words, _, path = reason.partition(" - at `$")
+    where = path.strip(".`")
+    return f"{where}: {words[0].lower()}{words[1:]}" if where else f"{words[0].lower()}{words[1:]}"
 
 
 def _check(record: RunRecord) -> None:

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from base.errors import RecordError
 from benchmarks.rate import CASES, measure
 from benchmarks.stragglers import named
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.workflow.report.builder import make_cell, make_record
 from tests.workflow.run.cells import document
 from tests.workflow.run.record.test_record import rank_events
 from tests.workflow.run.world import ROOT, World
@@ -25,7 +23,6 @@ from workflow.run.record.events import RankEvents, RunStart, RunStop, Step, pars
 from workflow.run.record.model import Drift, Replicas
 from workflow.run.record.outcome import Ending
 from workflow.run.record.rate import MAX_LENGTHS, NOT_COMPARED, drift, performance, replica_warnings, replicas_of, straggler
-from workflow.run.record.reading import validate_record
 from workflow.run.record.run_record import NO_TOKENS, measured, window_warnings
 
 SECOND_NS = 10**9
@@ -446,21 +443,6 @@ def test_where_no_rank_tells_one_nothing_is_known() -> None:
     assert replicas_of(ranks(None, None)) is None
     assert replicas_of({0: RankEvents(start=RunStart(), steps={}, stop=None)}) is None
     assert replica_warnings(None) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (["a"], "training.replicas: found a list, expected an object"),
-        ({"checksum": 1, "ranks": 2, "apart": []}, "training.replicas.checksum: found 1, expected"),
-        ({"checksum": "a", "ranks": 0, "apart": []}, "training.replicas.ranks: found 0, expected"),
-        ({"checksum": "a", "ranks": 2, "apart": [-1]}, "training.replicas.apart\\[0\\]: found -1, expected a rank"),
-        ({"checksum": "a", "ranks": 2}, "training.replicas.apart is missing"),
-    ],
-)
-def test_what_a_record_tells_is_looked_at(value: Any, message: str) -> None:
-    with pytest.raises(RecordError, match=message):
-        validate_record(make_record(make_cell(), **{"training.replicas": value}))
 
 
 @pytest.mark.parametrize(

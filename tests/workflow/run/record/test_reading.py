@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -43,10 +44,20 @@ def test_a_record_that_is_too_large_is_not_read() -> None:
         read_record(content)
 
 
-def test_a_wrong_value_of_an_open_object_is_named_by_the_object() -> None:
-    record = make_record(make_cell())
-    record["cell"]["steps"] = {"measured": "many"}
-    with pytest.raises(NotBelieved, match=re.escape("cell.steps[...]: expected `int`, got `str`")):
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("nodes", [{"hostname": "a", "gpus": [], "machine_cores": []}], "nodes[0].machine_cores: expected `object | null`, got `array`"),
+        ("nodes", [{"hostname": "a", "gpus": [], "network": [{"kind": 5}]}], "nodes[0].network[0].kind: expected `str`, got `int`"),
+        ("training.first_losses", [[0, "two"]], "training.first_losses[0][1]: expected `float`, got `str`"),
+        ("training.replicas", {"checksum": "a", "ranks": 0, "apart": []}, "training.replicas.ranks: expected `int` >= 1"),
+        ("training.replicas", {"checksum": "a", "ranks": 2}, "training.replicas: object missing required field `apart`"),
+        ("cell.steps", {"measured": "many"}, "cell.steps[...]: expected `int`, got `str`"),
+    ],
+)
+def test_a_value_that_is_not_of_its_type_is_not_believed_and_named(path: str, value: Any, message: str) -> None:
+    record = make_record(make_cell(), **{path: value})
+    with pytest.raises(NotBelieved, match=re.escape(message)):
         read_record(sealed_text(record))
 
 
