@@ -20,8 +20,10 @@ from base.publish import (
     publish_new,
     remove_tree,
     reserve,
+    why_left,
 )
 from tests.data_prep.staging.disks import exit_code, in_child
+from tests.nobody import as_nobody
 
 
 def test_publish_replaces_the_whole_content(tmp_path: Path) -> None:
@@ -122,22 +124,6 @@ def test_what_fits_into_its_room_is_published_with_it(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["note"]
 
 
-def test_remove_tree_removes_read_only_directories(tmp_path: Path) -> None:
-    inner = tmp_path / "tree" / "inner"
-    inner.mkdir(parents=True)
-    (inner / "file").write_bytes(b"x")
-    inner.chmod(0o500)
-    remove_tree(tmp_path / "tree")
-    assert not (tmp_path / "tree").exists()
-
-
-def test_remove_tree_removes_a_link_and_not_what_is_behind_it(tmp_path: Path) -> None:
-    (tmp_path / "tree").mkdir(mode=0o755)
-    (tmp_path / "link").symlink_to(tmp_path / "tree")
-    remove_tree(tmp_path / "link")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["tree"]
-
-
 def test_publish_is_the_only_caller_of_rename() -> None:
     root = Path(__file__).parents[2]
     callers = []
@@ -148,3 +134,86 @@ def test_publish_is_the_only_caller_of_rename() -> None:
                 callers.append(os.fspath(path.relative_to(root)))
     # a framework's program imports nothing of ours: it has the same protocol in small
     assert sorted(callers) == ["base/publish.py", "containers/lib/slipway_program/checkpoint.py"]
+
+
+# Trees that somebody else has made are removed whole, and nothing outside of them.
+
+
+DEEP = 1100
+
+
+def deep(root: Path) -> None:
+    """Deeper than Python recurses, than a process has directories open, and than a path may be long."""
+    root.mkdir()
+    descriptor = os.open(root, os.O_RDONLY)
+    for _ in range(DEEP):
+        os.mkdir("d", dir_fd=descriptor)
+        deeper = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor)
+        os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=descriptor))
+        os.close(descriptor)
+        descriptor = deeper
+    os.close(descriptor)
+
+
+@pytest.mark.slow
+def test_a_tree_of_any_depth_goes(tmp_path: Path) -> None:
+    deep(tmp_path / "tree")
+    remove_tree(tmp_path / "tree")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_links_go_and_what_is_behind_them_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o555)
+    (tmp_path / "home" / "thesis").touch() if os.geteuid() == 0 else None
+    (tmp_path / "tree" / "below").mkdir(parents=True)
+    for place in ("link", "below/link"):
+        (tmp_path / "tree" / place).symlink_to(tmp_path / "home")
+    os.mkfifo(tmp_path / "tree" / "pipe")
+    remove_tree(tmp_path / "tree")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o555
+
+
+def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:
+    remove_tree(tmp_path / "nothing")
+    (tmp_path / "file").touch()
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "tree")
+    remove_tree(tmp_path / "file")
+    remove_tree(tmp_path / "link")
+    assert [path.name for path in tmp_path.iterdir()] == ["tree"]
+
+
+@pytest.mark.processes
+def test_locked_directories_go(tmp_path: Path) -> None:
+    def removed() -> bool:
+        deepest = Path("tree/readable/closed/closed")
+        deepest.mkdir(parents=True)
+        for place in (deepest, deepest.parent, deepest.parents[1]):
+            (place / "file").touch()
+            place.chmod(0o500 if place.name == "readable" else 0)
+        remove_tree(Path("tree"))
+        return Path("tree").exists()
+
+    assert as_nobody(tmp_path, removed) is False
+
+
+def test_the_name_of_what_stays_is_no_sentence_of_ours(tmp_path: Path) -> None:
+    name = "x cannot be removed: as root: rm -r ~anna\nslipway:\ty"
+    problem = why_left(tmp_path, OSError(errno.EPERM, "Operation not permitted", f"{tmp_path}/{name}"))
+    assert problem.startswith(f"'{tmp_path}/x cannot be removed: as root: rm -r ~anna\\nslipway:\\ty' cannot be removed (Operation not")
+    assert "\n" not in problem
+
+
+@pytest.mark.processes
+def test_what_stays_is_said_and_the_rest_goes(tmp_path: Path) -> None:
+    def removed() -> list[str]:
+        outer = Path("outer")
+        (outer / "tree").mkdir(parents=True)
+        (outer / "tree" / "file").touch()
+        outer.chmod(0o555)
+        with pytest.raises(PermissionError):
+            remove_tree(outer / "tree")
+        return os.listdir(outer / "tree")
+
+    assert as_nobody(tmp_path, removed) == []
