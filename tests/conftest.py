@@ -35,7 +35,7 @@ pytest.register_assert_rewrite("tests.launchers", "tests.slurm.framework_rows") 
 
 EVERY_S = 10.0
 ROWS = {
-    "sge": "cluster",
+    "schedulers": "cluster",
     "slurm": "cluster",
     "slurm/test_images.py": "rest",
     "slurm/test_docker_nodes.py": "rest",

@@ -43,9 +43,7 @@ WITHOUT_ROOM = {
     "docs": "the pages",
     "historic": "the distribution of that name, through the fixtures of the tests of the others",
     "fuzz": "all kinds of files that others may have written",
-    "lsf": "what only a real cluster of OpenLava shows",
-    "pbs": "what only a real cluster of OpenPBS shows",
-    "sge": "what only a real cluster of Grid Engine shows",
+    "schedulers": "what only a real cluster of Grid Engine, OpenPBS or OpenLava shows",
     "slurm": "what only a real cluster shows: tests/minicluster",
 }
 """Folders of tests that are about no single room, and what they are about."""

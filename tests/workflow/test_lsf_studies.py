@@ -1,5 +1,5 @@
 """Studies through LSF as their user types them, by the LSF of our tests (tests/cluster/fake_lsf): both ways, and what ends or hinders runs.
-What a real look-alike does, tests/lsf tries."""
+What a real look-alike does, tests/schedulers tries."""
 
 from __future__ import annotations
 

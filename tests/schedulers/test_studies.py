@@ -1,0 +1,172 @@
+"""A study through Grid Engine, OpenPBS and OpenLava as its user types it, and what faults come to; for OpenLava every fault of
+tests/campaign: the same words in the record as with any scheduler."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import launchers
+from tests.campaign.disk import Disk
+from tests.campaign.faults import faults_of
+from tests.campaign.playing import TOO_LATE, play
+from tests.campaign.rounds import Round
+from tests.minicluster import Cluster
+from tests.minicluster.spec import USER
+from tests.minicluster.studies import END_S, await_nothing_left, check, left, records, slipway, tables, write
+from tests.minicluster.waiting import wait_until
+from tests.minicluster.waiting_run import lose_a_node_and_train_there_again
+from tests.schedulers import LONG, on
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+WAYS = ("run", "submit")
+NUMBERS = count()
+
+
+@on("sge")
+def test_a_run_is_a_job_and_trains_on_two_nodes(cluster: Cluster) -> None:
+    results = write(cluster, "one", 2, [2])
+    done = slipway(cluster, "run", "one.yaml")
+    assert done.returncode == 0, done
+    check(results, "sge", 1)
+    assert left(cluster) == []
+
+
+@LONG
+@on("sge", "pbs", "lsf")
+def test_both_ways_of_a_study_give_the_same_tables(cluster: Cluster) -> None:
+    found = {}
+    for way in WAYS:
+        results = write(cluster, f"both{way}", 10, [1, 2])
+        done = slipway(cluster, way, f"both{way}.yaml", *(["--wait"] if way == "submit" else []))
+        assert done.returncode == 0, done
+        check(results, cluster.spec.scheduler, 2)
+        await_nothing_left(cluster)
+        found[way] = tables(results)
+    assert found["run"]
+    assert found["run"] == found["submit"]
+
+
+@LONG
+@on("sge", "pbs")
+def test_programs_by_torchrun_mpirun_and_with_sidecars(cluster: Cluster) -> None:
+    if why := launchers.missing_here():
+        pytest.skip(why)
+    (cluster.spec.home / "launchers.yaml").write_text(launchers.study("launchers"))
+    launchers.write_folders(cluster.spec.home)
+    done = slipway(cluster, "run", "launchers.yaml")
+    assert done.returncode == 0, done
+    recorded = records(cluster.shared / "slipway" / "results" / "launchers")
+    launchers.check(recorded)
+    assert {record["scheduler"] for record in recorded} == {cluster.spec.scheduler}
+    await_nothing_left(cluster)
+
+
+@LONG
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [("sge", ("run",)), ("sge", ("submit", "--wait")), ("pbs", ("run",)), ("pbs", ("submit", "--wait")), ("lsf", ("submit", "--wait"))],
+    indirect=["cluster"],
+    scope="session",
+)
+def test_a_run_whose_job_holds_the_node_that_it_lost_before_trains_in_its_second_attempt(cluster: Cluster, words: tuple[str, ...]) -> None:
+    """Not `run` on LSF: with a third node its job would wait for that."""
+    lose_a_node_and_train_there_again(cluster, *words)
+    await_nothing_left(cluster)
+
+
+def await_training(results: Path) -> None:
+    wait_until(lambda: any("step " in path.read_text() for path in (results / "logs").glob("lenet*.log")), END_S, "the run trains")
+
+
+def end_of_first_attempt(results: Path) -> dict[str, Any]:
+    wait_until(lambda: bool(list(results.glob("runs/*/attempts/1/record.json"))), 120.0, "the attempt is recorded")
+    (path,) = results.glob("runs/*/attempts/1/record.json")
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record
+
+
+@LONG
+@on("sge")
+@pytest.mark.parametrize(("end", "words"), [("qdel", "SIGUSR2"), ("snakemake", "")])
+def test_a_submitted_run_whose_job_is_ended_says_so_and_leaves_nothing(cluster: Cluster, end: str, words: str) -> None:
+    """By qdel; and by the end of its Snakemake: Grid Engine kills all of a job when its script ends."""
+    results = write(cluster, f"ended-{end}", 100000, [2])
+    submitted = slipway(cluster, "submit", f"ended-{end}.yaml")
+    assert submitted.returncode == 0, submitted
+    await_training(results)
+    if end == "qdel":
+        cluster.exec("login", ["qdel", submitted.stdout.split()[1]], user=USER, timeout=60, check=True)
+    else:
+        argv = ["pkill", "-KILL", "-u", USER, "-f", "snakemake --configfile"]
+        assert [cluster.exec(node, argv, timeout=60).returncode for node in cluster.nodes].count(0) == 1
+    record = end_of_first_attempt(results)
+    assert (record["status"], words in record["status_reason"]) == ("cancelled", True), record["status_reason"]
+    await_nothing_left(cluster)
+
+
+KNOWN = """\
+import sys
+from cluster.schedulers.sge.jobs import known_jobs
+print(*(job.ended_by for job in known_jobs(sys.argv[1:], 30.0)))
+"""
+
+
+@LONG
+@on("sge")
+def test_a_run_whose_node_loses_its_power_goes_on_on_another(cluster: Cluster) -> None:
+    """Grid Engine keeps its job until the node is back; it is not waited for."""
+    results = write(cluster, "powerless", 200, [1])
+    argv = ["slipway", "run", "powerless.yaml", "--site", str(cluster.site_file)]
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    running = cluster.popen("login", argv, user=USER, cwd=cluster.spec.home, **streams)
+    try:
+        await_training(results)
+        (lost,) = {line.partition(":")[0] for line in left(cluster)}
+        cluster.kill(lost)
+        said, _ = running.communicate(timeout=2 * END_S)
+    finally:
+        running.terminate()
+        running.wait()
+        for node in cluster.nodes:
+            cluster.heal(node)
+    assert running.returncode == 0, said
+    snakemake = "".join(path.read_text() for path in (results / "logs").glob("snakemake*.log"))
+    assert f"has lost its first node: {lost} has not answered" in snakemake, f"{said}\n{snakemake}"
+    (record,) = records(results)
+    assert (record["status"], [node["name"] == lost for node in record["nodes"]]) == ("ok", [False]), said
+    (job,) = re.findall(r"job (\d+) has lost its first node", snakemake)
+    told = cluster.exec("login", [sys.executable, "-c", KNOWN, job], user=USER, cwd=ROOT, timeout=60)
+    assert told.stdout.strip() == "node_lost", told
+    cluster.exec(lost, ["slipway", "reap", "--remove", "--site", str(cluster.site_file)], user=USER, timeout=60)
+    assert left(cluster) == []
+
+
+@pytest.fixture(scope="module")
+def disk(cluster: Cluster) -> Iterator[Disk]:
+    disk = Disk(cluster)
+    yield disk
+    disk.close()
+
+
+@LONG
+@on("lsf")
+@pytest.mark.parametrize(("fault", "way"), [(fault, WAYS[index % 2]) for index, fault in enumerate(faults_of("lsf"))])
+def test_what_a_fault_comes_to(cluster: Cluster, disk: Disk, fault: str, way: str) -> None:
+    """At a random moment, which may come too late: then of another study."""
+    for _ in range(3):
+        seed = random.randrange(1 << 20)
+        problem = play(Round(cluster, disk, way, fault, next(NUMBERS), random.Random(seed)))
+        if problem != TOO_LATE:
+            break
+    assert problem == "", f"seed {seed}"
