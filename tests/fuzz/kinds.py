@@ -31,11 +31,9 @@ from containers.engines.container_client import End, Link
 from containers.engines.docker import _device_names
 from containers.frameworks import check_supports
 from containers.frameworks.spec import read_framework
-from containers.images import commands, marks, model
+from containers.images import commands, model
 from containers.node_facts import memory_limit
 from containers.placeholders import fill
-from data_prep.build.plan_file import read_plan, root_of
-from data_prep.build.selection import read_samples
 from data_prep.build.steps import read_dataset_file
 from data_prep.cache import lock
 from data_prep.cache.entries import ls
@@ -51,8 +49,6 @@ from data_prep.staging.table import ChunkTable, Journal
 from data_prep.tree.manifest import Place, parse_place
 from extras.doctor.slurm import judge_partitions
 from extras.remote import asking
-from tests.data_prep.build.corpus import class_folders
-from tests.data_prep.tree.corpus import plant, spec_of
 from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from tests.workflow.run.cells import ended_note
@@ -152,53 +148,7 @@ def _read_study(content: bytes, directory: Path) -> None:
         raise SlipwayError(f"study.json: {error}") from error  # of a framework that is not there
 
 
-# -- builds
-
-
-def _build(directory: Path) -> Path:
-    """A planned dataset with one shard built."""
-    from data_prep.build.plan import plan_dataset
-    from data_prep.build.shard import build_shard
-    from data_prep.spec import parse_spec
-
-    build = directory / "build"
-    if not build.exists():
-        source = class_folders(directory / "source", {"cat": 6, "dog": 6})
-        spec = parse_spec({"source": "folder", "path": str(source), "size": [8, 8], "splits": {"test": 0.25}, "shards": 2}, directory)
-        plan_dataset(spec, "set", build)
-        build_shard(build, 0)
-    return build
-
-
-def _hashed_tree(directory: Path) -> Path:
-    """A tree of files with one part hashed."""
-    from data_prep.tree.plan import hash_part, plan_tree
-
-    build = directory / "tree-build"
-    if not build.exists():
-        plan_tree(spec_of(plant(directory / "tree", {"a": 10, "b/c": 20}), 1), "corpus", build)
-        hash_part(build, 0)
-    return build
-
-
-def _tree_sample(name: str) -> Callable[[Path], tuple[bytes, ...]]:
-    return lambda directory: ((_hashed_tree(directory) / name).read_bytes(),)
-
-
-def _read_tree_plan(content: bytes, directory: Path) -> None:
-    from data_prep.tree.plan import list_tree, read_tree_plan
-
-    plan = read_tree_plan(_written(content, directory / "read" / "plan.json").parent)
-    plan.changes(list_tree(directory / "tree"))
-    for index in range(min(plan.parts, 3)):
-        plan.part_bytes(index)
-
-
-def _read_part(content: bytes, directory: Path) -> None:
-    from data_prep.tree.plan import finished_part, read_tree_plan
-
-    plan = read_tree_plan(_hashed_tree(directory))
-    finished_part(_written(content, directory / "parts" / "shard-00000.json").parent, 0, plan)
+# -- datasets
 
 
 def _read_tree_files(content: bytes, _directory: Path) -> None:
@@ -210,50 +160,6 @@ def _read_tree_files(content: bytes, _directory: Path) -> None:
 
 def _read_place(content: bytes, _directory: Path) -> None:
     parse_place(content, "place.json")
-
-
-def _plan_sample(directory: Path) -> tuple[bytes, ...]:
-    return ((_build(directory) / "plan.json").read_bytes(),)
-
-
-def _read_plan(content: bytes, directory: Path) -> None:
-    place = directory / "read"
-    _written(content, place / "plan.json")
-    plan = read_plan(place)
-    for number, root in enumerate(plan.roots):
-        root_of(root, place, number)
-    for index in range(min(len(plan.shards), 3)):
-        plan.part_key(index)
-
-
-def _receipt_sample(directory: Path) -> tuple[bytes, ...]:
-    return ((_build(directory) / "shard-00000.json").read_bytes(),)
-
-
-def _read_receipt(content: bytes, directory: Path) -> None:
-    """A receipt that cannot be read is none; one that can be, goes into a manifest."""
-    from data_prep.build.finish import _manifest
-    from data_prep.build.shard import read_receipt
-
-    build = _build(directory)
-    plan = read_plan(build)
-    _written(content, directory / "receipts" / "shard-00000.json")
-    receipt = read_receipt(directory / "receipts", 0, plan)
-    if receipt is not None:
-        try:
-            to_bytes(_manifest(plan, [receipt] * len(plan.shards))[0])
-        except (ValueError, ArithmeticError):
-            return  # as finish_dataset takes them
-
-
-def _list_sample(directory: Path) -> tuple[bytes, ...]:
-    return ((_build(directory) / "samples" / "00000.jsonl").read_bytes(),)
-
-
-def _read_list(content: bytes, directory: Path) -> None:
-    (whole,) = _list_sample(directory)
-    path = _written(content, directory / "samples" / "00000.jsonl")
-    list(read_samples(path, ["cat", "dog"], blake3(whole).hexdigest()))
 
 
 def _manifest_value() -> dict[str, Any]:
@@ -340,41 +246,6 @@ def _read_sequences(content: bytes, _directory: Path) -> None:
     to_bytes(manifest)
 
 
-def _sequence_build(directory: Path) -> Path:
-    """Planned token sequences with one shard built."""
-    from data_prep.sequences.plan import plan_sequences
-    from data_prep.sequences.shard import build_sequence_shard
-    from data_prep.spec import parse_spec
-
-    build = directory / "sequence-build"
-    if not build.exists():
-        (directory / "text.txt").write_text("some text " * 20)
-        plan_sequences(parse_spec({"source": "text", "path": "text.txt", "sequence_length": 8, "shards": 2}, directory), "set", build)
-        build_sequence_shard(build, 0)
-    return build
-
-
-def _sequence_sample(name: str) -> Callable[[Path], tuple[bytes, ...]]:
-    return lambda directory: ((_sequence_build(directory) / name).read_bytes(),)
-
-
-def _read_sequence_plan(content: bytes, directory: Path) -> None:
-    from data_prep.sequences.plan import read_sequence_plan
-
-    plan = read_sequence_plan(_written(content, directory / "read" / "plan.json").parent)
-    for index in range(min(len(plan.shards), 3)):
-        plan.part_key(index)
-        plan.rows_per_value(plan.shards[index].length)
-
-
-def _read_sequence_receipt(content: bytes, directory: Path) -> None:
-    from data_prep.sequences.plan import read_sequence_plan
-    from data_prep.sequences.shard import finished_shard
-
-    plan = read_sequence_plan(_sequence_build(directory))
-    finished_shard(_written(content, directory / "sequence-receipts" / "shard-00000.json").parent, 0, plan)
-
-
 def _read_dataset_file(content: bytes, directory: Path) -> None:
     _written(content, directory / "dataset.json")
     canonical_json(vars(read_dataset_file(directory)))
@@ -438,11 +309,6 @@ INSPECTED: Final = [
 
 def _read_inspected(content: bytes, _directory: Path) -> None:
     commands.parse_inspect(content.decode(errors="replace"), "a:1", "docker")
-
-
-def _read_mark(content: bytes, directory: Path) -> None:
-    _written(content, directory / "222222222222.docker.json")
-    marks.last_used(directory, "222222222222", "docker")
 
 
 LABELS: Final = {
@@ -780,13 +646,8 @@ PLACE: Final = {"schema": "slipway.place/1", "path": "/nfs/corpus", "links": {"a
 
 KINDS: Final[dict[str, Kind]] = {
     "study.json": Kind("json", _study_sample, _read_study, "study.json"),
-    "plan.json": Kind("json", _plan_sample, _read_plan, "plan.json"),
-    "shard receipt": Kind("json", _receipt_sample, _read_receipt),
-    "plan of a tree": Kind("json", _tree_sample("plan.json"), _read_tree_plan, "plan.json"),
-    "part of a tree": Kind("json", _tree_sample("shard-00000.json"), _read_part),
     "manifest of a tree": Kind("json", _sample(_json(TREE)), _read_tree_files, "manifest.json"),
     "place of a tree": Kind("json", _sample(_json(PLACE)), _read_place, "place.json"),
-    "list of samples": Kind("lines", _list_sample, _read_list, "00000.jsonl"),
     "dataset.json": Kind("json", _sample(_json(BUILT)), _read_dataset_file, "dataset.json"),
     "manifest": Kind("json", _sample(_json(_manifest_value())), _read_manifest, "manifest.json"),
     "chunks of a file": Kind("json", _sample(_json(SINGLE)), _read_single, "a.tar.zst.chunks.json"),
@@ -795,13 +656,10 @@ KINDS: Final[dict[str, Kind]] = {
     "manifest of sequences, by the reader": Kind(
         "json", _sample(_json(_sequences_value())), _open_dataset, "manifest.json", (DatasetChanged,)
     ),
-    "plan of sequences": Kind("json", _sequence_sample("plan.json"), _read_sequence_plan, "plan.json"),
-    "receipt of sequences": Kind("json", _sequence_sample("shard-00000.json"), _read_sequence_receipt),
     "framework.yaml": Kind("yaml", _sample((FAKE / "framework.yaml").read_bytes()), _read_framework, "framework"),
     "image manifest": Kind("json", _sample(_json(ARCHIVED)), _read_image_manifest, "222222222222.tar.zst"),
     "pinned images": Kind("json", _sample(_json(PINNED)), _read_pinned, "images-0123456789ab.json"),
     "image inspect": Kind("json", _sample(_json(INSPECTED)), _read_inspected, "'a:1'"),
-    "image mark": Kind("json", _sample(_json({"reference": "a", "image_id": "b", "used": 1795265087.0})), _read_mark),
     "container inspect": Kind(
         "lines", _sample(json.dumps({"id": "1f", "name": "/n", "labels": LABELS}).encode()), _read_containers, "docker"
     ),

@@ -20,10 +20,6 @@ MANY = int(os.environ.get("FUZZ_CASES", "10000"))
 
 NEVER_REFUSED = {
     *(
-        "shard receipt",
-        "receipt of sequences",
-        "part of a tree",
-        "image mark",
         "CDI specification",
         "cache lease",
         "cache lock",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.slurm.patience.playing import Fault, Study, Way
 
 from tests.minicluster import Cluster
-from tests.slurm.patience.playing import Fault, Study, Way
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 RUNS = 6
