@@ -1,4 +1,4 @@
-"""Cuts of the line at random moments of submitting, waiting and fetching: `python -m tests.slurm.cuts --cuts 100 --seed 3`.
+"""Cuts of the line at random moments of submitting, waiting and fetching.
 
 Each study is submitted from a laptop, waited for, and its tables are fetched, while the laptop dies, the login node ends all connections,
 or the network is gone for a while. A command that was killed, or gave up, is typed again, as its user does. At the end of each study the
@@ -8,14 +8,10 @@ at work counts.
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -146,27 +142,3 @@ def play(cluster: Cluster, root: Path, *, cuts: int, seed: int, transport: str, 
         for place in places:
             place.close()
     raise AssertionError(f"only {made.made} of {cuts} cuts hit a command at work: {made.counts}")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.slurm.cuts", description=__doc__)
-    parser.add_argument("--cuts", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=14)
-    parser.add_argument("--transport", choices=("ssh", "paramiko"), default="ssh")
-    parser.add_argument("--totp", action="store_true", help="the login node asks for a second factor")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clean up then too
-    cluster = Cluster.up(f"cuts{os.getpid()}", nodes=3, gpus=2, cores=4, slurmd_timeout=10)
-    root = Path(tempfile.mkdtemp(prefix="slipway-cuts-"))
-    try:
-        counts = play(cluster, root, cuts=options.cuts, seed=options.seed, transport=options.transport, totp=options.totp)
-    finally:
-        cluster.down()
-        shutil.rmtree(root)
-    for (phase, kind), count in sorted(counts.items()):
-        sys.stdout.write(f"{count:4} {kind} in {phase}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

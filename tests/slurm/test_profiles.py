@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,22 +136,6 @@ def test_a_job_for_every_run(place: Place) -> None:
     assert all(nodes[job] == ("2" if "-n2-" in run else "1") for run, job, _ in runs)
 
 
-@pytest.mark.long
-def test_a_silent_controller_loses_no_job_and_starts_none_twice(place: Place) -> None:
-    snakemake = place.snakemake(seconds=15.0)
-    wait_until(lambda: bool(place.started()), 90, "the first run has started")
-    place.cluster.ctld("stop")
-    try:
-        time.sleep(60)  # what is tested: nobody answers for a minute
-    finally:
-        place.cluster.ctld("cont")
-    said = ended(snakemake)
-    assert "Slurm's controller does not answer; the jobs are waited for" in said
-    assert len(list(place.results.glob("runs/*/record.json"))) == 4
-    runs = [run for run, *_ in place.started()]
-    assert len(set(runs)) == len(runs) == 4
-
-
 def test_a_run_says_slurms_reason_and_once_cancelled_is_not_tried_again(place: Place) -> None:
     """Four runs of one and two nodes on three nodes: some wait."""
     run = place.slipway("run", f"{place.name}.yaml", seconds=200.0)
@@ -251,22 +234,6 @@ def test_a_requeued_job_is_waited_for(place: Place) -> None:
     assert len(list(place.results.glob("runs/*/record.json"))) == 4
     assert len([run for run, job, _ in place.started() if job == job_id]) == 2, said
     assert len({job for _, job, _ in place.started()}) == 4, "no run has a second job"
-
-
-@pytest.mark.long
-def test_a_killed_controller_forgets_no_job(place: Place) -> None:
-    snakemake = place.snakemake(seconds=40.0)
-    wait_until(lambda: bool(place.started()), 120, "the first run has started")
-    time.sleep(12)  # slurmctld writes its state every 5 s; what a kill makes it forget before, Slurm itself holds
-    place.cluster.ctld("kill")
-    try:
-        time.sleep(45)  # what is tested: runs end while nobody answers
-    finally:
-        place.cluster.ctld("start")
-    ended(snakemake, 400)
-    assert len(list(place.results.glob("runs/*/record.json"))) == 4
-    runs = [run for run, *_ in place.started()]
-    assert len(set(runs)) == len(runs) == 4
 
 
 def test_a_profile_that_does_not_fit_is_refused(place: Place) -> None:
