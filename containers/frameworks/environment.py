@@ -20,7 +20,7 @@ from base.errors import ConfigError, SlipwayError
 from base.lock import LockFile
 from base.publish import publish
 from cluster.installation import FROM_CHECKOUT
-from containers.frameworks import framework_folders, load_framework
+from containers.frameworks import load_framework
 from containers.frameworks.spec import FrameworkSpec
 
 
@@ -166,8 +166,7 @@ def and_so_on(numbers: Sequence[int]) -> str:
 def main() -> int:
     """Run the command line of `make framework`."""
     parser = argparse.ArgumentParser(prog="python -m containers.frameworks.environment", description=__doc__.splitlines()[0])
-    own = [name for name in framework_folders() if load_framework(name).environment is not None]
-    parser.add_argument("framework", choices=sorted((*BESIDE, *own)))
+    parser.add_argument("framework")
     parser.add_argument("--python", help="an interpreter of the version that the framework needs; looked for where it is not given")
     parser.add_argument("--debian", help="a mirror of Debian, for packages of an old version of it; that of apt where it is not given")
     arguments = parser.parse_args()

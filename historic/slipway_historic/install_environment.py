@@ -18,7 +18,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -57,7 +56,7 @@ MIRROR_SILENT_S: Final = 60.0
 """How long a mirror of packages may say nothing while one is fetched from it."""
 DOWNLOADS: Final = 4
 TRIES: Final = 4
-"""How often a package is asked for, where what failed may pass."""
+"""How often a package is asked for, where the mirror has not refused it."""
 MAX_BYTES: Final = 100 << 20
 """The most that a package may have; the largest one so far has 21 MB."""
 LEFT_OUT: Final = re.compile(r"(\./)?usr/share/(doc|man|info|locale|lintian|icons)/")
@@ -267,7 +266,8 @@ def fetch(address: str, package: Package) -> bytes:
                 content: bytes = answer.read(MAX_BYTES)
             break
         except (OSError, http.client.HTTPException, ValueError) as error:
-            if not is_passing(error) or number == TRIES - 1:
+            refused = isinstance(error, ValueError) or (isinstance(error, urllib.error.HTTPError) and error.code < 429)
+            if refused or number == TRIES - 1:
                 raise ConfigError(
                     f"{url} cannot be fetched: {error}. Where this mirror has no Debian 11, name another one by DEBIAN=http://HOST/debian"
                 ) from error
@@ -275,16 +275,6 @@ def fetch(address: str, package: Package) -> bytes:
     if (found := hashlib.sha256(content).hexdigest()) != package.digest:
         raise ConfigError(f"{url} is not the package that is pinned: SHA-256 {found}, expected {package.digest}")
     return content
-
-
-def is_passing(error: Exception) -> bool:
-    """Return True if the next try may well succeed: a silent name server, a connection that was cut, a mirror that is busy."""
-    if isinstance(error, urllib.error.HTTPError):
-        return error.code in (429, 500, 502, 503, 504)
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, socket.gaierror):
-        return reason.errno == socket.EAI_AGAIN
-    return isinstance(reason, ConnectionError | TimeoutError | http.client.IncompleteRead)
 
 
 def unpack(package: Package, content: bytes, root: Path) -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import socket
 import subprocess
 import tarfile
 import threading
-from email.message import Message
-from http.client import IncompleteRead
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from urllib.error import HTTPError, URLError
 
 import pytest
 from slipway_historic import install_environment
-from slipway_historic.install_environment import Package, fetch, is_passing, mirror_of_apt, read_pins, unpack, unpack_packages
+from slipway_historic.install_environment import Package, fetch, mirror_of_apt, read_pins, unpack, unpack_packages
 
 from base.errors import ConfigError
 from containers.frameworks import framework_folders, load_framework
@@ -87,32 +84,16 @@ def test_only_the_pinned_package_is_taken(tmp_path: Path) -> None:
         fetch("nowhere", Package(path="b.deb", digest="abc"))
 
 
-@pytest.mark.parametrize(
-    ("error", "passing"),
-    [
-        (URLError(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")), True),
-        (URLError(socket.gaierror(socket.EAI_NONAME, "Name or service not known")), False),
-        (URLError(ConnectionResetError()), True),
-        (HTTPError("http://a.example", 503, "busy", Message(), None), True),
-        (HTTPError("http://a.example", 404, "not found", Message(), None), False),
-        (IncompleteRead(b""), True),
-        (ValueError("unknown url type"), False),
-    ],
-)
-def test_what_may_pass_is_tried_again(error: Exception, passing: bool) -> None:
-    assert is_passing(error) == passing
-
-
 @pytest.mark.processes
-def test_a_package_comes_with_a_later_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mirror is busy for the first request."""
+@pytest.mark.parametrize(("code", "tries"), [(503, 2), (404, 1)])
+def test_a_package_comes_with_a_later_try_where_the_mirror_is_busy(monkeypatch: pytest.MonkeyPatch, code: int, tries: int) -> None:
     monkeypatch.setattr(install_environment, "MIRROR_AGAIN_S", 0.0)
     asked: list[str] = []
 
     class Mirror(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            self.send_response(503 if len(asked) == 1 else 200)
+            self.send_response(code if len(asked) == 1 else 200)
             self.end_headers()
             self.wfile.write(b"content")
 
@@ -124,11 +105,12 @@ def test_a_package_comes_with_a_later_try(monkeypatch: pytest.MonkeyPatch) -> No
         serving.start()
         try:
             address = f"http://127.0.0.1:{server.server_port}"
-            assert fetch(address, Package(path="a.deb", digest=hashlib.sha256(b"content").hexdigest())) == b"content"
+            with nullcontext() if code == 503 else pytest.raises(ConfigError, match="HTTP Error 404"):
+                assert fetch(address, Package(path="a.deb", digest=hashlib.sha256(b"content").hexdigest())) == b"content"
         finally:
             server.shutdown()
             serving.join()
-    assert asked == ["/a.deb"] * 2
+    assert asked == ["/a.deb"] * tries
 
 
 def test_the_mirror_is_that_of_apt(tmp_path: Path) -> None:

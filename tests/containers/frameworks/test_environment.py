@@ -11,7 +11,9 @@ from subprocess import PIPE
 import pytest
 
 from base.errors import ConfigError
-from containers.frameworks.environment import made_anew
+from containers import frameworks
+from containers.frameworks import load_framework
+from containers.frameworks.environment import made_anew, main
 
 HOME = {"PYTHONHOME": sys.base_prefix, "LD_LIBRARY_PATH": f"{sys.base_prefix}/lib"}
 
@@ -63,3 +65,15 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, pins: Path) -> N
     (tmp_path / "frameworks").write_text("a file")
     with pytest.raises(ConfigError, match="cannot be made"), made_anew(tmp_path / "frameworks" / "jax", pins):
         pytest.fail("there is no such place")
+
+
+@pytest.mark.parametrize(("name", "words"), [("caffe", "`pip install slipway-cluster-historic` brings it"), ("cafe", "is not known")])
+def test_a_framework_that_is_not_here_is_told_with_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, words: str
+) -> None:
+    """As in an installation without historic/."""
+    monkeypatch.setattr(frameworks, "framework_folders", dict)
+    monkeypatch.setattr("sys.argv", ["environment", name])
+    load_framework.cache_clear()
+    assert main() == 10
+    assert words in capsys.readouterr().err
