@@ -126,7 +126,7 @@ print(*(job.ended_by for job in known_jobs(sys.argv[1:], 30.0)))
 @on("sge")
 def test_a_run_whose_node_loses_its_power_goes_on_on_another(cluster: Cluster) -> None:
     """Grid Engine keeps its job until the node is back; it is not waited for."""
-    results = write(cluster, "powerless", 200, [1])
+    results = write(cluster, "powerless", 60, [1])
     argv = ["slipway", "run", "powerless.yaml", "--site", str(cluster.site_file)]
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     running = cluster.popen("login", argv, user=USER, cwd=cluster.spec.home, **streams)

@@ -49,6 +49,7 @@ images, labels = train.read_many(range(5))
 print(len(train), "images,", images.shape, images.dtype)
 print("labels", labels.tolist())\
 """
+EDITOR: Final = "document.querySelector('.jp-Notebook .jp-CodeCell .cm-content')"
 SHIFT: Final = 8
 CHART: Final = (345, 220, 1240, 500)
 """Of the screenshot."""
@@ -169,12 +170,12 @@ def compute(page: Browser, text: str) -> None:
     page.evaluate("document.querySelector('.jp-LauncherCard[data-category=\"Notebook\"]').click()")
     settle(page, "document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=\"idle\"]')")
     page.call("Emulation.setFocusEmulationEnabled", enabled=True)
-    page.evaluate("document.querySelector('.jp-Notebook .jp-CodeCell .cm-content').focus()")
+    settle(page, f"({EDITOR}?.focus(), {EDITOR} && document.activeElement === {EDITOR})")
     page.call("Input.insertText", text=text)
     settle(page, "document.querySelector('.jp-CodeCell .cm-content').innerText.includes('labels')")
     for kind in ("keyDown", "keyUp"):
         page.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, modifiers=SHIFT)
-    settle(page, "document.querySelector('.jp-OutputArea-output')")
+    settle(page, "document.querySelector('.jp-OutputArea-output')?.innerText.includes('labels')")
 
 
 # -- a shell
