@@ -94,6 +94,11 @@ class Checkout:
     def records(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in self.results.glob("runs/*/record.json")}
 
+    def dataset(self) -> dict[Path, int]:
+        """When each file of the dataset's build was made."""
+        files = (self.results.parents[1] / "datasets" / ".build").glob("*/*.json")
+        return {path: path.stat().st_mtime_ns for path in files}
+
     def planned(self, *options: str) -> int:
         found = re.search(r"^stage_train_push\s+(\d+)$", self.snakemake("-n", *options), re.MULTILINE)
         return int(found.group(1)) if found else 0
@@ -264,10 +269,11 @@ def test_whatever_is_typed_no_finished_run_is_started_and_no_record_goes(checkou
     ids=["no profile", "forced", "the rule forced", "touched", "outputs deleted", "deleted with profile", "metadata gone"],
 )
 def test_without_our_profile_no_finished_run_is_started_and_no_record_goes(checkout: Checkout, words: tuple[str, ...]) -> None:
-    before = checkout.records()
+    before, dataset = checkout.records(), checkout.dataset()
     done = checkout.typed(*(str(next(iter(before))) if word == "RECORD" else word for word in words))
     assert done.returncode == 0 or words[-1] in ("--touch", "RECORD"), done.stdout + done.stderr
     assert checkout.records() == before
+    assert "--touch" in words or checkout.dataset() == dataset, "it is neither built again nor removed"
     assert len(checkout.started()) == 2
     assert checkout.planned() == 0
 

@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import gc
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -38,6 +39,9 @@ SHOWN: Final = "SLIPWAY_RUN"
 WOULD_RUN: Final = "SLIPWAY_WOULD_RUN"
 """Set for a dry run: the file that is to hold the runs it would start, a line each."""
 
+REMAKES_ALL: Final = re.compile(r"--forceall$|-[a-zA-Z]*F[a-zA-Z]*$|--delete-all")
+"""Words of Snakemake's command line, whose settings are not there yet when rules are read: -F, also among other options of a letter."""
+
 
 class SnakemakeHooks:
     """The actions at Snakemake's start and at its end, which is printed once. `workflow` is Snakemake's own object."""
@@ -65,6 +69,12 @@ class SnakemakeHooks:
         hooks = cls(workflow, graph)
         atexit.register(hooks.at_exit)  # where there was nothing to do, Snakemake calls no other hook
         return hooks
+
+    @property
+    def dataset_pattern(self) -> str:
+        """Return the pattern of the datasets that rules may build: not those that are there, where all is to be made anew or deleted, since
+        results are meant, and a source may be terabytes."""
+        return self.graph.dataset_pattern(without_built=any(REMAKES_ALL.match(word) for word in sys.argv))
 
     def start(self) -> None:
         gc.enable()

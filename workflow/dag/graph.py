@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import logging
 import os
+import re
 import shlex
 import signal
 import threading
@@ -316,6 +317,11 @@ class Graph:
         """Return the receipts of a dataset's shards, whose number is in the specification."""
         _, spec = self._datasets[wildcards.dataset]
         return [f"{self.datasets_dir}/.build/{wildcards.dataset}/shard-{index:05d}.json" for index in range(spec.shards)]
+
+    def dataset_pattern(self, *, without_built: bool) -> str:
+        """Return the pattern of the names of datasets; `without_built`: no rule of a dataset's build fits to one that is built."""
+        built = sorted(re.escape(Path(path).parent.name) for path in self._built) if without_built else []
+        return (f"(?!(?:{'|'.join(built)})/)" if built else "") + "[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}"
 
     def description_of_shard(self, wildcards: Any) -> str:
         """Describe the job of a shard, for its message."""

@@ -15,7 +15,7 @@ SHARD_JOB = GRAPH.shard_resources
 
 
 wildcard_constraints:
-    dataset=r"[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}",
+    dataset=HOOKS.dataset_pattern,
     images=r"[0-9a-f]{12}",
     job=r"\d+-[0-9a-f]+",
     shard=r"\d{5}",
