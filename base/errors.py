@@ -1,26 +1,5 @@
 """Every error a user can meet, one tree, one exit code per class.
 
-SlipwayError
-    ConfigError 10            study or site file, command line values
-    UnsupportedRequest 11     this scheduler, engine or framework cannot do what was asked
-    SubmitError 12            the scheduler refused the job, or may have taken it: SubmitUnsure
-    SchedulerOutputError 13   the scheduler answered something we cannot read, or does not answer: SchedulerSilent, NoScheduler
-    AllocationError 14        the grant is not what was asked
-    StagingError 15           the dataset did not reach the node: NotEnoughSpace, DigestMismatch
-    ContainerError 16         image or engine
-    TrainingFailed 17         the program's own failure, where it is not a row of a table
-    PushError 18              the result did not reach storage: StorageFull
-    RecordError 19            a record is missing, unreadable or contradicts itself
-    DatasetError 20           the source or the build of a dataset
-    LeaseError 21             somebody else, alive, holds the run or the dataset: RunHeld
-    StorageError 22           network storage does not answer, or answers wrongly
-    Killed 23                 a process of the run was killed from outside
-    NodeLost 24               a node program went away
-    Preempted 25              the scheduler took the allocation back
-    Cancelled 26              somebody ended the run
-    Defect 27                 a bug of ours in a child process; its traceback is in the log
-    RemoteError 28            a host cannot be reached or used by SSH: LineCut
-
 Exit code 1 is a bug of ours, 2 the command line's own usage error.
 A message says what was asked, what was found, where, and what to do.
 """

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from base.calls import call_limited
-from base.errors import DigestMismatch, RecordError, StagingError
+from base.calls import LimitedCall, call_limited
+from base.errors import DigestMismatch, NodeLost, PushError, RecordError, SlipwayError, StagingError, StorageError, error_named
 from base.jsonfile import canonical_json, json_ascii, json_line, parse_json, publish_json, read_json
+from base.logs import _Formatter, masked
 from base.sanitize import MAX_WHOLE, number, plain, printable, text, whole
 
 NAME = b"a\xff.jpg".decode(errors="surrogateescape")
@@ -87,11 +91,6 @@ def test_the_message_of_an_error_can_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_an_answer_that_was_cut_off_is_one_of_storage() -> None:
-    import os
-
-    from base.calls import LimitedCall
-    from base.errors import StorageError
-
     call = LimitedCall("reading", os._exit, 0, timeout_s=10)
     call._chunks.append(b'["ok", {"a": ')
     with pytest.raises(StorageError, match="reading: the child process died in its answer"):
@@ -135,3 +134,65 @@ def test_json_that_is_not_ours_is_refused(content: bytes) -> None:
 def test_json_of_ours_is_read(value: object) -> None:
     assert parse_json(json.dumps(value).encode(), "x") == value
     assert parse_json(canonical_json(value), "x") == value
+
+
+def test_canonical_json_is_one_text_per_value() -> None:
+    assert canonical_json({"b": 1, "a": [1.5, "ü"]}) == canonical_json({"a": [1.5, "ü"], "b": 1}) == '{"a":[1.5,"ü"],"b":1}'.encode()
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical_json(math.nan)
+
+
+def test_json_file_round_trip_and_errors(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    publish_json(path, {"a": 1})
+    assert read_json(path) == {"a": 1}
+    path.write_text('{"a": ')
+    with pytest.raises(RecordError, match=r"x\.json is not valid JSON"):
+        read_json(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(RecordError):
+        read_json(path)
+    with pytest.raises(RecordError, match="more than 10 bytes"):
+        read_json(path, max_bytes=10)
+    with pytest.raises(RecordError, match="No such file"):
+        read_json(tmp_path / "missing.json")
+
+
+def test_a_file_takes_as_much_memory_as_it_holds_and_not_as_it_may(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    tracemalloc.start()
+    try:
+        assert read_json(tmp_path / "a.json", max_bytes=1 << 30) == {"a": 1}
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 << 20
+    (tmp_path / "b.json").write_text(f'"{"b" * (3 << 20)}"')
+    assert len(read_json(tmp_path / "b.json", max_bytes=4 << 20)) == 3 << 20
+    with pytest.raises(RecordError, match="holds more than 2097152 bytes"):
+        read_json(tmp_path / "b.json", max_bytes=2 << 20)
+
+
+def test_logs_hide_secrets_and_control_characters() -> None:
+    assert masked("api_key=abc123 next") == "api_key=*** next"
+    assert printable("a\x1b[31mb\nc") == "a\N{REPLACEMENT CHARACTER}[31mb\nc"
+    record = logging.LogRecord("x", logging.INFO, "", 0, "token: %s", ("s3cret",), None)
+    assert "s3cret" not in _Formatter("%(message)s").format(record)
+
+
+def subclasses(root: type[SlipwayError]) -> list[type[SlipwayError]]:
+    return [found for child in root.__subclasses__() for found in [child, *subclasses(child)]]
+
+
+def test_every_direct_error_class_has_an_exit_code_of_its_own() -> None:
+    codes = [error.exit_code for error in SlipwayError.__subclasses__()]
+    assert len(set(codes)) == len(codes)
+    assert min(codes) >= 10
+    assert all(error.exit_code == error.__mro__[1].exit_code for error in subclasses(SlipwayError) if error.__mro__[1] is not SlipwayError)  # type: ignore[attr-defined]
+
+
+def test_an_error_is_named_by_a_class_of_ours_only() -> None:
+    assert error_named("NodeLost") is NodeLost
+    for name in ("annotations", "ClassVar", "printable", "error_named", "", "\ud800"):
+        assert error_named(name) is SlipwayError
+        assert error_named(name, PushError) is PushError

@@ -1,18 +1,15 @@
-"""Names, units, JSON files, commands, logs, errors."""
+"""Names, durations, sizes, counts and paths, as people write and read them."""
 
 from __future__ import annotations
 
-import logging
-import math
-import tracemalloc
+import os
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from base import errors
-from base.errors import NodeLost, PushError, RecordError, SlipwayError, error_named
 from base.humanize import (
+    absolute_path,
     and_more,
     choices,
     closest,
@@ -26,32 +23,12 @@ from base.humanize import (
     slug,
     some,
 )
-from base.jsonfile import canonical_json, publish_json, read_json
-from base.logs import _Formatter, masked, printable
-from base.process import describe, last_lines, run
-
-
-def subclasses(root: type[SlipwayError]) -> list[type[SlipwayError]]:
-    return [found for child in root.__subclasses__() for found in [child, *subclasses(child)]]
 
 
 def test_what_is_left_out_of_a_list_is_counted() -> None:
     assert (and_more(2, 2), and_more(1003, 2), and_more(3, 2, "classes")) == ("", "and 1,001 more", "and 1 more classes")
     assert some(["a", "b"], 2) == "a, b"
     assert some(["a", "b", "c"], 2, "; ") == "a; b; and 1 more"
-
-
-def test_every_direct_error_class_has_an_exit_code_of_its_own() -> None:
-    codes = [error.exit_code for error in SlipwayError.__subclasses__()]
-    assert len(set(codes)) == len(codes)
-    assert min(codes) >= 10
-    assert all(error.exit_code == error.__mro__[1].exit_code for error in subclasses(SlipwayError) if error.__mro__[1] is not SlipwayError)  # type: ignore[attr-defined]
-
-
-def test_the_error_tree_is_drawn_in_the_docstring() -> None:
-    assert errors.__doc__ is not None
-    for error in SlipwayError.__subclasses__():
-        assert f"{error.__name__} {error.exit_code}" in errors.__doc__
 
 
 @pytest.mark.parametrize("name", ["lenet", "a", "resnet-18_v1.5", "0x"])
@@ -115,64 +92,9 @@ def test_formats_for_people() -> None:
     assert [format_size(n) for n in (812, 1_500_000, 3_000_000_000_000)] == ["812 B", "1.5 MB", "3.0 TB"]
 
 
-def test_canonical_json_is_one_text_per_value() -> None:
-    assert canonical_json({"b": 1, "a": [1.5, "ü"]}) == canonical_json({"a": [1.5, "ü"], "b": 1}) == '{"a":[1.5,"ü"],"b":1}'.encode()
-    with pytest.raises(ValueError, match="JSON compliant"):
-        canonical_json(math.nan)
-
-
-def test_json_file_round_trip_and_errors(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    publish_json(path, {"a": 1})
-    assert read_json(path) == {"a": 1}
-    path.write_text('{"a": ')
-    with pytest.raises(RecordError, match=r"x\.json is not valid JSON"):
-        read_json(path)
-    path.write_text("[" * 100_000)
-    with pytest.raises(RecordError):
-        read_json(path)
-    with pytest.raises(RecordError, match="more than 10 bytes"):
-        read_json(path, max_bytes=10)
-    with pytest.raises(RecordError, match="No such file"):
-        read_json(tmp_path / "missing.json")
-
-
-@pytest.mark.processes
-def test_run_reports_what_happened() -> None:
-    result = run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout_s=30)
-    assert (result.returncode, result.stdout, result.stderr) == (3, "out\n", "err\n")
-    assert describe(result) == "sh -c 'echo out; echo err >&2; exit 3' ended with 3\nerr"
-
-
-@pytest.mark.processes
-def test_run_names_a_missing_program_and_a_hanging_one() -> None:
-    with pytest.raises(SlipwayError, match="no-such-program cannot be started: No such file"):
-        run(["no-such-program"], timeout_s=5)
-    with pytest.raises(SlipwayError, match=r"sleep 60 did not end within 0\.05 s"):
-        run(["sleep", "60"], timeout_s=0.05)
-
-
-def test_last_lines_skips_blank_ones() -> None:
-    assert last_lines("a\n\nb\n \nc\n", 2) == "b\nc"
-
-
-def test_logs_hide_secrets_and_control_characters() -> None:
-    assert masked("api_key=abc123 next") == "api_key=*** next"
-    assert printable("a\x1b[31mb\nc") == "a\N{REPLACEMENT CHARACTER}[31mb\nc"
-    record = logging.LogRecord("x", logging.INFO, "", 0, "token: %s", ("s3cret",), None)
-    assert "s3cret" not in _Formatter("%(message)s").format(record)
-
-
 def test_counts_have_a_grammar() -> None:
     assert [counted(number, "cell") for number in (0, 1, 2, 10_000)] == ["0 cells", "1 cell", "2 cells", "10,000 cells"]
     assert [counted(number, "process", "processes") for number in (1, 2)] == ["1 process", "2 processes"]
-
-
-def test_an_error_is_named_by_a_class_of_ours_only() -> None:
-    assert error_named("NodeLost") is NodeLost
-    for name in ("annotations", "ClassVar", "printable", "error_named", "", "\ud800"):
-        assert error_named(name) is SlipwayError
-        assert error_named(name, PushError) is PushError
 
 
 @pytest.mark.parametrize(
@@ -222,16 +144,16 @@ def test_what_a_duration_of_another_form_means(text: str, meant: str | None) -> 
     assert meant_duration(text) == meant
 
 
-def test_a_file_takes_as_much_memory_as_it_holds_and_not_as_it_may(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"a": 1}')
-    tracemalloc.start()
-    try:
-        assert read_json(tmp_path / "a.json", max_bytes=1 << 30) == {"a": 1}
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 16 << 20
-    (tmp_path / "b.json").write_text(f'"{"b" * (3 << 20)}"')
-    assert len(read_json(tmp_path / "b.json", max_bytes=4 << 20)) == 3 << 20
-    with pytest.raises(RecordError, match="holds more than 2097152 bytes"):
-        read_json(tmp_path / "b.json", max_bytes=2 << 20)
+# Paths that people write.
+
+
+@pytest.mark.parametrize(
+    ("base", "words"), [("a\nb", "control character"), (os.fsdecode(b"a\xffb"), r"'/x/a\\\\xffb/storage' is not UTF-8"), ("aé b'$x", None)]
+)
+def test_what_lies_above_a_relative_path_counts_too(base: str, words: str | None) -> None:
+    """A traceback of Snakemake and of LMDB, in a directory whose name is not UTF-8."""
+    if words is None:
+        assert absolute_path("storage", Path("/x", base)) == Path("/x", base, "storage")
+        return
+    with pytest.raises(ValueError, match=words):
+        absolute_path("storage", Path("/x", base))

@@ -1,0 +1,248 @@
+"""Calls with a limit: results, our errors, foreign errors, hangs, sudden death."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from base.calls import LimitedCall, call_apart, call_limited, end_kept, moved
+from base.errors import Defect, DigestMismatch, SlipwayError, StorageError
+from tests.base import in_children
+
+pytestmark = pytest.mark.processes
+ENOUGH_S = 120  # of calls that answer at once: a machine that stands still for some seconds must not end them
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_the_result_travels() -> None:
+    assert call_limited("adding", lambda a, b: {"sum": a + b}, 2, 3, timeout_s=ENOUGH_S) == {"sum": 5}
+
+
+def test_a_large_result_travels() -> None:
+    assert len(call_limited("many", lambda: "x" * 3_000_000, timeout_s=ENOUGH_S)) == 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (DigestMismatch("chunk 3"), DigestMismatch, "^chunk 3$"),
+        (FileNotFoundError(2, "No such file or directory", "/x"), StorageError, "^No such file or directory: /x$"),
+        (MemoryError("no room"), SlipwayError, "^MemoryError: no room$"),
+    ],
+)
+def test_an_error_travels_as_one_of_ours(error: Exception, kind: type[SlipwayError], words: str) -> None:
+    with pytest.raises(SlipwayError, match=words) as caught:
+        call_limited("calling", fail, error, timeout_s=ENOUGH_S)
+    assert type(caught.value) is kind
+
+
+def test_an_error_that_should_never_be_is_a_defect_of_ours_with_its_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(Defect, match="dividing: ZeroDivisionError: division by zero: this is a defect of Slipway, not of the storage"):
+        call_limited("dividing", lambda: 1 / 0, timeout_s=ENOUGH_S)
+    assert "Traceback (most recent call last)" in caplog.text
+    assert "test_calls.py" in caplog.text
+
+
+def compute_for_ever() -> None:
+    while True:
+        pass
+
+
+def test_a_hang_ends_at_the_limit_and_is_no_storage_that_hangs_where_it_computes() -> None:
+    with pytest.raises(StorageError, match=r"reading the study: no answer within 0\.5 s; the storage behind it hangs"):
+        call_limited("reading the study", lambda: signal.pause(), timeout_s=0.5)
+    with pytest.raises(StorageError, match=r"reading: no answer within 0\.1 s; its process still computes: it is too much work"):
+        call_limited("reading", compute_for_ever, timeout_s=0.1)
+
+
+@pytest.mark.parametrize(("inner", "renewed"), [(False, True), (False, False), (True, True)])
+def test_bytes_that_move_renew_the_limits_of_silence_of_all_who_wait_for_them(inner: bool, renewed: bool) -> None:
+    reader, writer = os.pipe()
+
+    def copy() -> int:
+        moved()
+        os.read(reader, 1)
+        return 7
+
+    def ask() -> Any:
+        return call_limited("inner", copy, timeout_s=60, renewed=True)
+
+    call = LimitedCall("outer", ask if inner else copy, timeout_s=60, renewed=renewed)
+    begun = call.deadline
+    if renewed:
+        select.select([call], [], [])
+        assert not call.done()
+    os.write(writer, b"x")
+    assert call.wait() == 7
+    assert (call.deadline > begun) == renewed
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_child_that_dies_without_an_answer(moves: bool) -> None:
+    def stop() -> None:
+        if moves:
+            moved()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(StorageError, match="died without an answer"):
+        call_limited("dying", stop, timeout_s=ENOUGH_S, renewed=moves)
+
+
+def test_silence_ends_what_has_moved_bytes() -> None:
+    def stop() -> None:
+        moved()
+        signal.pause()
+
+    with pytest.raises(StorageError, match=r"copying: nothing moved for 0\.1 s"):
+        call_limited("copying", stop, timeout_s=0.1, renewed=True)
+    moved()  # in no child: nothing
+
+
+def test_our_garbage_is_not_the_child_s() -> None:
+    class Waits:
+        def __del__(self) -> None:
+            if os.getpid() != ours:
+                signal.pause()  # for a thread that there is not
+
+    def work() -> int:
+        return len([[] for _ in range(100_000)])
+
+    ours, before = os.getpid(), gc.get_threshold()
+    at_fork = [work]  # as modules do that Python calls in the child before we are asked
+    os.register_at_fork(after_in_child=lambda: [call() for call in at_fork])
+    gc.set_threshold(10_000)
+    try:
+        waits: Any = Waits()
+        waits.itself = waits
+        del waits
+        assert call_limited("working", work, timeout_s=10) == 100_000
+        assert gc.isenabled()
+    finally:
+        at_fork.clear()
+        gc.set_threshold(*before)
+        gc.collect()  # or it would wait in the next test's child
+
+
+# Calls in an interpreter of its own, which is kept: its answers, its errors, who is asked after one that hung or died, and its end.
+
+
+@pytest.fixture(autouse=True)
+def none_is_kept() -> Iterator[None]:
+    end_kept()
+    yield
+    end_kept()
+
+
+def asked() -> Any:
+    """Its process."""
+    return call_apart("asking", in_children.process, timeout_s=60)
+
+
+@contextlib.contextmanager
+def watched(pid: int) -> Iterator[Callable[[], bool]]:
+    """Whether the process ends within a minute."""
+    descriptor = os.pidfd_open(pid)
+    yield lambda: bool(select.select([descriptor], [], [], 60)[0])
+    os.close(descriptor)
+
+
+def test_a_caller_with_threads_gets_a_child_that_shares_none_of_its_locks() -> None:
+    with in_children.LOCK:  # as another thread may hold it, such as that of a module which it is importing
+        assert call_apart("taking", in_children.take, "it", timeout_s=60) == ["it", 3]
+        with pytest.raises(StorageError, match=r"taking: no answer within 0\.2 s"):
+            call_limited("taking", in_children.take, "it", timeout_s=0.2)
+    with pytest.raises(StorageError, match="No such file or directory: /nowhere/x"):
+        call_apart("looking", in_children.look, "/nowhere/x", timeout_s=60)
+
+
+def test_one_interpreter_answers_one_call_after_the_other_also_after_an_error() -> None:
+    first = asked()
+    with pytest.raises(StorageError, match="No such file"):
+        call_apart("looking", in_children.look, "/nowhere/x", timeout_s=60)
+    assert asked() == first != os.getpid()
+    large = "x" * 3_000_000
+    assert call_apart("taking", in_children.take, large, timeout_s=60) == [large, 3]
+    assert asked() == first
+
+
+def test_one_that_hangs_is_killed_and_its_answer_is_never_that_of_another_call(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    first = asked()
+    with watched(first) as ended:
+        with pytest.raises(StorageError, match=r"reading: no answer within 0\.1 s; the storage behind it hangs"):
+            call_apart("reading", in_children.read, str(pipe), timeout_s=0.1)
+        assert ended()
+    assert asked() != first
+
+
+def test_one_that_dies_in_a_call_or_before_it_is_replaced() -> None:
+    first = asked()
+    with pytest.raises(StorageError, match="dying: the child process died without an answer"):
+        call_apart("dying", in_children.die, timeout_s=60)
+    second = asked()
+    os.kill(second, signal.SIGKILL)
+    os.waitid(os.P_PID, second, os.WEXITED | os.WNOWAIT)
+    assert asked() not in (first, second)
+
+
+def test_while_it_waits_a_signal_to_the_whole_group_does_not_end_it() -> None:
+    first = asked()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(first, number)
+    assert asked() == first
+
+
+def test_calls_of_two_threads_each_get_their_own_answer() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        texts = [str(number) for number in range(20)]
+        answers = pool.map(lambda text: call_apart("taking", in_children.take, text, timeout_s=60), texts)
+        assert list(answers) == [[text, 3] for text in texts]
+
+
+def test_a_child_that_was_forked_asks_an_interpreter_of_its_own() -> None:
+    first = asked()
+    assert call_limited("asking", asked, timeout_s=60) not in (first, os.getpid())
+    assert asked() == first
+
+
+def test_it_ends_with_who_started_it() -> None:
+    """Here one that was forked, and is killed: its interpreter reads the end of its socket."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writer, str(asked()).encode())
+            signal.pause()
+        finally:
+            os._exit(1)
+    started = int(os.read(reader, 100))
+    with watched(started) as ended:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert ended(), "it runs on"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_what_it_makes_has_the_umask_of_the_call_not_of_its_start(tmp_path: Path) -> None:
+    first = asked()
+    for umask, mode in ((0o077, 0o700), (0o027, 0o750), (0o022, 0o755)):
+        os.umask(umask)
+        call_apart("making", os.mkdir, str(tmp_path / f"{mode:o}"), timeout_s=60)
+        assert (tmp_path / f"{mode:o}").stat().st_mode & 0o777 == mode
+    assert asked() == first
