@@ -61,7 +61,8 @@ from workflow.dag.requirements import (
 )
 from workflow.dag.submission import Width, plan_submission
 from workflow.dag.watched_jobs import run_job, run_size
-from workflow.run.node.preparation import PeerGroup, for_this_node, stage_argv
+from workflow.run.node.preparation import for_this_node
+from workflow.run.node.stagers import PeerGroup, stage_argv
 from workflow.run.node.workdir import WorkDirectory
 from workflow.run.plan import (
     Framework,

@@ -41,7 +41,7 @@ from workflow.dag.graph import Graph
 from workflow.dag.queue_view import QUEUE_S
 from workflow.dag.requirements import DatasetRequirements, refuse_over_budget, requirements_of
 from workflow.dag.watched_jobs import refuse_owned_directives
-from workflow.run.node import preparation
+from workflow.run.node import requirements
 from workflow.run.node.caches import cache_or_none
 from workflow.run.plan import of_program
 from workflow.study.cell import Cell, Run, datasets_of
@@ -324,7 +324,7 @@ def _refuse_missing_environments(study: Study, cells: Sequence[Cell], environ: M
     missing = [why for name, *words in environments if (why := what_is_missing(load_framework(name), *words))]
     if study.site.scheduler == LOCAL:
         names = sorted({name for name, *_ in environments})
-        missing += [why for name in names if (why := preparation.why_no_mpirun(name, load_framework(name).launcher, environ))]
+        missing += [why for name in names if (why := requirements.why_no_mpirun(name, load_framework(name).launcher, environ))]
     if missing:
         raise ConfigError("\n".join(f"{study.path}: {why}" for why in missing))
 
@@ -343,9 +343,9 @@ def _refuse_missing_packages(study: Study, cells: Sequence[Cell], environ: Mappi
     for program in (of_program(programs[name]) for name in sorted(programs)):
         why = None
         if local:
-            why = preparation.what_is_missing(program, environ, contained=contained)
+            why = requirements.what_is_missing(program, environ, contained=contained)
         elif program.bare_python is None:
-            why = preparation.why_packages_differ(program)
+            why = requirements.why_packages_differ(program)
         if why is not None:
             raise ConfigError(f"{study.path}: {why}")
 

@@ -18,7 +18,7 @@ from cluster.types import Allocation, Node
 from workflow.run.link import commands
 from workflow.run.link.event_loop import Loop
 from workflow.run.supervisor.nodes import Nodes
-from workflow.run.supervisor.running_attempt import A, Preflight
+from workflow.run.supervisor.preflight import A, Preflight
 from workflow.run.supervisor.time_limits import RunScope
 
 ROOT = Path(__file__).parents[3]

@@ -23,7 +23,7 @@ from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import NodeLocks
-from workflow.run.supervisor.running_attempt import parse_git_status, slipway_provenance
+from workflow.run.supervisor.running_attempt import git_state, parse_git_status
 from workflow.run.supervisor.time_limits import RunScope
 
 
@@ -328,10 +328,7 @@ def test_git_s_answer_is_read() -> None:
 
 
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
-    found = slipway_provenance(str(tmp_path))
-    assert found["git_sha"] is None
-    assert found["git_dirty"] is None
-    assert found["python"]
+    assert git_state(str(tmp_path)) == {"git_sha": None, "git_dirty": None}
 
 
 def test_signals_are_those_that_end_jobs() -> None:

@@ -20,7 +20,7 @@ from containers.spec import Paths
 from data_prep.spec import parse_spec, spec12
 from tests.workflow.run.cells import document, made_site
 from workflow.run import plan
-from workflow.run.node.preparation import stage_argv
+from workflow.run.node.stagers import stage_argv
 from workflow.run.plan import container_spec, describe_framework, port_names
 from workflow.run.storage.description import build_name, describe_model
 from workflow.study.cell import Cell, Run

@@ -3,454 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
-from msgspec.structs import asdict
 
 from base.errors import DigestMismatch, NodeLost, SlipwayError, StagingError, TrainingFailed
 from base.handshake import derived
-from base.humanize import format_duration
-from base.process import run
 from base.system import DISK_FULL
 from cluster import processes
 from cluster.holder import holder_of
 from cluster.types import Allocation, GpuFault, OtherUse
 from containers.engines import STORES, in_container
-from containers.placeholders import fill, names_in
 from containers.spec import CHECKPOINT, PARAMETERS, ContainerSpec
 from workflow.run.link import commands, reports
 from workflow.run.link.commands import Plan
 from workflow.run.link.event_loop import Call, Loop
-from workflow.run.link.reports import Listening, Loading, Progress, StagedCopy, Value, Waiting, What
+from workflow.run.link.reports import Value, What
 from workflow.run.node import limits
-from workflow.run.node.child import Problem, Worker, WorkLine, report_progress
+from workflow.run.node.child import Problem, Worker
 from workflow.run.node.ranks import Reservation
+from workflow.run.node.requirements import is_looked_at, refuse_what_is_missing, why_not_startable
+from workflow.run.node.stagers import ImageChild, Loaded, PeerGroup, stage_argv, stage_child
 from workflow.run.node.workdir import PENDING, WorkDirectory, deliver_run, of_run, room_bytes
 from workflow.run.plan import TAG, Framework, port_names
 from workflow.run.storage.attempt import fetch_file
-
-# The child that loads the image (`python -m containers.images load`).
-
-
-class Loaded(Value, frozen=True, kw_only=True):
-    """The image as it is on this node: its id, what the engine is given to start it, and how long the load took."""
-
-    image_id: str
-    start: str
-    seconds: float
-
-
-class LoadLine(WorkLine, frozen=True, kw_only=True):
-    """A line of `python -m containers.images load`."""
-
-    failure: ClassVar[Problem] = ("ContainerError", "the load of the image")
-    wants: int | None = None
-    """The bytes of the archive that it needs here."""
-    image_id: str | None = None
-    start: str | None = None
-    seconds: float | None = None
-    error: Problem | None = None
-
-    def answer(self) -> tuple[Loaded | None, Problem | None]:
-        if self.image_id is None or self.start is None or self.seconds is None:
-            return None, self.error
-        return Loaded(image_id=self.image_id, start=self.start, seconds=self.seconds), None
-
-
-class ImageChild(Worker[Loaded]):
-    """A running load. `say` is called in the loop, `wants()` where the archive is needed. What the engine has got when this is killed, it
-    drops by itself."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        argv: tuple[str, ...],
-        report: Callable[[Loading | Progress | Waiting], None],
-        wants: Callable[[], None],
-        then: Callable[[Loaded | None, Problem | None], None],
-        limit_s: float = limits.IMAGE_LOAD_S,
-    ) -> None:
-        self._report, self._wants, self._limit_s = report, wants, limit_s
-        self._since = self._limited_from = time.monotonic()
-        self._asks = False
-        """Whether it waits for the archive."""
-        super().__init__(loop, argv, LoadLine, self._hear, then)
-        self._look_later()
-
-    def _look_later(self) -> None:
-        self.loop.after(min(limits.IMAGE_PROGRESS_EVERY_S, self._limit_s), self._look)
-
-    def _look(self) -> None:
-        now = time.monotonic()
-        if not self.is_open:
-            return
-        if now - self._limited_from >= self._limit_s and not self._asks:
-            self.give_up(("ContainerError", f"the image was not here after {format_duration(self._limit_s)}; its load was ended"))
-            return
-        self._look_later()
-        if not self._asks:
-            self._report(Loading(seconds=now - self._since))
-
-    def bring(self, archive: str) -> None:
-        self._asks, self._limited_from = False, time.monotonic()
-        self.send(archive=archive)
-
-    def _hear(self, line: LoadLine) -> None:
-        report_progress(self._report, "image", line)
-        if line.wants is not None:
-            self._asks = True
-            self._wants()
-
-
-# Processes that earlier attempts of the run have left on this node: schedulers start a job again while its old processes live.
-
-
-logger = logging.getLogger(__name__)
-
-_TAG: Final = re.compile(r"(?P<run>.+)-a(?P<attempt>\d+)-(?P<where>[0-9a-f]{16})[0-9a-f]{8}")
-
-
-def is_older(tag: str, other: str) -> bool:
-    """Return True if `other` is the tag of an earlier attempt of the run that `tag` is of."""
-    ours, theirs = _TAG.fullmatch(tag), _TAG.fullmatch(other)
-    if ours is None or theirs is None or (ours["run"], ours["where"]) != (theirs["run"], theirs["where"]):
-        return False
-    return int(theirs["attempt"]) < int(ours["attempt"])
-
-
-def end_older_attempts(tag: str) -> None:
-    """Kill what is left here of attempts before that of `tag`, which holds the run's lease, and wait for the end of it."""
-    left = [pid for pid in processes.tagged(TAG, lambda other: is_older(tag, other)) if processes.of_this_node(pid)]
-    if not left:
-        return
-    processes.send(left, signal.SIGKILL)
-    gone = processes.wait_for_ends(left, limits.LEFTOVERS_END_S)
-    logger.warning("killed %d processes of an earlier attempt of this run%s", len(left), "" if gone else "; some have not ended yet")
-
-
-# Requirements of a program of the study: its mounts, and without a container its interpreter and command.
-#
-# What is missing now is missing in the next attempt too: so it is said before any rank starts, as the program's own failure.
-
-
-PACKAGES: Final = """
-import importlib.util, sys
-try:
-    from importlib.metadata import PackageNotFoundError, version
-except ImportError:  # before Python 3.8
-    version = None
-lacks = []
-for word in sys.argv[1:]:
-    name, _, wanted = word.partition("==")
-    try:
-        found = version(name) if wanted and version else ""
-    except PackageNotFoundError:
-        lacks.append(word)
-        continue
-    if found and found != wanted and found.partition("+")[0] != wanted:
-        lacks.append("%s (found %s)" % (word, found))
-    elif not wanted:
-        try:
-            there = importlib.util.find_spec(name) is not None
-        except (ImportError, ValueError):
-            there = False
-        if not there:
-            lacks.append(word)
-print(", ".join(lacks))
-"""
-"""Prints which of its arguments the interpreter lacks, and which version it has instead; for Python 3.6 and newer."""
-
-
-def refuse_what_is_missing(framework: Framework, contained: bool) -> None:
-    """Raise TrainingFailed for what the program lacks here. Runs in a child: mounts may lie on a storage that hangs."""
-    problem = what_is_missing(framework, os.environ, contained=contained)
-    if problem is not None:
-        raise TrainingFailed(problem)
-
-
-def what_is_missing(framework: Framework, environ: Mapping[str, str], *, contained: bool) -> str | None:
-    """Return what this node lacks, and what to do, as far as it is known before the program's files are copied."""
-    problem = why_not_startable(framework, None, None, environ, contained=contained)
-    if problem is not None or contained:
-        return problem
-    return why_no_mpirun(framework.name, framework.launcher, environ) or why_packages_differ(framework)
-
-
-def why_no_mpirun(name: str, launcher: str, environ: Mapping[str, str]) -> str | None:
-    """Return why ranks cannot be started by Open MPI, None if they can, or are started in another way."""
-    path = environ.get("PATH", os.defpath)
-    if launcher != "mpirun" or shutil.which("mpirun", path=path) is not None:
-        return None
-    return f"{name!r} is started by mpirun, which is not on the PATH ({path}): install Open MPI 4 on all nodes (Debian: openmpi-bin)"
-
-
-def is_looked_at(framework: Framework) -> bool:
-    """Return True if the node is checked for the program's needs before staging."""
-    return framework.own or bool(framework.mounts)
-
-
-def why_not_startable(
-    framework: Framework, folder: Path | None, out: Path | None, environ: Mapping[str, str], *, contained: bool
-) -> str | None:
-    """Return what is missing, and what to do, None if nothing is. `folder`, `out`: the copy of its folder, and where it works, None before
-    they are made. Only a container can tell what an image holds (`contained`); the program's own files are known here."""
-    for source, target, _ in framework.mounts:
-        if not Path(source).exists():
-            what = (
-                f"a mount of the program {framework.name!r} or of the site" if contained else f"a mount of the program {framework.name!r}"
-            )
-            return f"{source}, {what} ({target}), is not there: make it on all nodes, or take it out of `mounts`"
-    if not framework.own:
-        return None
-    own = framework.python if (framework.python or "").startswith("/") and not contained else None
-    if own is not None and (why := _why_not_executable(own)) is not None:
-        return f"{own}, the `python` of the program {framework.name!r}, {why}: it must be on all nodes"
-    places = {} if folder is None else {"folder": str(folder), "out": str(out)}
-    values = {"python": own or sys.executable, **places}
-    commands = [("command", framework.command, ()), *((f"sidecar {one.name}", one.command, one.env) for one in framework.sidecars)]
-    for what, command, env in commands:
-        if contained and not command[0].startswith("{folder}/"):
-            continue
-        word, path = fill(command[0], values), {**environ, **dict(framework.variables), **dict(env)}.get("PATH", os.defpath)
-        if out is None and "/" in word and not word.startswith("/"):
-            continue
-        if not names_in(word) and (why := _why_not_found(word, out or Path(), path)) is not None:
-            return f"{command[0]!r}, the {what} of the program {framework.name!r}, {why}"
-    return None
-
-
-def why_packages_differ(framework: Framework) -> str | None:
-    """Return which packages the interpreter of a study's program lacks, torch included where torchrun starts it, without importing any."""
-    python = framework.bare_python or sys.executable
-    packages = (*framework.packages, *(("torch",) if framework.own and framework.launcher == "torchrun" else ()))
-    if not packages:
-        return None
-    try:
-        asked = run([python, "-c", PACKAGES, *packages], timeout_s=limits.PACKAGES_S)
-    except SlipwayError as error:
-        return f"{python} cannot be asked for the packages that the program {framework.name!r} needs: {error}"
-    said = asked.stdout.strip() if asked.returncode == 0 else f"it ended with {asked.returncode}: {asked.stderr[-500:]}"
-    if not said:
-        return None
-    return f"{python} lacks packages that the program {framework.name!r} needs: {said}; install them on all nodes, or name another `python`"
-
-
-def _why_not_found(word: str, out: Path, path: str) -> str | None:
-    if "/" not in word:
-        return None if shutil.which(word, path=path) else f"is not on the PATH ({path}): install it on all nodes, or give its path"
-    why = _why_not_executable(str(out / word))
-    return None if why is None else f"{why}: give a path that is there on all nodes, or {{folder}}/... of a file in its folder"
-
-
-def _why_not_executable(path: str) -> str | None:
-    if not Path(path).is_file():
-        return "is no file" if os.path.lexists(path) else "is not there"
-    return None if os.access(path, os.X_OK) else "may not be executed (chmod +x)"
-
-
-# Setup before the ranks: old containers are removed, the engine is asked for its abilities, other users of the GPUs are detected.
-
-
-LOCAL: Final = "local"
-
-
-def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
-    """Return the GPUs to check for other users: the node's where this machine is the cluster. Elsewhere the grant has told of them."""
-    return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
-
-
-class PreparedNode(Value, frozen=True, kw_only=True):
-    """What was found when a node was prepared for its ranks."""
-
-    removed: tuple[str, ...]
-    """What was done about containers whose job is gone, in lines."""
-    parent: tuple[str | None, str]
-    """The cgroup of the job, where containers may be put into it, and why."""
-    cdi: tuple[bool, str]
-    """Whether docker takes GPUs by CDI, and why."""
-    foreign: tuple[OtherUse, ...]
-    """Who else uses the GPUs."""
-    faults: tuple[GpuFault, ...]
-
-
-def prepare_node(
-    engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
-) -> PreparedNode:
-    """Copy the program and what a container needs, then list who else uses the GPUs. Runs in a child. `directory`: cache and tag; `job`:
-    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Raises ContainerError if the engine does not answer,
-    TrainingFailed if the program lacks something here, and what `bring_program` raises."""
-    removed: list[str] = []
-    parent: tuple[str | None, str] = (None, "no container")
-    cdi: tuple[bool, str] = (False, "no container")
-    here = WorkDirectory(Path(directory[0]), directory[1])
-    if framework.own or in_container(engine):
-        here.bring_program(framework.folder, framework.digest, own=framework.own)
-    if is_looked_at(framework):
-        problem = why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
-        if problem is not None:
-            raise TrainingFailed(problem)
-    if in_container(engine):
-        here.bring_library(framework.library)
-        removed = remove_leftovers(engine, Path(directory[0]), directory[1])
-        from containers.engines.docker import find_cdi, find_parent
-
-        found = find_parent(engine, *job)
-        parent = (found.path, found.reason)
-        cdi = find_cdi(engine, granted)
-    from cluster.gpus.listing import query_gpu_faults, query_other_use
-
-    foreign, faults = query_other_use(gpus), query_gpu_faults(granted)
-    return PreparedNode(removed=tuple(removed), parent=parent, cdi=cdi, foreign=foreign, faults=faults)
-
-
-def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
-    """Take away containers whose job is gone; what was done about them, in lines. Raises ContainerError."""
-    from containers.reaping import engines_here, reap_here
-
-    if engine not in STORES and engine not in engines_here():
-        return []
-    return [
-        f"{'removed' if decision.remove else 'left'} the container {decision.container.name}: {decision.reason}"
-        for decision in reap_here(engine, [cache], partial(is_older, tag))
-        if decision.remove or decision.stuck
-    ]
-
-
-def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
-    """Return the command that loads the pinned image here, None if there is none: then what the engine has under its name is started."""
-    if plan.ranks is None or plan.ranks.image is None:
-        return None
-    image = plan.ranks.image
-    from workflow.run.images.pin import load_argv
-
-    return load_argv(python, image.archive, plan.ranks.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
-
-
-def for_this_node(
-    engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None, cdi: bool = False
-) -> ContainerSpec:
-    """Add the user, limits, devices and network namespace of this node. `granted`: memory, as the scheduler says."""
-    if not in_container(engine):
-        return spec
-    from containers.node_facts import facts_here, with_facts
-
-    env = (*spec.env, *([("SLIPWAY_NODE_NETWORK", str(Path("/proc/self/ns/net").readlink()))] if spec.network == "none" else []))
-    return dataclasses.replace(with_facts(spec, facts_here(granted)), env=env, cgroup_parent=cgroup_parent, cdi=cdi)
-
-
-# The child that stages the dataset (`python -m data_prep.staging`).
-
-
-@dataclass(frozen=True, kw_only=True)
-class PeerGroup:
-    """The node's place among those that stage the same files at once, and where it listens for them. `token` proves it."""
-
-    index: int
-    nodes: int
-    address: str
-    token: bytes
-
-
-def stage_argv(  # noqa: PLR0913 - the options of a program
-    python: str,
-    source: str,
-    cache: str,
-    *words: str,
-    holder: dict[str, Any] | None = None,
-    max_bytes: int | None = None,
-    bytes_per_s: float | None = None,
-    group: bool = False,
-    check_s: float | None = None,
-    peer_group: PeerGroup | None = None,
-) -> tuple[str, ...]:
-    """Return the command that copies the dataset `source`, or with --single a file, into `cache`. `bytes_per_s`: for all readers of storage
-    together; `check_s`: how long a dataset that is in the cache may be hashed."""
-    options = {
-        "--holder": None if holder is None else json.dumps(holder, sort_keys=True),
-        "--max-bytes": max_bytes,
-        "--bytes-per-s": None if bytes_per_s is None else f"{bytes_per_s:g}",
-        "--check-s": None if check_s is None else f"{check_s:g}",
-        "--peer-group": None if peer_group is None else f"{peer_group.index}/{peer_group.nodes}",
-        "--address": None if peer_group is None else peer_group.address,
-    }
-    given = (word for name, value in options.items() if value is not None for word in (name, str(value)))
-    argv = (python, "-P", "-m", "data_prep.staging", "--source", source, "--cache", cache)
-    return (*argv, *given, *(("--group",) if group else ()), *words)
-
-
-class Failure(Value, frozen=True, kw_only=True, rename={"name": "class"}):
-    """The reason why nothing is staged."""
-
-    name: str
-    message: str
-
-
-class Address(Value, frozen=True, kw_only=True):
-    """The address at which the stager listens for those of the other nodes, and the chunks that it has: see
-    data_prep/staging/exchange.py."""
-
-    address: str
-    port: int
-    have: str
-
-
-class StageLine(WorkLine, frozen=True, kw_only=True):
-    """A line of `python -m data_prep.staging`."""
-
-    failure: ClassVar[Problem] = ("StagingError", "the staging process")
-    listening: Address | None = None
-    result: StagedCopy | None = None
-    error: Failure | None = None
-
-    def answer(self) -> tuple[StagedCopy | None, Problem | None]:
-        return self.result, None if self.error is None else (self.error.name, self.error.message)
-
-
-def stage_child(
-    loop: Loop,
-    what: What,
-    argv: tuple[str, ...],
-    report: Callable[[Progress | Listening | Waiting], None],
-    then: Callable[[StagedCopy | None, Problem | None], None],
-    peer_group: PeerGroup | None = None,
-) -> Worker[StagedCopy]:
-    """Start a staging process of `what`, with the other nodes of its `peer_group` or alone (None). In a group it goes on passing chunks to
-    others after its result. A copy that is killed is resumed by the next stager."""
-
-    def told(line: StageLine) -> None:
-        report_progress(report, what, line)
-        if line.listening is not None:
-            report(Listening(what=what, **asdict(line.listening)))
-
-    child = Worker(loop, argv, StageLine, told, then, at_once=peer_group is not None)
-    if peer_group is not None:
-        child.feed(peer_group.token.hex().encode())
-    return child
-
 
 logger = logging.getLogger(__name__)
 
 StageEnd = Callable[[reports.StagedCopy | None, Problem | None], None]
 Reporter = Callable[[reports.Report], None]
-
-
-class Fail(Protocol):
-    """A function that tells the supervisor that something it asked for cannot be done."""
-
-    def __call__(self, during: str, error: str, message: str) -> None: ...
+Fail = Callable[[str, str, str], None]
+"""Tells the supervisor that something it asked for cannot be done: what, the name of an error, the message."""
 
 
 class Preparation:
@@ -775,3 +366,117 @@ class Preparation:
         renewed: bool = False,
     ) -> None:
         self._calls.append(Call(self.loop, what, function, *arguments, timeout_s=timeout_s, renewed=renewed).then(then))
+
+
+# Setup before the ranks: old containers are removed, the engine is asked for its abilities, other users of the GPUs are detected.
+
+
+LOCAL: Final = "local"
+
+
+def gpus_to_look_at(allocation: Allocation, index: int) -> tuple[str, ...]:
+    """Return the GPUs to check for other users: the node's where this machine is the cluster. Elsewhere the grant has told of them."""
+    return allocation.nodes[index].gpus if allocation.scheduler == LOCAL else ()
+
+
+class PreparedNode(Value, frozen=True, kw_only=True):
+    """What was found when a node was prepared for its ranks."""
+
+    removed: tuple[str, ...]
+    """What was done about containers whose job is gone, in lines."""
+    parent: tuple[str | None, str]
+    """The cgroup of the job, where containers may be put into it, and why."""
+    cdi: tuple[bool, str]
+    """Whether docker takes GPUs by CDI, and why."""
+    foreign: tuple[OtherUse, ...]
+    """Who else uses the GPUs."""
+    faults: tuple[GpuFault, ...]
+
+
+def prepare_node(
+    engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
+) -> PreparedNode:
+    """Copy the program and what a container needs, then list who else uses the GPUs. Runs in a child. `directory`: cache and tag; `job`:
+    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Raises ContainerError if the engine does not answer,
+    TrainingFailed if the program lacks something here, and what `bring_program` raises."""
+    removed: list[str] = []
+    parent: tuple[str | None, str] = (None, "no container")
+    cdi: tuple[bool, str] = (False, "no container")
+    here = WorkDirectory(Path(directory[0]), directory[1])
+    if framework.own or in_container(engine):
+        here.bring_program(framework.folder, framework.digest, own=framework.own)
+    if is_looked_at(framework):
+        problem = why_not_startable(framework, here.program, here.out, os.environ, contained=in_container(engine))
+        if problem is not None:
+            raise TrainingFailed(problem)
+    if in_container(engine):
+        here.bring_library(framework.library)
+        removed = remove_leftovers(engine, Path(directory[0]), directory[1])
+        from containers.engines.docker import find_cdi, find_parent
+
+        found = find_parent(engine, *job)
+        parent = (found.path, found.reason)
+        cdi = find_cdi(engine, granted)
+    from cluster.gpus.listing import query_gpu_faults, query_other_use
+
+    foreign, faults = query_other_use(gpus), query_gpu_faults(granted)
+    return PreparedNode(removed=tuple(removed), parent=parent, cdi=cdi, foreign=foreign, faults=faults)
+
+
+def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
+    """Take away containers whose job is gone; what was done about them, in lines. Raises ContainerError."""
+    from containers.reaping import engines_here, reap_here
+
+    if engine not in STORES and engine not in engines_here():
+        return []
+    return [
+        f"{'removed' if decision.remove else 'left'} the container {decision.container.name}: {decision.reason}"
+        for decision in reap_here(engine, [cache], partial(is_older, tag))
+        if decision.remove or decision.stuck
+    ]
+
+
+def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
+    """Return the command that loads the pinned image here, None if there is none: then what the engine has under its name is started."""
+    if plan.ranks is None or plan.ranks.image is None:
+        return None
+    image = plan.ranks.image
+    from workflow.run.images.pin import load_argv
+
+    return load_argv(python, image.archive, plan.ranks.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
+
+
+def for_this_node(
+    engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None, cdi: bool = False
+) -> ContainerSpec:
+    """Add the user, limits, devices and network namespace of this node. `granted`: memory, as the scheduler says."""
+    if not in_container(engine):
+        return spec
+    from containers.node_facts import facts_here, with_facts
+
+    env = (*spec.env, *([("SLIPWAY_NODE_NETWORK", str(Path("/proc/self/ns/net").readlink()))] if spec.network == "none" else []))
+    return dataclasses.replace(with_facts(spec, facts_here(granted)), env=env, cgroup_parent=cgroup_parent, cdi=cdi)
+
+
+# Processes that earlier attempts of the run have left on this node: schedulers start a job again while its old processes live.
+
+
+_TAG: Final = re.compile(r"(?P<run>.+)-a(?P<attempt>\d+)-(?P<where>[0-9a-f]{16})[0-9a-f]{8}")
+
+
+def is_older(tag: str, other: str) -> bool:
+    """Return True if `other` is the tag of an earlier attempt of the run that `tag` is of."""
+    ours, theirs = _TAG.fullmatch(tag), _TAG.fullmatch(other)
+    if ours is None or theirs is None or (ours["run"], ours["where"]) != (theirs["run"], theirs["where"]):
+        return False
+    return int(theirs["attempt"]) < int(ours["attempt"])
+
+
+def end_older_attempts(tag: str) -> None:
+    """Kill what is left here of attempts before that of `tag`, which holds the run's lease, and wait for the end of it."""
+    left = [pid for pid in processes.tagged(TAG, lambda other: is_older(tag, other)) if processes.of_this_node(pid)]
+    if not left:
+        return
+    processes.send(left, signal.SIGKILL)
+    gone = processes.wait_for_ends(left, limits.LEFTOVERS_END_S)
+    logger.warning("killed %d processes of an earlier attempt of this run%s", len(left), "" if gone else "; some have not ended yet")

@@ -30,8 +30,9 @@ from workflow.run.storage import attempt as attempts
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor import time_limits
+from workflow.run.supervisor.facts import run_facts, times_of
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.running_attempt import RunningAttempt, run_facts, times_of
+from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.time_limits import RunScope
 from workflow.study.cell import unit_of
 

@@ -20,8 +20,8 @@ from workflow.run.plan import Framework
 from workflow.run.record.continuation import ProgressLine
 from workflow.run.record.outcome import Ending, RankEnd
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
-from workflow.run.supervisor.running_attempt import Training
 from workflow.run.supervisor.time_limits import AttemptLimits, RunScope
+from workflow.run.supervisor.training import Training
 
 
 @pytest.mark.processes

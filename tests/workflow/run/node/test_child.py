@@ -13,7 +13,7 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.link.reports import Listening, Progress, StagedCopy, Waiting
 from workflow.run.node.child import Child
 from workflow.run.node.node_work import ProbeReport
-from workflow.run.node.preparation import PeerGroup, stage_child
+from workflow.run.node.stagers import PeerGroup, stage_child
 
 pytestmark = pytest.mark.slow
 END_S = 20.0
@@ -88,7 +88,7 @@ def test_probes_that_say_a_foreign_line_are_ended_with_all_that_they_started() -
     start = (
         'import signal, subprocess; print(\'{"say": "failed", "problem": "%d"}\' % subprocess.Popen([\'sleep\', \'600\']).pid, flush=True)'
     )
-    code = f"{start}\n{says({'say': 'listening', 'address': 'here', 'port': 0})}signal.pause()"
+    code = f"{start}\n{says({'say': 'listening', 'address': 'here', 'port': 'x'})}signal.pause()"
     child: Child[ProbeReport] = Child(loop, (sys.executable, "-c", code), ProbeReport, heard.append, lambda *end: ended.append(end))
     assert loop.until(lambda: bool(ended), END_S)
     ((well, how),) = ended

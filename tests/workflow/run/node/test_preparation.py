@@ -27,7 +27,8 @@ from tests.workflow.run.link.test_messages import PLAN
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
 from workflow.run.link.messages import name_of
-from workflow.run.node.preparation import ImageChild, Loaded, Preparation
+from workflow.run.node.preparation import Preparation
+from workflow.run.node.stagers import ImageChild, Loaded
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.staging import Staging
 from workflow.run.supervisor.time_limits import RunScope

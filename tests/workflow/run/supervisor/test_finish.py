@@ -15,7 +15,7 @@ from workflow.run.plan import Framework
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import Work
 from workflow.run.supervisor.finish import finish
-from workflow.run.supervisor.running_attempt import Preflight
+from workflow.run.supervisor.preflight import Preflight
 
 pytestmark = pytest.mark.processes
 

@@ -21,7 +21,8 @@ from workflow.run.record.outcome import Ending
 from workflow.run.storage.description import Work
 from workflow.run.storage.prepared import PreparedRun
 from workflow.run.supervisor.job import NodeLocks
-from workflow.run.supervisor.running_attempt import Preflight, RunningAttempt
+from workflow.run.supervisor.preflight import Preflight
+from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.staging import bring_checkpoint
 from workflow.run.supervisor.time_limits import RunEnded, RunScope
 

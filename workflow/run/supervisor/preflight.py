@@ -1,0 +1,173 @@
+"""Test the network between the nodes of a run before anything is staged, and end a run whose nodes cannot work together."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeVar
+
+from msgspec.structs import asdict, replace
+
+from cluster.limits import REACH_S
+from cluster.preflight.rates import (
+    Finding,
+    Place,
+    Reach,
+    Sample,
+    all_reduced,
+    best_of,
+    exchange_bytes,
+    exchange_s,
+    measure_s,
+    network_verdict,
+    summary,
+    unreachable,
+)
+from cluster.types import Allocation
+from workflow.run.link import commands, reports
+from workflow.run.record import model
+from workflow.run.record.outcome import (
+    Ending,
+)
+from workflow.run.supervisor import time_limits
+from workflow.run.supervisor.nodes import Nodes
+from workflow.run.supervisor.time_limits import RunScope
+
+logger = logging.getLogger(__name__)
+
+A = TypeVar("A", reports.ProbesListen, reports.Reached, reports.Measured)
+
+
+def is_needed(allocation: Allocation) -> bool:
+    """Return True if the nodes have different addresses, so that a network connects them."""
+    return len({node.address for node in allocation.nodes}) > 1
+
+
+class Preflight:
+    """A test of the network that ends a run which cannot work. `record` holds the results so far."""
+
+    def __init__(self, scope: RunScope, nodes: Nodes, allocation: Allocation) -> None:
+        self._scope, self._nodes, self._allocation = scope, nodes, allocation
+        self._begun = time.monotonic()
+        self._places: list[Place] = []
+        self.findings: list[Finding] = []
+        count = len(allocation.nodes)
+        self.record = model.Preflight(pairs=count * (count - 1), findings=())
+
+    def run(self) -> None:
+        """Connect all pairs of nodes, then measure until it is clear which node is slow. A pair that cannot connect ends the run. A slow
+        node or link is measured again with more bytes, then reported, and the run goes on."""
+        self._listen()
+        self._reach()
+        attempts: list[dict[tuple[int, int], Sample]] = []
+        rings: list[list[dict[str, Any]]] = []
+        findings: list[Finding] = []
+        clear = False
+        while not clear:
+            answers = self._measure(len(attempts), ring=not any(all_reduced(ring) for ring in rings) and len(rings) < 2)
+            attempts.append(_samples(answers))
+            ring = [asdict(answer.all_reduce) for answer in answers if answer.all_reduce is not None]
+            rings += [ring] if len(ring) == len(answers) else []
+            findings, clear = network_verdict(self._places, attempts, rings)
+        self._tell([None] * len(self._places))
+        found = summary(best_of(attempts))
+        self._note(
+            rate_mbit_median=found.median_mbit,
+            rate_mbit_min=found.min_mbit,
+            slowest=found.slowest and model.Link(from_=self._name(found.slowest[0]), to=self._name(found.slowest[1])),
+            all_reduce_ms=min((1e3 * worst for ring in rings if (worst := _longest(ring)) is not None), default=None),
+        )
+        self._found(findings)
+        logger.info("network: %s", self._line())
+        self._end_if_fatal()
+
+    def _listen(self) -> None:
+        nodes = self._allocation.nodes
+        self._tell([commands.Listen(index=index, nodes=len(nodes), address=node.address) for index, node in enumerate(nodes)])
+        answers = self._answers(reports.ProbesListen, time_limits.PREFLIGHT_ANSWER_S)
+        self._places = [Place(node.name, answer.address, answer.port, node.interface) for node, answer in zip(nodes, answers, strict=True)]
+
+    def _reach(self) -> None:
+        order = commands.Reach(peers=tuple((place.address, place.port) for place in self._places))
+        answers = self._ask(reports.Reached, REACH_S, order)
+        reached = {
+            (origin, target): Reach(*reach)
+            for origin, answer in enumerate(answers)
+            for target, reach in enumerate(answer.reached)
+            if reach is not None
+        }
+        times = [reach.seconds for reach in reached.values() if reach.seconds is not None]
+        self._note(connect_ms_max=1e3 * max(times) if times else None)
+        problem = unreachable(self._places, reached)
+        self._found([problem] if problem is not None else [])
+        self._end_if_fatal()
+
+    def _measure(self, attempt: int, ring: bool) -> list[reports.Measured]:
+        count, again = len(self._places), attempt > 0
+        limit_s = exchange_s(count, again)
+        order = commands.Measure(attempt=attempt, ring=ring, bytes=exchange_bytes(count, again), limit_s=limit_s)
+        return self._ask(reports.Measured, measure_s(count, limit_s), order)
+
+    # -- orders and answers
+
+    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure | None]) -> None:
+        self._nodes.forget(reports.PreflightAnswered)
+        for node, order in zip(self._nodes.all, own, strict=True):
+            self._nodes.send(node, commands.Preflight(order=order))
+
+    def _ask(self, kind: type[A], limit_s: float, order: commands.Reach | commands.Measure) -> list[A]:
+        self._tell([order] * len(self._allocation.nodes))
+        return self._answers(kind, limit_s + time_limits.PREFLIGHT_ANSWER_S)
+
+    def _answers(self, kind: type[A], limit_s: float) -> list[A]:
+        """Return one answer per node."""
+        if not self._scope.wait(lambda: all(node.has_reported(reports.PreflightAnswered) for node in self._nodes.all), limit_s):
+            silent = ", ".join(node.node.name for node in self._nodes.all if not node.has_reported(reports.PreflightAnswered))
+            self._end(f"no answer from {silent} within {limit_s:.0f} s")
+        answers = [node.answer(reports.PreflightAnswered).answer for node in self._nodes.all]
+        return [answer for answer in answers if isinstance(answer, kind)]
+
+    # -- results
+
+    def _note(self, **found: Any) -> None:
+        self.record = replace(self.record, seconds=time.monotonic() - self._begun, **found)
+
+    def _name(self, index: int) -> str:
+        return self._places[index].name
+
+    def _found(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        self._note(findings=tuple(finding.text for finding in findings))
+        for finding in findings:
+            logger.warning("network: %s", finding.text)
+
+    def _end_if_fatal(self) -> None:
+        fatal = [finding.text for finding in self.findings if finding.fatal]
+        if fatal:
+            self._end("; ".join(fatal))
+
+    def _end(self, why: str) -> NoReturn:
+        self._note()
+        self._scope.fail(Ending(status="node_lost", reason=f"preflight: {why}"))
+
+    def _line(self) -> str:
+        record = self.record
+        rates = "" if record.rate_mbit_min is None else f", {record.rate_mbit_min:,.0f} Mbit/s at least"
+        return f"{record.pairs} pairs connect in {record.connect_ms_max:.1f} ms at most{rates}; tested in {record.seconds:.2f} s"
+
+
+def _samples(answers: list[reports.Measured]) -> dict[tuple[int, int], Sample]:
+    """Collect by (sender, receiver) the rate that the receiver measured, and how busy both were."""
+    found = {}
+    for target, answer in enumerate(answers):
+        for origin, rate in enumerate(answer.rates):
+            if rate is not None:
+                other = answers[origin].rates[target]
+                found[origin, target] = Sample(rate[0], rate[1], rate[2] + (other[2] if other else 0.0))
+    return found
+
+
+def _longest(ring: list[dict[str, Any]]) -> float | None:
+    seconds = [answer["seconds"] for answer in ring]
+    return None if None in seconds else max(seconds)
