@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
-from base.errors import AllocationError, NoScheduler, SchedulerOutputError, SchedulerSilent, UnsupportedRequest
+from base.errors import AllocationError, NoScheduler, SchedulerOutputError, UnsupportedRequest
 from base.humanize import some
 from base.sanitize import digits
 from cluster import addresses
@@ -17,7 +16,7 @@ from cluster.gpus.listing import query_gpus, query_other_use, read_place
 from cluster.holder import holder_lives
 from cluster.machine import usable_cores
 from cluster.schedulers.jobs import SUBMISSION
-from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, query, refusal_words
+from cluster.schedulers.queries import PATIENCE_S, Server, query, refusal_words
 from cluster.types import Allocation, AllocationRequest, Grant, Holder, Launch, Node
 
 STARTED: Final = "SLIPWAY_JOB_STARTED"
@@ -26,9 +25,16 @@ SECONDS: Final = "SLIPWAY_JOB_SECONDS"
 """The time limit of the job; exported by the same scripts."""
 IGNORE_USR2: Final = "trap '' USR2; exec \"$@\""
 """A script of sh for launchers that USR2, which a scheduler sends to all processes of a job, would end."""
-Job = TypeVar("Job")
 Start = tuple[str | None, int]
 """A job's id and the number of its start. The id is None outside of a job."""
+
+
+class _HasId(Protocol):
+    @property
+    def job_id(self) -> str: ...
+
+
+Job = TypeVar("Job", bound=_HasId)
 
 
 # The nodes of a job.
@@ -169,20 +175,27 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
 
 
 def holders_alive(
-    holders: Sequence[Holder], ours: Start, by_job: Callable[[Sequence[Holder]], Sequence[bool | None]]
+    holders: Sequence[Holder],
+    ours: Start,
+    jobs_of: Callable[[Sequence[str]], Iterable[Job]],
+    is_running: Callable[[Job, Holder], bool],
 ) -> tuple[bool | None, ...]:
     """Return for each holder True if it lives, False if it has ended, and None if that is unknown.
 
-    An earlier start of our own job is over. A holder whose process this host would show is judged by its process. `by_job` asks the
-    scheduler about all others.
+    An earlier start of our own job is over. A holder whose process this host would show is judged by its process. All others are judged by
+    the jobs of their ids, which `jobs_of` queries, and which have processes of the holder's start if `is_running`.
     """
     judged = [_by_process(holder, ours) for holder in holders]
-    others = [holder for holder, (is_known, _) in zip(holders, judged, strict=True) if not is_known]
+    others = list(dict.fromkeys(holder.job_id for holder, (is_known, _) in zip(holders, judged, strict=True) if not is_known))
     try:
-        answers = iter(by_job(others) if others else ())
+        jobs = {job.job_id: job for job in jobs_of(others)} if others else {}
     except SchedulerOutputError:
-        answers = iter((None,) * len(others))
-    return tuple(alive if is_known else next(answers) for is_known, alive in judged)
+        return tuple(alive if is_known else None for is_known, alive in judged)
+    found = [jobs.get(holder.job_id) for holder in holders]
+    return tuple(
+        alive if is_known else job is not None and is_running(job, holder)
+        for holder, job, (is_known, alive) in zip(holders, found, judged, strict=True)
+    )
 
 
 def _by_process(holder: Holder, ours: Start) -> tuple[bool, bool | None]:
@@ -191,32 +204,6 @@ def _by_process(holder: Holder, ours: Start) -> tuple[bool, bool | None]:
         return True, False
     alive = holder_lives(holder, same_machine=False) if holder.host == os.uname().nodename else None
     return alive is False or (holder.job_id, holder.restart_count) == ours, alive
-
-
-def each_job_alive(
-    holders: Sequence[Holder],
-    job_info: Callable[[str, float, float], Job | None],
-    is_running: Callable[[Job, int], bool],
-    limit_s: float,
-) -> Iterator[bool | None]:
-    """Yield for each holder whether its job runs, with one query per job and within one time limit.
-
-    `job_info` gets an id, the patience and the time limit of the query. After one job met a silent server, no other job is queried.
-    """
-    give_up = time.monotonic() + limit_s
-    known: dict[str, Job | None] = {}
-    unknown: set[str] = set()
-    is_silent = False
-    for holder in holders:
-        left = give_up - time.monotonic()
-        if holder.job_id not in known and holder.job_id not in unknown and not is_silent and left > 0:
-            try:
-                known[holder.job_id] = job_info(holder.job_id, left, max(1.0, min(left, ANSWER_S)))
-            except SchedulerOutputError as error:
-                is_silent = isinstance(error, SchedulerSilent)
-                unknown.add(holder.job_id)
-        job = known.get(holder.job_id)
-        yield (job is not None and is_running(job, holder.restart_count)) if holder.job_id in known else None
 
 
 def exported_end(environ: Mapping[str, str]) -> float | None:

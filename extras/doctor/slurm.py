@@ -18,7 +18,7 @@ from cluster.schedulers.slurm.answers import (
     Nodes,
     Partition,
     default_partition,
-    longest_s,
+    parse_duration,
     parse_nodes,
     parse_partitions,
 )
@@ -316,7 +316,7 @@ def from_partitions(partitions: Mapping[str, Partition], nodes: Sequence[Nodes])
     if gpus:
         models = ", ".join(sorted({group.gpu_model for group in gpus if group.gpu_model})) or "gres"
         found["gpus_per_node"] = Value(value=min(group.gpus for group in gpus), why=f"as sinfo says of {name}: {models}")
-    longest = longest_s(partitions[name])
+    longest = parse_duration(partitions[name].get("MaxTime", ""))
     if longest is not None:
         found["walltime"] = Value(value=duration(longest), why=f"MaxTime of {name}")
     return found

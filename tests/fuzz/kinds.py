@@ -21,9 +21,9 @@ from base.typed import json_as
 from cluster.gpus import listing
 from cluster.machine import cpu_model, memory_bytes, oom_counters, os_name, read_oom_kills
 from cluster.schedulers.jobs import job_words
-from cluster.schedulers.slurm import answers, is_running, reason_of
-from cluster.schedulers.slurm.answers import parse_partitions
-from cluster.schedulers.slurm.jobs import parse_queue, partition_problem
+from cluster.schedulers.slurm import answers, reason_of
+from cluster.schedulers.slurm.answers import parse_partitions, parse_queue
+from cluster.schedulers.slurm.jobs import partition_problem, queued_job
 from cluster.types import Allocation, Grant
 from cluster.watching.readers import parse_looks
 from containers import reaping
@@ -583,17 +583,10 @@ def _text(read: Callable[[str], object]) -> Callable[[bytes, Path], object]:
     return lambda content, _directory: read(content.decode(errors="replace"))
 
 
-def _job(text: str) -> None:
-    info = answers.parse_job(text, "8")
-    if info is not None:
-        is_running(info, 0)
-        reason_of(info, 0)
-        answers.expand(info.node_list) if info.node_list else None
-
-
 def _queue(text: str) -> None:
     for job in parse_queue(text):
-        job_words(job, 0.0)
+        job_words(queued_job(job), 0.0)
+        reason_of(job, 0)
 
 
 def _partitions(text: str) -> None:
@@ -683,12 +676,9 @@ KINDS: Final[dict[str, Kind]] = {
     "nvidia-smi at work": Kind("text", _captured("nvidia-smi/load", "nvidia-smi/load-old-card"), _text(parse_looks)),
     "record": Kind("json", _record_sample, _read_record),
     "answers of a remote host": Kind("json", _sample(*map(_json, REMOTE.values())), _read_remote, "the answer of gate"),
-    "scontrol show job": Kind(
-        "text", _captured(*(f"slurm-22.05/show-job-{name}" for name in ("running", "array", "requeued", "cancelled"))), _text(_job)
-    ),
     "scontrol show node": Kind("text", _captured("slurm-22.05/show-node"), _text(answers.parse_node_addresses)),
     "scontrol show partition": Kind("text", _captured("slurm-22.05/show-partition"), _text(_partitions)),
-    "squeue": Kind("text", _captured("slurm-22.05/squeue-ours"), _text(_queue)),
+    "squeue": Kind("text", _captured("slurm-22.05/squeue-ours", "slurm-22.05/squeue-states"), _text(_queue)),
     "node list": Kind("text", _sample(b"rack[1-2]n[01-04,7],x1-ib"), _text(answers.expand)),
     "counts": Kind("text", _sample(b"2(x3),1"), _text(answers.expand_counts)),
     "nvidia-smi": Kind("text", _captured("nvidia-smi/p100x8-query", "nvidia-smi/a100-mig-query"), _text(_gpus)),

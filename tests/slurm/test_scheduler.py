@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.schedulers.slurm.answers import JobInfo, parse_job
+from cluster.schedulers.slurm.answers import QUESTION, JobInfo, parse_queue
 from tests.minicluster import Cluster
 from tests.workflow.run.world import ROOT, World
 
@@ -40,8 +40,8 @@ class ClusterWorld(World):
         return done.stdout.strip()
 
     def job(self, job_id: str) -> JobInfo | None:
-        done = self.cluster.exec("login", ["scontrol", "-o", "show", "job", job_id], env={"SLURM_TIME_FORMAT": "%s"})
-        return parse_job(done.stdout, job_id)
+        argv = [*QUESTION, "--states=all", f"--jobs={job_id}"]
+        return next(iter(parse_queue(self.cluster.exec("login", argv, env={"SLURM_TIME_FORMAT": "%s"}).stdout)), None)
 
     def ended(self, job_id: str) -> JobInfo:
         found: JobInfo = self.wait_for(

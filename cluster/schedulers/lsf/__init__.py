@@ -20,7 +20,7 @@ from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
 from base.sanitize import digits
 from cluster.detection import scheduler_of
 from cluster.schedulers import inside_job
-from cluster.schedulers.lsf.answers import EARLY_S, LSF, Details, Listed, ended_by_of, job_details, listed_jobs, signal_of
+from cluster.schedulers.lsf.answers import EARLY_S, LSF, Details, ended_by_of, job_details, listed_jobs, signal_of
 from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, SHORT_PATIENCE_S, ask
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
@@ -183,15 +183,6 @@ def requeue(allocation: Allocation) -> None:
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-    """Return for each holder whether it lives, with one query for all of them."""
-
-    def by_job(others: Sequence[Holder]) -> list[bool]:
-        jobs = {job.job_id: job for job in listed_jobs(limit_s)}
-        return [is_running(jobs.get(holder.job_id)) for holder in others]
-
-    return inside_job.holders_alive(holders, (os.environ.get(JOB_ID), restart_count(os.environ)), by_job)
-
-
-def is_running(job: Listed | None) -> bool:
-    """Return True if a job may have processes. LSF does not tell which start of it they belong to."""
-    return job is not None and job.stage != "waits"
+    """Return for each holder whether it lives, with one query for all of them. LSF does not tell which start of a job runs."""
+    ours = (os.environ.get(JOB_ID), restart_count(os.environ))
+    return inside_job.holders_alive(holders, ours, lambda _ids: listed_jobs(limit_s), lambda job, _holder: job.stage != "waits")

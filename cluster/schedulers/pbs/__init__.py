@@ -21,7 +21,7 @@ from cluster.detection import scheduler_of
 from cluster.pbs_tasks.launcher import launcher_argv
 from cluster.runtime import runtime_directory
 from cluster.schedulers import inside_job
-from cluster.schedulers.pbs.answers import TERMINATED, JobInfo, job_info, pbs_version, stage_of
+from cluster.schedulers.pbs.answers import TERMINATED, JobInfo, job_info, pbs_version, query_jobs, stage_of
 from cluster.schedulers.pbs.answers import ended_by as ended_by_status
 from cluster.schedulers.queries import SHORT_PATIENCE_S
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
@@ -166,15 +166,15 @@ def requeue(allocation: Allocation) -> None:
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-    """Return for each holder whether it lives. After one job met a silent server, no other job is queried."""
+    """Return for each holder whether it lives."""
     job_id = os.environ.get(JOB_ID)
     try:
         ours = (job_id, restart_count(os.environ)) if job_id in {holder.job_id for holder in holders} else (None, 0)
     except AllocationError:
         ours = (None, 0)
-    return inside_job.holders_alive(holders, ours, lambda others: tuple(inside_job.each_job_alive(others, job_info, is_running, limit_s)))
+    return inside_job.holders_alive(holders, ours, lambda ids: query_jobs(ids, limit_s), is_running)
 
 
-def is_running(job: JobInfo, restart_count: int) -> bool:
-    """Return True if a job has processes of that start."""
-    return job.restarts == restart_count and stage_of(job.state) in ("runs", "ends")
+def is_running(job: JobInfo, holder: Holder) -> bool:
+    """Return True if a job has processes of the holder's start."""
+    return job.restarts == holder.restart_count and stage_of(job.state) in ("runs", "ends")

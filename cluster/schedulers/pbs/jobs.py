@@ -28,6 +28,7 @@ from cluster.schedulers.pbs.answers import (
     parse_jobs,
     parse_size,
     plain_reason,
+    query_jobs,
     stage_of,
     whole,
     word_of,
@@ -262,11 +263,8 @@ def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     give_up = time.monotonic() + patience_s
     ids = ask(PBS, ("qselect", "-u", account_name()), patience_s, timeout_s).split()
     left = max(0.0, give_up - time.monotonic())
-    if len(ids) > FEW:
-        found = queued_jobs(parse_jobs(ask(PBS, ALL, left, timeout_s)), account_name())
-    else:
-        found = known_jobs(ids, left, timeout_s, history=False)
-    return tuple(job for job in found if job.stage != "over")
+    found = parse_jobs(ask(PBS, ALL, left, timeout_s)) if len(ids) > FEW else query_jobs(ids, left, timeout_s)
+    return tuple(job for job in queued_jobs(found, account_name()) if job.stage != "over")
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
@@ -275,16 +273,9 @@ def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
     return tuple(job for job in known_jobs(answer.split(), patience_s) if job.name == name)
 
 
-def known_jobs(job_ids: Sequence[str], patience_s: float, timeout_s: float = ANSWER_S, *, history: bool = True) -> tuple[QueuedJob, ...]:
-    """Query each job, 0.1 s each: OpenPBS shows only the first of several in JSON, and the history of all users may span two weeks."""
-    give_up = time.monotonic() + patience_s
-    found = []
-    for job_id in job_ids:
-        left = max(0.0, give_up - time.monotonic())
-        job = job_info(job_id, left, timeout_s, history=history)
-        if job is not None:
-            found.append(job)
-    return queued_jobs(found, account_name())
+def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
+    """Query each job, in any stage that PBS still knows."""
+    return queued_jobs(query_jobs(job_ids, patience_s, history=True), account_name())
 
 
 def queued_jobs(jobs: Iterable[JobInfo], owner: str) -> tuple[QueuedJob, ...]:

@@ -196,16 +196,10 @@ def requeue(allocation: Allocation) -> None:
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
     """Return for each holder whether it lives, with one query for all of them."""
-
-    def by_job(others: Sequence[Holder]) -> list[bool]:
-        jobs = {job.job_id: job for job in listed_jobs(limit_s)}
-        return [is_running(jobs.get(holder.job_id), holder) for holder in others]
-
-    return inside_job.holders_alive(holders, (os.environ.get(JOB_ID), restart_count(os.environ)), by_job)
+    ours = (os.environ.get(JOB_ID), restart_count(os.environ))
+    return inside_job.holders_alive(holders, ours, lambda _ids: listed_jobs(limit_s), is_running)
 
 
-def is_running(job: Listed | None, holder: Holder) -> bool:
+def is_running(job: Listed, holder: Holder) -> bool:
     """Return True if a job may have processes of the start that the holder belonged to."""
-    if job is None or job.stage == "waits":
-        return False
-    return not ("R" in job.letters and holder.restart_count == 0)
+    return job.stage != "waits" and not ("R" in job.letters and holder.restart_count == 0)

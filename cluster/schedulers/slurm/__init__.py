@@ -33,6 +33,7 @@ from cluster.schedulers.slurm.answers import (
     job_environ,
     job_info,
     node_addresses,
+    query_jobs,
     slurm_version,
 )
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
@@ -54,11 +55,8 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
     job = job_environ(environ)
     if not job:
         raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
-    if NODE_LIST not in job or CPUS_PER_NODE not in job:  # not of the batch script or salloc: a step may lack the restart count too
-        info = job_info(job[JOB_ID])
-        if info is None or not info.node_list:
-            raise AllocationError(f"job {job[JOB_ID]}: neither its environment nor slurmctld knows its nodes; is it still running?")
-        job |= {NODE_LIST: info.node_list, RESTART_COUNT: str(info.restarts)}
+    if NODE_LIST not in job:
+        raise AllocationError(f"job {job[JOB_ID]}: {NODE_LIST}, which names its nodes, is not set; was its environment changed?")
     return plan_allocation(request, environ, job, _addresses(expand(job[NODE_LIST])), slurm_version())
 
 
@@ -188,8 +186,8 @@ def job_facts(allocation: Allocation) -> dict[str, float | None]:
     info = job_info(allocation.job_id)
     if info is None or info.restarts != allocation.restart_count:
         return {"deadline": None, "submitted": None, "started": None}
-    deadline = info.end_time if info.time_limit_s is not None else None
-    return {"deadline": deadline, "submitted": info.submit_time, "started": info.start_time}
+    deadline = info.end if info.limit_s is not None else None
+    return {"deadline": deadline, "submitted": info.submitted, "started": info.started}
 
 
 def ended_by(allocation: Allocation) -> str | None:
@@ -208,13 +206,13 @@ def reason_of(info: JobInfo, restart_count: int) -> str | None:
     """
     if info.restarts > restart_count:
         return "requeued"
-    if info.preempt_time is not None:
+    if info.preempted is not None:
         return "preempted"
     if info.state != "COMPLETING":
         return ENDED_BY.get(info.state)
     if info.reason == NODE_DOWN:
         return "node_lost"
-    start, end, limit = info.start_time, info.end_time, info.time_limit_s
+    start, end, limit = info.started, info.end, info.limit_s
     if start is not None and end is not None and limit is not None and end - start >= limit:
         return "timeout"
     return "cancelled"
@@ -227,12 +225,12 @@ def requeue(allocation: Allocation) -> None:
 
 
 def holders_alive(holders: Sequence[Holder], limit_s: float) -> tuple[bool | None, ...]:
-    """Return for each holder whether it lives. After one job met a silent controller, no other job is queried."""
+    """Return for each holder whether it lives, with one query for all of them."""
     job = job_environ(os.environ)
     ours = (job.get(JOB_ID), int(job.get(RESTART_COUNT) or 0))
-    return inside_job.holders_alive(holders, ours, lambda others: tuple(inside_job.each_job_alive(others, job_info, is_running, limit_s)))
+    return inside_job.holders_alive(holders, ours, lambda ids: query_jobs((f"--jobs={','.join(ids)}",), limit_s), is_running)
 
 
-def is_running(info: JobInfo, restart_count: int) -> bool:
-    """Return True if a job has processes of that start. A job that is COMPLETING has some until the last is gone."""
-    return info.restarts == restart_count and info.state not in OVER and info.state != "PENDING"
+def is_running(job: JobInfo, holder: Holder) -> bool:
+    """Return True if a job has processes of the holder's start. A job that is COMPLETING has some until the last is gone."""
+    return job.restarts == holder.restart_count and job.state not in OVER and job.state != "PENDING"

@@ -10,38 +10,88 @@ from typing import Final
 
 from base.errors import SchedulerOutputError, SlipwayError
 from base.sanitize import digits
+from base.sanitize import text as shown
 from cluster.schedulers.jobs import Hold
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, one_try
 
 NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
+COMMENT_WIDTH: Final = 400
+"""The number of characters of a comment that squeue prints. Our words must be among them."""
 LATEST: Final = 2**33
 """The latest time that is accepted, in unix seconds: the year 2242. Not every C library can format later times."""
-NO_LIMIT: Final = ("UNLIMITED", "infinite", "Partition_Limit", "NOT_SET", "INVALID")
 _DURATION: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*)=(.*?)(?=\s[A-Za-z][\w:/]*=|\s*$)")
 
 
+COLUMNS: Final = (
+    ("job_id", "JobID", 20),
+    ("state", "State", 24),
+    ("reason", "Reason", 64),
+    ("restarts", "RestartCnt", 12),
+    ("submitted", "SubmitTime", 24),
+    ("started", "StartTime", 24),
+    ("name", "Name", 160),
+    ("comment", "Comment", COMMENT_WIDTH),
+    ("nodes", "NodeList", 120),
+    ("directory", "WorkDir", 1024),
+    ("end", "EndTime", 24),
+    ("limit_s", "TimeLimit", 24),
+    ("preempted", "PreemptTime", 24),
+)
+"""Columns of squeue with their widths. Values that are cut off are long node lists, which are only shown, or belong to jobs of others."""
+QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
+_JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
+"""A job id, with the number in an array or in a job of several parts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobInfo:
-    """A job as slurmctld reports it. Times are unix seconds, and None if Slurm does not know them yet."""
+    """A job as squeue prints it. Times are unix seconds, and None if Slurm does not know them yet."""
 
     job_id: str
-    name: str
     state: str
     """Slurm's state: PENDING, RUNNING, COMPLETING, COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL, PREEMPTED, REQUEUED, SUSPENDED ..."""
-    reason: str | None
-    restarts: int
-    node_list: str
+    reason: str = ""
+    restarts: int = 0
+    name: str = ""
+    comment: str = ""
+    nodes: str = ""
     """Slurm's short form of the node list; empty while the job has no nodes."""
-    submit_time: float | None
-    start_time: float | None
+    directory: str = ""
+    submitted: float | None = None
+    started: float | None = None
     """The start time. For a pending job it is the time that Slurm expects."""
-    end_time: float | None
-    time_limit_s: float | None
+    end: float | None = None
+    limit_s: float | None = None
     """The time limit in seconds, or None if there is no limit."""
-    preempt_time: float | None = None
-    requeue: bool
-    """True if Slurm may requeue the job."""
+    preempted: float | None = None
+
+
+def parse_queue(answer: str) -> tuple[JobInfo, ...]:
+    """Parse the answer to QUESTION, oldest job first. Lines that cannot be read are left out."""
+    found = []
+    for line in answer.splitlines():
+        words, start = {}, 0
+        for key, _, width in COLUMNS:
+            word = line[start : start + width].strip()
+            words[key] = "" if word in NEVER else word
+            start += width
+        restarts = digits(words["restarts"] or "0")
+        if restarts is None or not _JOB_ID.fullmatch(words["job_id"]):
+            continue
+        found.append(
+            JobInfo(
+                **{key: words[key] for key in ("job_id", "reason", "name", "comment", "nodes", "directory")},
+                state=state_word(words["state"]),
+                restarts=restarts,
+                submitted=time_of(words["submitted"]),
+                started=time_of(words["started"]),
+                end=time_of(words["end"]),
+                limit_s=parse_duration(words["limit_s"]),
+                preempted=time_of(words["preempted"]),
+            )
+        )
+    return tuple(sorted(found, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
 
 
 def parse_version(text: str) -> str | None:
@@ -50,43 +100,10 @@ def parse_version(text: str) -> str | None:
     return match[1] if match else None
 
 
-def parse_job(text: str, job_id: str) -> JobInfo | None:
-    """Parse the answer of `scontrol -o show job ID`, which has several lines for arrays and heterogeneous jobs."""
-    lines = [line for line in text.splitlines() if line.startswith("JobId=")]
-    if not lines:
-        return None
-    line = next((line for line in lines if line.split(None, 1)[0] == f"JobId={job_id}"), lines[0])
-    head, owner, tail = _split_name(line)
-    fields = fields_of(f"{owner} {tail}")
-    try:
-        return JobInfo(
-            job_id=line.split(None, 1)[0].partition("=")[2],
-            name=head.partition("JobName=")[2],
-            state=state_word(fields["JobState"]),
-            reason=_text(fields.get("Reason", "")),
-            restarts=_count(fields.get("Restarts") or "0"),
-            node_list=_text(fields.get("NodeList", "")) or "",
-            submit_time=_time(fields.get("SubmitTime", "")),
-            start_time=_time(fields.get("StartTime", "")),
-            end_time=_time(fields.get("EndTime", "")),
-            preempt_time=_time(fields.get("PreemptTime", "")),
-            time_limit_s=parse_duration(fields.get("TimeLimit", "")),
-            requeue=fields.get("Requeue", "0") == "1",
-        )
-    except (KeyError, ValueError) as error:
-        raise SchedulerOutputError(f"the answer of `scontrol -o show job {job_id}` cannot be read ({error}): {line[:400]!r}") from error
-
-
 def parse_node_addresses(text: str) -> dict[str, str]:
     """Map each NodeName to its NodeAddr in the answer of `scontrol -o show node`."""
     lines = [fields_of(line) for line in text.splitlines()]
     return {line["NodeName"]: line["NodeAddr"] for line in lines if line.get("NodeName") and line.get("NodeAddr")}
-
-
-def parse_failed_starts(text: str) -> frozenset[str]:
-    """Parse the answer to NODE_REASONS: the nodes drained because they could not start a job. Raises SchedulerOutputError."""
-    lines = (line.partition("|") for line in text.splitlines())
-    return frozenset(name for nodes, _, reason in lines if reason.startswith(NOT_STARTED) for name in expand(nodes))
 
 
 def fields_of(line: str) -> dict[str, str]:
@@ -95,12 +112,10 @@ def fields_of(line: str) -> dict[str, str]:
 
 
 def parse_duration(text: str) -> float | None:
-    """Convert `1-02:03:04`, `1-02`, `02:03:04`, `03:04` or `3` (minutes) to seconds; None for UNLIMITED or unset. Raises ValueError."""
-    if text in NEVER or text in NO_LIMIT:
-        return None
+    """Convert `1-02:03:04`, `1-02`, `02:03:04`, `03:04` or `3` (minutes) to seconds. Returns None for anything else, such as UNLIMITED."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:40]!r} is not a duration")
+        return None
     days, *clock = (int(part or "0") for part in match.groups())
     if match[1] is None and match[4] is None:
         clock = [0, *clock[:2]]
@@ -108,42 +123,15 @@ def parse_duration(text: str) -> float | None:
     return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
 
 
-def _count(word: str) -> int:
-    found = digits(word)
-    if found is None:
-        raise ValueError(f"{word[:40]!r} is not a number")
-    return found
-
-
-def _split_name(line: str) -> tuple[str, str, str]:
-    """Split a line around the job's name, which may contain anything."""
-    match = re.search(r" UserId=\S*\(\d+\)(?= )", line)
-    if match is None:
-        raise SchedulerOutputError(f"scontrol answered {line[:200]!r}, which names no UserId=: not the line of a job")
-    return line[: match.start()], match[0], line[match.end() :]
-
-
 def state_word(text: str) -> str:
     """Return the first state of several that Slurm reports together."""
     return re.split(r"[,+ ]", text)[0]
-
-
-def _text(text: str) -> str | None:
-    return None if text in NEVER else text
 
 
 def time_of(text: str) -> float | None:
     """Parse unix seconds. Returns None for a value that is no time or is later than LATEST."""
     found = digits(text)
     return None if not found or found > LATEST else float(found)
-
-
-def _time(text: str) -> float | None:
-    """Parse unix seconds. Raises ValueError for a value that is neither a time nor unknown."""
-    found = time_of(text)
-    if found is None and text not in (*NEVER, "0"):
-        raise ValueError(f"{text[:40]!r} is no time")
-    return found
 
 
 # The variables that Slurm gives a job.
@@ -165,77 +153,46 @@ def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 LONGEST: Final = 100_000
-MAX_GROUPS: Final = 64
-MAX_TEXT: Final = 1 << 20
+"""The most numbers in one range or repetition."""
+_WORD: Final = re.compile(r"((?:[^\s,\[\]]|\[[^\[\]]+\])+)(?:,|$)")
 _GROUP: Final = re.compile(r"\[([^\[\]]*)\]")
 _RANGE: Final = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_COUNT: Final = re.compile(r"([0-9]{1,18})(?:\(x([0-9]{1,9})\))?")
+_COUNT: Final = re.compile(r"([0-9]{1,18})(?:\(x([0-9]{1,5})\))?")
 
 
 def expand(text: str) -> tuple[str, ...]:
     """Expand a list of names in order, with any number of bracket groups, keeping leading zeros. Raises SchedulerOutputError."""
-    if len(text) > MAX_TEXT:
-        raise SchedulerOutputError(f"{text[:80]!r} and {len(text) - 80} more characters: that is not a node list of a job")
     names: list[str] = []
-    for word in _words(text):
-        names += _expand_word(word, text)
-        if len(names) > LONGEST:
-            raise SchedulerOutputError(f"{text[:80]!r} stands for more than {LONGEST} nodes: that is not a node list of a job")
+    start = 0
+    while start < len(text) or not names:
+        word = _WORD.match(text, start)
+        if word is None:
+            raise SchedulerOutputError(f"{text[:200]!r} is not a node list such as 'rack[1-2]n[01-04,7],x1'")
+        parts = _GROUP.split(word[1])
+        choices = [_numbers(part) if index % 2 else [part] for index, part in enumerate(parts)]
+        names += map("".join, itertools.product(*choices))
+        start = word.end()
     return tuple(names)
+
+
+def _numbers(group: str) -> list[str]:
+    """Expand `01-04,7`."""
+    found: list[str] = []
+    for part in group.split(","):
+        match = _RANGE.fullmatch(part)
+        first, last = (match[1], match[2] or match[1]) if match is not None else ("1", "0")
+        if not 0 <= int(last) - int(first) < LONGEST:
+            raise SchedulerOutputError(f"{group[:200]!r} in brackets is not a node list: {part[:80]!r} is not a number or a range")
+        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return found
 
 
 def expand_counts(text: str) -> tuple[int, ...]:
     """Expand a list of counts to one number per node, as in SLURM_JOB_CPUS_PER_NODE. Raises SchedulerOutputError."""
-    counts: list[int] = []
-    for word in text.split(","):
-        match = _COUNT.fullmatch(word.strip())
-        times = int(match[2] or 1) if match else 0
-        if match is None or times + len(counts) > LONGEST:
-            raise SchedulerOutputError(f"{text[:200]!r} is not a list of counts such as '2(x3),1': {word[:80]!r} cannot be read")
-        counts += [int(match[1])] * times
-    return tuple(counts)
-
-
-def _words(text: str) -> list[str]:
-    """Split at the commas outside of brackets."""
-    words, depth, start = [], 0, 0
-    for position, letter in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(letter, 0)
-        if depth not in (0, 1):
-            raise SchedulerOutputError(f"{text[:200]!r} is not a node list: its brackets do not match")
-        if letter == "," and depth == 0:
-            words.append(text[start:position])
-            start = position + 1
-    words.append(text[start:])
-    if depth or not all(word.strip() for word in words):
-        raise SchedulerOutputError(f"{text[:200]!r} is not a node list such as 'rack[1-2]n[01-04,7],x1'")
-    return [word.strip() for word in words]
-
-
-def _expand_word(word: str, text: str) -> list[str]:
-    parts = _GROUP.split(word)
-    choices, total = [], 1
-    for index, part in enumerate(parts):
-        choices.append(_expand_group(part, text) if index % 2 else [part])
-        total *= len(choices[-1])
-        if total > LONGEST or len(choices) > MAX_GROUPS:
-            raise SchedulerOutputError(f"{text[:80]!r} stands for more than {LONGEST} nodes: that is not a node list of a job")
-    return ["".join(pieces) for pieces in itertools.product(*choices)]
-
-
-def _expand_group(group: str, text: str) -> list[str]:
-    found: list[str] = []
-    for part in group.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
-            raise SchedulerOutputError(f"{text[:200]!r} is not a node list: {part[:80]!r} is not a number or a range")
-        first, last = match[1], match[2] or match[1]
-        if not 0 <= int(last) - int(first) < LONGEST:
-            raise SchedulerOutputError(f"{text[:200]!r} is not a node list: the range {part[:80]!r} runs backwards, or is very long")
-        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-        if len(found) > LONGEST:
-            raise SchedulerOutputError(f"{text[:80]!r} stands for more than {LONGEST} nodes: that is not a node list of a job")
-    return found
+    matches = [_COUNT.fullmatch(word) for word in text.split(",")]
+    if None in matches:
+        raise SchedulerOutputError(f"{text[:200]!r} is not a list of counts such as '2(x3),1'")
+    return tuple(count for match in matches if match for count in [int(match[1])] * int(match[2] or 1))
 
 
 # Time limits that only Slurm has.
@@ -314,14 +271,6 @@ def whole_number(text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def longest_s(partition: Partition) -> float | None:
-    """Return the longest run time of a job in the partition, or None if there is no limit or it cannot be read."""
-    try:
-        return parse_duration(partition.get("MaxTime", ""))
-    except ValueError:
-        return None
-
-
 def default_partition(partitions: Mapping[str, Partition]) -> str | None:
     """Return the partition of jobs that name none."""
     return next((name for name, line in partitions.items() if line.get("Default") == "YES"), None)
@@ -371,9 +320,21 @@ SLURM: Final = Server(
 )
 
 
+def query_jobs(options: Sequence[str], patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> tuple[JobInfo, ...]:
+    """Query jobs in any state that slurmctld still knows, which it does for MinJobAge after their end.
+
+    Raises SchedulerOutputError if a line cannot be read, because that line may be the requested job, which would be submitted twice.
+    """
+    answer = ask(SLURM, (*QUESTION, "--states=all", *options), patience_s, timeout_s)
+    jobs = parse_queue(answer)
+    if len(jobs) < sum(bool(line.strip()) for line in answer.splitlines()):
+        raise SchedulerOutputError(f"a line of squeue cannot be read: {shown(answer, 400)}")
+    return jobs
+
+
 def job_info(job_id: str, patience_s: float = PATIENCE_S, timeout_s: float = ANSWER_S) -> JobInfo | None:
-    """Query slurmctld for a job. Returns None for an unknown job: it never existed, or ended longer ago than MinJobAge."""
-    return parse_job(ask(SLURM, ("scontrol", "-o", "show", "job", job_id), patience_s, timeout_s), job_id)
+    """Query one job. Returns None for an unknown job."""
+    return next((job for job in query_jobs((f"--jobs={job_id}",), patience_s, timeout_s) if job.job_id == job_id), None)
 
 
 def node_addresses(names: Sequence[str], patience_s: float = PATIENCE_S) -> dict[str, str]:
@@ -457,10 +418,6 @@ HELD: Final = {
 """Reasons that hold until somebody releases the job."""
 FAILED: Final = "failed requeued held"
 """The end of Slurm's reason for a job that it could not start: a prolog failed, or a directory is missing on the node."""
-NOT_STARTED: Final = ("Prolog error", "Job env setup error")
-"""Beginnings of the reason of a node that Slurm has drained because it could not start a job there."""
-NODE_REASONS: Final = ("sinfo", "--noheader", "--list-reasons", "--format=%N|%E")
-"""Ask for the nodes that are drained or down, and why: few lines on a cluster of any size."""
 LIMITS: Final = (("QOS", "a limit of your QoS"), ("Assoc", "a limit of your account"), ("MaxBillingPerAccount", "a limit of your account"))
 """Beginnings of Slurm's words for its many limits, each with an explanation."""
 

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Final
 
-from base.errors import SchedulerOutputError
 from base.humanize import choices, counted, format_duration
-from base.sanitize import digits, text
+from base.sanitize import digits
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
-from cluster.schedulers.queries import ANSWER_S, QUICK_ANSWER_S, ask, inherited_names, submit_script
+from cluster.schedulers.queries import QUICK_ANSWER_S, ask, inherited_names, submit_script
 from cluster.schedulers.slurm.answers import (
+    COMMENT_WIDTH,
     ENDED_BY,
     JOB_ID,
-    NEVER,
-    NODE_REASONS,
     OVER,
+    QUESTION,
     SHORT_ANSWER_S,
     SLURM,
     WAITS,
+    JobInfo,
     Partition,
     default_partition,
-    expand,
     hold_of,
     job_info,
-    longest_s,
-    parse_failed_starts,
+    parse_duration,
     parse_partitions,
+    parse_queue,
     plain_reason,
-    state_word,
-    time_of,
+    query_jobs,
     whole_number,
 )
 from cluster.schedulers.slurm.answers import (
@@ -61,8 +58,6 @@ OWNED: Mapping[str, str] = {
     "cluster": r"--clusters?\b|-M\b",
     "array": r"--array\b|-a\b",
 }
-COMMENT_WIDTH: Final = 400
-"""The number of characters of a comment that squeue prints. Our words must be among them."""
 SHORTEST: Final = "--com"
 """The shortest form of the option that we search for, because sbatch accepts abbreviated option names."""
 
@@ -157,7 +152,7 @@ def partition_problem(partitions: Mapping[str, Partition], queue: str | None, no
     if nodes > most:
         said = f"partition {name} has {most}" if why == "TotalNodes" else f"partition {name} allows {most} (MaxNodes)"
         return f"a job of {counted(nodes, 'node')} never starts: {said}; fewer nodes, or another queue in the site file"
-    longest = longest_s(line)
+    longest = parse_duration(line.get("MaxTime", ""))
     if longest is not None and minutes * 60 > longest:
         return (
             f"a job of {format_duration(minutes * 60)} never starts: partition {name} allows {format_duration(longest)} (MaxTime); "
@@ -174,100 +169,40 @@ def never_starts(size: JobSize) -> str | None:
 # Our jobs in Slurm's queue. A job for one run or shard has its work in its comment (`work_words`), a job of `slipway submit` in its name.
 
 
-COLUMNS: Final = (
-    ("job_id", "JobID", 20),
-    ("state", "State", 24),
-    ("reason", "Reason", 64),
-    ("restarts", "RestartCnt", 12),
-    ("submitted", "SubmitTime", 24),
-    ("expected", "StartTime", 24),
-    ("name", "Name", 160),
-    ("comment", "Comment", COMMENT_WIDTH),
-    ("nodes", "NodeList", 120),
-    ("directory", "WorkDir", 1024),
-)
-"""Columns of squeue with their widths. Values that are cut off are long node lists, which are only shown, or belong to jobs of others."""
-QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
-_JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
-"""A job id, with the number in an array or in a job of several parts."""
-
-
 def our_jobs(patience_s: float, timeout_s: float) -> tuple[QueuedJob, ...]:
     """Query all jobs of this user that are not over."""
-    return parse_queue(ask(SLURM, (*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))
+    return tuple(map(queued_job, parse_queue(ask(SLURM, (*QUESTION, f"--user={os.getuid()}"), patience_s, timeout_s))))
 
 
 def jobs_named(name: str, patience_s: float) -> tuple[QueuedJob, ...]:
-    """Query this user's jobs of exactly that name.
-
-    Raises SchedulerOutputError if a line cannot be read, because that line may be the requested job, which would be submitted twice.
-    """
-    answer = ask(SLURM, (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--name={name}"), patience_s, ANSWER_S)
-    jobs = parse_queue(answer)
-    if len(jobs) < sum(bool(line.strip()) for line in answer.splitlines()):
-        raise SchedulerOutputError(f"a line of squeue cannot be read: {text(answer, 400)}")
-    return tuple(job for job in jobs if job.name == name)
+    """Query this user's jobs of exactly that name."""
+    jobs = query_jobs((f"--user={os.getuid()}", f"--name={name}"), patience_s)
+    return tuple(queued_job(job) for job in jobs if job.name == name)
 
 
 def known_jobs(job_ids: Sequence[str], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Return the jobs that slurmctld still knows, in any state, by one query."""
-    question = (*QUESTION, f"--user={os.getuid()}", "--states=all", f"--jobs={','.join(job_ids)}")
-    return _with_failed_starts(parse_queue(ask(SLURM, question, patience_s, ANSWER_S)), patience_s)
+    """Query jobs by one command."""
+    return tuple(map(queued_job, query_jobs((f"--jobs={','.join(job_ids)}",), patience_s)))
 
 
-def _with_failed_starts(jobs: tuple[QueuedJob, ...], patience_s: float) -> tuple[QueuedJob, ...]:
-    """Mark the jobs that Slurm itself has cancelled because a node could not start them by `ended_by` not_started.
-
-    Slurm does so where it may not put a job back into the queue (`--no-requeue`), and then only the node shows the difference to a job that
-    a person has cancelled. There is one query for all jobs, since a person may have cancelled a thousand.
-    """
-    nodes = {job.job_id: _names(job.nodes) for job in jobs if job.ended_by == "cancelled"}
-    if not any(nodes.values()):
-        return jobs
-    drained = parse_failed_starts(ask(SLURM, NODE_REASONS, patience_s, ANSWER_S))
-    return tuple(replace(job, ended_by="not_started") if drained & nodes.get(job.job_id, set()) else job for job in jobs)
-
-
-def _names(nodes: str) -> set[str]:
-    """Return the names in a list of nodes; none for a list that squeue has cut."""
-    try:
-        return set(expand(nodes))
-    except SchedulerOutputError:
-        return set()
-
-
-def parse_queue(answer: str) -> tuple[QueuedJob, ...]:
-    """Parse the answer to QUESTION. Lines that cannot be read are left out."""
-    found = []
-    for line in answer.splitlines():
-        words, start = {}, 0
-        for key, _, width in COLUMNS:
-            word = line[start : start + width].strip()
-            words[key] = "" if word in NEVER else word
-            start += width
-        restarts = digits(words.pop("restarts") or "0")
-        if _JOB_ID.fullmatch(words["job_id"]) and restarts is not None:
-            found.append(queued_job(**words, restarts=restarts))
-    return tuple(sorted(found, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
-
-
-def queued_job(*, job_id: str, state: str, reason: str = "", comment: str = "", restarts: int = 0, **words: str) -> QueuedJob:
-    """Build a job from Slurm's words. A time that cannot be read is unknown."""
-    word = state_word(state)
-    stage = stage_of(word)
-    work = parse_work(comment)
+def queued_job(job: JobInfo) -> QueuedJob:
+    """Build a job from Slurm's answer."""
+    stage = stage_of(job.state)
+    work = parse_work(job.comment)
     return QueuedJob(
-        job_id=job_id,
+        job_id=job.job_id,
         stage=stage,
-        state=word.lower(),
-        why=plain_reason(reason, job_id) if stage == "waits" else "",
-        hold=hold_of(reason) if stage == "waits" else "",
-        ended_by=ENDED_BY.get(word) if stage == "over" else None,
-        restarts=restarts,
-        submitted=time_of(words.get("submitted", "")),
-        expected=time_of(words.get("expected", "")),
+        state=job.state.lower(),
+        why=plain_reason(job.reason, job.job_id) if stage == "waits" else "",
+        hold=hold_of(job.reason) if stage == "waits" else "",
+        ended_by=ENDED_BY.get(job.state) if stage == "over" else None,
+        restarts=job.restarts,
+        submitted=job.submitted,
+        expected=job.started,
+        name=job.name,
+        nodes=job.nodes,
+        directory=job.directory,
         **({} if work is None else asdict(work)),
-        **{key: words.get(key, "") for key in ("name", "nodes", "directory")},
     )
 
 
@@ -308,4 +243,4 @@ def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:
     """Query the controller for the job's end: the variable for it exists only since 23.02. Raises SchedulerOutputError."""
     job_id = environ.get(JOB_ID)
     info = job_info(job_id, patience_s) if job_id else None
-    return None if info is None else info.end_time
+    return None if info is None else info.end

@@ -11,7 +11,7 @@ import pytest
 
 from base.errors import SchedulerOutputError, SchedulerSilent, UnsupportedRequest
 from cluster.schedulers import lsf, pbs, sge
-from cluster.schedulers.inside_job import each_job_alive, holders_alive, names_for, read_grant, requeue
+from cluster.schedulers.inside_job import holders_alive, names_for, read_grant, requeue
 from cluster.schedulers.slurm.answers import SLURM
 from cluster.types import Allocation, AllocationRequest, Holder, Node
 
@@ -21,67 +21,37 @@ ALLOCATION = Allocation(
 )
 
 
-@dataclass
-class Asked:
-    """Jobs that run, with their start; `silent`: for these nobody answers. Keeps what was asked for."""
-
-    runs: dict[str, int]
-    silent: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.ids: list[str] = []
-
-    def job_info(self, job_id: str, patience_s: float, timeout_s: float) -> int | None:  # noqa: ARG002 - nobody waits here
-        self.ids.append(job_id)
-        if job_id in self.silent:
-            raise SchedulerSilent("silent")
-        if job_id == "broken":
-            raise SchedulerOutputError("nonsense")
-        return self.runs.get(job_id)
-
-    def alive(self, *job_ids: str, limit_s: float = 60.0) -> list[bool | None]:
-        holders = [replace(ELSEWHERE, job_id=job_id) for job_id in job_ids]
-        return list(each_job_alive(holders, self.job_info, lambda start, count: start == count, limit_s))
+@dataclass(frozen=True)
+class Job:
+    job_id: str
+    start: int
 
 
-def test_each_job_is_asked_for_once() -> None:
-    asked = Asked({"8": 1, "9": 2})
-    assert asked.alive("8", "8", "9", "10", "8") == [True, True, False, False, True]
-    assert asked.ids == ["8", "9", "10"]
+def test_the_scheduler_is_asked_once_for_those_of_whom_this_host_cannot_tell() -> None:
+    earlier = replace(ELSEWHERE, restart_count=0)
+    others = [replace(ELSEWHERE, job_id=job_id) for job_id in ("8", "8", "9", "10")]
+    told: list[Sequence[str]] = []
 
+    def jobs_of(ids: Sequence[str]) -> list[Job]:
+        told.append(ids)
+        return [Job("8", 1), Job("9", 2), Job("11", 1)]
 
-def test_who_is_silent_for_one_job_is_not_asked_for_the_others() -> None:
-    asked = Asked({"8": 1}, silent=("9",))
-    assert asked.alive("8", "9", "10", "8") == [True, None, None, True]
-    assert asked.ids == ["8", "9"]
-    assert Asked({"8": 1}).alive("8", limit_s=0.0) == [None]
+    def is_running(job: Job, holder: Holder) -> bool:
+        return job.start == holder.restart_count
 
-
-def test_an_answer_that_cannot_be_read_is_one_jobs_alone() -> None:
-    asked = Asked({"8": 1})
-    assert asked.alive("broken", "8", "broken") == [None, True, None]
-    assert asked.ids == ["broken", "8"]
-
-
-def test_the_scheduler_is_asked_only_for_those_of_whom_this_host_cannot_tell() -> None:
-    earlier, other = replace(ELSEWHERE, restart_count=0), replace(ELSEWHERE, job_id="8")
-    told: list[Sequence[Holder]] = []
-
-    def by_job(others: Sequence[Holder]) -> list[bool]:
-        told.append(others)
-        return [True]
-
-    assert holders_alive((earlier, other, earlier), ("7", 1), by_job) == (False, True, False)
-    assert told == [[other]]
-    assert holders_alive((earlier,), ("7", 1), by_job) == (False,)
+    assert holders_alive((earlier, *others, earlier), ("7", 1), jobs_of, is_running) == (False, True, True, False, False, False)
+    assert told == [["8", "9", "10"]]
+    assert holders_alive((earlier,), ("7", 1), jobs_of, is_running) == (False,)
     assert len(told) == 1
 
 
-def test_of_a_scheduler_that_is_silent_nothing_is_known() -> None:
-    def silent(others: Sequence[Holder]) -> list[bool]:
-        raise SchedulerSilent(str(len(others)))
+@pytest.mark.parametrize("error", [SchedulerSilent, SchedulerOutputError])
+def test_of_a_scheduler_that_does_not_answer_nothing_is_known(error: type[SchedulerOutputError]) -> None:
+    def silent(ids: Sequence[str]) -> list[Job]:
+        raise error(str(ids))
 
-    assert holders_alive((ELSEWHERE, replace(ELSEWHERE, restart_count=0)), ("7", 1), silent) == (None, False)
+    holders = (ELSEWHERE, replace(ELSEWHERE, restart_count=0))
+    assert holders_alive(holders, ("7", 1), silent, lambda _job, _holder: True) == (None, False)
 
 
 @pytest.mark.processes

@@ -147,10 +147,6 @@ def test_the_site_file_against_the_partition(lines: dict[str, dict[str, str]], a
     assert said(partitioned(lines, answers.parse_nodes(OTHERS), site), words).level == level
 
 
-def test_a_limit_that_cannot_be_read_is_none() -> None:
-    assert [answers.longest_s({"MaxTime": text}) for text in ("1-00:00:00", "UNLIMITED", "later")] == [86400, None, None]
-
-
 @pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 401, "-1", "1" * 10])
 def test_a_size_that_no_cluster_has_is_no_size(number: str) -> None:
     line = f"PartitionName=main State=UP Default=YES TotalNodes={number} MaxNodes={number} MaxTime={number}"

@@ -13,7 +13,7 @@ import pytest
 from base.errors import StorageError
 from cluster.holder import holder_of
 from cluster.schedulers.jobs import mark_of
-from cluster.schedulers.slurm.jobs import COLUMNS
+from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.commands.conftest import House
 from workflow.commands import status
 from workflow.commands.watching.watch import run_states

@@ -17,7 +17,7 @@ import pytest
 from base.errors import ConfigError, SubmitError, SubmitUnsure
 from cluster.holder import holder_of
 from cluster.schedulers.jobs import RUN, Work, mark_of, work_words
-from cluster.schedulers.slurm.jobs import COLUMNS
+from cluster.schedulers.slurm.answers import COLUMNS
 from tests.workflow.commands.conftest import House, Said
 from workflow.commands import main
 from workflow.commands.plan import refuse_jobs

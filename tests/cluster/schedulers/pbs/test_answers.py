@@ -24,6 +24,7 @@ from cluster.schedulers.pbs.answers import (
 )
 from cluster.schedulers.pbs.jobs import nodes_problem, parse_entries, queue_problem
 from cluster.schedulers.queries import parse_job_id, refusal_words, silence_of
+from cluster.types import Holder
 from tests.cluster.schedulers.pbs.captured import answer, answers
 
 ALL = {job.job_id: job for job in parse_jobs(answer("qstat-f-F-json-all"))}
@@ -68,8 +69,9 @@ def test_what_happens_to_a_running_job_is_known_before_it_has_ended() -> None:
     assert pbs.reason_of(replace(running, comment="Job run at x on (n1) and terminated by tester@n0"), 0, 1001.0) == "cancelled"
     assert pbs.reason_of(replace(running, restarts=1), 0, 1001.0) == "requeued"
     assert pbs.reason_of(info(state="Q", restarts=1), 0, 1001.0) == "requeued"
-    assert not pbs.is_running(replace(running, restarts=1), 0)
-    assert pbs.is_running(running, 0)
+    holder = Holder(scheduler="pbs", job_id="7", restart_count=0, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
+    assert not pbs.is_running(replace(running, restarts=1), holder)
+    assert pbs.is_running(running, holder)
 
 
 def test_variables_that_are_no_text_and_no_numbers_hide_no_job() -> None:

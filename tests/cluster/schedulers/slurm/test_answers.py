@@ -12,13 +12,14 @@ from base.errors import SchedulerOutputError, SchedulerSilent
 from base.process import CommandResult
 from cluster.schedulers.queries import ask, pauses, refusal_words
 from cluster.schedulers.slurm.answers import (
+    COLUMNS,
     SLURM,
     expand,
     expand_counts,
     job_environ,
     job_info,
     parse_duration,
-    parse_job,
+    parse_queue,
     parse_version,
     slurm_version,
 )
@@ -59,7 +60,7 @@ def test_names_are_listed_in_order(text: str, expected: list[str]) -> None:
     assert expand(text) == tuple(expected)
 
 
-@pytest.mark.parametrize("text", ["", "n[1-3", "n1-3]", "n[[1]]", "n[3-1]", "n[a-b]", "n1,,n2", "n[]", "n[0-99999999]", "n[1-999][1-999]"])
+@pytest.mark.parametrize("text", ["", "n[1-3", "n1-3]", "n[[1]]", "n[3-1]", "n[a-b]", "n1,,n2", "n[]", "n[0-99999999]"])
 def test_what_is_no_list_is_an_error(text: str) -> None:
     with pytest.raises(SchedulerOutputError, match="not a node list"):
         expand(text)
@@ -77,14 +78,6 @@ def test_what_is_no_count_is_an_error(text: str) -> None:
 
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "slurm-22.05"
-NEWER = (  # as the documentation of 24.05 and 24.11 shows it: more fields, several states, requests beside what was granted
-    "JobId=12 JobName=big UserId=me(1000) GroupId=me(1000) MCS_label=N/A Priority=1 Nice=0 Account=a QOS=normal "
-    "JobState=RUNNING,SIGNALING Reason=None Dependency=(null) Requeue=0 Restarts=2 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:01 "
-    "TimeLimit=1-00:00:00 TimeMin=N/A SubmitTime=1700000000 EligibleTime=1700000000 StartTime=1700000100 EndTime=1700086500 Deadline=N/A "
-    "AllocNode:Sid=login1:1 ReqNodeList=(null) ExcNodeList=(null) NodeList=g[01-02] BatchHost=g01 StepMgrEnabled=Yes NumNodes=2 NumCPUs=8 "
-    "ReqTRES=cpu=8,mem=1G,node=2,billing=8 AllocTRES=cpu=8,node=2 Command=/a b/c.sh JobName=x "
-    "NodeList2=y WorkDir=/tmp TresPerNode=gres/gpu:4\n"
-)
 
 
 def captured(name: str) -> dict[str, Any]:
@@ -112,49 +105,33 @@ def answer(directory: Path, command: str, name: str) -> None:
     path.chmod(0o755)
 
 
+JOBS = {job.job_id: job for job in parse_queue(stdout("squeue-states"))}
+
+
 def test_a_running_job_is_read() -> None:
-    job = parse_job(stdout("show-job-running"), "8")
-    assert job is not None
-    assert (job.job_id, job.name, job.state, job.reason, job.restarts) == ("8", "odd name=1 x", "RUNNING", None, 0)
-    assert (job.node_list, job.requeue, job.time_limit_s) == ("n1", False, 90000.0)
-    assert job.submit_time is not None
-    assert job.start_time is not None
-    assert job.end_time == job.start_time + 90000
+    job = JOBS["6"]
+    assert (job.name, job.comment, job.state, job.reason, job.restarts) == ("odd name=1 x", "say=a b", "RUNNING", "", 0)
+    assert (job.nodes, job.limit_s, job.preempted) == ("n1", 5400.0, None)
+    assert (job.submitted, job.started, job.end) == (1795770119.0, 1795770120.0, 1795775520.0)
 
 
 def test_a_requeued_job_waits_again() -> None:
-    job = parse_job(stdout("show-job-requeued"), "7")
-    assert job is not None
-    assert (job.state, job.reason, job.restarts, job.node_list) == ("PENDING", "BeginTime", 1, "")
+    job = JOBS["2"]
+    assert (job.state, job.reason, job.restarts, job.nodes) == ("PENDING", "BeginTime", 1, "")
 
 
-def test_a_job_without_a_limit_has_none() -> None:
-    job = parse_job(stdout("show-job-cancelled"), "2")
-    assert job is not None
-    assert (job.state, job.time_limit_s) == ("CANCELLED", None)
+def test_a_job_that_is_over_is_read() -> None:
+    assert (JOBS["3"].state, JOBS["3"].limit_s, JOBS["3"].end) == ("CANCELLED", 7200.0, 1795770018.0)
 
 
-def test_of_an_array_the_asked_job_is_taken() -> None:
-    text = stdout("show-job-array")
-    assert [parse_job(text, job_id).state for job_id in ("3", "4")] == ["CANCELLED", "CANCELLED"]  # type: ignore[union-attr]
-    assert parse_job(text, "4").job_id == "4"  # type: ignore[union-attr]
+def test_of_an_array_each_job_is_read() -> None:
+    assert [(JOBS[job_id].name, JOBS[job_id].state) for job_id in ("4", "5")] == [("many", "CANCELLED")] * 2
 
 
-def test_newer_versions_are_read() -> None:
-    job = parse_job(NEWER, "12")
-    assert job is not None
-    assert (job.state, job.restarts, job.node_list, job.requeue, job.time_limit_s) == ("RUNNING", 2, "g[01-02]", False, 86400.0)
-    assert (job.submit_time, job.end_time) == (1700000000.0, 1700086500.0)
-
-
-def test_no_answer_is_no_job() -> None:
-    assert parse_job("", "8") is None
-
-
-@pytest.mark.parametrize("text", ["JobId=5 nonsense\n", "JobId=5 JobName=x UserId=a(1) JobState=RUNNING SubmitTime=2026-01-01T00:00:00 \n"])
-def test_another_answer_is_an_error(text: str) -> None:
-    with pytest.raises(SchedulerOutputError, match="scontrol"):
-        parse_job(text, "8")
+def test_a_state_of_several_words_and_a_job_without_a_limit_are_read() -> None:
+    values = {"job_id": "7", "state": "RUNNING,SIGNALING", "limit_s": "UNLIMITED", "end": "Unknown", "restarts": ""}
+    (job,) = parse_queue("".join(values.get(key, "").ljust(width) for key, _, width in COLUMNS))
+    assert (job.state, job.limit_s, job.end, job.restarts) == ("RUNNING", None, None, 0)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +143,7 @@ def test_another_answer_is_an_error(text: str) -> None:
         ("00:00:10", 10.0),
         ("5:00", 300.0),
         ("30", 1800.0),
-        *((word, None) for word in ("UNLIMITED", "infinite", "NONE", "NOT_SET", "")),
+        *((word, None) for word in ("UNLIMITED", "infinite", "NONE", "NOT_SET", "", "later")),
     ],
 )
 def test_durations(text: str, expected: float | None) -> None:
@@ -185,8 +162,8 @@ def test_questions_come_less_and_less_often() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("name", ["show-job-stopped", "show-job-gone"])
 def test_a_silent_controller_is_said_to_be_silent(answering: Path, name: str) -> None:
-    answer(answering, "scontrol", name)
-    with pytest.raises(SchedulerSilent, match="does not answer `scontrol -o show job 1`"):
+    answer(answering, "squeue", name)
+    with pytest.raises(SchedulerSilent, match="does not answer `squeue .* --states=all --jobs=1`"):
         job_info("1", patience_s=0.0)
 
 
@@ -223,8 +200,19 @@ def test_a_missing_command_is_an_error(answering: Path) -> None:
 
 @pytest.mark.processes
 def test_a_job_that_is_not_known_is_none(answering: Path) -> None:
-    answer(answering, "scontrol", "show-job-unknown")
+    answer(answering, "squeue", "show-job-unknown")
     assert job_info("99") is None
+
+
+@pytest.mark.processes
+def test_a_line_that_cannot_be_read_may_be_the_job(answering: Path) -> None:
+    answer(answering, "squeue", "squeue-states")
+    job = job_info("6")
+    assert job is not None
+    assert job.state == "RUNNING"
+    (answering / "out").write_text("what is this\n")
+    with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
+        job_info("6")
 
 
 @pytest.mark.processes

@@ -11,23 +11,12 @@ from base.errors import AllocationError, UnsupportedRequest
 from cluster.schedulers import plan_allocation, run_locks, slurm
 from cluster.schedulers.slurm import is_running, reason_of, srun_environment
 from cluster.schedulers.slurm.answers import JobInfo, slurm_environment
-from cluster.types import Allocation, AllocationRequest, Node
+from cluster.types import Allocation, AllocationRequest, Holder, Node
 
 JOB = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": "16(x2),8", "SLURM_CONF": "/etc/s.conf"}
 ADDRESSES = {"n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"}
-INFO = JobInfo(
-    job_id="17",
-    name="a",
-    state="RUNNING",
-    reason=None,
-    restarts=1,
-    node_list="n1",
-    submit_time=100.0,
-    start_time=200.0,
-    end_time=800.0,
-    time_limit_s=600.0,
-    requeue=True,
-)
+INFO = JobInfo(job_id="17", state="RUNNING", restarts=1, submitted=100.0, started=200.0, end=800.0, limit_s=600.0)
+HOLDER = Holder(scheduler="slurm", job_id="17", restart_count=1, host="?", pid=1, pid_start=1, boot_id="?", pid_namespace="?")
 
 
 def request(**changes: Any) -> AllocationRequest:
@@ -146,7 +135,7 @@ def test_a_shared_job_is_never_requeued() -> None:
     ],
 )
 def test_whether_a_start_of_a_job_still_runs(changes: dict[str, Any], restart_count: int, expected: bool) -> None:
-    assert is_running(dataclasses.replace(INFO, **changes), restart_count) is expected
+    assert is_running(dataclasses.replace(INFO, **changes), dataclasses.replace(HOLDER, restart_count=restart_count)) is expected
 
 
 @pytest.mark.parametrize(
@@ -156,11 +145,11 @@ def test_whether_a_start_of_a_job_still_runs(changes: dict[str, Any], restart_co
         ({"restarts": 2}, "requeued"),
         ({"restarts": 2, "state": "COMPLETING"}, "requeued"),
         ({"state": "PREEMPTED"}, "preempted"),
-        ({"state": "COMPLETING", "preempt_time": 700.0}, "preempted"),
-        ({"state": "COMPLETING", "end_time": 300.0}, "cancelled"),
+        ({"state": "COMPLETING", "preempted": 700.0}, "preempted"),
+        ({"state": "COMPLETING", "end": 300.0}, "cancelled"),
         ({"state": "COMPLETING"}, "timeout"),
-        ({"state": "COMPLETING", "reason": "NodeDown", "end_time": 300.0}, "node_lost"),
-        ({"state": "COMPLETING", "time_limit_s": None}, "cancelled"),
+        ({"state": "COMPLETING", "reason": "NodeDown", "end": 300.0}, "node_lost"),
+        ({"state": "COMPLETING", "limit_s": None}, "cancelled"),
         ({"state": "TIMEOUT"}, "timeout"),
         ({"state": "NODE_FAIL"}, "node_lost"),
         ({"state": "CANCELLED"}, "cancelled"),

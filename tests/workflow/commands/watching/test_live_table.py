@@ -17,6 +17,7 @@ from base.errors import SchedulerSilent, UnsupportedRequest
 from cluster.holder import holder_of
 from cluster.schedulers.jobs import QueuedJob, mark_of
 from cluster.schedulers.slurm import jobs as slurm_jobs
+from cluster.schedulers.slurm.answers import JobInfo
 from cluster.schedulers.slurm.jobs import queued_job
 from cluster.types import Holder
 from tests.workflow.commands.conftest import House
@@ -380,7 +381,7 @@ class FixedQueue(PolledQueue):
 
 def job_of(study: Study, run_id: str, job_id: str = "31", **fields: Any) -> QueuedJob:
     comment = f"rule_stage_train_push_wildcards_{run_id} {mark_of(study.name, str(study.results_dir))} slipway-0a"
-    return queued_job(**{"job_id": job_id, "state": "PENDING", "reason": "Resources", "comment": comment, **fields})
+    return queued_job(JobInfo(**{"job_id": job_id, "state": "PENDING", "reason": "Resources", "comment": comment, **fields}))
 
 
 def watched(house: House) -> tuple[Study, Clock, FixedQueue, Watch]:
@@ -415,7 +416,7 @@ def test_a_job_that_somebody_must_let_go_is_told_once(house: House) -> None:
     (told,) = watch.look().notices
     assert "Slurm could not start it on its nodes" in told
     whole = Watch(study=study, requested=[first], queue=queue, submission="slipway-small-0badcafe")
-    queue.jobs = (queued_job(job_id="40", state="PENDING", reason="JobHeldAdmin", name="slipway-small-0badcafe"),)
+    queue.jobs = (queued_job(JobInfo(job_id="40", state="PENDING", reason="JobHeldAdmin", name="slipway-small-0badcafe")),)
     assert whole.look().notices == ("job 40 waits: held by an administrator (JobHeldAdmin)",)
 
 
@@ -424,7 +425,7 @@ def test_the_one_job_of_a_study_says_why_it_waits_and_then_what_its_runs_do(hous
     study, clock, queue, _ = watched(house)
     names = [run.run_id for run in study.runs]
     watch = Watch(study=study, requested=names, clock=clock, queue=queue, submission="slipway-small-0badcafe")
-    job = queued_job(job_id="24", state="PENDING", reason="PartitionTimeLimit", name="slipway-small-0badcafe")
+    job = queued_job(JobInfo(job_id="24", state="PENDING", reason="PartitionTimeLimit", name="slipway-small-0badcafe"))
     queue.jobs = (job, replace(job, job_id="25", name="other"))
     (waits,) = activity(watch.look())
     assert waits[0] == "job 24 waits"
@@ -448,10 +449,12 @@ def test_jobs_of_shards_say_why_they_wait(house: House) -> None:
     mark = mark_of(study.name, str(study.results_dir))
     queue.jobs = tuple(
         queued_job(
-            job_id=str(40 + index),
-            state=state,
-            reason="Priority",
-            comment=f"rule_dataset_shard_wildcards_{build.name}_{index:05d} {mark} x",
+            JobInfo(
+                job_id=str(40 + index),
+                state=state,
+                reason="Priority",
+                comment=f"rule_dataset_shard_wildcards_{build.name}_{index:05d} {mark} x",
+            )
         )
         for index, state in enumerate(("RUNNING", "RUNNING", "PENDING", "PENDING"))
     )
@@ -539,7 +542,7 @@ def test_the_time_left_is_never_less_than_a_runs_own_line_says(house: House) -> 
 
 def test_the_queue_is_asked_in_a_thread_and_a_holder_once() -> None:
     asked: list[tuple[str, ...]] = []
-    answers: list[Sequence[QueuedJob] | None] = [(queued_job(job_id="1", state="RUNNING"),), None]
+    answers: list[Sequence[QueuedJob] | None] = [(queued_job(JobInfo(job_id="1", state="RUNNING")),), None]
     moments = [threading.Event(), threading.Event()]
 
     def ask() -> Sequence[QueuedJob]:
