@@ -8,11 +8,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import slipway_reader
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from .trainer import Trainer, drops
+from .trainer import Trainer
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MATRICES = {"fp32": "highest", "tf32": "tensorfloat32"}
@@ -27,12 +26,9 @@ class JaxRank(Trainer):
     _memory = None  # type: Any
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any) -> None:
+        super().__init__(cell, dataset)
         self._mesh = join_mesh(cell["device"], cell["precision"])
         self.device = "cuda:%s" % os.environ["LOCAL_RANK"] if cell["device"] == "cuda" else "cpu"
-        self._drops = drops(cell["model_layers"])
-        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
-        self._mean = 0 if self._of_tokens else np.asarray(dataset.mean, np.float32)
-        self._scale = 1 if self._of_tokens else 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
 
     def _compile(self, step: Callable[..., Any], forward: Callable[[Any, Any], Any]) -> None:
         """Compile `step`, on one rank's share: state, memory, images, labels and, where something is dropped, [a seed] -> state, memory,
@@ -67,9 +63,6 @@ class JaxRank(Trainer):
     def outputs(self, images: np.ndarray) -> np.ndarray:
         state = {name: array.addressable_data(0) for name, array in self._state.items()}
         return np.asarray(self._forward(state, images))
-
-    def barrier(self) -> None:
-        self.total(np.zeros(1))
 
     def leave(self) -> None:
         if jax.process_count() > 1:

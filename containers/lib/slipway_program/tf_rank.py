@@ -5,10 +5,9 @@ import os
 from typing import Any, Callable, Dict, Mapping, Tuple
 
 import numpy as np
-import slipway_reader
 import tensorflow as tf
 
-from .trainer import Trainer, drops
+from .trainer import Trainer
 
 SUM = tf.distribute.ReduceOp.SUM
 
@@ -17,16 +16,13 @@ class TensorFlowRank(Trainer):
     """One rank. A sub-class gives to `_compile` what its network computes, and writes `_step`, what happens on one rank's share."""
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any) -> None:
+        super().__init__(cell, dataset)
         tf.config.threading.set_intra_op_parallelism_threads(cell["threads"])
         self._strategy = tf.distribute.MultiWorkerMirroredStrategy()  # the other ranks are named by TF_CONFIG
         self._world_size, self._is_first = int(os.environ["WORLD_SIZE"]), float(os.environ["RANK"] == "0")
         if self._strategy.num_replicas_in_sync != self._world_size:
             raise RuntimeError("TF_CONFIG names %d ranks, and there are %d" % (self._strategy.num_replicas_in_sync, self._world_size))
-        self._drops = drops(cell["model_layers"])
-        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
         self._several_lengths = self._of_tokens and len(dataset.lengths) > 1
-        self._mean = 0 if self._of_tokens else np.asarray(dataset.mean, np.float32)
-        self._scale = 1 if self._of_tokens else 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
 
     def _compile(self, network: Callable[[Any], Any]) -> None:
         """Compile `network`: normalised images to outputs, as it is outside of training."""
@@ -66,9 +62,6 @@ class TensorFlowRank(Trainer):
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         return self._forward(tf.constant(images)).numpy()  # type: np.ndarray
-
-    def barrier(self) -> None:
-        self.total(np.zeros(1))
 
     def leave(self) -> None:
         with contextlib.suppress(tf.errors.OpError):  # of ranks that have left already: their work was done, and so is ours

@@ -8,6 +8,7 @@ import zlib
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
+import slipway_reader
 
 from .parameters import Arrays
 
@@ -52,6 +53,14 @@ class Trainer:
     dropout_seed = 0
     """What dropout drops in the step that comes is a function of it: driver.py sets it before each, by `dropout_seed` of this module."""
 
+    def __init__(self, cell: Mapping[str, Any], dataset: Any) -> None:
+        """Take what most frameworks want to know. `_mean` and `_scale` bring pixels to mean 0 and deviation 1 over the training split, and
+        leave token ids as they are."""
+        self._drops = drops(cell["model_layers"])
+        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
+        self._mean = np.float32(0) if self._of_tokens else np.asarray(dataset.mean, np.float32)
+        self._scale = np.float32(1) if self._of_tokens else 1 / np.maximum(np.asarray(dataset.std, np.float32), 1)
+
     def prepare(self, shape: Tuple[int, int], training: bool) -> None:
         """Prepare for batches of token ids of this shape, to `step` where it is training, else to `outputs`: who compiles for each shape
         does so here, before the first step, and not in a step that may be measured."""
@@ -75,7 +84,7 @@ class Trainer:
 
     def barrier(self) -> None:
         """Return when all ranks have called it, and all that was computed before is done."""
-        raise NotImplementedError
+        self.total(np.zeros(1))
 
     def leave(self) -> None:
         """Leave the other ranks: all is written. Rank 0 may be the one that they talk through, so nobody goes alone."""

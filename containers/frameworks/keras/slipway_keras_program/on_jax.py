@@ -13,26 +13,16 @@ from jax import lax
 from slipway_program.jax_rank import JaxRank
 from slipway_program.parameters import Arrays
 
-from .layers import Dice, Layouts
-from .network import build, mean_loss, named_running, named_variables
+from .network import KerasModel, mean_loss
 
 
-class OnJax(JaxRank):
+class OnJax(KerasModel, JaxRank):
     """One rank. Weights, and what the optimizer remembers, are on all ranks the same; running statistics are those of rank 0, as in
     PyTorch's DistributedDataParallel."""
 
-    framework = "keras"
-    version = keras.__version__
-
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
-        constants: Mapping[str, float] = cell["optimizer"]
-        self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
-        self._dice, self._layouts = Dice(), Layouts(cell["model_layers"])
-        self._model = build(cell["model_layers"], self._dice)
-        self._optimizer = keras.optimizers.SGD(self._rate, momentum=constants["momentum"])
-        self._optimizer.build(self._model.trainable_variables)
-        self._variables, self._running = named_variables(self._model), named_running(self._model)
+        self._make(cell)
         self.restore(start, {name: np.zeros_like(start[name]) for name in self._variables})
         self._compile(self._step, lambda weights, images: self._called(weights, images, training=False)[0])
 
@@ -55,10 +45,6 @@ class OnJax(JaxRank):
         values, remembered = self._optimizer.stateless_apply(remembered, decayed, own)
         return dict(zip(self._all, (*values, *running), strict=True)), remembered, loss[None]
 
-    @property
-    def _all(self) -> dict[str, Any]:
-        return {**self._variables, **self._running}
-
     def _called(self, weights: Any, images: Any, *, training: bool) -> Any:
         with keras.StatelessScope([(variable, weights[name]) for name, variable in self._all.items()]) as scope:
             outputs = self._model(self._normalised(images), training=training)
@@ -69,17 +55,14 @@ class OnJax(JaxRank):
         return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
 
     def momentum(self) -> Arrays:
-        """Convert the momentum: Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing
-        is rounded.
-        """
-        found = [np.asarray(array.addressable_data(0), np.float64) for array in self._memory[-len(self._variables) :]]
-        return {name: self._layouts.to_canonical(name, array) / -self._rate for name, array in zip(self._variables, found, strict=True)}
+        found = [np.asarray(array.addressable_data(0)) for array in self._memory[-len(self._variables) :]]
+        return self._as_others_keep(dict(zip(self._variables, found, strict=True)))
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
         """Restore; beside the momentum the optimizer has its rate and a count of steps, which decides nothing."""
         self._state = self._everywhere({name: self._layouts.to_keras(name, state[name]) for name in self._all})
         others = [np.asarray(variable) for variable in self._optimizer.variables[: -len(self._variables)]]
-        moved = [(-self._rate * self._layouts.to_keras(name, momentum[name])).astype(np.float32) for name in self._variables]
+        moved = [self._as_keras_keeps(name, momentum[name]) for name in self._variables]
         self._memory = list(self._everywhere({str(number): array for number, array in enumerate((*others, *moved))}).values())
 
     def provenance(self) -> dict[str, Any]:

@@ -11,26 +11,16 @@ import tensorflow as tf
 from slipway_program.parameters import Arrays
 from slipway_program.tf_rank import TensorFlowRank
 
-from .layers import Dice, Layouts
-from .network import build, mean_loss, named_running, named_variables
+from .network import KerasModel, mean_loss
 
 
-class OnTensorFlow(TensorFlowRank):
+class OnTensorFlow(KerasModel, TensorFlowRank):
     """One rank. Running statistics are those of rank 0, as in PyTorch's DistributedDataParallel."""
-
-    framework = "keras"
-    version = keras.__version__
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
-        constants: Mapping[str, float] = cell["optimizer"]
-        self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
-        self._dice, self._layouts = Dice(), Layouts(cell["model_layers"])
         with self._strategy.scope():
-            self._model = build(cell["model_layers"], self._dice)
-            self._optimizer = keras.optimizers.SGD(self._rate, momentum=constants["momentum"])
-            self._optimizer.build(self._model.trainable_variables)
-        self._variables, self._running = named_variables(self._model), named_running(self._model)
+            self._make(cell)
         for name, variable in self._all.items():
             variable.assign(self._layouts.to_keras(name, start[name]))
         self._compile(lambda images: self._model(images, training=False))
@@ -55,28 +45,17 @@ class OnTensorFlow(TensorFlowRank):
                 variable.assign(value)
         return loss
 
-    @property
-    def _all(self) -> dict[str, Any]:
-        return {**self._variables, **self._running}
-
     def state(self) -> Arrays:
         return {name: self._layouts.to_canonical(name, np.asarray(variable)) for name, variable in self._all.items()}
 
     def momentum(self) -> Arrays:
-        """Convert the momentum: Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing
-        is rounded.
-        """
-        found = {name: np.asarray(variable, np.float64) / -self._rate for name, variable in self._momentums().items()}
-        return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
-
-    def _momentums(self) -> dict[str, Any]:
-        return dict(zip(self._variables, self._optimizer.momentums, strict=True))
+        return self._as_others_keep({name: np.asarray(variable) for name, variable in self._momentums().items()})
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
         for name, variable in self._all.items():
             variable.assign(self._layouts.to_keras(name, state[name]))
         for name, variable in self._momentums().items():
-            variable.assign((-self._rate * self._layouts.to_keras(name, momentum[name])).astype(np.float32))
+            variable.assign(self._as_keras_keeps(name, momentum[name]))
 
     def provenance(self) -> dict[str, Any]:
         return {**super().provenance(), "keras_backend": keras.backend.backend(), "tensorflow_version": tf.__version__}

@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import slipway_reader
 import torch
 import torch.distributed as dist
 from slipway_program.parameters import Arrays
@@ -16,31 +15,19 @@ from slipway_program.torch_group import join_group, leave_group, provenance_of
 from slipway_program.trainer import Trainer
 from torch.nn.parallel import DistributedDataParallel
 
-from .layers import Dice, Layouts
-from .network import build, mean_loss, named_running, named_variables
+from .network import KerasModel, mean_loss
 
 
-class OnTorch(Trainer):
+class OnTorch(KerasModel, Trainer):
     """One rank. Running statistics are those of rank 0, as in PyTorch's DistributedDataParallel, for which Keras' are no buffers."""
 
-    framework = "keras"
-    version = keras.__version__
-
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+        super().__init__(cell, dataset)
         torch.set_num_threads(cell["threads"])
         self._place = join_group(cell)
         self.device = str(self._place)
-        constants: Mapping[str, float] = cell["optimizer"]
-        self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
-        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
-        if not self._of_tokens:
-            self._mean = torch.tensor(np.asarray(dataset.mean, np.float32), device=self._place)
-            self._scale = torch.tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1), device=self._place)
-        self._dice, self._layouts = Dice(), Layouts(cell["model_layers"])
-        self._model = build(cell["model_layers"], self._dice)
-        self._optimizer = keras.optimizers.SGD(self._rate, momentum=constants["momentum"])
-        self._optimizer.build(self._model.trainable_variables)
-        self._variables, self._running = named_variables(self._model), named_running(self._model)
+        self._pixels = torch.tensor(self._mean, device=self._place), torch.tensor(self._scale, device=self._place)
+        self._make(cell)
         self.restore(start, {name: np.zeros_like(start[name]) for name in self._variables})
         self._averaged = DistributedDataParallel(self._model, device_ids=None if self.device == "cpu" else [self._place.index])
 
@@ -69,16 +56,13 @@ class OnTorch(Trainer):
 
     def _normalised(self, images: np.ndarray) -> torch.Tensor:
         """Normalise to mean 0 and deviation 1 over the training split; leave token ids as they are."""
-        found = torch.from_numpy(images).to(self._place)
-        return found if self._of_tokens else (found.to(torch.float32) - self._mean) * self._scale
+        found, (mean, scale) = torch.from_numpy(images).to(self._place), self._pixels
+        return found if self._of_tokens else (found.to(torch.float32) - mean) * scale
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         with torch.no_grad():
             found: np.ndarray = self._model(self._normalised(images), training=False).cpu().numpy()
         return found
-
-    def barrier(self) -> None:
-        self.total(np.zeros(1))
 
     def total(self, values: np.ndarray) -> np.ndarray:
         summed = torch.tensor(values, dtype=torch.float64, device=self._place)
@@ -93,28 +77,17 @@ class OnTorch(Trainer):
     def memory(self) -> tuple[int, str]:
         return super().memory() if self.device == "cpu" else (torch.cuda.max_memory_allocated(self._place), "cuda_allocator")
 
-    @property
-    def _all(self) -> dict[str, Any]:
-        return {**self._variables, **self._running}
-
     def state(self) -> Arrays:
         return {name: self._layouts.to_canonical(name, variable.value.detach().cpu().numpy()) for name, variable in self._all.items()}
 
     def momentum(self) -> Arrays:
-        """Convert the momentum: Keras keeps v = momentum v - rate gradient, others v = momentum v + gradient. In 64 bits, so that nothing
-        is rounded.
-        """
-        found = {name: variable.value.cpu().numpy().astype(np.float64) / -self._rate for name, variable in self._momentums().items()}
-        return {name: self._layouts.to_canonical(name, array) for name, array in found.items()}
-
-    def _momentums(self) -> dict[str, Any]:
-        return dict(zip(self._variables, self._optimizer.momentums, strict=True))
+        return self._as_others_keep({name: variable.value.cpu().numpy() for name, variable in self._momentums().items()})
 
     def restore(self, state: Mapping[str, np.ndarray], momentum: Mapping[str, np.ndarray]) -> None:
         for name, variable in self._all.items():
             variable.assign(np.ascontiguousarray(self._layouts.to_keras(name, state[name])))
         for name, variable in self._momentums().items():
-            variable.assign((-self._rate * self._layouts.to_keras(name, momentum[name])).astype(np.float32))
+            variable.assign(self._as_keras_keeps(name, momentum[name]))
 
     def provenance(self) -> dict[str, Any]:
         return {**provenance_of(self._place), "keras_backend": keras.backend.backend()}

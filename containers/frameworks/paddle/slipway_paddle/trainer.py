@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import paddle
-import slipway_reader
 from paddle import distributed
 from slipway_program.parameters import RUNNING, Arrays, trained
-from slipway_program.trainer import Trainer, drops
+from slipway_program.trainer import Trainer
 
 from .network import Network
 
@@ -39,13 +38,10 @@ class PaddleTrainer(Trainer):
     version = paddle.__version__
 
     def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+        super().__init__(cell, dataset)
         self._world_size = join_ranks()
-        self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
-        if not self._of_tokens:
-            self._mean = paddle.to_tensor(np.asarray(dataset.mean, np.float32))
-            self._scale = paddle.to_tensor(1 / np.maximum(np.asarray(dataset.std, np.float32), 1))
+        self._pixels = paddle.to_tensor(self._mean), paddle.to_tensor(self._scale)
         self._network = Network(cell["model_layers"], start)
-        self._drops = drops(cell["model_layers"])
         self._tensors = self._network.tensors
         self._running = [tensor for name, tensor in self._tensors.items() if name.endswith(RUNNING)]
         constants: Mapping[str, float] = cell["optimizer"]
@@ -76,17 +72,14 @@ class PaddleTrainer(Trainer):
 
     def _normalised(self, images: np.ndarray) -> Any:
         """Normalise to mean 0 and deviation 1 over the training split, channels first; leave token ids as they are."""
-        found = paddle.to_tensor(images)
-        return found if self._of_tokens else ((found.astype("float32") - self._mean) * self._scale).transpose((0, 3, 1, 2))
+        found, (mean, scale) = paddle.to_tensor(images), self._pixels
+        return found if self._of_tokens else ((found.astype("float32") - mean) * scale).transpose((0, 3, 1, 2))
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         self._network.eval()
         with paddle.no_grad():
             found: np.ndarray = self._network(self._normalised(images)).numpy()
         return found
-
-    def barrier(self) -> None:
-        self.total(np.zeros(1))
 
     def total(self, values: np.ndarray) -> np.ndarray:
         own = paddle.to_tensor(values)

@@ -8,10 +8,60 @@ from typing import Any
 import torch
 from slipway_program.parameters import ROWS, starting_rows
 from torch import nn
-
-from . import token_network
+from torch.nn import functional
 
 Layer = Mapping[str, Any]
+
+
+class _Embedding(nn.Module):
+    def __init__(self, vocabulary: int, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, features))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(tokens, self.weight)
+
+
+class _Positions(_Embedding):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.weight[: x.shape[1]]
+
+
+class _Lstm(nn.Module):
+    """An LSTM with one bias, where nn.LSTM has two that are added."""
+
+    def __init__(self, features_in: int, features: int) -> None:
+        super().__init__()
+        self.weight_ih = nn.Parameter(torch.empty(4 * features, features_in))
+        self.weight_hh = nn.Parameter(torch.empty(4 * features, features))
+        self.bias = nn.Parameter(torch.zeros(4 * features))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        zeros = x.new_zeros(1, len(x), self.weight_hh.shape[1])
+        weights = [self.weight_ih, self.weight_hh, self.bias, torch.zeros_like(self.bias)]
+        outputs: torch.Tensor = torch.lstm(x, (zeros, zeros), weights, True, 1, 0.0, self.training, False, True)[0]
+        return outputs
+
+
+class _Attention(nn.Module):
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        queries, keys, values = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in x.chunk(3, dim=2))
+        return functional.scaled_dot_product_attention(queries, keys, values, is_causal=True).transpose(1, 2).flatten(2)
+
+
+class Tied(nn.Module):
+    """A linear layer with the weight of the embedding. The list hides the embedding, whose weight would else be here a second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding: list[nn.Module] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.embedding[0].weight)
 
 
 class _Conv(nn.Conv2d):
@@ -65,7 +115,13 @@ _KINDS: dict[str, Callable[[Layer, Sequence[int]], nn.Module]] = {
     "concat": lambda _, __: _Concat(),
     "global_pool": lambda _, __: nn.AdaptiveAvgPool2d(1),
     "flatten": lambda _, __: nn.Flatten(),
-    **token_network.KINDS,
+    "embedding": lambda layer, _: _Embedding(layer["vocabulary"], layer["shape_out"][1]),
+    "positions": lambda layer, shape: _Positions(layer["most"], shape[1]),
+    "layer_norm": lambda layer, shape: nn.LayerNorm(shape[1], eps=layer["epsilon"]),
+    "gelu": lambda _, __: nn.GELU(approximate="tanh"),
+    "attention": lambda layer, _: _Attention(layer["heads"]),
+    "lstm": lambda layer, shape: _Lstm(shape[1], layer["shape_out"][1]),
+    "tied": lambda _, __: Tied(),
 }
 
 
@@ -86,7 +142,7 @@ class Network(nn.Module):
                 module.inplace = last_reader[layer["inputs"][0]] == name
             _check_count(layer, module)
             _fill(layer, module, seed)
-            if isinstance(module, token_network.Tied):
+            if isinstance(module, Tied):
                 module.embedding.append(self.get_submodule(layer["embedding"].replace(".", "/")))
             self.add_module(name.replace(".", "/"), module)
             self._plan.append((name, module, layer["inputs"], [read for read in layer["inputs"] if last_reader[read] == name]))

@@ -16,8 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from .feed import Batches
-from .network import Network
-from .token_network import Tied
+from .network import Network, Tied
 
 NOT_COUNTED = -100
 """The label of a sample that is no sample: cross_entropy leaves it out."""

@@ -1,20 +1,135 @@
-"""One step of training or inference."""
+"""The network on its device, how samples get there, and one step of training, of inference and of an evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import slipway_reader
 import torch
+import torch.distributed as dist
+from slipway_program.events import Events
 from slipway_program.loop import Moments
+from slipway_program.parameters import given_parameters, read_parameters
+from slipway_program.plan import check_fits
+from slipway_program.trainer import dropout_seed
+from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from .checkpoint import MOMENTUM, State
 from .clock import Exchange, recorded_event
-from .evaluation import mean_loss
-from .feed import to_device
-from .network import Network
-from .preparation import Cell, make_dice, make_forward
+from .feed import Batches, to_device
+from .network import Network, count_parameters
+
+Cell = Mapping[str, Any]
+Forward = Callable[[torch.Tensor], torch.Tensor]
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make_network(cell: Cell, dataset: Any, device: torch.device) -> Network:
+    """Make the network of the cell on `device`, checked against dataset and parameter count; weights by seed or from a file."""
+    layers: Sequence[Mapping[str, Any]] = cell["model_layers"]
+    check_fits(layers, dataset)
+    net = Network(layers, cell["seed"])
+    if count_parameters(net) != cell["model_parameters"]:
+        raise ValueError(f"{cell['model']} has {count_parameters(net)} parameters here and {cell['model_parameters']} in the cell")
+    if (given := given_parameters()) is not None:
+        net.load_named(read_parameters(given, {name: value.shape for name, value in net.named_state().items()}))
+    if cell["strategy"] == "fsdp2":  # goes to the device in parts, whose weights lie in memory one way only
+        return net
+    return net.to(device, memory_format=memory_format(cell))
+
+
+def memory_format(cell: Cell) -> torch.memory_format:
+    """Return how activations and convolution weights lie in memory."""
+    return torch.channels_last if cell["layout"] == "nhwc" else torch.contiguous_format
+
+
+def make_forward(cell: Cell, dataset: Any, module: torch.nn.Module, device: torch.device) -> Forward:
+    """Return the function of uint8 pixels [batch, height, width, channels] -> outputs [batch, classes] of `module`, in the cell's precision
+    and layout. Pixels get mean 0 and deviation 1 over the training split, on the device. Or token ids [batch, tokens] -> [batch, tokens,
+    vocabulary].
+    """
+    dtype = AUTOCAST.get(cell["precision"])
+
+    def computed(inputs: torch.Tensor) -> torch.Tensor:
+        with contextlib.nullcontext() if dtype is None else torch.autocast(device.type, dtype):
+            outputs: torch.Tensor = module(inputs)
+        return outputs.float()
+
+    if isinstance(dataset, slipway_reader.Sequences):
+        return lambda tokens: computed(to_device(tokens, device))
+    mean = torch.tensor(dataset.mean, dtype=torch.float32, device=device).view(-1, 1, 1)
+    scale = 1 / torch.tensor(dataset.std, dtype=torch.float32, device=device).clamp(min=1).view(-1, 1, 1)
+    layout = memory_format(cell)
+
+    def forward(images: torch.Tensor) -> torch.Tensor:
+        pixels = to_device(images, device).permute(0, 3, 1, 2)
+        return computed(pixels.to(torch.float32, memory_format=layout).sub_(mean).mul_(scale))
+
+    return forward
+
+
+def make_dice(seed: int, net: Network, device: torch.device) -> Callable[[int], object]:
+    """What dropout drops in step k is a function of seed, rank and k: a resumed run drops the same. One microsecond; nothing without it."""
+    if not any(isinstance(module, torch.nn.Dropout) for module in net.modules()):
+        return lambda _: None
+    generator = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
+    rank = int(os.environ["RANK"])
+    return lambda number: generator.manual_seed(dropout_seed(seed, rank, number))
+
+
+NO_TARGET = -1
+
+
+def mean_loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the mean of all samples alike. The loss of a sequence is the mean over its tokens, so that what a global batch trains is the
+    same however many ranks share it, and whichever of its sequences are short.
+    """
+    if labels.dim() == 1:
+        return cross_entropy(outputs, labels)
+    return (_of_tokens(outputs, labels).sum(1) / (labels != NO_TARGET).sum(1)).mean()
+
+
+def totals(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the sum of losses, how many are right, how many there are, of images or of tokens; and how many samples. What has a negative
+    label is none.
+    """
+    counted = labels >= 0
+    right = (outputs.argmax(-1) == labels).sum()
+    losses = cross_entropy(outputs, labels, reduction="sum") if labels.dim() == 1 else _of_tokens(outputs, labels).sum()
+    samples = counted.sum() if labels.dim() == 1 else counted.any(1).sum()
+    return torch.stack([losses.double(), right.double(), counted.sum().double(), samples.double()])
+
+
+def _of_tokens(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each token, [batch, tokens]; 0 where there is no target."""
+    return cross_entropy(outputs.flatten(0, 1), labels.flatten(), ignore_index=NO_TARGET, reduction="none").view_as(labels)
+
+
+def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, split: str, device: torch.device, events: Events) -> float:
+    """Compute mean loss and accuracy over all samples of the split, or all their tokens, each read by one rank; rank 0 writes the event.
+    Returns seconds.
+    """
+    events.phase("eval")
+    start = time.perf_counter()
+    for buffer in net.buffers():  # running statistics differ between ranks; what is saved are those of rank 0
+        dist.broadcast(buffer, 0)
+    net.eval()
+    sums = torch.zeros(4, dtype=torch.float64, device=device)
+    with torch.no_grad():
+        for images, labels_read in batches:
+            sums += totals(forward(images), to_device(labels_read, device).long())
+            events.phase("eval")  # a sign of life
+    dist.all_reduce(sums)
+    loss, correct, count, samples = sums.tolist()
+    if dist.get_rank() == 0:
+        events.emit("eval", split=split, loss=loss / count, accuracy=correct / count, samples=int(samples))
+    return time.perf_counter() - start
+
 
 POWERSGD_FIRST_STEP = 2  # the earliest that keeps its error feedback; the steps before it exchange whole gradients
 ONE_BUCKET_MB = 1 << 20

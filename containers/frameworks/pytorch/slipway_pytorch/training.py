@@ -21,11 +21,9 @@ from slipway_program.torch_group import join_group, leave_group, provenance_of
 from . import compiler
 from .checkpoint import State, gathered, give_parts, load_checkpoint, not_carried, save_checkpoint, whole
 from .clock import make_clock
-from .evaluation import evaluate
 from .feed import computing_threads, loader_processes, start_reading
 from .network import Network, count_parameters
-from .preparation import Cell, make_forward, make_network
-from .steps import make_inference_step, make_training_step
+from .steps import Cell, evaluate, make_forward, make_inference_step, make_network, make_training_step
 
 
 def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
