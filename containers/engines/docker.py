@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from base.errors import ContainerError
-from base.jsonfile import read_content
 from base.typed import PathText, json_as
 from cluster.machine import Parent, parent_of
 from containers.engines import container_client
@@ -44,7 +43,6 @@ def _gpus(spec: ContainerSpec) -> tuple[str, ...]:
 
 DIRECTORIES: Final = (NAME, "info", "--format", "{{json .CDISpecDirs}}")
 """From Docker 25 on; empty where CDI is off (Engine API, SystemInfo). Older ones do not know the field, and the client fails."""
-MAX_BYTES: Final = 16 << 20
 SUFFIXES: Final = (".json", ".yaml")
 
 
@@ -63,39 +61,20 @@ def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
     directories = _parsed(answer.stdout) if answer.returncode == 0 else []
     if not directories:
         return Cdi(use=False, reason="dockerd does no CDI")
-    there = set(_device_names(Path(directory) for directory in directories))
-    missing = [uuid for uuid in gpus if uuid not in there]
+    there = [content for directory in directories for content in _specifications(Path(directory))]
+    missing = [uuid for uuid in gpus if not any(uuid in content for content in there)]
     if missing:
         return Cdi(use=False, reason=f"no specification in {', '.join(map(str, directories))} names {CDI_KIND}={missing[0]}")
     return Cdi(use=True, reason=f"dockerd does CDI, and {', '.join(map(str, directories))} names them all")
 
 
-def _device_names(directories: Iterator[Path]) -> Iterator[str]:
-    """Yield every GPU that a specification names (CDI specification, 0.5.0 to 1.0.0: kind, devices[].name)."""
-    for directory in directories:
-        for path in _files(directory):
-            content = _specification(path) if path.suffix in SUFFIXES else None
-            devices = content.get("devices") if isinstance(content, dict) and content.get("kind") == CDI_KIND else None
-            entries = devices if isinstance(devices, list) else ()
-            yield from (str(device.get("name")) for device in entries if isinstance(device, dict))
-
-
-def _files(directory: Path) -> list[Path]:
-    """Return no file where the directory is the administrator's alone, or not there."""
+def _specifications(directory: Path) -> list[str]:
+    """Return what those for GPUs say. None where the directory is the administrator's alone, or not there."""
     try:
-        return sorted(directory.iterdir())
+        files = [path.read_text(errors="replace") for path in sorted(directory.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
     except OSError:
         return []
-
-
-def _specification(path: Path) -> Any:
-    """Return None for a file that is no specification: the daemon passes over it as well."""
-    try:
-        from containers.yamltext import parse_yaml  # most nodes have no such file, and node programs start without yaml
-
-        return parse_yaml(read_content(path, ContainerError, MAX_BYTES), path, ContainerError)
-    except ContainerError:
-        return None
+    return [content for content in files if CDI_KIND in content]
 
 
 def _parsed(text: str) -> list[str]:

@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +41,6 @@ BESIDE: Final = {
 }
 HOROVOD: Final = "pytorch-horovod"
 """Built from sources."""
-MOST_NAMED: Final = 5
 
 
 def place_of(name: str) -> Path:
@@ -132,35 +131,11 @@ def made_anew(place: Path, pins: Path) -> Iterator[None]:
         with LockFile(place.parent / f".{place.name}.lock") as lock:
             if not lock.try_take():
                 raise ConfigError(f"another `make framework` is at work in {place}: wait until it is done")
-            if users := processes_in(place):
-                raise ConfigError(
-                    f"the environment in {place} is used on this machine ({and_so_on(users)}), and a run would lose it: wait until these "
-                    "have ended. Runs on other nodes are not seen from here"
-                )
             (place / pins.name).unlink(missing_ok=True)
             yield
             publish(place / pins.name, pins.read_bytes())
     except OSError as error:
         raise ConfigError(f"the environment in {place} cannot be made: {error}; it needs room and a place to write to") from error
-
-
-def processes_in(place: Path) -> list[int]:
-    """Return the ids of processes of this machine that have a file of it in memory, as far as they may be looked at."""
-    inside = f" {place.resolve()}/"
-    found = []
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            if inside in maps.read_text(encoding="utf-8", errors="replace"):
-                found.append(int(maps.parent.name))
-        except OSError:
-            continue  # it has ended, or is somebody else's
-    return sorted(found)
-
-
-def and_so_on(numbers: Sequence[int]) -> str:
-    """Return `process 7`, or `processes 7, 8, 9, ...`."""
-    named = ", ".join(map(str, numbers[:MOST_NAMED])) + (", ..." if len(numbers) > MOST_NAMED else "")
-    return f"process{'es' if len(numbers) > 1 else ''} {named}"
 
 
 def main() -> int:

@@ -12,14 +12,14 @@ import os
 from pathlib import Path
 from typing import Final
 
-from base.chunks import CHUNK_BYTES, SCHEMA, chunks_path
+from base.chunks import chunks_path
 from base.errors import ContainerError, DigestMismatch, RecordError, StorageError
-from base.jsonfile import publish_json, read_json
+from base.jsonfile import publish_json
 from base.publish import part_path, publish_file
 from base.system import DISK_FULL, now_at
 from containers.images.commands import save_argv
 from containers.images.model import FILES, ArchivedImage, PinnedImage, manifest_path, read_manifest
-from containers.images.streams import HashingWriter, copy_hashed, hash_file, not_enough, require, save_compressed
+from containers.images.streams import HashingWriter, copy_hashed, not_enough, require, save_compressed
 from containers.limits import ARCHIVER_DEAD_S
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ def archive(image: PinnedImage, storage: Path, *, again: bool = False) -> Path:
     doing = f"archive image {image.reference!r} ({image.short}) on storage"
     try:
         if not again and is_there(image, target):
-            list_chunks(target)
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_dead_parts(target.parent)
@@ -58,33 +57,6 @@ def is_there(image: PinnedImage, target: Path) -> bool:
         return found.image.image_id == image.image_id and target.stat().st_size == found.bytes
     except (RecordError, FileNotFoundError):
         return False
-
-
-def list_chunks(archive: Path) -> None:
-    """Make the list of an archive that has none or not its own, as one of a version before, which takes one reading. Where we may not write
-    beside it, each node reads it for itself. Raises DigestMismatch, OSError."""
-    entry = read_manifest(archive)
-    if _is_listed(archive, entry):
-        return
-    if not os.access(archive.parent, os.W_OK):
-        logger.warning("the archive %s has no list of its chunks, and we may not write there: each node reads it for itself", archive)
-        return
-    logger.info("the archive %s has no list of its chunks: it is read once to make one", archive)
-    found = hash_file(archive)
-    if (found.hexdigest(), found.bytes) != (entry.sha256, entry.bytes):
-        raise not_as_archived(archive, f"archive image {entry.image.reference!r} ({entry.image.short})", found, entry)
-    publish_json(chunks_path(archive), found.chunk_list(archive.name))
-
-
-def _is_listed(archive: Path, entry: ArchivedImage) -> bool:
-    try:
-        found = read_json(chunks_path(archive))
-    except RecordError:
-        return False
-    words = {"schema": SCHEMA, "name": archive.name, "bytes": entry.bytes, "chunk_bytes": CHUNK_BYTES}
-    if not isinstance(found, dict) or {key: found.get(key) for key in words} != words:
-        return False
-    return isinstance(found.get("chunks"), list) and len(found["chunks"]) == -(-entry.bytes // CHUNK_BYTES)
 
 
 def not_as_archived(archive: Path, doing: str, found: HashingWriter, entry: ArchivedImage) -> DigestMismatch:

@@ -192,7 +192,6 @@ def main(command: List[str]) -> int:
     try:
         if is_read:
             adapter.steps = slipway_steps.Steps(settings, cell["steps"], started)
-            adapter.steps.limit_time()
         drives = {"drives_all": True} if os.environ.get(slipway_events.DRIVES_ALL) else {}
         about = {"steps_source": "log" if is_read else "none", "counts_lines": adapter.steps is not None and adapter.steps.counts_lines}
         adapter.emit("run_start", rank=rank, world_size=world_size, hostname=os.uname().nodename, **dict(drives, **about))
@@ -212,7 +211,6 @@ def main(command: List[str]) -> int:
 
 def end_as(code: int) -> None:
     """End as the program did, by a signal too, without a second core file."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code not in (signal.SIGKILL, signal.SIGSTOP):

@@ -7,24 +7,17 @@ buffers its output: when each of them was printed, nobody knows.
 
 import math
 import re
-import signal
 from typing import Any, Dict, List, NamedTuple, Optional
 
 MAX_LINE = 4096
 """Characters of a line that are looked at."""
 MAX_STEPS = 1000000
 """Between one line and the next."""
-SLOW_S = 0.1
-MAX_SLOW = 10
 BUFFERED = 0.2
 MAX_SECONDS = 1e8
 MAX_TOLD = 1e15
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(?!\d|,)")
 _COLOURS = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
-
-
-class TooSlow(Exception):
-    """The expression has been at one line for longer than SLOW_S of processor time."""
 
 
 class Told(NamedTuple):
@@ -65,35 +58,11 @@ class Steps:
         self.offset: Optional[int] = None
         self.epoch: Optional[float] = None
         self.epoch_steps = self.before_epoch = 0.0
-        self.lines = self.together = self.again = self.unreadable = self.uncounted = self.slow = 0
-        self.looking = 0
-        self.looked = 0
-
-    def tick(self, *_: Any) -> None:
-        """End the match of a line that it meets twice: called by a timer of this process's processor time, every SLOW_S."""
-        if self.looking and self.looking == self.looked:
-            raise TooSlow
-        self.looked = self.looking
-
-    def limit_time(self) -> None:
-        """Let the timer call `tick`; of the main thread only. What `re` does inside of a match stops for a signal."""
-        signal.signal(signal.SIGVTALRM, self.tick)
-        signal.setitimer(signal.ITIMER_VIRTUAL, SLOW_S, SLOW_S)
+        self.lines = self.together = self.again = self.unreadable = self.uncounted = 0
 
     def find(self, line: str) -> Optional[Dict[str, Optional[str]]]:
-        """Match the groups in this line; None where the expression does not match, or takes too long."""
-        if self.slow >= MAX_SLOW:
-            return None
-        if "\x1b" in line:
-            line = _COLOURS.sub("", line)
-        try:
-            self.looking = self.looked + 1
-            match = self.expression.search(line, 0, MAX_LINE)
-            self.looking = 0
-        except TooSlow:
-            self.looking = 0
-            self.slow += 1
-            return None
+        """Match the groups in this line; None where the expression does not match."""
+        match = self.expression.search(_COLOURS.sub("", line) if "\x1b" in line else line, 0, MAX_LINE)
         return None if match is None else match.groupdict()
 
     def take(self, lines: List[str], now: float) -> Optional[Dict[str, Any]]:
@@ -196,9 +165,6 @@ class Steps:
         if self.uncounted:
             words = "%d readings of lines tell of samples or tokens that are no count of all their steps: they count as not told"
             found.append(words % self.uncounted)
-        if self.slow:
-            ends = "; after that none was looked at" if self.slow >= MAX_SLOW else ""
-            found.append("the expression took more than %g s for each of %d lines, which were left out%s" % (SLOW_S, self.slow, ends))
         return found
 
 

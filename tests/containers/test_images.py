@@ -40,7 +40,6 @@ from containers.labels import HOLDER
 from containers.reaping import Found, jobs_alive, plan_reap
 from data_prep.file_set import parse_file_set
 from data_prep.hashing import hash_file
-from tests.nobody import as_nobody
 from workflow.run.node.preparation import is_older
 
 HERE = MACHINES[platform.machine()]
@@ -453,19 +452,6 @@ def test_an_archive_has_the_list_of_chunks_by_which_nodes_pass_it_on(tmp_path: P
     hashes = hash_file(path)
     (file,) = parse_file_set(listed.encode(), "the list").files
     assert (file.path, file.bytes, file.chunk_bytes, file.chunks) == (path.name, len(content), CHUNK_BYTES, hashes.chunks)
-    chunks_path(path).unlink()  # of a version before
-    assert archive(read_manifest(path).image, tmp_path) == path
-    assert chunks_path(path).read_text() == listed
-    other_schema, other_name = listed.replace("slipway.chunks/1", "slipway.dataset/1"), listed.replace(f'"{path.name}"', '"other"')
-    for damaged in ("{", "{}", json.dumps({**json.loads(listed), "chunks": []}), other_schema, other_name):
-        chunks_path(path).write_text(damaged)
-        archive(read_manifest(path).image, tmp_path)
-        assert chunks_path(path).read_text() == listed
-    chunks_path(path).unlink()
-    path.write_bytes(content[:-1] + b"?")
-    with pytest.raises(DigestMismatch, match="cut or changed on storage; remove both, and archive the image again"):
-        archive(read_manifest(path).image, tmp_path)
-    assert not chunks_path(path).exists()
 
 
 def test_what_others_have_brought_is_loaded_and_storage_is_not_read(tmp_path: Path, sif: Path) -> None:
@@ -523,18 +509,6 @@ def test_what_others_have_brought_is_what_was_pinned(tmp_path: Path, sif: Path) 
         with pytest.raises(DigestMismatch, match="it was cut or changed on storage"):
             load(path, "apptainer", cache, bringing=Bringing(bring=lambda _bytes: path))
         assert loaded_id(read_manifest(path), "apptainer", cache) == ""
-
-
-@pytest.mark.processes
-def test_an_archive_beside_which_we_may_not_write_is_taken_without_its_list(tmp_path: Path, sif: Path) -> None:
-    path = archive(pin(str(sif), "apptainer"), tmp_path / "storage")
-    chunks_path(path).unlink()
-    image = read_manifest(path).image
-    for file in path.parent.iterdir():
-        file.chmod(0o644)
-    path.parent.chmod(0o555)
-    assert as_nobody(tmp_path, lambda: str(archive(image, Path("storage")))) == f"storage/images/{path.name}"
-    assert not chunks_path(path).exists()
 
 
 def test_a_load_that_waits_for_another_says_so(tmp_path: Path, sif: Path) -> None:

@@ -177,17 +177,6 @@ def test_a_long_line_is_looked_at_in_its_beginning_only() -> None:
     assert steps.take(["x" * 4000 + "it 1"], 1.0) is not None
 
 
-def test_the_match_of_a_line_ends_with_the_second_tick() -> None:
-    steps = steps_of(r"it (?P<step>\d+)")
-    steps.looking = 1
-    steps.tick()
-    with pytest.raises(MODULE.TooSlow):
-        steps.tick()
-    steps.looking = 0
-    steps.tick()
-    steps.tick()
-
-
 @pytest.mark.parametrize(
     ("expression", "words"),
     [

@@ -28,7 +28,7 @@ from cluster.types import Allocation, Grant
 from cluster.watching.readers import parse_looks
 from containers import reaping
 from containers.engines.container_client import End, Link
-from containers.engines.docker import _device_names
+from containers.engines.docker import _specifications
 from containers.frameworks import check_supports
 from containers.frameworks.spec import read_framework
 from containers.images import commands, model
@@ -356,7 +356,7 @@ def _read_words(content: bytes, _directory: Path) -> None:
 
 def _read_cdi(content: bytes, directory: Path) -> None:
     _written(content, directory / "cdi" / "nvidia.yaml")
-    list(_device_names(iter([directory / "cdi"])))
+    _specifications(directory / "cdi")
 
 
 # -- leases, caches, journals, notes

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
@@ -42,23 +39,6 @@ def test_two_do_not_make_one_environment(tmp_path: Path, pins: Path) -> None:
         with pytest.raises(ConfigError, match="another `make framework` is at work"), made_anew(place, pins):
             pytest.fail("both were let in")
     assert (place / pins.name).exists()
-
-
-@pytest.mark.processes
-def test_what_a_run_uses_is_not_taken_from_it(tmp_path: Path, pins: Path) -> None:
-    place = tmp_path / "frameworks" / "jax"
-    with made_anew(place, pins):
-        place.mkdir()
-        shutil.copy2(Path(sys.executable).resolve(), place / "python")
-    with subprocess.Popen([place / "python", "-c", "print(1, flush=True); input()"], stdin=PIPE, stdout=PIPE, env=HOME) as run:
-        assert run.stdout is not None
-        run.stdout.read(1)
-        with pytest.raises(ConfigError, match=rf"is used on this machine \(process {run.pid}\)"), made_anew(place, pins):
-            pytest.fail("it was let in")
-        assert (place / pins.name).exists()
-        run.communicate(b"\n")
-    with made_anew(place, pins):
-        assert not (place / pins.name).exists()
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, pins: Path) -> None:

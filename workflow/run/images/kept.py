@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from base.errors import ConfigError, ContainerError, RecordError, StorageError
+from base.errors import ConfigError, ContainerError, RecordError
 from base.jsonfile import publish_json, read_json
 from base.typed import read_as
 from containers.engines import STORES
@@ -82,7 +82,6 @@ def kept_image(pinned: Pinned, storage: Path, credentials: Path | None) -> Study
     image, archive = pinned.image.image, pinned.image.archive
     for path in (Path(archive), storage / archiving.DIRECTORY / image.file_name):
         if archiving.is_there(image, path):
-            _list_chunks(path)
             return archived_image(image, path)
     problem = _problem_of_the_same(image, credentials)
     if problem:
@@ -99,13 +98,6 @@ def archived_image(image: PinnedImage, path: Path) -> StudyImage:
     """Return the image by the study's name of it: whoever archived it first may call it otherwise. Raises RecordError."""
     found = read_manifest(path)
     return StudyImage(archive=str(path), image=image, file=found.file, sha256=found.sha256, bytes=found.bytes)
-
-
-def _list_chunks(archive: Path) -> None:
-    try:
-        archiving.list_chunks(archive)
-    except OSError as error:
-        raise StorageError(f"the list of chunks of {archive} cannot be made: {error.strerror}: {error.filename or archive}") from error
 
 
 def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:

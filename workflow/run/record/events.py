@@ -529,7 +529,7 @@ def slack(performance: Performance | None) -> int:
 
 MOST_WARMUP_OF_EPOCHS: Final = 10
 MOST_CAUSES: Final = 3
-"""Warnings about the lines of the output, such as that the expression was too slow for them, that a reason repeats."""
+"""Warnings about the lines of the output, such as that many came together, that a reason repeats."""
 
 
 class RequestedSteps(NamedTuple):

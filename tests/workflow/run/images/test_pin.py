@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from base.chunks import chunks_path
 from base.errors import ContainerError, RecordError
 from base.jsonfile import publish_json
 from containers.frameworks import load_framework
@@ -110,21 +109,6 @@ def test_an_archive_that_is_gone_is_made_again_from_the_same_image_and_from_no_o
     with pytest.raises(ContainerError, match=r"torch.sif cannot be read: No such file .*; put the archive"):
         keep_archives(str(file), str(tmp_path))
     assert json.loads(file.read_text()) == first
-
-
-@pytest.mark.processes
-@pytest.mark.usefixtures("apptainer")
-def test_an_archive_of_a_version_before_gets_the_list_of_its_chunks_when_the_study_starts_again(tmp_path: Path) -> None:
-    (tmp_path / "torch.sif").write_bytes(b"squashfs")
-    file = tmp_path / "images-0123456789ab.json"
-    publish_json(file, prepared(*study_on(tmp_path, "apptainer", pytorch=str(tmp_path / "torch.sif"))))
-    (entry,) = json.loads(file.read_text())["images"].values()
-    listed, pinned = chunks_path(Path(entry["archive"])), file.stat()
-    before = listed.read_text()
-    listed.unlink()
-    keep_archives(str(file), str(tmp_path))
-    assert listed.read_text() == before
-    assert file.stat() == pinned, "what was pinned is not touched: no run is made again"
 
 
 @pytest.mark.processes
