@@ -10,14 +10,17 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from containers.engines import ENGINES, Engine, get_engine
+from containers.engines import ENGINES, STORES, Engine, Process, get_engine
 from containers.images.files import suffix_of
+from containers.node_facts import limits_here
+from containers.spec import EnginePlan
 from tests import images, runtimes
+from tests.containers.specs import HOST_ENV, make_place, spec
 
 FAKES = Path(__file__).parent / "fake"
 START_LIMIT_S = 90.0
@@ -175,3 +178,32 @@ def image(acting: Engine, tmp_path: Path) -> str:
     if (why := images.missing_here()) is not None:
         pytest.skip(why)
     return str(runtimes.image_of(acting.NAME, images.base_image()))
+
+
+Begin = Callable[..., list[Process]]
+
+
+@pytest.fixture
+def begin(acting: Engine, image: str, tmp_path: Path) -> Iterator[Begin]:
+    """Start commands, each as a process of one container of the image. They are closed and it is removed in the end, twice."""
+    make_place(tmp_path)
+    plans: list[EnginePlan] = []
+    processes: list[Process] = []
+
+    def begin_all(*commands: tuple[str, ...], **changes: object) -> list[Process]:
+        plans.append(acting.plan(spec(tmp_path, *commands, **{"image": image, "limits": limits_here(), **changes}), HOST_ENV))
+        processes.extend(acting.start(plans[-1], index) for index in range(len(plans[-1].processes)))
+        return processes
+
+    yield begin_all
+    for process in processes:
+        process.close()
+    for plan in (*plans, *plans):
+        acting.remove(plan)
+
+
+@pytest.fixture
+def of_store(acting: Engine) -> None:
+    """Skip engines whose containers are processes of whoever starts them: within the job's own limits, as its user."""
+    if acting.NAME not in STORES:
+        pytest.skip("its containers are processes of whoever starts them")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import select
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from containers.engines import Process
 from containers.spec import ContainerSpec, Paths, ProcessSpec, User
 
-WATCHDOG = Path(__file__).parents[2] / "containers" / "lib" / "slipway_watchdog.py"
+LIB = Path(__file__).parents[2] / "containers" / "lib"
+WATCHDOG = LIB / "slipway_watchdog.py"
 PATIENCE_S = 240.0
+NAME = f"run{os.getpid()}-a1-n0"
+"""Two test runs on one machine share its daemons."""
 HOST_ENV = {
     "PATH": os.environ["PATH"],
     "HOME": "/home/u",
@@ -26,6 +31,16 @@ HOST_ENV = {
     "SLURM_JOB_ID": "3",
 }
 USER = User(uid=1234, name="ada", groups=((1234, "ada"), (55, "gpu"), (77, "cluster")))
+
+
+def library(name: str) -> ModuleType:
+    """A module of containers/lib, made anew."""
+    found = importlib.util.spec_from_file_location(name, LIB / f"{name}.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
 def paths(place: Path) -> Paths:
@@ -57,7 +72,7 @@ def spec(place: Path, *commands: tuple[str, ...], **changes: Any) -> ContainerSp
         for index, command in enumerate(commands or (("{python}", "{folder}/program.py"),))
     )
     fields: dict[str, Any] = {
-        "name": f"run{os.getpid()}-a1-n0",  # two test runs on one machine share its daemons
+        "name": NAME,
         "image": "slipway/pytorch:1",
         "python": "python3",
         "device": "cpu",

@@ -20,7 +20,8 @@ from cluster.processes import is_alive, wait_for_ends
 from containers.engines import Engine, Process, apptainer, container_client, docker
 from containers.node_facts import limits_here
 from containers.spec import ContainerPlan, EnginePlan
-from tests.containers.specs import WATCHDOG, ended, make_place, output, spec
+from tests.containers.conftest import Begin
+from tests.containers.specs import NAME, WATCHDOG, ended, make_place, output, spec
 from tests.minicluster.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -169,10 +170,8 @@ def test_the_pid_is_the_one_of_this_machine(start: Start, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_files_belong_to_the_user_and_the_image_is_read_only(acting: Engine, image: str, tmp_path: Path) -> None:
-    if acting.NAME not in ("docker", "podman"):
-        pytest.skip("as whoever starts it")
-    make_place(tmp_path)
+@pytest.mark.usefixtures("of_store")
+def test_files_belong_to_the_user_and_the_image_is_read_only(begin: Begin, tmp_path: Path) -> None:
     os.chown(tmp_path / "out", 1234, 1234)
     tmp_path.chmod(0o700)
     script = (
@@ -180,14 +179,9 @@ def test_files_belong_to_the_user_and_the_image_is_read_only(acting: Engine, ima
         "do touch $place 2>/dev/null && echo wrote $place; done; grep -E 'CapEff|NoNewPrivs' /proc/self/status; "
         "ulimit -n; df -k /dev/shm | tail -1 | awk '{print $2}'; echo $NVIDIA_VISIBLE_DEVICES"
     )
-    plan = acting.plan(spec(tmp_path, ("sh", "-c", script), image=image, limits=limits_here(), shm_bytes=300 << 20), {})
-    process = acting.start(plan, 0)
-    try:
-        said = output(process).decode().splitlines()
-        assert ended(process) == 0
-    finally:
-        process.close()
-        acting.remove(plan)
+    (process,) = begin(("sh", "-c", script), shm_bytes=300 << 20)
+    said = output(process).decode().splitlines()
+    assert ended(process) == 0
     assert said[:4] == ["1234", "1234 55 77", "ada", "/tmp/home"]
     assert [line.split() for line in said[4:6]] == [["CapEff:", "0" * 16], ["NoNewPrivs:", "1"]]
     assert said[6:] == [str(dict(limits_here())["nofile"]), str(300 << 10), "void"]
@@ -195,26 +189,18 @@ def test_files_belong_to_the_user_and_the_image_is_read_only(acting: Engine, ima
 
 
 HUNGRY = "import os; food = [os.urandom(1 << 20) for _ in range(1000)]"
+SMALL = 96 << 20
 
 
 @pytest.mark.slow
-def test_memory_that_runs_out_is_told_from_a_kill(acting: Engine, image: str, tmp_path: Path) -> None:
-    if acting.NAME not in ("docker", "podman"):
-        pytest.skip("the job's own limit")
-    make_place(tmp_path)
-    commands = (("python3", "-c", HUNGRY), ("sleep", "100"))
-    plan = acting.plan(spec(tmp_path, *commands, image=image, limits=limits_here(), memory_bytes=96 << 20), {})
-    processes = [acting.start(plan, index) for index in range(2)]
-    try:
-        assert ended(processes[0]) == -signal.SIGKILL
-        assert processes[0].oom_kill
-        assert processes[1].exit_code() is None
-        processes[1].signal(signal.SIGKILL)
-        assert ended(processes[1]) == -signal.SIGKILL
-    finally:
-        for process in processes:
-            process.close()
-        acting.remove(plan)
+@pytest.mark.usefixtures("of_store")
+def test_memory_that_runs_out_is_told_from_a_kill(begin: Begin) -> None:
+    hungry, other = begin(("python3", "-c", HUNGRY), ("sleep", "100"), memory_bytes=SMALL)
+    assert ended(hungry) == -signal.SIGKILL
+    assert hungry.oom_kill
+    assert other.exit_code() is None
+    other.signal(signal.SIGKILL)
+    assert ended(other) == -signal.SIGKILL
 
 
 TAKES_THE_FIRST_ALONG = """
@@ -226,22 +212,13 @@ food = [os.urandom(1 << 20) for _ in range(1000)]
 
 
 @pytest.mark.slow
-def test_a_first_process_that_dies_for_want_of_memory_takes_all_along_as_such(acting: Engine, image: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("of_store")
+def test_a_first_process_that_dies_for_want_of_memory_takes_all_along_as_such(begin: Begin, tmp_path: Path) -> None:
     """As where the cgroup's oom.group is set, or the limit is so small that nobody else is left: nobody inside can tell any more."""
-    if acting.NAME not in ("docker", "podman"):
-        pytest.skip("the job's own limit")
-    make_place(tmp_path)
     (tmp_path / "folder" / "program.py").write_text(TAKES_THE_FIRST_ALONG)
-    commands = (("python3", "{folder}/program.py"), ("sleep", "100"))
-    plan = acting.plan(spec(tmp_path, *commands, image=image, limits=limits_here(), memory_bytes=96 << 20), {})
-    processes = [acting.start(plan, index) for index in range(2)]
-    try:
-        assert [ended(process) for process in processes] == [-signal.SIGKILL, -signal.SIGKILL]
-        assert [process.oom_kill for process in processes] == [True, True]
-    finally:
-        for process in processes:
-            process.close()
-        acting.remove(plan)
+    processes = begin(("python3", "{folder}/program.py"), ("sleep", "100"), memory_bytes=SMALL)
+    assert [ended(process) for process in processes] == [-signal.SIGKILL, -signal.SIGKILL]
+    assert [process.oom_kill for process in processes] == [True, True]
 
 
 @pytest.fixture
@@ -256,48 +233,32 @@ def parent() -> Iterator[str]:
         for file in ("cpuset.cpus", "cpuset.mems"):
             if (path / file).exists():
                 (path / name / file).write_text((path / file).read_text())
-    (Path("/sys/fs/cgroup/memory") / name / "memory.limit_in_bytes").write_text(str(96 << 20))
+    (Path("/sys/fs/cgroup/memory") / name / "memory.limit_in_bytes").write_text(str(SMALL))
     yield f"/{name}"
     for path in Path("/sys/fs/cgroup").glob(f"*/{name}"):  # dockerd has made it where we have not
         path.rmdir()
 
 
 @pytest.mark.slow
-def test_the_limits_of_a_parent_hold_and_nothing_of_the_container_stays_in_it(
-    acting: Engine, image: str, tmp_path: Path, parent: str
-) -> None:
-    if acting.NAME != "docker":
-        pytest.skip("podman leaves a cgroup of its own below it; apptainer stays in the cgroup of who starts it")
-    make_place(tmp_path)
-    commands = (("python3", "-c", HUNGRY),)
-    plan = acting.plan(spec(tmp_path, *commands, image=image, limits=limits_here(), cgroup_parent=parent), {})
-    process = acting.start(plan, 0)
-    try:
-        assert ended(process) == -signal.SIGKILL
-        assert process.oom_kill
-    finally:
-        process.close()
-        acting.remove(plan)
+@pytest.mark.parametrize("acting", ["docker"], indirect=True)
+def test_the_limits_of_a_parent_hold_and_nothing_of_the_container_stays_in_it(parent: str, begin: Begin) -> None:
+    """Podman leaves a cgroup of its own below it; others stay in the cgroup of who starts them."""
+    (process,) = begin(("python3", "-c", HUNGRY), cgroup_parent=parent)
+    assert ended(process) == -signal.SIGKILL
+    assert process.oom_kill
 
 
 @pytest.mark.slow
-def test_a_fork_bomb_meets_its_limit(acting: Engine, image: str, tmp_path: Path) -> None:
-    if acting.NAME not in ("docker", "podman"):
-        pytest.skip("the job's own limit")
-    make_place(tmp_path)
-    script = "for i in $(seq 200); do sleep 50 & done; echo started all"
-    plan = acting.plan(spec(tmp_path, ("sh", "-c", script), image=image, limits=limits_here(), pids=50), {})
-    process = acting.start(plan, 0)
-    try:
-        assert b"started all" not in output(process, lambda said: b"ork" in said)
-        process.signal(signal.SIGKILL)
-        assert ended(process) != 0
-    finally:
-        process.close()
-        acting.remove(plan)
+@pytest.mark.usefixtures("of_store")
+def test_a_fork_bomb_meets_its_limit(begin: Begin) -> None:
+    (process,) = begin(("sh", "-c", "for i in $(seq 200); do sleep 50 & done; echo started all"), pids=50)
+    assert b"started all" not in output(process, lambda said: b"ork" in said)
+    process.signal(signal.SIGKILL)
+    assert ended(process) != 0
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("acting", ["docker", "podman", "enroot"], indirect=True)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -308,69 +269,42 @@ def test_a_fork_bomb_meets_its_limit(acting: Engine, image: str, tmp_path: Path)
         ({"python": "/nowhere"}, "/nowhere"),
     ],
 )
-def test_what_cannot_be_started_is_said_in_the_engine_s_words(
-    acting: Engine, image: str, tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    if acting.NAME not in ("docker", "podman", "enroot"):
-        pytest.skip("a stand-in has its own words")
-    make_place(tmp_path)
-    plan = acting.plan(spec(tmp_path, **{"image": image, "limits": limits_here(), **changes}), {})
+def test_what_cannot_be_started_is_said_in_the_engine_s_words(begin: Begin, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ContainerError, match=words):
-        ended(acting.start(plan, 0))
-    acting.remove(plan)
+        ended(begin(("true",), **changes)[0])
 
 
 @pytest.mark.slow
-def test_a_source_that_is_missing_is_not_made_by_root(acting: Engine, image: str, tmp_path: Path) -> None:
+def test_a_source_that_is_missing_is_not_made_by_root(acting: Engine, begin: Begin, tmp_path: Path) -> None:
     if acting.NAME == "bare":
         pytest.skip("mounts nothing")
-    make_place(tmp_path)
     (tmp_path / "data").rmdir()
-    plan = acting.plan(spec(tmp_path, image=image, limits=limits_here()), {})
     with pytest.raises(ContainerError, match="data"):
-        ended(acting.start(plan, 0))
-    acting.remove(plan)
+        ended(begin(("true",))[0])
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.slow
-def test_a_container_that_is_killed_from_outside_ends_all_its_ranks(acting: Engine, image: str, tmp_path: Path) -> None:
-    if acting.NAME not in ("docker", "podman"):
-        pytest.skip("no container that could be killed")
-    make_place(tmp_path)
-    plan = acting.plan(spec(tmp_path, ("sleep", "100"), ("sleep", "100"), image=image, limits=limits_here()), {})
-    processes = [acting.start(plan, index) for index in range(2)]
-    try:
-        wait_until(lambda: processes[0].exit_code() is not None or processes[0].pid != 0, 60.0, "the pid is told")
-        subprocess.run([acting.NAME, "kill", plan.spec.name], check=True, capture_output=True, timeout=60)
-        assert [ended(process) for process in processes] == [-signal.SIGKILL] * 2
-    finally:
-        for process in processes:
-            process.close()
-        acting.remove(plan)
+@pytest.mark.usefixtures("of_store")
+def test_a_container_that_is_killed_from_outside_ends_all_its_ranks(acting: Engine, begin: Begin) -> None:
+    processes = begin(("sleep", "100"), ("sleep", "100"))
+    wait_until(lambda: processes[0].exit_code() is not None or processes[0].pid != 0, 60.0, "the pid is told")
+    subprocess.run([acting.NAME, "kill", NAME], check=True, capture_output=True, timeout=60)
+    assert [ended(process) for process in processes] == [-signal.SIGKILL] * 2
 
 
 @pytest.mark.slow
-def test_a_container_that_is_stopped_from_outside_is_named_and_no_rank_is(acting: Engine, image: str, tmp_path: Path) -> None:
-    if acting.NAME not in ("docker", "podman"):
-        pytest.skip("no container that could be stopped")
-    make_place(tmp_path)
-    plan = acting.plan(spec(tmp_path, ("sleep", "100"), image=image, limits=limits_here()), {})
-    process = acting.start(plan, 0)
-    try:
-        wait_until(lambda: process.exit_code() is not None or process.pid != 0, 60.0, "the pid is told")
-        subprocess.run([acting.NAME, "stop", "--time", "30", plan.spec.name], check=True, capture_output=True, timeout=90)
-        with pytest.raises(ContainerError, match=rf"container {plan.spec.name}: was ended: got signal 15"):
-            ended(process)
-    finally:
-        process.close()
-        acting.remove(plan)
+@pytest.mark.usefixtures("of_store")
+def test_a_container_that_is_stopped_from_outside_is_named_and_no_rank_is(acting: Engine, begin: Begin) -> None:
+    (process,) = begin(("sleep", "100"))
+    wait_until(lambda: process.exit_code() is not None or process.pid != 0, 60.0, "the pid is told")
+    subprocess.run([acting.NAME, "stop", "--time", "30", NAME], check=True, capture_output=True, timeout=90)
+    with pytest.raises(ContainerError, match=rf"container {NAME}: was ended: got signal 15"):
+        ended(process)
 
 
 def test_what_a_killed_client_has_left_in_its_session_goes_with_it(tmp_path: Path) -> None:
     """As the process that serves the file system of an image: in a process group of its own."""
-    from containers.engines import container_client
-
     script = "import os, subprocess; print(subprocess.Popen(['sleep', '600'], process_group=0).pid, flush=True); os.kill(os.getpid(), 9)"
     with (tmp_path / "log").open("w+b") as log:
         process = container_client.spawn([sys.executable, "-c", script], log, dict(os.environ))
@@ -382,15 +316,11 @@ def test_what_a_killed_client_has_left_in_its_session_goes_with_it(tmp_path: Pat
 
 
 def test_a_hung_daemon_is_named_and_costs_its_limit_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from containers.engines import container_client
-
     with pytest.raises(ContainerError, match=r"dockerd at unix:///x does not answer: `sleep 600` had not ended after 0.2 s"):
         container_client.call(("sleep", "600"), docker.docker_daemon({"DOCKER_HOST": "unix:///x"}), 0.2)
 
 
 def test_what_does_not_go_away_is_named() -> None:
-    from containers.engines import container_client
-
     with pytest.raises(ContainerError, match="the container 'it' is still there after `false`"):
         container_client.remove_container("it", ("echo", "id"), ("false",), "somewhere", 0.0)
     with pytest.raises(SlipwayError, match="somewhere: `false` ended with 1"):

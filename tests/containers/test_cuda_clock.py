@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from base.process import ROOMS
+from tests.containers.specs import library
 
 STEP_MS = 4.0
 
@@ -83,12 +82,7 @@ def device() -> Device:
 
 
 def clock_of(device: Device) -> Any:
-    spec = importlib.util.spec_from_file_location("slipway_events_of_cuda", ROOMS / "containers" / "lib" / "slipway_events.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.CudaClock(device)
+    return library("slipway_events").CudaClock(device)
 
 
 def test_a_gpu_that_is_steps_behind_is_not_waited_for_and_little_is_made(device: Device) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from base.errors import ContainerError, TrainingFailed, UnsupportedRequest
 from containers.engines import ENGINES, Engine, bare, get_engine, in_container
-from containers.node_facts import limits_here
 from containers.spec import ContainerSpec
-from tests.containers.specs import HOST_ENV, ended, make_place, output, spec
+from tests.containers.conftest import Begin
+from tests.containers.specs import HOST_ENV, ended, output, spec
 
 
 def without_data(wanted: ContainerSpec) -> ContainerSpec:
@@ -74,52 +74,32 @@ def test_exactly_the_granted_gpus_by_uuid(engine: Engine, tmp_path: Path) -> Non
 
 
 @pytest.mark.processes
-def test_code_and_output_come_back(acting: Engine, image: str, tmp_path: Path) -> None:
-    make_place(tmp_path)
-    plan = acting.plan(
-        spec(tmp_path, ("sh", "-c", "echo to you; echo $RANK $PWD $SLIPWAY_OUT >&2; exit 7"), image=image, limits=limits_here()), HOST_ENV
-    )
-    process = acting.start(plan, 0)
-    try:
-        text = output(process).decode()
-        assert ended(process) == 7
-        assert not process.oom_kill
-        rank, here, out = text.splitlines()[1].split()
-        assert text.startswith("to you\n")
-        assert rank == "0"
-        assert here == out
-    finally:
-        process.close()
-        acting.remove(plan)
-        acting.remove(plan)
+def test_code_and_output_come_back(begin: Begin) -> None:
+    (process,) = begin(("sh", "-c", "echo to you; echo $RANK $PWD $SLIPWAY_OUT >&2; exit 7"))
+    text = output(process).decode()
+    assert ended(process) == 7
+    assert not process.oom_kill
+    rank, here, out = text.splitlines()[1].split()
+    assert text.startswith("to you\n")
+    assert rank == "0"
+    assert here == out
 
 
 @pytest.mark.processes
-def test_a_signal_reaches_the_process_and_its_group(acting: Engine, image: str, tmp_path: Path) -> None:
-    make_place(tmp_path)
-    plan = acting.plan(spec(tmp_path, ("sh", "-c", "sleep 100 & echo up; wait"), image=image, limits=limits_here()), HOST_ENV)
-    process = acting.start(plan, 0)
-    try:
-        assert output(process, lambda said: b"up\n" in said) == b"up\n"
-        process.signal(signal.SIGKILL)
-        assert ended(process) == -signal.SIGKILL
-        assert select.select([process.output_fd], [], [], 20)[0]
-        assert os.read(process.output_fd, 100) == b"", "the sleep in the background still holds the pipe"
-        process.signal(signal.SIGTERM)  # nothing is there, nothing happens
-    finally:
-        process.close()
-        acting.remove(plan)
+def test_a_signal_reaches_the_process_and_its_group(begin: Begin) -> None:
+    (process,) = begin(("sh", "-c", "sleep 100 & echo up; wait"))
+    assert output(process, lambda said: b"up\n" in said) == b"up\n"
+    process.signal(signal.SIGKILL)
+    assert ended(process) == -signal.SIGKILL
+    assert select.select([process.output_fd], [], [], 20)[0]
+    assert os.read(process.output_fd, 100) == b"", "the sleep in the background still holds the pipe"
+    process.signal(signal.SIGTERM)  # nothing is there, nothing happens
 
 
 @pytest.mark.processes
-def test_a_command_that_is_not_there_is_an_error(acting: Engine, image: str, tmp_path: Path) -> None:
-    make_place(tmp_path)
-    plan = acting.plan(spec(tmp_path, ("/nowhere/python",), image=image, limits=limits_here()), HOST_ENV)
-    try:
-        with pytest.raises((ContainerError, TrainingFailed), match=r"rank-0.*/nowhere/python"):
-            ended(acting.start(plan, 0))
-    finally:
-        acting.remove(plan)
+def test_a_command_that_is_not_there_is_an_error(begin: Begin) -> None:
+    with pytest.raises((ContainerError, TrainingFailed), match=r"rank-0.*/nowhere/python"):
+        ended(begin(("/nowhere/python",))[0])
 
 
 def test_bare_fills_in_its_own_interpreter(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import select
@@ -112,11 +111,6 @@ def test_whatever_else_is_printed_steps_are_found_and_nothing_is_lost(tmp_path: 
     assert (code, sorted(events.steps), events.steps[2].loss) == (0, [0, 1, 2], 0.25)
     assert output.endswith(b"it 3 loss 0.25")
     assert len(output) > 5000
-
-
-@pytest.mark.parametrize("name", ["slipway_log.py", "slipway_steps.py"])
-def test_it_is_read_by_the_oldest_interpreter_of_images(name: str) -> None:
-    ast.parse((ADAPTER.parent / name).read_text(), feature_version=(3, 6))
 
 
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:

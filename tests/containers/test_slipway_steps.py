@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import re
@@ -14,21 +13,13 @@ import pytest
 from base.process import ROOMS
 from containers.frameworks import framework_folders, load_framework
 from containers.step_lines import GROUPS, StepLines, events_of, expression_fault
+from tests.containers.specs import library
 
 CASES = sorted((ROOMS / "tests" / "captured" / "step-lines").glob("*.json"))
 WINDOW = {"warmup": 10, "measured": 20, "total": 1000}
 
 
-def loaded() -> Any:
-    spec = importlib.util.spec_from_file_location("slipway_steps", ROOMS / "containers" / "lib" / "slipway_steps.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MODULE = loaded()
+MODULE: Any = library("slipway_steps")
 
 
 def steps_of(expression: str, **settings: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from base.process import ROOMS
+from tests.containers.specs import library
 from tests.workflow.report.builder import collected, make_cell, make_record
 from workflow.report.tables import TABLES
 from workflow.run.record.events import read_events
@@ -60,13 +59,8 @@ class Machine:
 
 
 @pytest.fixture
-def helper(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("slipway_events_in_flight", ROOMS / "containers" / "lib" / "slipway_events.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def helper() -> ModuleType:
+    return library("slipway_events")
 
 
 def trained(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import select
@@ -222,10 +221,3 @@ def test_without_a_node_program_nothing_is_started(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-I", str(WATCHDOG), str(tmp_path)], capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == 1
     assert "ConnectionRefusedError" in done.stderr
-
-
-def test_it_is_python_3_6_of_the_standard_library() -> None:
-    tree = ast.parse(WATCHDOG.read_text(), feature_version=(3, 6))
-    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert modules <= set(sys.stdlib_module_names)

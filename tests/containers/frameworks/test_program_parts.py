@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import struct
@@ -18,7 +17,6 @@ from containers.models import build
 from containers.models.layers import LayerList
 from data_prep.reader.errors import DatasetChanged
 from tests.workflow.run.cells import document
-from workflow.run.node.workdir import LIBRARY
 from workflow.run.record.events import requested_steps
 
 
@@ -329,12 +327,6 @@ def test_running_statistics_are_no_parameters(part: Any) -> None:
     arrays = {"bn.weight": np.full(3, 2, np.float32), "bn.running_mean": np.ones(3, np.float32), "bn.running_var": np.ones(3, np.float32)}
     assert parameters.count_of(arrays) == 3
     assert parameters.norm_of(arrays) == pytest.approx(12**0.5)
-
-
-def test_the_shared_package_keeps_to_the_python_of_old_frameworks() -> None:
-    for path in LIBRARY["slipway_program"].glob("*.py"):
-        ast.parse(path.read_text(), feature_version=(3, 6))
-        assert "from __future__" not in path.read_text(), path
 
 
 def test_outputs_are_judged_as_cross_entropy(part: Any) -> None:
