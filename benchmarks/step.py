@@ -21,7 +21,7 @@ from typing import Any
 
 from containers.frameworks import load_framework
 from containers.models import build
-from containers.placeholders import fill
+from containers.renderings import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from workflow.run.node.workdir import copy_library

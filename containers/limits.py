@@ -33,7 +33,7 @@ IMAGE_LOCK_WAIT_S: Final = 3600.0
 """How long another load of the same image on this node is waited for."""
 IMAGE_TAG_S: Final = 60.0
 """How long an engine may take to give an image a name, or to take one away."""
-LOAD_SAID_EVERY_S: Final = 2.0
+LOAD_REPORT_EVERY_S: Final = 2.0
 """How often a load says how far it is."""
 ARCHIVE_FIRST_BYTE_S: Final = 1800.0
 """How long an engine may take until the first byte of an archive comes out: it puts the whole image together before."""

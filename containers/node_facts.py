@@ -19,7 +19,7 @@ NO_LIMIT: Final = -1
 STACK_BYTES: Final = 64 << 20
 OPEN_FILES: Final = 1 << 20
 INFINIBAND: Final = Path("/dev/infiniband")
-WANTED: Final = (
+LIMITS: Final = (
     ("memlock", resource.RLIMIT_MEMLOCK, NO_LIMIT),  # what network cards read must not move
     ("nofile", resource.RLIMIT_NOFILE, OPEN_FILES),
     ("stack", resource.RLIMIT_STACK, STACK_BYTES),
@@ -65,7 +65,7 @@ def facts_here(granted: int | None = None) -> NodeFacts:
 def limits_here() -> tuple[tuple[str, int], ...]:
     """Return the limits that training wants. Of processes as many as there are numbers: podman takes more for no limit, and cannot set
     that."""
-    wanted = (*WANTED, ("nproc", resource.RLIMIT_NPROC, machine_number(PID_MAX) or NO_LIMIT))
+    wanted = (*LIMITS, ("nproc", resource.RLIMIT_NPROC, machine_number(PID_MAX) or NO_LIMIT))
     return tuple((name, _limit(number, value)) for name, number, value in wanted)
 
 

@@ -47,7 +47,7 @@ class Found:
         return dict(self.labels).get(name, "")
 
 
-class _Told(TypedDict):
+class _Inspected(TypedDict):
     id: ContainerId
     name: str
     labels: dict[str, str] | None
@@ -165,7 +165,7 @@ def _found_tree(tree: trees.Tree) -> Found:
 def parse_found(engine: str, text: str) -> tuple[Found, ...]:
     """Read a line per container. Raises ContainerError."""
     try:
-        told = [json_as(_Told, line, "a container", ContainerError) for line in text.splitlines() if line.strip()]
+        told = [json_as(_Inspected, line, "a container", ContainerError) for line in text.splitlines() if line.strip()]
     except ContainerError as error:
         raise ContainerError(f"{engine} inspect answered {text[:200]!r}, which is not what was asked for ({error})") from error
     return tuple(
@@ -179,10 +179,10 @@ def reap_here(engine: str, caches: Sequence[Path] = (), older: Callable[[str], b
     removed stays, and says why, since it must not keep every later run from this node. Raises ContainerError where the engine does not
     answer."""
     decisions = plan_reap(ours(engine, caches), jobs_alive, os.geteuid(), older)
-    return tuple(_carried_out(decision) if decision.remove else decision for decision in decisions)
+    return tuple(_execute(decision) if decision.remove else decision for decision in decisions)
 
 
-def _carried_out(decision: Decision) -> Decision:
+def _execute(decision: Decision) -> Decision:
     try:
         remove(decision.container)
     except ContainerError as error:

@@ -56,7 +56,7 @@ ENGINES_BY_NAME = {
     "cluster/processes.py": "knows the client of a container by its name",
     "extras/doctor/engines.py": "says what each engine needs of a machine",
     "containers/images/trees.py": "is of one engine, which starts another",
-    "containers/images/files.py": "says whose images are files",
+    "containers/images/pinning.py": "says whose images are files",
     "workflow/run/node/preparation.py": "asks what docker offers on this node",
     "workflow/study/site.py": "the default",
 }

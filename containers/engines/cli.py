@@ -15,7 +15,7 @@ from typing import Final
 
 from base.errors import UnsupportedRequest
 from containers.limits import WATCHDOG_TERM_S
-from containers.placeholders import fill
+from containers.renderings import fill
 from containers.spec import CHECKPOINT, PARAMETERS, STOP, ContainerPlan, ContainerSpec, EnginePlan, Paths, ProcessPlan, User
 
 # What is executed for each program of a node, whether it runs in a container or not: argv and environment, in terms of where it sees its

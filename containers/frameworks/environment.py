@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -92,7 +91,7 @@ def build(name: str, options: Mapping[str, str]) -> Path:
     `options` are what make was told, for the framework's own installer: `python`, an interpreter of the version that it needs; `debian`,
     the address of a mirror of Debian. Raises ConfigError.
     """
-    from containers.frameworks.beside import install_alone, install_beside, install_horovod  # noqa: PLC0415 - runs ask for the interpreter only
+    from containers.frameworks.beside import install_alone, install_beside, install_horovod, run  # noqa: PLC0415 - runs ask for the interpreter only
 
     place = place_of(name)
     if (beside := BESIDE.get(name)) is not None:
@@ -108,15 +107,9 @@ def build(name: str, options: Mapping[str, str]) -> Path:
         if wanted.installer is None:
             install_alone(pins, place)
         else:
-            _run_installer(spec.folder / wanted.installer, spec.folder, place, options)
+            words = [word for option, value in options.items() for word in (f"--{option}", value)]
+            run([sys.executable, "-P", str(spec.folder / wanted.installer), str(spec.folder), str(place), *words])
     return place
-
-
-def _run_installer(installer: Path, folder: Path, place: Path, options: Mapping[str, str]) -> None:
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    done = subprocess.run([sys.executable, "-P", str(installer), str(folder), str(place), *words], stdout=sys.stderr, check=False)
-    if done.returncode:
-        raise ConfigError(f"{installer} ended with {done.returncode}, see above")
 
 
 @contextlib.contextmanager

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from base.errors import ConfigError
 from base.jsonfile import read_content
 from base.typed import Check, Closed, Name, read_as
-from containers.placeholders import NETWORK_PLACES
-from containers.renderings import Launcher, Rendering, SidecarEnds
+from containers.renderings import NETWORK_PLACES, Launcher, Rendering, SidecarEnds
 from containers.step_lines import EventsWord, LogEvents, events_of
 from containers.yamltext import parse_yaml
 
@@ -75,7 +74,7 @@ def load_other_facts() -> Mapping[str, Facts]:
     return {str(name): read_as(Facts, facts, OTHERS, ConfigError) for name, facts in found.items()}
 
 
-def told(able: Able | None) -> Mapping[str, str]:
+def in_words(able: Able | None) -> Mapping[str, str]:
     """Return the fields as words, in order; empty where nothing is told."""
     if able is None:
         able = Able()

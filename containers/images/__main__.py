@@ -19,7 +19,7 @@ from containers.images.archiving import archive
 from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
 from containers.images.model import PinnedImage, read_manifest
 from containers.images.pinning import check_contract, pin
-from containers.limits import LOAD_SAID_EVERY_S
+from containers.limits import LOAD_REPORT_EVERY_S
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class _Moved:
 
     def __call__(self, done: int, total: int) -> None:
         if time.monotonic() >= self._next or done >= total:
-            self._next = time.monotonic() + LOAD_SAID_EVERY_S
+            self._next = time.monotonic() + LOAD_REPORT_EVERY_S
             _say(progress=[done, total])
 
 

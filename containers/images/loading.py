@@ -55,7 +55,7 @@ def load(archive: Path, engine: str, cache: Path, *, limit_s: float = IMAGE_LOCK
                 return image.image_id
         require(_needs(entry, engine, place), _doing(image))
         copy = bringing.bring(entry.bytes)  # may wait for other nodes: no other run shall wait for that at our lock
-    with locked(lock, _doing(image), limit_s, bringing.wait if copy is None else _silent):
+    with locked(lock, _doing(image), limit_s, bringing.wait if copy is None else Bringing().wait):
         if not _is_here(entry, engine, place):
             for part in parts_of(place, image.short):
                 remove_leftover(part)  # of a load that was killed: we hold its lock
@@ -127,10 +127,6 @@ def _is_here(entry: ArchivedImage, engine: str, place: Path) -> bool:
 
 def _doing(image: PinnedImage) -> str:
     return f"load image {image.reference!r} ({image.short})"
-
-
-def _silent() -> None:
-    """Ignore a wait that keeps no other node waiting."""
 
 
 def _needs(entry: ArchivedImage, engine: str, place: Path) -> dict[Path, int]:

@@ -19,8 +19,8 @@ from base.publish import remove_leftover
 from containers.engines import STORES
 from containers.images import trees
 from containers.images.commands import ask, demand
-from containers.images.files import FILE_ENGINES, suffix_of
 from containers.images.marks import forget, last_used, locked, our_repository, parts_of, short_of, tree_of
+from containers.images.pinning import FILE_ENGINES, suffix_of
 from containers.limits import IMAGE_LIST_S, IMAGE_REMOVE_S, IMAGE_UNUSED_S
 
 
@@ -79,10 +79,10 @@ def find_images(engine: str, cache: Path, uid: int) -> tuple[LoadedImage, ...]:
 
 
 def _last_engine(place: Path, short: str, engine: str) -> str:
-    return max(_alike(engine), key=lambda other: last_used(place, short, other) or 0.0)
+    return max(_engines_of_same_file(engine), key=lambda other: last_used(place, short, other) or 0.0)
 
 
-def _alike(engine: str) -> list[str]:
+def _engines_of_same_file(engine: str) -> list[str]:
     return [other for other in FILE_ENGINES if suffix_of(other) == suffix_of(engine)]
 
 
@@ -106,14 +106,14 @@ def remove_image(image: LoadedImage, engine: str, cache: Path) -> str | None:
 
 def _remove_file(image: LoadedImage, engine: str, place: Path) -> str | None:
     """Remove what was unpacked of a file, by whichever engine, and then the file: without it nobody would find that again."""
-    unpacked = {tree for other in _alike(engine) if (tree := tree_of(place, image.short, other)) is not None}
+    unpacked = {tree for other in _engines_of_same_file(engine) if (tree := tree_of(place, image.short, other)) is not None}
     if unpacked and any(found.name in unpacked and found.runs for found in trees.trees()):
         return "a container runs in what is unpacked of it"
     for tree in unpacked:
         trees.remove(tree)
     problem = remove_leftover(Path(image.handle))
     if problem is None:
-        for other in _alike(engine):
+        for other in _engines_of_same_file(engine):
             forget(place, image.short, other)
     return problem
 

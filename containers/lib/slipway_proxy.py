@@ -36,7 +36,7 @@ COOKIES = "slipway-"
 OF_ONE_HOP = ("cookie", "authorization", "connection", "keep-alive")
 """Fields that the program does not get as they came."""
 WORDS = "This session wants its token: open the whole address that `slipway session ls` shows.\n"
-FOREIGN = "Another page asked for this, with the cookie of this session.\n"
+OTHER_PAGE = "Another page asked for this, with the cookie of this session.\n"
 
 
 class Listener(ThreadingMixIn, UnixStreamServer):
@@ -154,7 +154,7 @@ class Request(BaseHTTPRequestHandler):
             return
         self.on_proof()
         if by == "cookie" and self.is_foreign():
-            self.respond("403 Forbidden", FOREIGN)
+            self.respond("403 Forbidden", OTHER_PAGE)
         elif target != self.path and self.command == "GET" and not self.field("upgrade"):
             cookie = "%s=%s; Path=/; HttpOnly; SameSite=Strict" % (self.cookie, self.token)
             fields = [("Location", target), ("Set-Cookie", cookie), ("Referrer-Policy", "no-referrer"), ("Cache-Control", "no-store")]

@@ -15,12 +15,12 @@ MAX_STEPS = 1000000
 """Between one line and the next."""
 BUFFERED = 0.2
 MAX_SECONDS = 1e8
-MAX_TOLD = 1e15
+MAX_NUMBER = 1e15
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(?!\d|,)")
 _COLOURS = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 
 
-class Told(NamedTuple):
+class Line(NamedTuple):
     """What one line says. `done`: steps that have ended; `gap`: how many since the line before; `steps`: how many its seconds, samples and
     tokens are for, 1 where it does not say."""
 
@@ -85,7 +85,7 @@ class Steps:
         event["seconds"] = (max(0.0, now - self.told_at) if seconds is None else seconds) / count
         for name in ("samples", "tokens"):
             total = added([None if getattr(one, name) is None else getattr(one, name) * one.gap / one.steps for one in told])
-            if total is not None and 0 <= total <= MAX_TOLD:
+            if total is not None and 0 <= total <= MAX_NUMBER:
                 event[name] = int(round(total / count))
             elif total is not None or any(getattr(one, name) is not None for one in told):
                 self.uncounted += 1
@@ -95,7 +95,7 @@ class Steps:
         self.told_at = now
         return event
 
-    def read(self, found: Dict[str, Optional[str]]) -> Optional[Told]:
+    def read(self, found: Dict[str, Optional[str]]) -> Optional[Line]:
         """Return what the groups of one line say; None where that is no step after the last one."""
         numbers = {name: plain_number(text) for name, text in found.items()}
         done = self.done + self.every if self.counts_lines else self.number(numbers)
@@ -112,14 +112,14 @@ class Steps:
             seconds = None
         steps = numbers.get("steps") or 1.0
         self.keep_epoch(numbers)
-        return Told(
+        return Line(
             done, done - self.done, steps if 1 <= steps <= MAX_STEPS else 1.0, seconds, *map(numbers.get, ("samples", "tokens", "loss"))
         )
 
     def number(self, numbers: Dict[str, Optional[float]]) -> Optional[int]:
         """Return how many steps have ended by the step that a line names. Who counts from 0 tells of the first one as 0."""
         step, epoch, each = numbers.get("step"), numbers.get("epoch"), numbers.get("epoch_steps")
-        if step is None or not 0 <= step <= MAX_TOLD:
+        if step is None or not 0 <= step <= MAX_NUMBER:
             return None
         if epoch is not None and each is not None:
             step += self.steps_before(epoch, each)

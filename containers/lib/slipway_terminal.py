@@ -26,7 +26,7 @@ from slipway_proxy import Listener
 MAX_FIRST = 4096
 FIRST_LIMIT_S = 10.0
 PIECE = 1 << 16
-MAX_SAID = 1 << 20
+MAX_UNSENT = 1 << 20
 """Bytes that are printed, and that the client has not taken: then the program waits. What is typed waits here, however much."""
 NOTICE = "notice"
 """File in the directory of the session: a line for all who are at it."""
@@ -124,7 +124,7 @@ def converse(client: socket.socket, shell: Tuple[int, int], directory: str, shel
     unread, typed, said, left = b"", b"", b"", False
     try:
         while not left or said:
-            readers = [client.fileno()] + ([terminal] if len(said) < MAX_SAID and not left else [])
+            readers = [client.fileno()] + ([terminal] if len(said) < MAX_UNSENT and not left else [])
             writers = ([client.fileno()] if said else []) + ([terminal] if typed and not left else [])
             ready, free, _ = select.select(readers, writers, [], 1.0)
             message = notice(directory)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from containers.engines import ENGINES, STORES, Engine, Process, get_engine
-from containers.images.files import suffix_of
+from containers.images.pinning import suffix_of
 from containers.node_facts import limits_here
 from containers.spec import EnginePlan
 from tests import images, runtimes

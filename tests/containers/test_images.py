@@ -26,7 +26,7 @@ from base.errors import ConfigError, ContainerError, DigestMismatch, NotEnoughSp
 from base.process import CommandResult
 from cluster import processes
 from containers.frameworks import load_framework
-from containers.images import commands, files
+from containers.images import commands, pinning
 from containers.images.archiving import archive
 from containers.images.build import build, build_argv
 from containers.images.loading import Bringing, image_to_start, load, loaded_id, pull_pinned
@@ -348,8 +348,8 @@ def test_a_squashfs_file_goes_the_way_of_a_sif(tmp_path: Path, sif: Path) -> Non
     ],
 )
 def test_enroot_is_told_a_registry_in_its_own_way(tmp_path: Path, reference: str, uri: str) -> None:
-    assert files.enroot_uri(reference) == uri
-    argv = files.enroot_import_argv(tmp_path / "image.sqsh", reference, Path("mine"))
+    assert pinning.enroot_uri(reference) == uri
+    argv = pinning.enroot_import_argv(tmp_path / "image.sqsh", reference, Path("mine"))
     settings = [f"ENROOT_{name}_PATH={tmp_path}" for name in ("RUNTIME", "CONFIG")]
     assert argv == ["env", *settings, "enroot", "import", "--output", f"{tmp_path}/image.sqsh", uri]
     assert (tmp_path / ".credentials").readlink() == Path("mine").absolute()
@@ -403,7 +403,7 @@ def test_a_sif_is_built_once_from_a_reference(tmp_path: Path, monkeypatch: pytes
         pin("site/none:1", "apptainer", scratch=tmp_path / "scratch")
     with pytest.raises(ContainerError, match="nothing may be pulled"):
         pin("site/none:1", "apptainer", pull="never", scratch=tmp_path / "scratch")
-    argv = files.apptainer_build_argv(Path("o.sif"), "oras://a/b", Path("auth.json"))
+    argv = pinning.apptainer_build_argv(Path("o.sif"), "oras://a/b", Path("auth.json"))
     assert argv == ["apptainer", "build", "--authfile", "auth.json", "o.sif", "oras://a/b"]
 
 

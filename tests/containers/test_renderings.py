@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from containers.renderings import RENDERINGS, VARIABLES, RankPlace, host_port, rendered
+from containers.renderings import RENDERINGS, VARIABLES, RankPlace, fill, host_port, names_in, rendered
 
 PLACE = RankPlace(
     rank=1,
@@ -75,3 +75,13 @@ def test_several_are_given_together_and_a_gpu_has_its_own_backend() -> None:
 def test_an_address_with_colons_stands_in_brackets() -> None:
     assert host_port(("fd00::1", 5)) == "[fd00::1]:5"
     assert "HOROVOD_GLOO_IFACE" not in rendered(("horovod",), replace(PLACE, interface=None))
+
+
+def test_known_names_are_filled_in_and_other_braces_are_text() -> None:
+    word = '{python}-{args.width} {unknown} {"a": 1} {} {Data}'
+    assert fill(word, {"python": "py", "args.width": "8", "Data": "no"}) == 'py-8 {unknown} {"a": 1} {} {Data}'
+    assert names_in(word) == ["python", "args.width", "unknown"]
+
+
+def test_a_value_is_not_filled_in_again() -> None:
+    assert fill("{args.text}{data}", {"args.text": "{data}", "data": "/d"}) == "{data}/d"

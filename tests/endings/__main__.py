@@ -20,7 +20,7 @@ from typing import Any
 
 from containers.engines import STORES
 from containers.images import trees
-from containers.images.files import FILE_ENGINES
+from containers.images.pinning import FILE_ENGINES
 from tests.endings.faults import FAULTS
 from tests.endings.one import One
 from tests.endings.others import Others

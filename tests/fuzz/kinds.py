@@ -33,7 +33,7 @@ from containers.frameworks import check_supports
 from containers.frameworks.spec import read_framework
 from containers.images import commands, model
 from containers.node_facts import memory_limit
-from containers.placeholders import fill
+from containers.renderings import fill
 from data_prep.build.steps import read_dataset_file
 from data_prep.cache import lock
 from data_prep.cache.entries import ls

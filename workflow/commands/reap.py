@@ -87,7 +87,7 @@ def _images(site: Site, act: bool) -> Iterator[SlipwayError]:
 
     Images that stay have a line with the reason. An engine that does not answer matters where it is the site's.
     """
-    from containers.images.files import FILE_ENGINES
+    from containers.images.pinning import FILE_ENGINES
     from containers.images.reaping import reap_images, reap_parts
     from containers.limits import IMAGE_UNUSED_S
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from base.errors import ConfigError
 from base.logs import printable
 from containers.frameworks import framework_folders, load_framework
-from containers.frameworks.spec import Facts, FrameworkSpec, load_other_facts, told
+from containers.frameworks.spec import Facts, FrameworkSpec, in_words, load_other_facts
 from containers.models import MODELS, of_tokens
 from workflow.report.analysis import Analysis
 from workflow.report.cells import MEASURING, CellResult, Shape
@@ -103,7 +103,7 @@ def _facts(spec: FrameworkSpec) -> dict[str, Any]:
 def _known_facts(facts: Facts | None) -> dict[str, Any]:
     if facts is None:
         return {}
-    abilities = {"verified": told(facts.verified), "claimed": told(facts.claimed)}
+    abilities = {"verified": in_words(facts.verified), "claimed": in_words(facts.claimed)}
     return {
         **{key: getattr(facts, key) for key in ("status", "release", "released", "licence")},
         **{f"{kind}_{key}": value for kind, values in abilities.items() for key, value in values.items()},

@@ -16,8 +16,19 @@ from base.jsonfile import canonical_json
 from cluster.types import Allocation, AllocationRequest, Node
 from containers.labels import Owner, labels_of
 from containers.models.layers import without_dropout
-from containers.placeholders import CELL_PLACES, PORT, STEPS_PLACE, ports_in
-from containers.renderings import MPI_SIDECARS, PORT_PER_RANK, RankPlace, SidecarEnds, host_port, rendered, rendered_for_sidecars
+from containers.renderings import (
+    CELL_PLACES,
+    MPI_SIDECARS,
+    PORT,
+    PORT_PER_RANK,
+    STEPS_PLACE,
+    RankPlace,
+    SidecarEnds,
+    host_port,
+    ports_in,
+    rendered,
+    rendered_for_sidecars,
+)
 from containers.spec import ContainerSpec, Paths, ProcessSpec
 from containers.step_lines import Events, LogEvents, StepLines, events_of
 from workflow.study.cell import Cell, Run, plain_text

@@ -21,9 +21,22 @@ from base.errors import ConfigError, SlipwayError
 from base.humanize import absolute_path, choices, some
 from containers.frameworks import NAMES
 from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
-from containers.placeholders import CELL_PLACES, NETWORK_PLACES, PLACES, PORT, STEPS_PLACE, names_in, wrong_ports_in
 from containers.program_folder import check
-from containers.renderings import FOR_SIDECARS, MPI_SIDECARS, VARIABLES, Launcher, Rendering, SidecarEnds
+from containers.renderings import (
+    CELL_PLACES,
+    FOR_SIDECARS,
+    MPI_SIDECARS,
+    NETWORK_PLACES,
+    PLACES,
+    PORT,
+    STEPS_PLACE,
+    VARIABLES,
+    Launcher,
+    Rendering,
+    SidecarEnds,
+    names_in,
+    wrong_ports_in,
+)
 from containers.step_lines import MAX_EVERY, MAX_EXPRESSION, every_fault, expression_fault, reports
 from workflow.study.cell import PROGRAM_PLACES
 from workflow.study.explain import Fault, fault_error

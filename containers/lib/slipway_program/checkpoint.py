@@ -28,7 +28,7 @@ ADDED = {"augmentation": "none", "reader": "slipway"}
 """More of them, with the value that says what was done before they existed: checkpoints of that time stay what they are."""
 
 
-class CheckpointWanted(Exception):
+class CheckpointRequested(Exception):
     """Rank 0 was asked for a checkpoint before the step `step`, which is not begun."""
 
     def __init__(self, step: int) -> None:
@@ -46,10 +46,10 @@ class Request:
         return self._path is not None and os.access(self._path, os.F_OK)
 
     def watch(self, batches: Iterator[Any], step: int) -> Iterator[Any]:
-        """Yield the batches; raises CheckpointWanted before the first one after the request."""
+        """Yield the batches; raises CheckpointRequested before the first one after the request."""
         for batch in batches:
             if self.is_there():
-                raise CheckpointWanted(step)
+                raise CheckpointRequested(step)
             yield batch
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import slipway_reader
 
 from . import checkpoint
-from .checkpoint import CheckpointWanted, Request
+from .checkpoint import CheckpointRequested, Request
 from .evaluation import evaluate, mean_loss
 from .events import Events, common_provenance
 from .feed import follow_native, start_reading
@@ -85,7 +85,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
         check_finite(trainer.state(), steps.total)
         if plan.eval_split is not None:
             eval_s = evaluate(trainer, request.watch(batches, steps.total), plan.eval_split, rank, plan.batch_size, events)
-    except CheckpointWanted as wanted:
+    except CheckpointRequested as wanted:
         events.phase("checkpoint")
         num_bytes = save_checkpoint(trainer, out, cell, wanted.step)
         events.emit("checkpoint", file=checkpoint.FILE_NAME, bytes=num_bytes, step=wanted.step, resumable=True)

@@ -4,7 +4,7 @@ import math
 import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from .checkpoint import CheckpointWanted, Request
+from .checkpoint import CheckpointRequested, Request
 from .events import Events
 from .plan import Steps
 from .rank import LossNotFinite
@@ -64,7 +64,7 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
     """Run all steps that are left, an event each. The time of a step covers waiting for its batch, and its loss exists at its end.
 
     Returns train_s, and for the measured window its wall time and the sum of its steps: they must agree, or the clock is wrong. Raises
-    CheckpointWanted between two steps, the first one finished.
+    CheckpointRequested between two steps, the first one finished.
     """
     clock, barrier, events, request = around
     measured_s = 0.0
@@ -89,7 +89,7 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
     for number in range(steps.first, steps.total):
         if request.is_there():
             report(clock.drain())
-            raise CheckpointWanted(number)
+            raise CheckpointRequested(number)
         if number in (steps.first_measured, steps.end_measured):
             report(clock.drain())
             if number == steps.first_measured:

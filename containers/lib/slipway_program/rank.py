@@ -20,8 +20,8 @@ _OF_A_DISK = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, 
 _READ_ONLY = re.compile(r"Read-only file system(?: \(os error \d+\))?: '([^']*)'")
 # A loader process passes on the words of its exception without the number; safetensors writes from Rust.
 _OUT_OF_MEMORY = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}
-_OUT_OF_MEMORY_SAID = ("can't allocate memory", "RESOURCE_EXHAUSTED")
-_DISK_SAID = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
+_OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "RESOURCE_EXHAUSTED")
+_DISK_ERROR = re.compile(rf"(\[Errno|\(os error) ({'|'.join(map(str, _OF_A_DISK))})[\])]")
 # PyTorch's words for a loader process; one that died of its own fault (SIGSEGV, SIGABRT) is another matter.
 _CHILD_KILLED = re.compile(r"DataLoader worker .* is killed by signal: (Killed|Terminated|Hangup|Interrupt|Quit)\b")
 
@@ -60,7 +60,7 @@ def _is_of_storage(error: BaseException) -> bool:
         return False
     if "DatasetChanged" in {cls.__name__ for cls in type(error).__mro__}:  # of slipway_reader; a loader process passes the type on
         return True
-    return (isinstance(error, OSError) and error.errno in _OF_A_DISK) or _DISK_SAID.search(str(error)) is not None
+    return (isinstance(error, OSError) and error.errno in _OF_A_DISK) or _DISK_ERROR.search(str(error)) is not None
 
 
 def _may_be_written(path: str) -> bool:
@@ -73,7 +73,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     # RuntimeError "[enforce fail at alloc_cpu.cpp:..] ... DefaultCPUAllocator: can't allocate memory: you tried to allocate ... bytes".
     # A loader process wraps its own into an exception of the same type. XLA, for JAX and TensorFlow, says RESOURCE_EXHAUSTED.
     names = {cls.__name__ for cls in type(error).__mro__}
-    return bool(names & _OUT_OF_MEMORY) or any(words in str(error) for words in _OUT_OF_MEMORY_SAID)
+    return bool(names & _OUT_OF_MEMORY) or any(words in str(error) for words in _OUT_OF_MEMORY_TEXTS)
 
 
 Run = Callable[[Any, Path, Path, Events], int]

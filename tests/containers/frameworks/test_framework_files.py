@@ -18,7 +18,7 @@ from containers.frameworks import HISTORIC_IN_CHECKOUT, NAMES, SUPPORTED, check_
 from containers.frameworks.environment import BESIDE
 from containers.frameworks.spec import Augmentation, FrameworkSpec, parse_framework
 from containers.models import MODELS, of_tokens
-from containers.placeholders import fill
+from containers.renderings import fill
 from containers.step_lines import StepLines, events_of
 
 FOLDER = Path(containers.frameworks.__file__).parent

@@ -14,7 +14,7 @@ from base.errors import ConfigError, ContainerError, RecordError
 from base.jsonfile import publish_json, read_json
 from base.typed import read_as
 from containers.engines import STORES
-from containers.images import archiving, commands, files, pinning
+from containers.images import archiving, commands, pinning
 from containers.images.model import PinnedImage, StudyImage, read_manifest
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def _problem_of_the_same(image: PinnedImage, credentials: Path | None) -> str:
 
 def _problem_of_file(image: PinnedImage) -> str:
     try:
-        found = files.pin(image.source, image.engine, pull="never", credentials=None, scratch=None).image_id
+        found = pinning.pin_file(image.source, image.engine, pull="never", credentials=None, scratch=None).image_id
     except ContainerError as error:
         return str(error)
     return "" if found == image.image_id else f"{image.source} is another file by now"

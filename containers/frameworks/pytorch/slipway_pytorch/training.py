@@ -11,7 +11,7 @@ import slipway_reader
 import torch
 import torch.distributed as dist
 from slipway_program import checkpoint
-from slipway_program.checkpoint import CheckpointWanted, Request, Resumed, find_checkpoint
+from slipway_program.checkpoint import CheckpointRequested, Request, Resumed, find_checkpoint
 from slipway_program.events import Events, common_provenance
 from slipway_program.loop import Around, run_steps
 from slipway_program.parameters import FILE_NAME, checksum_of, write_parameters
@@ -70,7 +70,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
         if plan.eval_split is not None:
             rest = request.watch(as_many_for_all(batches, plan, dataset) if sharded else batches, steps.total)
             eval_s = evaluate(net, make_forward(cell, dataset, net, device), rest, plan.eval_split, device, events)
-    except CheckpointWanted as wanted:
+    except CheckpointRequested as wanted:
         events.phase("checkpoint")
         if rank > 0:
             give_parts(state)
