@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from base.process import ROOMS
-from tests.containers.frameworks.environments import interpreter
+from tests.containers.frameworks.programs import interpreter
 from tests.containers.test_steps_in_flight import footnotes
 from tests.gpu import NEEDS_GPU
 from workflow.run.record.events import read_events

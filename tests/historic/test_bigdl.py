@@ -10,7 +10,7 @@ import pytest
 from containers.frameworks import load_framework
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.containers.frameworks.environments import interpreter
+from tests.containers.frameworks.programs import interpreter
 from tests.workflow.run.test_sidecars import ended
 from tests.workflow.run.world import World
 

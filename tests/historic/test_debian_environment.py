@@ -18,7 +18,7 @@ from slipway_historic.install_environment import Package, fetch, mirror_of_apt, 
 
 from base.errors import ConfigError
 from containers.frameworks import framework_folders, load_framework
-from tests.containers.frameworks.environments import interpreter
+from tests.containers.frameworks.programs import interpreter
 
 OWN = [name for name, folder in framework_folders().items() if (folder / "debian-packages.txt").is_file()]
 LOOK = """

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from containers.frameworks import load_framework
-from tests.containers.frameworks.environments import interpreter
-from tests.containers.frameworks.stopping import stop_at
+from tests.containers.frameworks.programs import interpreter, stopped_and_resumed
 
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
@@ -73,13 +72,7 @@ def test_step_0_is_that_of_the_others_and_the_rest_is_the_same_for_every_number_
 def test_a_run_that_was_stopped_reads_on_where_it_was(run_program: Run, tmp_path: Path, name: str) -> None:
     keys: Mapping[str, Any] = {"framework": name, "reader": "native", "steps": {"warmup": 2, "measured": 58}, "global_batch_size": 16}
     whole = run_program(1, "planes", **keys)
-    stop = {"SLIPWAY_STOP": str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}" / "stop")}
-    stopped = run_program(1, "planes", variables=stop, watch=stop_at(3), **keys)
-    assert stopped.exit_codes == [43], stopped.stderr
-    (event,) = stopped.of("checkpoint")
-    resumed = run_program(1, "planes", variables={"SLIPWAY_CHECKPOINT": str(stopped.out / event["file"])}, **keys)
-    assert resumed.exit_codes == [0], resumed.stderr
-    assert stopped.losses() + resumed.losses() == whole.losses()
+    stopped_and_resumed(run_program, tmp_path, whole, data="planes", **keys)
 
 
 @pytest.mark.parametrize("name", NATIVE)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from base.process import ROOMS
-from tests.containers.frameworks.environments import why_not
+from tests.containers.frameworks.programs import why_not
 from tests.workflow.gallery import STEPS, together
 from workflow.report.collect import read_records
 from workflow.study.study import load_study

@@ -22,7 +22,7 @@ from containers.models import build, build_for_tokens
 from containers.renderings import RankPlace, fill, rendered, rendered_for_sidecars
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
-from tests.containers.frameworks.environments import interpreter
+from tests.containers.frameworks.programs import interpreter
 from workflow.run.node.workdir import copy_library
 from workflow.run.plan import HOLD, Framework, mpi_sidecars, mpi_variables
 from workflow.run.plan import LAUNCHER as MPI

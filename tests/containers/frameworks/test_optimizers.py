@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.containers.frameworks.stopping import stop_at
-from tests.containers.frameworks.test_pytorch_checkpoint import checkpoint_of, cut, resumed
-from tests.containers.frameworks.test_same_network import distance, parameters
+from tests.containers.frameworks.programs import distance, parameters, stopped_and_resumed
 
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
@@ -38,12 +36,7 @@ def test_adamw_in_parts_goes_on_from_a_checkpoint_of_all_ranks(run_program: Run,
     keys = {"strategy": "fsdp2", "optimizer": {**ADAMW, "clip_norm": 1.0}, "steps": {"warmup": 1, "measured": 4}}
     whole = run_program(2, **keys)
     assert whole.exit_codes == [0, 0], whole.stderr
-    first = cut(run_program, tmp_path, 1, 2, **keys)
-    path, _, event = checkpoint_of(first)
-    rest = resumed(run_program, path, 2, **keys)
-    assert rest.exit_codes == [0, 0], rest.stderr
-    assert [step["step"] for step in rest.of("step")] == list(range(event["step"], 5))
-    assert [step["loss"] for step in first.of("step") + rest.of("step")] == [step["loss"] for step in whole.of("step")]
+    stopped_and_resumed(run_program, tmp_path, whole, 2, 1, **keys)
 
 
 @pytest.mark.long
@@ -51,10 +44,4 @@ def test_adamw_in_parts_goes_on_from_a_checkpoint_of_all_ranks(run_program: Run,
 def test_adamw_goes_on_where_it_was_stopped(run_program: Run, tmp_path: Path, framework: str) -> None:
     keys = {"framework": framework, "optimizer": {**ADAMW, "clip_norm": 1.0}, "steps": {"warmup": 2, "measured": 58}}
     whole = run_program(1, **keys)
-    stop = {"SLIPWAY_STOP": str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}" / "stop")}
-    stopped = run_program(1, variables=stop, watch=stop_at(3), **keys)
-    assert stopped.exit_codes == [43], stopped.stderr
-    (event,) = stopped.of("checkpoint")
-    rest = run_program(1, variables={"SLIPWAY_CHECKPOINT": str(stopped.out / event["file"])}, **keys)
-    assert rest.exit_codes == [0], rest.stderr
-    assert stopped.losses() + rest.losses() == whole.losses()
+    stopped_and_resumed(run_program, tmp_path, whole, **keys)

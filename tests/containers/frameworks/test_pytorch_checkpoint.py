@@ -6,41 +6,20 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from tests.containers.frameworks.stopping import stop_at
+from tests.containers.frameworks.programs import checkpoint_of, cut, resumed
 
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
 STEPS = {"warmup": 3, "measured": 17}
 OPTIMIZER = {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.001}
-
-
-def cut(run_program: Run, tmp_path: Path, step: int, world: int = 1, **keys: Any) -> Any:
-    """A run that is asked for a checkpoint after `step`."""
-    out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
-    return run_program(world, variables={"SLIPWAY_STOP": str(out / "stop")}, watch=stop_at(step), **keys)
-
-
-def resumed(run_program: Run, checkpoint: Path, world: int = 1, **keys: Any) -> Any:
-    return run_program(world, variables={"SLIPWAY_CHECKPOINT": str(checkpoint)}, **keys)
-
-
-def checkpoint_of(done: Any) -> tuple[Path, Mapping[str, str], dict[str, Any]]:
-    """The file of the run, its metadata, and the event that told of it."""
-    assert done.exit_codes[0] == 43, done.stderr
-    (event,) = done.of("checkpoint")
-    path = done.out / event["file"]
-    assert (event["resumable"], event["bytes"]) == (True, path.stat().st_size)
-    with safe_open(path, "numpy") as file:
-        return path, file.metadata(), event
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 
 from cluster.gpus.listing import query_gpus
 from containers.frameworks import load_framework
-from tests.containers.frameworks.stopping import stop_at
-from tests.containers.frameworks.test_pytorch_checkpoint import checkpoint_of
+from tests.containers.frameworks.programs import checkpoint_of, stop_at
 from tests.gpu import CUDA, NEEDS_GPU
 
 pytestmark = [pytest.mark.slow, NEEDS_GPU]

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from containers.frameworks import load_framework
 from containers.models import MODELS, of_tokens
+from tests.containers.frameworks.programs import distance, parameters
 from tests.gpu import NEEDS_GPU
 
 pytestmark = pytest.mark.slow
@@ -31,18 +31,6 @@ EVENTS = {  # docs/record.md
     "run_stop": {"steps", "parameters", "norm", "max_memory_allocated_bytes", "train_s", "eval_s"},
 }
 Run = Callable[..., Any]
-
-
-def parameters(done: Any) -> dict[str, Any]:
-    loaded: dict[str, Any] = load_file(done.out / "parameters.safetensors")
-    return loaded
-
-
-def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Relative distance of two networks, all parameters taken as one vector."""
-    assert one.keys() == other.keys()
-    squares = sum(float(np.square(one[name].astype(np.float64) - other[name]).sum()) for name in one)
-    return math.sqrt(squares / sum(float(np.square(array.astype(np.float64)).sum()) for array in one.values()))
 
 
 def test_one_two_and_four_ranks_train_the_same_network(run_program: Run) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from containers.frameworks import OWN, framework_folders, load_framework
 from containers.models import build
 from containers.models.layers import LayerList, with_initial_limits, without_dropout
-from tests.containers.frameworks.checksums import checksum_of_file
-from tests.containers.frameworks.stopping import stop_at
+from tests.containers.frameworks.programs import checksum_of_file, distance, parameters, stopped_and_resumed
 
 pytestmark = pytest.mark.slow
 Run = Callable[..., Any]
@@ -91,18 +88,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     found = metafunc.module.CASES.get(metafunc.function.__name__)
     if found is not None:
         metafunc.parametrize(*found)
-
-
-def parameters(done: Any) -> dict[str, Any]:
-    loaded: dict[str, Any] = load_file(done.out / "parameters.safetensors")
-    return loaded
-
-
-def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """Relative distance of two networks, all parameters taken as one vector."""
-    assert {name: array.shape for name, array in one.items()} == {name: array.shape for name, array in other.items()}
-    squares = sum(float(np.square(one[name].astype(np.float64) - other[name]).sum()) for name in one)
-    return math.sqrt(squares / sum(float(np.square(array.astype(np.float64)).sum()) for array in one.values()))
 
 
 def test_lenet_is_the_network_of_pytorch(run_program: Run, tmp_path: Path, name: str, world: int) -> None:
@@ -216,16 +201,8 @@ def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(
     whole = run_program(world, **keys)
     if name in WHOLE and world == 1:
         drops_as_others_do(whole, run_program(1, **{**keys, "framework": "pytorch", "backend": "auto"}))
-    stop = {"SLIPWAY_STOP": str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}" / "stop")}
-    stopped = run_program(world, variables=stop, watch=stop_at(3), **keys)
-    assert stopped.exit_codes[0] == 43, stopped.stderr
-    (event,) = stopped.of("checkpoint")
-    assert event["resumable"]
-    assert event["step"] > 3
-    resumed = run_program(world, variables={"SLIPWAY_CHECKPOINT": str(stopped.out / event["file"])}, **keys)
-    assert resumed.exit_codes == [0] * world, resumed.stderr
-    assert stopped.losses() + resumed.losses() == whole.losses()
-    checksums = [{done.of("run_stop", rank)[0]["checksum"] for rank in range(world)} for done in (whole, resumed)]
+    _, rest = stopped_and_resumed(run_program, tmp_path, whole, world, **keys)
+    checksums = [{done.of("run_stop", rank)[0]["checksum"] for rank in range(world)} for done in (whole, rest)]
     assert checksums == [{checksum_of_file(whole.out / "parameters.safetensors")}] * 2
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from containers.frameworks import OWN, load_framework
-from tests.containers.frameworks.stopping import stop_at
-from tests.containers.frameworks.test_same_network import distance, parameters, pytest_generate_tests
+from tests.containers.frameworks.programs import distance, parameters, stopped_and_resumed
+from tests.containers.frameworks.test_same_network import pytest_generate_tests
 
 __all__ = ["pytest_generate_tests"]
 pytestmark = pytest.mark.slow
@@ -69,13 +69,7 @@ def test_it_learns_the_same_alone_and_in_two_ranks_of_every_framework(run_progra
 def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_been(run_program: Run, tmp_path: Path, model: str, framework: str) -> None:
     keys = {**CELLS[model], "framework": framework, "global_batch_size": 4, "steps": {"warmup": 2, "measured": 48}}
     whole = run_program(1, **keys)
-    stop = {"SLIPWAY_STOP": str(tmp_path / f"out-{len(list(tmp_path.iterdir()))}" / "stop")}
-    stopped = run_program(1, variables=stop, watch=stop_at(3), **keys)
-    assert stopped.exit_codes == [43], stopped.stderr
-    checkpoint = stopped.out / stopped.of("checkpoint")[0]["file"]
-    resumed = run_program(1, variables={"SLIPWAY_CHECKPOINT": str(checkpoint)}, **keys)
-    assert resumed.exit_codes == [0], resumed.stderr
-    assert stopped.losses() + resumed.losses() == whole.losses()
+    stopped_and_resumed(run_program, tmp_path, whole, **keys)
 
 
 def test_bf16_inference_and_a_dataset_of_another_kind(run_program: Run) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.containers.frameworks.environments import interpreter
+from tests.containers.frameworks.programs import interpreter
 from tests.workflow.commands.conftest import House
 from tests.workflow.test_examples import SITE, slipway
 from workflow.commands.check_frameworks import plan_short_runs

@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from base.errors import ConfigError
 from containers.frameworks import load_framework
-from tests.containers.frameworks.environments import why_not
+from tests.containers.frameworks.programs import why_not
 from tests.workflow.report.builder import cell_result
 from tests.workflow.study.studies import changed, load, write
 from workflow.report.cells import series_words, varying
