@@ -65,18 +65,12 @@ def framework_folders() -> Mapping[str, Path]:
     return {name: _HERE / name for name in OWN} | {name: brought[name] for name in sorted(brought) if name not in OWN}
 
 
-def _folder_of(name: str) -> Path | None:
-    if name in OWN:
-        return _HERE / name
-    return framework_folders().get(name)
-
-
 @functools.cache
 def load_framework(name: str) -> FrameworkSpec:
     """Return the specification of the framework `name`, read once: each of thousands of cells asks for it. Raises ConfigError: unknown
     name, one that is not installed, or a framework.yaml that is wrong.
     """
-    folder = _folder_of(name)
+    folder = _HERE / name if name in OWN else framework_folders().get(name)  # ours need no look for others
     if folder is not None:
         return read_framework(folder / "framework.yaml")
     if name in HISTORIC:

@@ -34,11 +34,6 @@ class _Inspected(TypedDict):
     ManifestType: NotRequired[Any]
 
 
-def inspect_argv(engine: str, name: str) -> list[str]:
-    """Return the command that asks what the engine has under this name."""
-    return [engine, "image", "inspect", name]
-
-
 def pull_argv(engine: str, reference: str, credentials: Path | None = None) -> list[str]:
     """Return the command that pulls an image. `credentials`: as the engine's `Store.credentials` gives them."""
     return [engine, *STORES[engine].pull(reference, credentials)]
@@ -50,18 +45,8 @@ def save_argv(image: PinnedImage) -> list[str]:
     return [image.engine, "save", *STORES[image.engine].save_format(image.form), image.image_id.removeprefix("sha256:")]
 
 
-def load_argv(engine: str) -> list[str]:
-    """Return the command that reads an archive from standard input."""
-    return [engine, "load", "--quiet"]
-
-
-def root_argv(engine: str) -> list[str]:
-    """Return the command that asks where the engine keeps its images."""
-    return [engine, "info", "--format", STORES[engine].root]
-
-
 def parse_inspect(text: str, reference: str, engine: str) -> PinnedImage:
-    """Read the answer to `inspect_argv`. Raises ContainerError."""
+    """Read the answer to `image inspect`. Raises ContainerError."""
     try:
         found = json_as(list[_Inspected], text, "the answer", ContainerError)
         if not found:
@@ -133,7 +118,7 @@ def _failed(result: CommandResult) -> ContainerError:
 
 def find(engine: str, name: str) -> PinnedImage | None:
     """Return what the engine has under `name`, a tag or an id; None where it has nothing. Raises ContainerError."""
-    result = ask(inspect_argv(engine, name))
+    result = ask([engine, "image", "inspect", name])
     if is_unknown(result):
         return None
     if result.returncode:

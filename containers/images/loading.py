@@ -21,7 +21,7 @@ from base.system import DISK_FULL, STORAGE_FAILS
 from containers.engines import STORES
 from containers.images import trees
 from containers.images.archiving import not_as_archived
-from containers.images.commands import demand, find, load_argv, root_argv
+from containers.images.commands import demand, find
 from containers.images.marks import forget, is_checked, locked, mark_used, our_tag, parts_of, tree_of
 from containers.images.model import FILES, ArchivedImage, PinnedImage, check_platform, read_manifest
 from containers.images.pinning import by_digest, pin
@@ -133,7 +133,7 @@ def _needs(entry: ArchivedImage, engine: str, place: Path) -> dict[Path, int]:
     """Return the room that a load takes, beside that of the archive."""
     if engine not in STORES:
         return {}
-    root = Path(demand(root_argv(engine)).strip())
+    root = Path(demand([engine, "info", "--format", STORES[engine].root]).strip())
     needs = {root: entry.image.size_bytes}
     unpacks = root if STORES[engine].unpacks_in_root else place
     return {**needs, unpacks: needs.get(unpacks, 0) + entry.image.size_bytes}
@@ -160,7 +160,7 @@ def _fetch(entry: ArchivedImage, archive: Path, engine: str, place: Path, copy: 
             publish_file(part, place / entry.file)
         else:
             unpacked.mkdir(mode=0o700)
-            feed_decompressed(copy, load_argv(engine), {**os.environ, "TMPDIR": str(unpacked)})
+            feed_decompressed(copy, [engine, "load", "--quiet"], {**os.environ, "TMPDIR": str(unpacked)})
             _check_loaded(entry, engine)
     except OSError as error:
         if error.errno in DISK_FULL:
