@@ -11,14 +11,12 @@ from typing import Final
 @dataclass(frozen=True, kw_only=True)
 class Signs:
     """The signs of a scheduler. `variables`: all are set in its jobs, the first is the job's id. `commands`: all are on PATH where it can
-    be used. `version`: the command that says its version. `cgroup`: a pattern of the name of a job's own cgroup. `node`: the variable with
-    the node's name. `cpus`: the variable with the number of CPUs granted on the node. `restarts`: the variable with the number of the job's
-    start on the node."""
+    be used. `version`: the command that says its version. `node`: the variable with the node's name. `cpus`: the variable with the number
+    of CPUs granted on the node. `restarts`: the variable with the number of the job's start on the node."""
 
     variables: tuple[str, ...]
     commands: tuple[str, ...]
     version: tuple[str, ...]
-    cgroup: str
     node: str
     cpus: str = ""
     restarts: str = ""
@@ -31,23 +29,17 @@ SIGNS: Final[Mapping[str, Signs]] = {
         variables=("SLURM_JOB_ID",),
         commands=("sbatch", "srun", "scontrol"),
         version=("scontrol", "--version"),
-        cgroup="job_{job}",
         node="SLURMD_NODENAME",
         cpus="SLURM_CPUS_ON_NODE",
         restarts="SLURM_RESTART_COUNT",
         off_node="Slurm has not started this process on a node (SLURMD_NODENAME is not set): `srun --overlap slipway gpus --explain`",
     ),
-    "lsf": Signs(
-        variables=("LSB_JOBID",), commands=("bsub", "lsid"), version=("lsid", "-V"), cgroup=r"job\.{job}(\..*)?", node="SLIPWAY_LSF_NODE"
-    ),
-    "sge": Signs(
-        variables=("JOB_ID", "SGE_ROOT"), commands=("qsub", "qconf"), version=("qstat", "-help"), cgroup=r"{job}\.\d+", node="HOSTNAME"
-    ),
+    "lsf": Signs(variables=("LSB_JOBID",), commands=("bsub", "lsid"), version=("lsid", "-V"), node="SLIPWAY_LSF_NODE"),
+    "sge": Signs(variables=("JOB_ID", "SGE_ROOT"), commands=("qsub", "qconf"), version=("qstat", "-help"), node="HOSTNAME"),
     "pbs": Signs(
         variables=("PBS_JOBID",),
         commands=("qsub", "pbsnodes"),
         version=("pbsnodes", "--version"),
-        cgroup=r"(pbs-|pbspro-)?{job}(\.(slice|scope))?",
         node="SLIPWAY_PBS_NODE",
         cpus="NCPUS",
     ),

@@ -129,8 +129,6 @@ class ContainerSpec:
     shm_bytes: int = SHM_BYTES
     """Size of /dev/shm: a limit, not a reservation. Ranks of one node talk through it, and data loaders."""
     network: str = "host"
-    cgroup_parent: str | None = None
-    """The job's cgroup, where the engine may put containers into it; its limits hold beside those copied."""
     cdi: bool = False
     """Whether docker takes GPUs by CDI, as podman does, instead of `--gpus`."""
     umask: int = 0o077

@@ -217,14 +217,13 @@ def _as_user(user: User, rootless: bool) -> tuple[str, ...]:
 
 
 def _limits(spec: ContainerSpec, rootless: bool) -> tuple[str, ...]:
-    """Return the limits of the job, copied; where the container is put into the job's cgroup, that has the last word."""
+    """Return the limits of the job, copied."""
     shared = ("--shm-size", str(spec.shm_bytes), *(word for name, most in spec.limits for word in ("--ulimit", f"{name}={most}:{most}")))
     if rootless:
         return ("--cgroups", "disabled", *shared)  # stays in the cgroup of the node program, which is the job's
-    parent = () if spec.cgroup_parent is None else ("--cgroup-parent", spec.cgroup_parent)
     memory = () if spec.memory_bytes is None else ("--memory", str(spec.memory_bytes), "--memory-swap", str(spec.memory_bytes))
     cores = ("--cpuset-cpus", ",".join(map(str, spec.cores))) if spec.cores else ()
-    return (*parent, "--pids-limit", str(spec.pids), *memory, *cores, *shared)
+    return ("--pids-limit", str(spec.pids), *memory, *cores, *shared)
 
 
 def _mounts(spec: ContainerSpec) -> tuple[str, ...]:

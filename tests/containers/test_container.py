@@ -221,33 +221,6 @@ def test_a_first_process_that_dies_for_want_of_memory_takes_all_along_as_such(be
     assert [process.oom_kill for process in processes] == [True, True]
 
 
-@pytest.fixture
-def parent() -> Iterator[str]:
-    """A cgroup with 96 MiB of memory, in every hierarchy of cgroup v1."""
-    places = [path for path in Path("/sys/fs/cgroup").glob("*") if (path / "notify_on_release").exists()]
-    if not any(path.name == "memory" for path in places) or os.geteuid() != 0:
-        pytest.skip("needs root and the memory controller of cgroup v1")
-    name = f"slipway-test-parent-{os.getpid()}"
-    for path in places:
-        (path / name).mkdir()
-        for file in ("cpuset.cpus", "cpuset.mems"):
-            if (path / file).exists():
-                (path / name / file).write_text((path / file).read_text())
-    (Path("/sys/fs/cgroup/memory") / name / "memory.limit_in_bytes").write_text(str(SMALL))
-    yield f"/{name}"
-    for path in Path("/sys/fs/cgroup").glob(f"*/{name}"):  # dockerd has made it where we have not
-        path.rmdir()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("acting", ["docker"], indirect=True)
-def test_the_limits_of_a_parent_hold_and_nothing_of_the_container_stays_in_it(parent: str, begin: Begin) -> None:
-    """Podman leaves a cgroup of its own below it; others stay in the cgroup of who starts them."""
-    (process,) = begin(("python3", "-c", HUNGRY), cgroup_parent=parent)
-    assert ended(process) == -signal.SIGKILL
-    assert process.oom_kill
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("of_store")
 def test_a_fork_bomb_meets_its_limit(begin: Begin) -> None:

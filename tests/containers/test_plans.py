@@ -29,7 +29,6 @@ CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     **{f"{engine}-cuda": (engine, CUDA) for engine in ("docker", "podman", "apptainer", "enroot")},
     "pyxis-cuda": ("pyxis", {**CUDA, "image_id": "slipway-u1234-42.0-0123456789ab-n7-c0ffee"}),
     "docker-cuda-cdi": ("docker", {**CUDA, "cdi": True}),
-    "docker-cgroup-parent": ("docker", {**CPU, "cgroup_parent": "/slurm/uid_1234/job_42/step_0/user"}),
     "podman-rootless": ("podman", {**CUDA, "rootless": True}),
     **{f"{engine}-alone": (engine, {**CPU, "network": "none"}) for engine in ("docker", "podman", "apptainer", "enroot", "pyxis")},
     "docker-user": ("docker", {**CUDA, "rootless": True}),

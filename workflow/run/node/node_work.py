@@ -154,7 +154,7 @@ class NodeWork:
             secret=derived(self.token, "mpi").hex(),
         )
         spec = container_spec(asked, allocation, self.index, paths, order.ports)
-        spec = for_this_node(engine.NAME, spec, allocation.memory_per_node_bytes, needs.cgroup_parent, needs.cdi)
+        spec = for_this_node(engine.NAME, spec, allocation.memory_per_node_bytes, needs.cdi)
         self.ranks = Ranks(self.loop, engine, engine.plan(spec, os.environ), self._rank_ended, self._container_failed)
         self.ranks.start(needs.directory.out, needs.directory.logs, needs.node.name)
         logger.debug("started %s", ", ".join(process.name for process in self.ranks.plan.processes))

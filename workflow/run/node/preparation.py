@@ -54,8 +54,6 @@ class Preparation:
         self.directory = WorkDirectory(Path(plan.cache), plan.tag)
         self.staged: reports.StagedCopy | None = None
         self.image: Loaded | None = None
-        self.cgroup_parent: str | None = None
-        """The job's, where containers may be put into it."""
         self.cdi = False
         """Whether docker takes GPUs by CDI."""
         self.foreign: tuple[OtherUse, ...] = ()
@@ -215,8 +213,7 @@ class Preparation:
         if ranks is None or not (granted or ranks.framework.own or in_container(ranks.engine)):
             self._report_staged()
             return
-        directory, job = (self.plan.cache, self.plan.tag), (self.allocation.scheduler, self.allocation.job_id)
-        arguments = (ranks.engine, directory, ranks.framework, job, granted, gpus)
+        arguments = (ranks.engine, (self.plan.cache, self.plan.tag), ranks.framework, granted, gpus)
         self._call("prepare the node", prepare_node, *arguments, timeout_s=limits.NODE_PREPARATION_S, then=self._prepared)
 
     def _prepared(self, call: Call) -> None:
@@ -229,8 +226,6 @@ class Preparation:
             logger.warning("%s", line)
         self.cdi, why = found.cdi
         logger.debug("GPUs by %s: %s", "CDI" if self.cdi else "the engine's own option", why)
-        self.cgroup_parent, why = found.parent
-        logger.debug("cgroup of containers: %s: %s", self.cgroup_parent or "the engine's, with the limits of the job copied", why)
         self.foreign, self.faults = found.foreign, found.faults
         argv = image_argv(sys.executable, self.plan)
         if argv is None:
@@ -384,8 +379,6 @@ class PreparedNode(Value, frozen=True, kw_only=True):
 
     removed: tuple[str, ...]
     """What was done about containers whose job is gone, in lines."""
-    parent: tuple[str | None, str]
-    """The cgroup of the job, where containers may be put into it, and why."""
     cdi: tuple[bool, str]
     """Whether docker takes GPUs by CDI, and why."""
     foreign: tuple[OtherUse, ...]
@@ -394,13 +387,12 @@ class PreparedNode(Value, frozen=True, kw_only=True):
 
 
 def prepare_node(
-    engine: str, directory: tuple[str, str], framework: Framework, job: tuple[str, str], granted: Sequence[str], gpus: Sequence[str]
+    engine: str, directory: tuple[str, str], framework: Framework, granted: Sequence[str], gpus: Sequence[str]
 ) -> PreparedNode:
-    """Copy the program and what a container needs, then list who else uses the GPUs. Runs in a child. `directory`: cache and tag; `job`:
-    scheduler and id; `granted`: the node's GPUs; `gpus`: those to check for others. Raises ContainerError if the engine does not answer,
-    TrainingFailed if the program lacks something here, and what `bring_program` raises."""
+    """Copy the program and what a container needs, then list who else uses the GPUs. Runs in a child. `directory`: cache and tag;
+    `granted`: the node's GPUs; `gpus`: those to check for others. Raises ContainerError if the engine does not answer, TrainingFailed if
+    the program lacks something here, and what `bring_program` raises."""
     removed: list[str] = []
-    parent: tuple[str | None, str] = (None, "no container")
     cdi: tuple[bool, str] = (False, "no container")
     here = WorkDirectory(Path(directory[0]), directory[1])
     if framework.own or in_container(engine):
@@ -412,15 +404,13 @@ def prepare_node(
     if in_container(engine):
         here.bring_library(framework.library)
         removed = remove_leftovers(engine, Path(directory[0]), directory[1])
-        from containers.engines.docker import find_cdi, find_parent
+        from containers.engines.docker import find_cdi
 
-        found = find_parent(engine, *job)
-        parent = (found.path, found.reason)
         cdi = find_cdi(engine, granted)
     from cluster.gpus.listing import query_gpu_faults, query_other_use
 
     foreign, faults = query_other_use(gpus), query_gpu_faults(granted)
-    return PreparedNode(removed=tuple(removed), parent=parent, cdi=cdi, foreign=foreign, faults=faults)
+    return PreparedNode(removed=tuple(removed), cdi=cdi, foreign=foreign, faults=faults)
 
 
 def remove_leftovers(engine: str, cache: Path, tag: str) -> list[str]:
@@ -446,16 +436,14 @@ def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
     return load_argv(python, image.archive, plan.ranks.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
 
 
-def for_this_node(
-    engine: str, spec: ContainerSpec, granted: int | None, cgroup_parent: str | None = None, cdi: bool = False
-) -> ContainerSpec:
+def for_this_node(engine: str, spec: ContainerSpec, granted: int | None, cdi: bool = False) -> ContainerSpec:
     """Add the user, limits, devices and network namespace of this node. `granted`: memory, as the scheduler says."""
     if not in_container(engine):
         return spec
     from containers.node_facts import facts_here, with_facts
 
     env = (*spec.env, *([("SLIPWAY_NODE_NETWORK", str(Path("/proc/self/ns/net").readlink()))] if spec.network == "none" else []))
-    return dataclasses.replace(with_facts(spec, facts_here(granted)), env=env, cgroup_parent=cgroup_parent, cdi=cdi)
+    return dataclasses.replace(with_facts(spec, facts_here(granted)), env=env, cdi=cdi)
 
 
 # Processes that earlier attempts of the run have left on this node: schedulers start a job again while its old processes live.

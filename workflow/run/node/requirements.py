@@ -14,7 +14,7 @@ from typing import Final
 
 from base.errors import SlipwayError, TrainingFailed
 from base.process import run
-from containers.placeholders import fill, names_in
+from containers.renderings import fill, names_in
 from workflow.run.node import limits
 from workflow.run.plan import Framework
 
