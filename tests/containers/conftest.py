@@ -145,6 +145,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
 
 
+IN_STORES = pytest.mark.parametrize("acting", list(STORES), indirect=True)
+"""For tests of what only engines do whose containers are not processes of whoever starts them."""
+
+
 @pytest.fixture(params=ACTING)
 def acting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """An engine that can be started here; the others are skipped, with the reason."""
@@ -200,10 +204,3 @@ def begin(acting: Engine, image: str, tmp_path: Path) -> Iterator[Begin]:
         process.close()
     for plan in (*plans, *plans):
         acting.remove(plan)
-
-
-@pytest.fixture
-def of_store(acting: Engine) -> None:
-    """Skip engines whose containers are processes of whoever starts them: within the job's own limits, as its user."""
-    if acting.NAME not in STORES:
-        pytest.skip("its containers are processes of whoever starts them")

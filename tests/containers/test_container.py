@@ -20,7 +20,7 @@ from cluster.processes import is_alive, wait_for_ends
 from containers.engines import Engine, Process, apptainer, container_client, docker
 from containers.node_facts import limits_here
 from containers.spec import ContainerPlan, EnginePlan
-from tests.containers.conftest import Begin
+from tests.containers.conftest import IN_STORES, Begin
 from tests.containers.specs import NAME, WATCHDOG, ended, make_place, output, spec
 from tests.minicluster.waiting import wait_until
 
@@ -170,7 +170,7 @@ def test_the_pid_is_the_one_of_this_machine(start: Start, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("of_store")
+@IN_STORES
 def test_files_belong_to_the_user_and_the_image_is_read_only(begin: Begin, tmp_path: Path) -> None:
     os.chown(tmp_path / "out", 1234, 1234)
     tmp_path.chmod(0o700)
@@ -193,7 +193,7 @@ SMALL = 96 << 20
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("of_store")
+@IN_STORES
 def test_memory_that_runs_out_is_told_from_a_kill(begin: Begin) -> None:
     hungry, other = begin(("python3", "-c", HUNGRY), ("sleep", "100"), memory_bytes=SMALL)
     assert ended(hungry) == -signal.SIGKILL
@@ -212,7 +212,7 @@ food = [os.urandom(1 << 20) for _ in range(1000)]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("of_store")
+@IN_STORES
 def test_a_first_process_that_dies_for_want_of_memory_takes_all_along_as_such(begin: Begin, tmp_path: Path) -> None:
     """As where the cgroup's oom.group is set, or the limit is so small that nobody else is left: nobody inside can tell any more."""
     (tmp_path / "folder" / "program.py").write_text(TAKES_THE_FIRST_ALONG)
@@ -222,7 +222,7 @@ def test_a_first_process_that_dies_for_want_of_memory_takes_all_along_as_such(be
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("of_store")
+@IN_STORES
 def test_a_fork_bomb_meets_its_limit(begin: Begin) -> None:
     (process,) = begin(("sh", "-c", "for i in $(seq 200); do sleep 50 & done; echo started all"), pids=50)
     assert b"started all" not in output(process, lambda said: b"ork" in said)
@@ -258,7 +258,7 @@ def test_a_source_that_is_missing_is_not_made_by_root(acting: Engine, begin: Beg
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("of_store")
+@IN_STORES
 def test_a_container_that_is_killed_from_outside_ends_all_its_ranks(acting: Engine, begin: Begin) -> None:
     processes = begin(("sleep", "100"), ("sleep", "100"))
     wait_until(lambda: processes[0].exit_code() is not None or processes[0].pid != 0, 60.0, "the pid is told")
@@ -267,7 +267,7 @@ def test_a_container_that_is_killed_from_outside_ends_all_its_ranks(acting: Engi
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("of_store")
+@IN_STORES
 def test_a_container_that_is_stopped_from_outside_is_named_and_no_rank_is(acting: Engine, begin: Begin) -> None:
     (process,) = begin(("sleep", "100"))
     wait_until(lambda: process.exit_code() is not None or process.pid != 0, 60.0, "the pid is told")
