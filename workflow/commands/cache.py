@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -74,7 +74,7 @@ def _cells(row: Row, storage: Path) -> Sequence[object]:
     return row.name, row.kind, format_size(row.bytes), used, "; ".join(words) or None
 
 
-def _json(row: Row) -> dict[str, Any]:
+def _json(row: Row) -> dict[str, object]:
     return {
         **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)},
         "leases": [dict(lease.holder) for lease in row.leases],

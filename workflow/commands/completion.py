@@ -83,7 +83,7 @@ def _storage(site: str | None) -> Path | None:
         return None
 
 
-def _keys(file: Path) -> dict[str, Any]:
+def _keys(file: Path) -> dict[str, object]:
     import yaml  # main.py imports this module for its help too
 
     try:

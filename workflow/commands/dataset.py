@@ -18,7 +18,7 @@ from data_prep.build.steps import DATASET_FILE
 from data_prep.cache.layout import DATASET
 from data_prep.limits import RECHECK_S
 from data_prep.manifest import FILE_NAME, Manifest, manifest_digest, read_manifest, verify_dataset
-from data_prep.sequences.manifest import is_sequences, padding, read_sequence_manifest, verify_sequences
+from data_prep.sequences.manifest import SequenceManifest, is_sequences, padding, read_sequence_manifest, verify_sequences
 from data_prep.space import limit_own_memory
 from data_prep.staging import StageOptions, stage
 from data_prep.staging.copy import CopyOptions
@@ -46,9 +46,7 @@ def sequences_info(root: Path, as_json: bool) -> None:
     """Print what the manifest says."""
     manifest, digest = read_sequence_manifest(root), manifest_digest(root)
     if as_json:
-        value = manifest.to_json()
-        value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
-        output.json_value({**value, "digest": digest, "root": str(root)})
+        _print_json(root, manifest)
         return
     output.line(
         f"{manifest.name}: {counted(manifest.samples, 'sequence')}, {counted(manifest.tokens, 'token')} to learn, "
@@ -67,6 +65,16 @@ def sequences_info(root: Path, as_json: bool) -> None:
     ])  # fmt: skip
     for split in sorted(manifest.splits):
         output.line(f"padding of {split} in all: {padding(manifest.groups(split)):.1%}")
+    _print_rejected(manifest)
+
+
+def _print_json(root: Path, manifest: Manifest | SequenceManifest) -> None:
+    value = manifest.to_json()
+    value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
+    output.json_value({**value, "digest": manifest_digest(root), "root": str(root)})
+
+
+def _print_rejected(manifest: Manifest | SequenceManifest) -> None:
     if manifest.rejected_count:
         output.line(f"\nrejected: {manifest.rejected_count}")
         for entry in manifest.rejected[:MOST_REJECTED]:
@@ -132,7 +140,6 @@ def check_name(study: Study, name: str) -> str:
 
 
 MAX_CLASSES = 20
-MAX_REJECTED = 20
 
 
 def info(
@@ -151,9 +158,7 @@ def info(
         return
     manifest = read_manifest(root)
     if as_json:
-        value = manifest.to_json()
-        value["shards"] = [{key: item for key, item in shard.items() if key != "chunks"} for shard in value["shards"]]
-        output.json_value({**value, "digest": manifest_digest(root), "root": str(root)})
+        _print_json(root, manifest)
         return
     _print(root, manifest)
 
@@ -226,12 +231,7 @@ def _print(root: Path, manifest: Manifest) -> None:
         output.line(f"... {more}; --json lists all")
     if manifest.left_out_classes:
         output.line(f"\nleft out, since they have too few samples: {', '.join(manifest.left_out_classes)}")
-    if manifest.rejected_count:
-        output.line(f"\nrejected: {manifest.rejected_count}")
-        for entry in manifest.rejected[:MAX_REJECTED]:
-            output.line(f"  {entry['name']}: {entry['reason']}")
-        if more := and_more(manifest.rejected_count, MAX_REJECTED):
-            output.line(f"  ... {more}; --json lists those in the manifest")
+    _print_rejected(manifest)
 
 
 # The build without snakemake, as its dataset rules do it.

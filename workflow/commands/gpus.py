@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -89,7 +89,7 @@ def _app(app: App) -> str:
     return f"process {app.pid} ({app.name}) of {app.owner or 'another user'}{memory}"
 
 
-def _json(gpus: Sequence[Gpu], decision: Decision, apps: Sequence[App], trouble: str | None) -> dict[str, Any]:
+def _json(gpus: Sequence[Gpu], decision: Decision, apps: Sequence[App], trouble: str | None) -> dict[str, object]:
     return {
         "node": os.uname().nodename,
         "scheduler": scheduler_of(os.environ),

@@ -74,7 +74,7 @@ COMMANDS: Final = (
     DeferredCommand("export", "extras.export.command:main", "The runs of a study for another tool, such as TensorBoard."),
     DeferredCommand("notify", "workflow.commands.notify:main", "Who is told of a study's end; --test tells them now."),
     DeferredCommand("check-frameworks", "workflow.commands.check_frameworks:main", "Whether frameworks train the same networks."),
-    DeferredCommand("report", "workflow.commands.report:main", "Tables, plots and one page that opens without network."),
+    DeferredCommand("report", "workflow.commands.tables:report", "Tables, plots and one page that opens without network."),
     DeferredCommand("doctor", "extras.doctor.command:main", "Check a site and say what to do; or write its file."),
     DeferredCommand("gpus", "workflow.commands.gpus:main", "This node's GPUs: granted to whom, and used by whom."),
     DeferredCommand("reap", "workflow.commands.reap:main", "Deliver or remove what earlier runs left on this node."),

@@ -125,9 +125,9 @@ class Child:
         at_once = len(self.signals) > 1 or any(number != signal.SIGTERM for number in self.signals)
         if not at_once or time.monotonic() - max(self._passed.values()) < grace_s:
             return False
-        states = {state.pid: state.state for state in processes.all_processes()}
-        below = processes.descendants(self._process.pid, processes.all_processes())
-        return any(states.get(pid) == "D" for pid in (self._process.pid, *below))
+        every = processes.all_processes()
+        waiting = {state.pid for state in every if state.state == "D"}
+        return not waiting.isdisjoint((self._process.pid, *processes.descendants(self._process.pid, every)))
 
     def abandon(self) -> NoReturn:
         """Kill it and do not wait for its end, for which storage has to answer. Raises StorageError."""

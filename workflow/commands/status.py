@@ -50,7 +50,7 @@ def print_status(study: Study, as_json: bool, storage_s: float = STORAGE_S) -> N
         output.prose(found["scheduler"], INDENT)
 
 
-def _look(study: Study) -> tuple[bool, dict[str, Any]]:
+def _look(study: Study) -> tuple[bool, dict[str, object]]:
     """Return whether there are results, and what --json prints. It is called in a child with a time limit."""
     found = study_states(study)
     waiting = blockers(study) if any(state.state in ("missing", "queued") for state in found.states) else ()
@@ -79,7 +79,7 @@ def _below(text: str, results: Path) -> str:
     return text.replace(f"{results}/", "")
 
 
-def _json(state: RunState) -> dict[str, Any]:
+def _json(state: RunState) -> dict[str, object]:
     return {
         "run_id": state.run.run_id,
         **{name: getattr(state, name) for name in ("state", "status", "reason", "attempt", "checkpoint_step", "log")},

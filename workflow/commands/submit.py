@@ -6,8 +6,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -260,36 +259,10 @@ def _submit_now(graph: Graph, jobs: Jobs, plan: Callable[..., BatchJob], token: 
         _refuse_second(jobs, graph, job.name)
         job = plan(built=is_prepared(graph.study, graph.runs_to_make))
     job = replace(job, environ=(*job.environ, *with_login(os.environ, age_s(os.getpid())).items()))
-    made = _make_directories(Path(job.output).parent)
-    try:
-        job_id = jobs.submit(job, PATIENCE_S) if token is None else submit_once(graph.study, jobs, job, token)
-    except SubmitError as error:
-        if not isinstance(error, SubmitUnsure):  # a job that was taken needs the directory of its log
-            _remove_directories(made)
-        raise
+    Path(job.output).parent.mkdir(parents=True, exist_ok=True)
+    job_id = jobs.submit(job, PATIENCE_S) if token is None else submit_once(graph.study, jobs, job, token)
     output.line(_submitted_text(jobs, graph, job, job_id))
     return QueuedJob(job_id=job_id, name=job.name, stage="waits", state="submitted")
-
-
-def _make_directories(directory: Path) -> tuple[Path, ...]:
-    """Make a directory and those above it, and return the ones that were missing, the deepest first."""
-    made: list[Path] = []
-    for place in reversed((directory, *directory.parents)):
-        try:
-            place.mkdir()
-        except OSError:  # not every file system says of one that is there that it exists
-            if not place.is_dir():
-                raise
-        else:
-            made.insert(0, place)
-    return tuple(made)
-
-
-def _remove_directories(made: Sequence[Path]) -> None:
-    """Remove what was made, since files of root would be in the way of the user who is asked to submit instead."""
-    for directory in made:
-        with suppress(OSError):  # somebody has put something into it
-            directory.rmdir()
 
 
 def _refuse_second(jobs: Jobs, graph: Graph, own: str) -> None:

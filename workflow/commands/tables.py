@@ -1,4 +1,4 @@
-"""Make tables of records for `slipway tables`, also while runs are missing or failed."""
+"""Make tables of records for `slipway tables`, also while runs are missing or failed, and with plots and page for `slipway report`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from base.errors import ConfigError, RecordError
 from base.humanize import choices
-from workflow.commands.options import DEFAULT_STUDY, SiteOption, StudyOption
+from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
@@ -157,3 +157,23 @@ def _print(analysis: Analysis, out: Path, as_json: bool) -> None:
             "report": str(page) if page else None,
         }
     )
+
+
+# `slipway report`: tables, plots and one page that opens without network.
+
+
+@without_garbage_collection()
+def report(
+    places: PlacesArgument = None,
+    study: StudyOption = DEFAULT_STUDY,
+    site: SiteOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where everything goes; default: the first directory.")] = None,
+) -> None:
+    """Write tables, plots and the page report.html, which opens without network."""
+    results = results_dirs(study, site, places or [], out)
+    target = out or results[0]
+    outputs = report_outputs()
+    with waiting("report: tables, plots and page"):
+        analysis = outputs.write_all(results, target)
+    output.line(f"{analysis.study}: {analysis.summary.closing_line()}")
+    output.line(f"report: {target / outputs.PAGE_FILE}")

@@ -43,7 +43,7 @@ from workflow.study.study import Study
 # The resources of Snakemake's rules.
 
 
-def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], Any]], Any]) -> dict[str, Any]:
+def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], Any]], Any]) -> dict[str, object]:
     """Return the resources of the rule whose jobs are runs.
 
     They are values where all cells agree, and functions of the wildcards where they do not, which `lookup` makes of functions of the run's
@@ -64,7 +64,7 @@ def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], 
     return found
 
 
-def resources_of_shards(study: Study, way: Way) -> dict[str, Any]:
+def resources_of_shards(study: Study, way: Way) -> dict[str, object]:
     """Return the resources of the rule that builds shards, which has jobs of its own only where each run is one."""
     if way != "jobs":
         return {}
@@ -83,7 +83,7 @@ def _of_cell(study: Study, way: Way, cell: Any) -> dict[str, Any]:
     return resources_of(run_size(cell, study.site, study.limits.walltime_s))
 
 
-def _of_run(of_run: Mapping[str, Mapping[str, Any]], name: str) -> Callable[[str], Any]:
+def _of_run(of_run: Mapping[str, Mapping[str, object]], name: str) -> Callable[[str], Any]:
     return lambda run_id: of_run[run_id][name]
 
 
@@ -125,13 +125,13 @@ def _watch(jobs: Jobs, environ: Mapping[str, str], least_s: float) -> None:
 class StorageView(TypedDict):
     """The results of the runs, the datasets that are built, and when outdated tables were made."""
 
-    results: dict[str, dict[str, Any]]
+    results: dict[str, dict[str, object]]
     built: list[str]
     outdated: int | None
 
 
 def look_at_storage(
-    results_dir: str, run_ids: Sequence[str], manifests: Sequence[str], origin: Mapping[str, Any], digest: str | None
+    results_dir: str, run_ids: Sequence[str], manifests: Sequence[str], origin: Mapping[str, object], digest: str | None
 ) -> StorageView:
     """Look at the results, at the dataset files `manifests`, and at the tables if `digest` is given.
 
@@ -161,7 +161,7 @@ def outdated(results_dir: str, digest: str) -> int | None:
     return None if current else made
 
 
-def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, object]]:
     """Return the results of those runs that have a published record. It is called in a child with a time limit."""
     runs = Path(results_dir, "runs")
     there = {entry.name for entry in runs.iterdir()} if runs.is_dir() else set()
@@ -170,7 +170,7 @@ def results_in(results_dir: str, run_ids: Sequence[str]) -> dict[str, dict[str, 
     return {run_id: result_at(path, study) for run_id, path in paths.items() if path.exists()}
 
 
-def result_at(path: Path, study: str | None = None) -> dict[str, Any]:
+def result_at(path: Path, study: str | None = None) -> dict[str, object]:
     """Return the status and the number of a published record.
 
     A record that is not believed stops nobody: the tables show it, and `retry=failed` asks for any result: that of the attempt's own copy,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from base.calls import call_apart, call_limited
 from base.errors import (
@@ -383,7 +383,7 @@ CONFIG_KEYS: Final = ("site", "retry", "adopt")
 
 
 def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     configfiles: Sequence[Path | str],
     basedir: Path | str,
     environ: Mapping[str, str],
@@ -425,7 +425,7 @@ def load_graph(  # noqa: PLR0913 - each is asked for by one caller at least
     return graph
 
 
-def _adopts(config: Mapping[str, Any]) -> bool:
+def _adopts(config: Mapping[str, object]) -> bool:
     """Return True if results of another study file are to become this one's. Raises ConfigError."""
     found = str(config.get("adopt", "no")).lower()
     if found not in ("yes", "true", "no", "false"):

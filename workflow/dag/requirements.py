@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 from base.errors import ConfigError, RecordError, SlipwayError
 from base.humanize import counted, format_duration
@@ -340,7 +340,7 @@ def past_runs(storage: Path, cells: Collection[Cell]) -> list[PastRun]:
     return found
 
 
-def _of_study(results: Path, keys_of_cells: Collection[Mapping[str, Any]]) -> Iterator[PastRun]:
+def _of_study(results: Path, keys_of_cells: Collection[Mapping[str, object]]) -> Iterator[PastRun]:
     try:
         study = read_resolved(results)
     except RecordError:
@@ -370,7 +370,7 @@ def _past(results: Path, run_id: str, cell: Cell) -> PastRun | None:
     return PastRun(cell=cell, device=record.device, run_s=record.run_s, training_s=training_s, staged_per_s=rate)
 
 
-def comparable_keys(cell: Cell) -> dict[str, Any]:
+def comparable_keys(cell: Cell) -> dict[str, object]:
     """Return the keys of a cell that two cells must have in common for their times to be compared: ALIKE."""
     return {key: getattr(cell, key) for key in COMPARABLE}
 

@@ -210,7 +210,7 @@ class RunLimits:
     init_s: Seconds = 600.0
 
 
-def cell_id(keys: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
+def cell_id(keys: Mapping[str, object], dataset: Mapping[str, object]) -> str:
     """Return the id of a cell: a short readable slug and 10 hex digits of the SHA-256 of what identifies the cell.
 
     8 digits would meet twice in 10^4 cells of one slug with probability 0.01.

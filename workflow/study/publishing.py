@@ -61,7 +61,7 @@ STORAGE_S: Final = 300.0
 """The seconds for all records of a study, or one file: network storage may hang, and the caller would with it."""
 
 
-def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, Any]:
+def origin_of(study: Study, adopt: bool, runs: bool = True) -> dict[str, object]:
     """Return the values of KEPT_KEYS for this study file, and how it is started.
 
     They are path and digest of the file, the digest of the cells that it asks for, the build directories of the datasets whose path is
@@ -154,7 +154,7 @@ def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[
     )
 
 
-def _same_sources(mine: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+def _same_sources(mine: Mapping[str, object], last: Mapping[str, object]) -> bool:
     return bool(last.get("sources", "") == mine["sources"])
 
 
@@ -249,7 +249,7 @@ class ResolvedStudy:
 _LISTS: Final = ("cells", "runs", "history")
 
 
-def resolved_study(study: Study) -> dict[str, Any]:
+def resolved_study(study: Study) -> dict[str, object]:
     """Return the content of study.json, without its history."""
     return {
         "schema": SCHEMA,
@@ -309,7 +309,7 @@ def publish_resolved(study: Study, now: datetime | None = None, *, adopt: bool =
 
 
 def publish_content(
-    results_dir: Path | str, content: Mapping[str, Any], typed: str, origin: Mapping[str, Any], now: datetime | None = None
+    results_dir: Path | str, content: Mapping[str, object], typed: str, origin: Mapping[str, object], now: datetime | None = None
 ) -> bool:
     """Write study.json if its content, its owner or the owner's file changed, be it a comment, adding one line to its history; False when
     it says the same already. Beside it, the owner's study file as it was typed. `origin`: see origin_of().
@@ -320,7 +320,7 @@ def publish_content(
     directory = Path(results_dir)
     path = directory / STUDY_FILE
     history = read_resolved(directory).history if path.exists() else ()
-    before: Mapping[str, Any] = history[-1] if history else {}
+    before: Mapping[str, object] = history[-1] if history else {}
     version = {"sha256": hashlib.sha256(canonical_json(content)).hexdigest(), **kept_of(origin, before)}
     changed = not before or any(before.get(key) != version.get(key) for key in ("sha256", "path", "file_sha256"))
     if changed:

@@ -37,15 +37,15 @@ IMPLIED_BY_FRAMEWORK: Final = ("program", PROGRAM_STARTED)
 PARAMETERS_FILE: Final = "parameters_file"
 MOST_LOOKED_AT: Final = 200
 T = TypeVar("T")
-Keys = Mapping[str, Any]
+Keys = Mapping[str, object]
 
 
-def flat(keys: Keys) -> dict[str, Any]:
+def flat(keys: Keys) -> dict[str, object]:
     """Return flat keys: `optimizer: {learning_rate: 0.1}` is `optimizer.learning_rate`.
 
     A program is its name, and how it is started is PROGRAM_STARTED. A file of parameters is its digest.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in keys.items():
         if key == "program" and isinstance(value, Mapping):
             started = {name: inner for name, inner in value.items() if name not in ("name", *PROGRAM_PLACES)}
@@ -93,7 +93,7 @@ def is_named(cell: Cell, baseline: Keys) -> bool:
     return bool(baseline) and all(value_at(cell, path) == value for path, value in flat(baseline).items())
 
 
-def comparable(cell: Cell, baseline: Keys) -> dict[str, Any]:
+def comparable(cell: Cell, baseline: Keys) -> dict[str, object]:
     """Return the keys in which a cell and its baseline must agree."""
     named = {*flat(baseline)}
     if "program" in named:
@@ -170,7 +170,7 @@ class Series:
         return tuple(sorted({cell.world_size for cell in self.cells}))
 
 
-def series_of(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> tuple[Series, ...]:
+def series_of(cells: Sequence[Cell], baseline: Mapping[str, object]) -> tuple[Series, ...]:
     """Return the series of a study, in the order of their first cells."""
     groups: dict[str, list[Cell]] = {}
     families: dict[str, list[Cell]] = {}
@@ -184,7 +184,7 @@ def series_of(cells: Sequence[Cell], baseline: Mapping[str, Any]) -> tuple[Serie
     return tuple(one if one.has_baseline else replace(one, obstacle=baseline_mismatch(one.cells[0], named, baseline)) for one in found)
 
 
-def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str, Any]) -> Series:
+def _series(cells: tuple[Cell, ...], base: Sequence[Cell], baseline: Mapping[str, object]) -> Series:
     smallest = min(cell.world_size for cell in cells)
     against = base or [cell for cell in cells if cell.world_size == smallest]
     batches = {cell.batch_size for cell in against}
@@ -217,7 +217,7 @@ def _key(cell: Cell, baseline: Keys, specs: dict[int, str]) -> str:
 # The choice of the baseline.
 
 
-def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> dict[str, Any]:
+def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> dict[str, object]:
     """Return the baseline's keys and values.
 
     They are those of the file, else the fewest nodes, and the fewest GPUs with them where they differ.
@@ -225,7 +225,7 @@ def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> d
     if "baseline" not in keys.model_fields_set:
         nodes, gpus = min((cell.nodes, cell.gpus_per_node) for cell in cells)
         return {"nodes": nodes} if all(cell.gpus_per_node == gpus for cell in cells) else {"nodes": nodes, "gpus_per_node": gpus}
-    given: dict[str, Any] = keys.baseline.model_dump(exclude_unset=True)
+    given: dict[str, object] = keys.baseline.model_dump(exclude_unset=True)
     if not flat(given):
         raise fault_error(document, [Fault(place=("baseline",), message="found no key; valid: keys with one value, such as nodes: 1")])
     if not any(is_named(cell, given) for cell in cells):
@@ -233,7 +233,7 @@ def baseline_of(document: Document, keys: StudyFile, cells: Sequence[Cell]) -> d
     return given
 
 
-def _no_baseline(given: Mapping[str, Any], cells: Sequence[Cell]) -> Fault:
+def _no_baseline(given: Mapping[str, object], cells: Sequence[Cell]) -> Fault:
     named = flat(given)
     have = {key: sorted({str(value_at(cell, key)) for cell in cells}, key=lambda text: (len(text), text)) for key in named}
     for key, value in named.items():
@@ -281,7 +281,7 @@ def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
     return {cell_id: ", ".join(_value(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
 
 
-def _differing(flats: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _differing(flats: Mapping[str, Mapping[str, object]]) -> list[str]:
     """Return the keys with more than one value, except those that are described elsewhere."""
     described = {*_DESCRIBED_ELSEWHERE, *redundant_keys(list(flats.values()))}
     names = dict.fromkeys(name for keys in flats.values() for name in keys)

@@ -227,16 +227,6 @@ def test_what_a_partition_never_starts_is_refused_and_said_before(house: House, 
     assert submit().code == 0
 
 
-def test_a_refused_job_leaves_no_directory(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
-    """One of root's would be in the way of the user whom it asks to submit instead."""
-    assert submit("--print").code == 0  # the site has Slurm now
-    storage = house.load().results_dir.parent
-    before = {path for path in storage.rglob("*") if path.is_dir()}
-    queue.command("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
-    assert submit().code == SubmitError.exit_code
-    assert {path for path in storage.rglob("*") if path.is_dir()} == before
-
-
 def test_a_job_that_slurm_may_have_taken_keeps_the_directory_of_its_log(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     """Slurm ends a job at once whose log it cannot write."""
     queue.command("sbatch", "cat > /dev/null; echo what a fine day")

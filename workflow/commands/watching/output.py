@@ -36,7 +36,7 @@ def json_value(value: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
-def mapping(value: Mapping[str, Any], indent: str = "  ") -> None:
+def mapping(value: Mapping[str, object], indent: str = "  ") -> None:
     """Print keys and values as in a YAML file: innermost mappings and lists on one line."""
     import yaml
 
