@@ -6,8 +6,6 @@ from typing import Final
 
 CONTAINER_REMAINS_S: Final = 5.0
 """How long processes that remove what is left of a container are spared when all descendants are killed."""
-LOCK_PLACE_PAUSE_S: Final = 0.02
-"""The pause between two looks for the directory of locks, while another process makes it."""
 
 GPU_LIST_S: Final = 30.0
 """How long nvidia-smi may take to list the GPUs: without persistence mode the driver is loaded first."""

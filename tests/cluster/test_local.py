@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import stat
 from pathlib import Path
@@ -154,50 +155,31 @@ def test_the_lock_s_directory_is_ours_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another's")
-def test_a_name_that_somebody_else_took_blocks_nobody(tmp_path: Path) -> None:
-    tmp_path.chmod(0o1777)
-    pattern = str(tmp_path / "slipway-{uid}")
-    squatted = Path(pattern.format(uid=os.geteuid()))
-    for name in (squatted.name, f"{squatted.name}-00000000"):
-        squatted.with_name(name).mkdir()
-        os.chown(squatted.with_name(name), 65534, 65534)
-    ours = runtime_directory(pattern)
-    assert ours.name.startswith(f"{squatted.name}-")
-    assert stat.S_IMODE(ours.stat().st_mode) == 0o700
-    squatted.rmdir()  # whoever took the name may give it back: all runs go on with the one that is there
-    assert runtime_directory(pattern) == ours
+def test_a_name_that_somebody_else_took_blocks_nobody_who_has_another_place(tmp_path: Path) -> None:
+    taken, free = places = [tmp_path / place / f"slipway-{os.geteuid()}" for place in ("first", "second")]
+    for place in places:
+        place.parent.mkdir()
+        place.parent.chmod(0o1777)
+    patterns = [str(place) for place in places]
+    taken.mkdir()
+    os.chown(taken, 65534, 65534)
+    with pytest.raises(AllocationError, match=f"{taken} is another user's"):
+        runtime_directory(patterns[0])
+    assert runtime_directory(*patterns) == free
+    assert stat.S_IMODE(free.stat().st_mode) == 0o700
+    taken.rmdir()  # whoever took the name may give it back: all runs go on with the one that is there
+    assert runtime_directory(*patterns) == free
+    remove_tree(free)
+    assert runtime_directory(*patterns) == taken
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another's")
+@pytest.mark.processes
 def test_runs_that_begin_at_one_moment_agree_on_their_directory(tmp_path: Path) -> None:
     pattern = str(tmp_path / "slipway-{uid}")
-    squatted = Path(pattern.format(uid=os.geteuid()))
-    for trial in range(30):
-        for path in tmp_path.iterdir():
-            remove_tree(path)
-        if trial % 2:
-            squatted.mkdir()
-            os.chown(squatted, 65534, 65534)
-        readers = [os.pipe() for _ in range(8)]
-        begin, go = os.pipe()
-        children = []
-        for _, writer in readers:
-            children.append(os.fork())
-            if children[-1] == 0:
-                os.close(go)
-                os.read(begin, 1)  # until all are there
-                os.write(writer, str(runtime_directory(pattern)).encode())
-                os._exit(0)
-            os.close(writer)
-        os.close(begin)
-        os.close(go)
-        found = set()
-        for (reader, _), child in zip(readers, children, strict=True):
-            found.add(os.read(reader, 4096))
-            os.close(reader)
-            os.waitpid(child, 0)
-        assert len(found) == 1, (trial, found)
+    with multiprocessing.get_context("fork").Pool(8) as pool:
+        for _trial in range(30):
+            (found,) = set(pool.map(runtime_directory, [pattern] * 8, chunksize=1))
+            found.rmdir()
 
 
 def test_a_place_without_the_sticky_bit_is_passed_over_by_all_runs_alike(tmp_path: Path) -> None:
