@@ -13,58 +13,46 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import resource
 import signal
 import sys
-from typing import Any
+from typing import Any, Final
 
 from cluster.preflight import probes
 from cluster.preflight.probes import Wire
 
+MAX_LINE: Final = 1 << 24
+"""Bytes of a command: the addresses of all nodes."""
 
-class Child:
-    """The child that executes the commands of a preflight, one after the other."""
 
-    def __init__(self) -> None:
-        self.orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        self._rest = b""
-
-    async def run(self) -> int:
-        """Return the exit code when the stream of commands ends."""
-        os.set_blocking(0, False)
-        asyncio.get_running_loop().add_reader(0, self._readable)
-        first = await self.orders.get()
-        if first is None:
-            return 0
-        try:
-            wire = Wire(first["index"], first["nodes"], first["address"], bytes.fromhex(first["token"]))
-        except OSError as error:
-            say("failed", problem=f"nothing can listen on {first['address']}, this node's address for the run: {error.strerror}")
-            return 1
-        wire.serve()
-        say("listening", address=first["address"], port=wire.port)
-        peers: list[tuple[str, int]] = []
-        while (order := await self.orders.get()) is not None:
-            if order["do"] == "reach":
-                peers = [(str(address), int(port)) for address, port in order["peers"]]
-                say("reached", reached=await probes.reach(wire, peers))
-            else:
-                attempt = int(order["attempt"])
-                ring = await probes.all_reduce(wire, peers, attempt) if order["ring"] else None
-                rates = await probes.tournament(wire, peers, attempt, int(order["bytes"]), float(order["limit_s"]))
-                say("measured", attempt=attempt, rates=rates, all_reduce=ring)
-        wire.close()
+async def run() -> int:
+    """Execute the commands, one after the other, and return the exit code when their stream ends."""
+    orders = asyncio.StreamReader(limit=MAX_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    line = await orders.readline()
+    if not line:
         return 0
-
-    def _readable(self) -> None:
-        data = os.read(0, 1 << 18)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self.orders.put_nowait(json.loads(line))
-        if not data:
-            asyncio.get_running_loop().remove_reader(0)
-            self.orders.put_nowait(None)
+    first = json.loads(line)
+    try:
+        wire = Wire(first["index"], first["nodes"], first["address"], bytes.fromhex(first["token"]))
+    except OSError as error:
+        say("failed", problem=f"nothing can listen on {first['address']}, this node's address for the run: {error.strerror}")
+        return 1
+    wire.serve()
+    say("listening", address=first["address"], port=wire.port)
+    peers: list[tuple[str, int]] = []
+    async for line in orders:
+        order = json.loads(line)
+        if order["do"] == "reach":
+            peers = [(str(address), int(port)) for address, port in order["peers"]]
+            say("reached", reached=await probes.reach(wire, peers))
+        else:
+            attempt = int(order["attempt"])
+            ring = await probes.all_reduce(wire, peers, attempt) if order["ring"] else None
+            rates = await probes.tournament(wire, peers, attempt, int(order["bytes"]), float(order["limit_s"]))
+            say("measured", attempt=attempt, rates=rates, all_reduce=ring)
+    wire.close()
+    return 0
 
 
 def say(what: str, **fields: Any) -> None:
@@ -79,7 +67,7 @@ def main() -> int:
         signal.signal(number, signal.SIG_DFL)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return asyncio.run(Child().run())
+    return asyncio.run(run())
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ class ByParamiko:
             with channel:
                 channel.settimeout(SILENT_S)
                 channel.exec_command(remote_line(argv, word))
-                self._pass_on(channel, (program.take, messages.take), _Feed(channel, stdin), _Limit(argv[0], limit_s))
+                self._pass_on(channel, (program.take, messages.take), _Feed(channel, stdin), argv[0], limit_s)
                 code = int(channel.recv_exit_status()) if channel.exit_status_ready() else -1
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close()
@@ -200,10 +200,10 @@ class ByParamiko:
             raise RemoteError(f"the login shell of {self.host} ended with {code} before {argv[0]} began; it said:\n{said}")
         return code
 
-    def _pass_on(self, channel: Any, sinks: Sequence[Sink], feed: _Feed, limit: _Limit) -> None:
+    def _pass_on(self, channel: Any, sinks: Sequence[Sink], feed: _Feed, program: str, limit_s: float | None) -> None:
         """Copy until the other end has closed. Raises EOFError if the host is silent, RemoteError when the time is over."""
         readers = ((channel.recv_ready, channel.recv), (channel.recv_stderr_ready, channel.recv_stderr))
-        asked = time.monotonic()
+        asked = begun = time.monotonic()
         while True:
             moved = feed.some()
             for sink, (ready, read) in zip(sinks, readers, strict=True):
@@ -214,7 +214,8 @@ class ByParamiko:
                 return
             if channel.closed:
                 return
-            limit.look(self.host)
+            if limit_s is not None and time.monotonic() - begun > limit_s:
+                raise RemoteError(f"{program} on {self.host} did not end within {limit_s:g} s")
             if not moved:
                 select.select([channel], [], [], POLL_S if feed.is_over else 0.01)
                 if time.monotonic() - asked > ALIVE_S:
@@ -237,16 +238,6 @@ class ByParamiko:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
-
-
-class _Limit:
-    def __init__(self, what: str, limit_s: float | None) -> None:
-        self._what, self._limit_s = what, limit_s
-        self._end = None if limit_s is None else time.monotonic() + limit_s
-
-    def look(self, host: str) -> None:
-        if self._end is not None and time.monotonic() > self._end:
-            raise RemoteError(f"{self._what} on {host} did not end within {self._limit_s:g} s")
 
 
 class _Feed:
