@@ -20,7 +20,7 @@ from base.sanitize import text
 from base.untrusted import Unusable, open_file
 from workflow.run.record.events import RankEvents, bounded_lines, telling
 from workflow.run.record.model import Busiest, GpuLoad, Load, LoadOf, Node
-from workflow.run.record.rate import measured_steps, moments, windows_of
+from workflow.run.record.rate import moments, window_of
 from workflow.study.cell import Cell
 
 # The file of a node's watchers, read into lines whose values are in range.
@@ -161,11 +161,8 @@ def loads(
     """
     per_node, found = cell.gpus_per_node, {}
     _, tell, num_telling = telling(events, cell.world_size)
-    ranks = [tell[rank].steps for rank in range(num_telling) if rank in tell]
-    measured = measured_steps(ranks) if len(ranks) == num_telling else []
-    spans = (
-        [moments(steps, window) for steps, window in zip(ranks, windows_of(ranks, measured, cell.mode), strict=True)] if measured else []
-    )
+    window = window_of(tell, num_telling, cell.mode)
+    spans = [] if window is None else [moments(rank.steps, own) for rank, own in zip(window.ranks, window.own, strict=True)]
     for index in range(cell.nodes):
         path = directory / file_name(index)
         on_read(path)

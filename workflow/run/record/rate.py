@@ -6,7 +6,7 @@ agree. Where ranks begin the window together, as ours do behind a barrier, that 
 end; else it is longer, by less than a step. `infer`: nobody waits, so the rate is the sum of the ranks' own, each over the steps that it
 calls measured; a slower rank works on alone at the end, and the longest window tells for how long.
 
-The median step is no rate. Where the two differ, `WindowRate.cause` says what most of the difference is made of.
+The median step is no rate. Where the two differ, `uneven_cause` says what most of the difference is made of.
 """
 
 from __future__ import annotations
@@ -125,62 +125,43 @@ CLOCK_RATIO: Final = 0.02
 
 MAX_LENGTHS: Final = 100
 
-Ranks = Sequence[Mapping[int, Step]]
-Windows = Sequence[Sequence[int]]
-"""The numbers of the steps of each rank that count, in order."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class WindowRate:
-    """The rate of a window. `ratio`: the rate over the one that the median step alone would give; None where that is not a number. `cause`:
-    `input`, `stalls`, `stragglers` or `gaps` (between steps), where `ratio` is further from 1 than UNEVEN. `tokens`: None unless every rank
-    tells them of each of its steps. `reported`: the samples, where `samples` are at most those that the cell asks for."""
+class Window:
+    """The measured window of the ranks that report steps: the numbers of the steps that every rank has and calls measured; and of each rank
+    those that its rate is computed from, which are the same in training, and its own in inference."""
 
-    samples: int
-    reported: int
-    window_s: float
-    samples_per_s: float | None
-    tokens: int | None
-    tokens_per_s: float | None
-    ratio: float | None
-    cause: UnevenCause | None
+    ranks: Sequence[RankEvents]
+    measured: Sequence[int]
+    own: Sequence[Sequence[int]]
 
+    def samples(self, asked: int) -> list[float]:
+        """Return the samples that each rank reports; where a step does not, its share of `asked`, those of a step of all ranks."""
+        share = asked / len(self.ranks)
+        told = [[rank.steps[step].samples for step in own] for rank, own in zip(self.ranks, self.own, strict=True)]
+        return [math.fsum(share if count is None else count for count in rank) for rank in told]
 
-def window_rate(ranks: Ranks, measured: Sequence[int], walls_s: Sequence[float], asked: int, mode: str) -> WindowRate:
-    """Compute samples, rate and evenness of a measured window.
+    def requested_samples(self, asked: int) -> int:
+        """Return the number of samples that the cell requests in these steps. `asked`: samples of a step, all ranks together."""
+        return asked * sum(map(len, self.own)) // len(self.own)
 
-    `ranks`: the steps of each rank; `measured`: the result of `measured_steps`, at least one step; `walls_s`: the result of
-    `own_window` for each rank; `asked`: samples of a step, all ranks together.
-    """
-    windows = windows_of(ranks, measured, mode)
-    samples = [_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)]
-    reported = samples_of(ranks, windows, asked)
-    total = min(reported, requested_samples(windows, asked))  # a miscount never makes a run faster
-    wall_s = _together(samples, walls_s, mode)
-    rate = total / wall_s if wall_s else None
-    middle = median([max(steps[step].seconds for steps in ranks) for step in measured])
-    scale = len(measured) * len(ranks) / sum(map(len, windows))  # 1, but for ranks that do not wait and measure different steps
-    ratio = rate * middle * len(measured) / (total * scale) if rate and middle else None
-    cause = None
-    if ratio is not None and abs(ratio - 1) > UNEVEN:
-        alone_s = scale * _together(samples, [_sum_s(steps, window) for steps, window in zip(ranks, windows, strict=True)], mode)
-        parts: dict[UnevenCause, float] = {**_parts(ranks, measured, alone_s, mode), "gaps": scale * wall_s - alone_s}
-        cause = max(parts.items(), key=lambda part: part[1] if ratio < 1 else -part[1])[0]
-    tokens, tokens_per_s = _tokens(ranks, windows, walls_s, mode)
-    return WindowRate(
-        samples=total,
-        reported=reported,
-        window_s=max(walls_s),
-        samples_per_s=rate,
-        tokens=tokens,
-        tokens_per_s=tokens_per_s,
-        ratio=ratio,
-        cause=cause,
-    )
+    def walls_s(self) -> list[float]:
+        """Return the seconds of each rank's own window."""
+        return [own_window(rank, own) for rank, own in zip(self.ranks, self.own, strict=True)]
 
 
-def _tokens(ranks: Ranks, windows: Windows, walls_s: Sequence[float], mode: str) -> tuple[int | None, float | None]:
-    told = [[steps[step].tokens for step in window] for steps, window in zip(ranks, windows, strict=True)]
+def window_of(events: Mapping[int, RankEvents], num_ranks: int, mode: str) -> Window | None:
+    """Return the measured window, or None unless all ranks have measured steps in common."""
+    ranks = [events[rank] for rank in range(num_ranks) if rank in events]
+    common = set(ranks[0].steps).intersection(*(rank.steps for rank in ranks[1:])) if len(ranks) == num_ranks > 0 else set()
+    measured = sorted(step for step in common if all(rank.steps[step].measured for rank in ranks))
+    if not measured:
+        return None
+    return Window(ranks=ranks, measured=measured, own=[own_steps(rank.steps) if mode == "infer" else measured for rank in ranks])
+
+
+def _tokens(window: Window, walls_s: Sequence[float], mode: str) -> tuple[int | None, float | None]:
+    told = [[rank.steps[step].tokens for step in own] for rank, own in zip(window.ranks, window.own, strict=True)]
     counts = [sum(tokens for tokens in rank if tokens is not None) for rank in told]
     if any(tokens is None for rank in told for tokens in rank):
         return None, None
@@ -188,35 +169,22 @@ def _tokens(ranks: Ranks, windows: Windows, walls_s: Sequence[float], mode: str)
     return sum(counts), sum(counts) / wall_s if wall_s else None
 
 
-def tokens_by_length(ranks: Ranks, windows: Windows) -> tuple[tuple[int, int], ...] | None:
+def _tokens_by_length(window: Window) -> tuple[tuple[int, int], ...] | None:
     """Return pairs of a sequence length and the tokens of all ranks in sequences of it, the shortest first.
 
     None unless every rank reports both for each of its steps, and for more than MAX_LENGTHS lengths.
     """
     found: dict[int, int] = {}
-    for steps, window in zip(ranks, windows, strict=True):
-        for step in window:
-            length, tokens = steps[step].length, steps[step].tokens
-            if not length or tokens is None:
-                return None
-            found[length] = found.get(length, 0) + tokens
+    for step in (rank.steps[number] for rank, own in zip(window.ranks, window.own, strict=True) for number in own):
+        if not step.length or step.tokens is None:
+            return None
+        found[step.length] = found.get(step.length, 0) + step.tokens
     return tuple(sorted(found.items())) if len(found) <= MAX_LENGTHS else None
-
-
-def measured_steps(ranks: Ranks) -> list[int]:
-    """Return the numbers of the steps that every rank has and calls measured, in order."""
-    common = set(ranks[0]).intersection(*ranks[1:]) if ranks else set()
-    return sorted(step for step in common if all(steps[step].measured for steps in ranks))
 
 
 def own_steps(steps: Mapping[int, Step]) -> list[int]:
     """Return the numbers of the steps that a rank calls measured, in order."""
     return sorted(number for number, step in steps.items() if step.measured)
-
-
-def windows_of(ranks: Ranks, measured: Sequence[int], mode: str) -> Windows:
-    """Return for each rank the steps that its rate is computed from: the common ones in training, in inference its own."""
-    return [own_steps(steps) if mode == "infer" else measured for steps in ranks]
 
 
 def own_window(rank: RankEvents, window: Sequence[int]) -> float:
@@ -276,22 +244,6 @@ def _sum_s(steps: Mapping[int, Step], window: Sequence[int]) -> float:
     return math.fsum(steps[step].seconds for step in window)
 
 
-def samples_of(ranks: Ranks, windows: Windows, asked: int) -> int:
-    """Return the number of samples that all ranks report in these steps."""
-    return round(math.fsum(_samples(steps, window, asked / len(ranks)) for steps, window in zip(ranks, windows, strict=True)))
-
-
-def requested_samples(windows: Windows, asked: int) -> int:
-    """Return the number of samples that the cell requests in these steps. `asked`: samples of a step, all ranks together."""
-    return asked * sum(map(len, windows)) // len(windows)
-
-
-def _samples(steps: Mapping[int, Step], measured: Sequence[int], share: float) -> float:
-    """Count a step that does not report its samples with the rank's share of the global batch."""
-    told = [steps[step].samples for step in measured]
-    return math.fsum(share if samples is None else samples for samples in told)
-
-
 def _together(samples: Sequence[float], seconds: Sequence[float], mode: str) -> float:
     """Return the time in which all ranks did their samples: the longest, or in inference what the sum of their rates needs."""
     if mode != "infer":
@@ -300,13 +252,11 @@ def _together(samples: Sequence[float], seconds: Sequence[float], mode: str) -> 
     return math.fsum(samples) / rate if rate else 0.0
 
 
-def _parts(ranks: Ranks, measured: Sequence[int], alone_s: float, mode: str) -> dict[UnevenCause, float]:
+def _parts(window: Window, slowest: Sequence[float], work: Work, alone_s: float) -> dict[UnevenCause, float]:
     """Return by cause the seconds that the steps last longer than if each were as long as the median one; negative where they are
-    shorter.
+    shorter. `alone_s`: the time of all steps without what lies between them.
     """
-    slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
-    waits = [max(steps[step].input_s or 0.0 for steps in ranks) for step in measured]
-    work = [own_work(ranks, step, mode) for step in measured]
+    waits = [max(rank.steps[step].input_s or 0.0 for rank in window.ranks) for step in window.measured]
     ahead = [0.0 if own is None else max(0.0, max(own) - median(own) - wait) for own, wait in zip(work, waits, strict=True)]
     parts: dict[UnevenCause, float] = {"input": _beyond_median(waits), "stragglers": _beyond_median(ahead)}
     parts["stalls"] = _beyond_median(slowest) - parts["input"] - parts["stragglers"]
@@ -525,67 +475,76 @@ def performance(
     None unless every rank has measured steps in common, and most of them took time. `processes`: how many ranks the run has, where not
     all of them report steps.
     """
-    ranks = [events[rank].steps for rank in range(world_size) if rank in events]
-    measured = measured_steps(ranks) if len(ranks) == world_size else []
-    slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
-    if not measured or not median(slowest):
+    window = window_of(events, world_size, mode)
+    if window is None:
         return None
-    stops = [events[rank].stop for rank in range(world_size)]
-    windows = windows_of(ranks, measured, mode)
-    walls_s = [own_window(events[rank], window) for rank, window in enumerate(windows)]
+    ranks, measured = [rank.steps for rank in window.ranks], window.measured
+    slowest = [max(steps[step].seconds for steps in ranks) for step in measured]
+    middle = median(slowest)
+    if not middle:
+        return None
+    walls_s, samples = window.walls_s(), window.samples(global_batch)
+    reported = round(math.fsum(samples))
+    total = min(reported, window.requested_samples(global_batch))  # a miscount never makes a run faster
+    wall_s = _together(samples, walls_s, mode)
+    rate = total / wall_s if wall_s else None
+    scale = len(measured) * len(ranks) / sum(map(len, window.own))  # 1, but for ranks that do not wait and measure different steps
+    ratio = rate * middle * len(measured) / (total * scale) if rate else None
     work = [own_work(ranks, step, mode) for step in measured]
-    found = window_rate(ranks, measured, walls_s, global_batch, mode)
-    rate, tokens_per_s = _possible(found.samples_per_s), _possible(found.tokens_per_s)
+    cause: UnevenCause | None = None
+    if ratio is not None and abs(ratio - 1) > UNEVEN:
+        alone_s = scale * _together(samples, [_sum_s(steps, own) for steps, own in zip(ranks, window.own, strict=True)], mode)
+        parts: dict[UnevenCause, float] = {**_parts(window, slowest, work, alone_s), "gaps": scale * wall_s - alone_s}
+        cause = max(parts.items(), key=lambda part: part[1] if ratio < 1 else -part[1])[0]
+    tokens, tokens_per_s = _tokens(window, walls_s, mode)
+    rate, tokens_per_s = _possible(rate), _possible(tokens_per_s)
     together = [ranks[0][step].together for step in measured]
-    means = [seconds for seconds, count in zip(slowest, together, strict=True) if count]  # one of each line
-    begun = early(means or slowest) or (None, None)
+    means = [seconds for seconds, count in zip(slowest, together, strict=True) if count] or slowest  # one of each line
+    begun = early(means) or (None, None)
     inputs = [seconds for steps in ranks for step in measured if (seconds := steps[step].input_s) is not None]
     return Performance(
         num_measured_steps=len(measured),
         num_warmup_steps=sum(1 for step in ranks[0] if step < measured[0] and all(step in steps for steps in ranks)),
-        samples=found.samples,
-        samples_reported=found.reported,
-        assumed=_assumed(events, windows),
-        step_s=summarise(means or slowest),
+        samples=total,
+        samples_reported=reported,
+        assumed=_assumed(window),
+        step_s=summarise(means),
         steps_together=max(1, *together),
         input_wait_s_mean=math.fsum(inputs) / (len(ranks) * len(measured)) if inputs else None,
         first_step_s=max(steps[0].seconds for steps in ranks) if all(0 in steps for steps in ranks) else None,
-        window_s=found.window_s,
-        window_steps_ratio=_possible(_window_steps(stops)),
+        window_s=max(walls_s),
+        window_steps_ratio=_possible(_window_steps([rank.stop for rank in window.ranks])),
         samples_per_s=rate,
         samples_per_s_per_gpu=None if rate is None else rate / (processes or world_size),
-        tokens=found.tokens,
-        tokens_by_length=tokens_by_length(ranks, windows),
+        tokens=tokens,
+        tokens_by_length=_tokens_by_length(window),
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=None if tokens_per_s is None else tokens_per_s / (processes or world_size),
-        rate_to_median_ratio=_possible(found.ratio),
-        uneven_cause=found.cause,
+        rate_to_median_ratio=_possible(ratio),
+        uneven_cause=cause,
         rank_skew_p95_ratio=_possible(skew(work)),
         straggler_rank=straggler(work),
-        drift_ratio=_possible(_halves(means or slowest)),
-        drift=drift(means or slowest),
+        drift_ratio=_possible(_halves(means)),
+        drift=drift(means),
         last_half_ratio=_possible(begun[0]),
         first_steps_ratio=_possible(begun[1]),
     )
 
 
-def _assumed(events: Mapping[int, RankEvents], windows: Windows) -> tuple[Literal["samples", "steps"], ...]:
+def _assumed(window: Window) -> tuple[Literal["samples", "steps"], ...]:
     """Return what of the rate is a number of the study that no program reported: `samples` of a step, where any rank leaves them out, and
     `steps` of a line of output that does not name its step."""
-    samples = any(events[rank].steps[step].samples is None for rank, window in enumerate(windows) for step in window)
-    lines = any(events[rank].head.counts_lines for rank in range(len(windows)))
+    samples = any(rank.steps[step].samples is None for rank, own in zip(window.ranks, window.own, strict=True) for step in own)
+    lines = any(rank.head.counts_lines for rank in window.ranks)
     assumed: list[tuple[Literal["samples", "steps"], bool]] = [("samples", samples), ("steps", lines)]
     return tuple(name for name, is_assumed in assumed if is_assumed)
 
 
-def reported_windows(events: Mapping[int, RankEvents], world_size: int, mode: str = "train") -> list[ReportedWindow]:
-    """Return the measured window of each rank, where all have measured steps in common."""
-    ranks = [events[rank].steps for rank in range(world_size) if rank in events]
-    measured = measured_steps(ranks) if len(ranks) == world_size else []
-    if not measured:
-        return []
-    windows = enumerate(windows_of(ranks, measured, mode))
-    return [ReportedWindow(rank, window[0], window[-1], own_window(events[rank], window)) for rank, window in windows]
+def reported_windows(window: Window) -> list[ReportedWindow]:
+    """Return the measured window of each rank."""
+    return [
+        ReportedWindow(rank, own[0], own[-1], wall_s) for rank, (own, wall_s) in enumerate(zip(window.own, window.walls_s(), strict=True))
+    ]
 
 
 def _possible(value: float | None) -> float | None:

@@ -5,6 +5,7 @@ A missing number is null, never 0 or -1. The record carries the whole cell: noth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
@@ -38,11 +39,11 @@ from workflow.run.record.model import (
 )
 from workflow.run.record.outcome import Ending, ObservedWindow, RankEnd, contradiction
 from workflow.run.record.rate import (
+    Window,
     goes_back,
     in_words,
     late_ranks,
     late_warnings,
-    measured_steps,
     not_compared,
     own_steps,
     performance,
@@ -50,10 +51,8 @@ from workflow.run.record.rate import (
     replicas_of,
     reported_windows,
     reports_wall_time,
-    requested_samples,
-    samples_of,
     training,
-    windows_of,
+    window_of,
 )
 from workflow.run.record.window_seen import (
     ReportedWindow,
@@ -122,7 +121,7 @@ def measured(
     replicas = replicas_of(events)
     source, told, num_telling = telling(events, world_size)
     num_to_compare = processes(events, world_size) if mode == "train" and source != "none" else 1
-    window = _common(told, num_telling)
+    window = window_of(told, num_telling, mode)
     found = performance(told, num_telling, global_batch, mode, world_size)
     if found is not None and source == "log":
         found = replace(found, first_step_s=None)  # its first line comes after the start of the program too
@@ -134,7 +133,7 @@ def measured(
         *late_warnings(late),
         *disagreements(starts),
         *dict.fromkeys(warning for _, entry in sorted(events.items()) for warning in entry.warnings),
-        *_miscounted(told, num_telling, global_batch, mode),
+        *(_miscounted(window, global_batch) if window is not None else []),
         *_broken(events),
     ]
     return Measurements(
@@ -144,8 +143,8 @@ def measured(
         provenance=program_provenance(starts),
         checkpoint=checkpoint_of(events),
         contradiction=contradiction(events, world_size, model, steps),
-        window=(window[0], window[-1]) if window else None,
-        windows=tuple(reported_windows(told, num_telling, mode)) if found is not None else (),
+        window=(window.measured[0], window.measured[-1]) if window is not None else None,
+        windows=tuple(reported_windows(window)) if window is not None and found is not None else (),
         window_findings=(*_windows(told), *(_too_many(told) if source == "program" else [])),
         warnings=tuple(warnings[:MAX_WARNINGS]),
     )
@@ -198,21 +197,11 @@ def network_warnings(preflight: Preflight | None) -> list[str]:
     return [f"network: {finding}" for finding in (preflight and preflight.findings) or ()]
 
 
-def _common(events: Mapping[int, RankEvents], world_size: int) -> list[int]:
-    ranks = [entry.steps for _, entry in sorted(events.items())]
-    return measured_steps(ranks) if len(ranks) == world_size else []
-
-
-def _miscounted(events: Mapping[int, RankEvents], world_size: int, global_batch: int, mode: str) -> list[str]:
+def _miscounted(window: Window, global_batch: int) -> list[str]:
     """Return a warning where the ranks report another number of samples than the cell asks for in their steps; more than that are not
     counted."""
-    measured = _common(events, world_size)
-    if not measured:
-        return []
-    ranks = [entry.steps for _, entry in sorted(events.items())]
-    windows = windows_of(ranks, measured, mode)
-    told, asked = samples_of(ranks, windows, global_batch), requested_samples(windows, global_batch)
-    where = f"in {len(measured)} measured steps"
+    told, asked = round(math.fsum(window.samples(global_batch))), window.requested_samples(global_batch)
+    where = f"in {len(window.measured)} measured steps"
     return [] if told == asked else [f"the ranks tell of {told} samples {where}, and the cell asks for {asked}"]
 
 
