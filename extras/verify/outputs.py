@@ -71,9 +71,6 @@ def _directories(out: Path, there: Collection, directories: Sequence[Path]) -> l
 
 def _last_traces(path: Path, there: Collection, now: Collection) -> Iterator[str]:
     """Yield what only the collected records know any more: to make tables anew would end that."""
-    if all(source.has_study for source in there.sources) and not all(source.has_study for source in now.sources):
-        runs = counted(there.frame["run_id"].n_unique(), "run")
-        yield f"{path}: not compared, since study.json is missing: this is the last that tells of its {runs}, so keep it until that is back"
     keys = ["source", "run_id"]
     had = there.frame.filter(pl.col("record").is_not_null())
     have = now.frame.filter(pl.col("record").is_not_null() | (pl.col("num_attempts") > 0))

@@ -146,11 +146,6 @@ def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
         study = read_study(results)
     except RecordError as error:
         return StudyRuns(), [str(error)]
-    if study is None:
-        return StudyRuns(), [
-            f"{results / STUDY_FILE}: it is missing, so nobody knows which cells and runs were asked for, and which of these are gone; put "
-            "it back, or let `slipway run STUDY` write it anew, before any tables are made"
-        ]
     findings = []
     if (found := file_changed(results, study)) is not None:
         findings.append(f"{results / STUDY_SOURCE}: {found}")

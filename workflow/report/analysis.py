@@ -39,9 +39,6 @@ class Summary:
 
     ends: Mapping[str, int]
     left_out: int
-    without_study: bool = False
-    """True if a directory has no study.json: which of its runs are missing is not known."""
-
     copies: int = 0
     """Records that are in two directories: counted once."""
 
@@ -71,7 +68,6 @@ class Summary:
             if counts:
                 detail = "" if name in counts else f" ({', '.join(f'{count} {status}' for status, count in counts.items())})"
                 text += f", {sum(counts.values())} {name}{detail}"
-        text += "; without study.json nobody knows which runs are missing" if self.without_study else ""
         text += f"; {counted(self.copies, 'record')} in two of the directories, counted once" if self.copies else ""
         return text + (f"; {self.left_out} left out: the study no longer asks for them" if self.left_out else "")
 
@@ -229,6 +225,5 @@ def analyse(collection: Collection) -> Analysis:
             ends=dict(sorted(ends.items())),
             left_out=sum(source.left_out for source in collection.sources),
             copies=sum(source.copies for source in collection.sources),
-            without_study=not all(source.has_study for source in collection.sources),
         ),
     )

@@ -464,9 +464,9 @@ class CellResult(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def cells_of(frame: pl.DataFrame) -> tuple[CellResult, ...]:
-    """Return the cells in the study's order. Rows without a cell (an unreadable record that no study.json places) belong to none."""
+    """Return the cells in the study's order."""
     software = pl.concat_str([pl.format(f"{name} {{}}", pl.col(name)) for name in SOFTWARE], separator=", ", ignore_nulls=True)
-    rows = frame.filter(pl.col("cell_id").is_not_null()).with_columns(
+    rows = frame.with_columns(
         MEASURED.alias("measured"),
         ENDED_WELL.alias("ended_well"),
         software.alias("software"),

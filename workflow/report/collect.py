@@ -29,7 +29,7 @@ from workflow.report.files import RECORDS_FILE
 from workflow.report.record_reader import BESIDE, ROW_SCHEMA, read_runs
 from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
 from workflow.run.record.continuation import STATUS as WAITING
-from workflow.run.record.reading import names, read_record
+from workflow.run.record.reading import names
 from workflow.run.storage.results import waiting_runs
 from workflow.study.cell import SIZES, WORDS, Cell
 from workflow.study.publishing import SCHEMA, last_version
@@ -100,7 +100,6 @@ class Source:
     site: str | None = None
     site_keys: Mapping[str, Any] = field(default_factory=dict)
     baseline: Mapping[str, Any] = field(default_factory=dict)
-    has_study: bool = True
     file_sha256: str | None = None
     left_out: int = 0
     copies: int = 0
@@ -131,11 +130,14 @@ class StudyFile:
     """SHA-256 of the study file when it last ran; None from an older version."""
 
 
-def read_study(directory: Path) -> StudyFile | None:
-    """Read study.json of a results directory, None if there is none. Raises RecordError if it is torn, no study, or a dangling link."""
+def read_study(directory: Path) -> StudyFile:
+    """Read study.json of a results directory. Raises RecordError if it is missing, torn or no study."""
     path = directory / "study.json"
     if not os.path.lexists(path):
-        return None
+        raise RecordError(
+            f"{path}: it is missing, so nobody knows which cells and runs were asked for, and which of these are gone; put it back, or let "
+            "`slipway run STUDY` write it anew"
+        )
     content = read_json(path)
     try:
         if content["schema"] != SCHEMA:
@@ -285,19 +287,15 @@ def _columns() -> str:
 
 
 def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
-    there = {name for name in names(str(directory / "runs")) if is_name(name)}
     study = read_study(directory)
-    runs = sorted(study.runs if study else there)
-    rows = _in_place(read_runs(directory / "runs", runs))
-    resolved, rows = (study, rows) if study else _study_of_records(directory, rows)
+    runs = sorted(study.runs)
     source = Source(
-        **{name: getattr(resolved, name) for name in ("study", "site", "site_keys", "baseline", "file_sha256")},
-        label=resolved.study,
+        **{name: getattr(study, name) for name in ("study", "site", "site_keys", "baseline", "file_sha256")},
+        label=study.study,
         path=str(directory),
-        has_study=study is not None,
-        left_out=len(there - set(runs)),
+        left_out=len({name for name in names(str(directory / "runs")) if is_name(name)} - set(runs)),
     )
-    frame = _joined(rows, resolved)
+    frame = _joined(_in_place(read_runs(directory / "runs", runs)), study)
     missing = frame.filter(pl.col("status") == MISSING)["run_id"]
     return source, _with_waiting(frame, waiting_runs(directory, missing))
 
@@ -319,30 +317,6 @@ def _in_place(rows: pl.DataFrame) -> pl.DataFrame:
     wrong_place = pl.when(other_run).then(pl.format("it says that it is of run {}", pl.col("said_run_id").fill_null("?")))
     wrong_number = pl.when(other_attempt).then(pl.format("it says that it is of attempt {}", pl.col("attempt").fill_null(0)))
     return rows.with_columns(pl.coalesce("problem", wrong_place, wrong_number).alias("problem")).drop("said_run_id")
-
-
-def _study_of_records(directory: Path, rows: pl.DataFrame) -> tuple[StudyFile, pl.DataFrame]:
-    """Derive the study from one record per cell, read whole; return with it the rows, with the reason where that record is not believed."""
-    readable = rows.filter(pl.col("record").is_not_null() & pl.col("problem").is_null())
-    cells: dict[str, Cell] = {}
-    odd: dict[str, str] = {}
-    sites = set()
-    for run_id, path, cell_id in readable.select("run_id", "record", "record_cell_id").iter_rows():
-        if cell_id not in cells:
-            try:
-                record = read_record(read_content(directory / "runs" / path))
-                msgspec.json.encode(record.cell)
-                cells[cell_id] = record.cell
-                sites.add(record.site)
-            except (RecordError, ValueError, OverflowError) as error:
-                odd[run_id] = f"its cell cannot be used: {error}"
-    readable = readable.filter(pl.col("record_cell_id").is_in(list(cells)) & ~pl.col("run_id").is_in(list(odd)))
-    runs = {run_id: (cell_id, repeat) for run_id, cell_id, repeat in readable.select("run_id", "record_cell_id", "repeat").iter_rows()}
-    named = readable["record_study"].drop_nulls().value_counts(sort=True)["record_study"]
-    site = sites.pop() if len(sites) == 1 else None
-    problem = pl.coalesce("problem", pl.col("run_id").replace_strict(odd, default=None, return_dtype=pl.String()))
-    study = StudyFile(study=named[0] if len(named) else directory.name, site=site, site_keys={}, baseline={}, cells=cells, runs=runs)
-    return study, rows.with_columns(problem.alias("problem"))
 
 
 def _joined(rows: pl.DataFrame, study: StudyFile) -> pl.DataFrame:

@@ -7,11 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from base.errors import RecordError
-from base.humanize import counted
 from base.jsonfile import read_content
 from base.publish import publish
 from workflow.report.analysis import Analysis, analyse
-from workflow.report.collect import Collection, collect, read_records, write_records
+from workflow.report.collect import collect, read_records, write_records
 from workflow.report.files import PAGE_FILE, PLOT_NAMES, RECORDS_FILE
 from workflow.report.formats import FORMATS
 from workflow.report.table import Table
@@ -29,27 +28,9 @@ def write_all(directories: Sequence[Path], out: Path) -> Analysis:
 def write_collected(directories: Sequence[Path], out: Path) -> Analysis:
     """Write records.parquet only."""
     collection = collect(directories)
-    _keep_last_trace(collection, out)
     out.mkdir(parents=True, exist_ok=True)
     write_records(collection, out)
     return analyse(collection)
-
-
-def _keep_last_trace(collection: Collection, out: Path) -> None:
-    """Raise RecordError where study.json is gone, and only the records.parquet in `out` still knows what it asked for."""
-    lost = [source.path for source in collection.sources if not source.has_study]
-    if not lost or not (out / RECORDS_FILE).exists():
-        return
-    try:
-        there = read_records(out / RECORDS_FILE)
-    except RecordError:
-        return  # torn, or of another version: nobody reads it
-    if all(source.has_study for source in there.sources):
-        runs = there.frame["run_id"].n_unique()
-        raise RecordError(
-            f"{lost[0]}/study.json is missing, and {out / RECORDS_FILE}, made while it was there, is the last that tells of its "
-            f"{counted(runs, 'run')}: put study.json back (`slipway run STUDY` with its file writes it anew), or give another --out"
-        )
 
 
 def read_or_collect(directories: Sequence[Path], out: Path) -> Analysis:

@@ -174,10 +174,6 @@ def _without_names(row: Mapping[str, Any], words: str) -> str:
 
 
 MOST_KINDS: Final = 3
-NOT_WHOLE: Final = (
-    "this page shows the runs whose records are left, and nobody knows which others there were, what was asked for, or what the "
-    "baseline is."
-)
 
 
 def lead(analysis: Analysis) -> str:
@@ -217,9 +213,8 @@ def tiles(analysis: Analysis) -> list[Tile]:
     """Count the runs that were measured, failed or are missing, and select the best speed-up."""
     summary = analysis.summary
     best = _best(analysis)
-    whole = summary.ok == summary.num_runs and not summary.without_study
     found = [
-        Tile(f"{summary.ok} / {summary.num_runs}", "runs measured", "runs", "good" if whole else ""),
+        Tile(f"{summary.ok} / {summary.num_runs}", "runs measured", "runs", "good" if summary.ok == summary.num_runs else ""),
         Tile(str(summary.failed_rows), "failed rows", "failures", "bad" if summary.failed_rows else ""),
     ]
     if summary.missing:
@@ -233,13 +228,7 @@ def tiles(analysis: Analysis) -> list[Tile]:
 
 
 def findings(analysis: Analysis) -> list[str]:
-    """Describe what is not known, the best speed-up with all that speaks against it, and how many runs stand behind a cell."""
-    places = ", ".join(source.path for source in analysis.sources if not source.has_study)
-    unknown = [printable(f"study.json is missing in {places}: {NOT_WHOLE}")] if places else []
-    return [*unknown, *_found(analysis)]
-
-
-def _found(analysis: Analysis) -> list[str]:
+    """Describe the best speed-up with all that speaks against it, and how many runs stand behind a cell."""
     best = _best(analysis)
     if best is None or best.speedup is None or best.efficiency is None or best.partner is None:
         return ["There is no comparison with a baseline yet: a speed-up needs a measured run of the baseline and of another cell."]
@@ -464,9 +453,9 @@ def _in_words(analysis: Analysis, cell: Any) -> str:
 def _places(
     analysis: Analysis, row: Mapping[str, Any], marks: Sequence[str], groups: Sequence[Mapping[RunKey, tuple[str, ...]]]
 ) -> list[str]:
-    own = [] if row["cell_id"] is None else [cell_anchor(analysis, row["source"], row["cell_id"])]
+    own = cell_anchor(analysis, row["source"], row["cell_id"])
     other = [place for group in groups for place in group.get((row["source"], row["run_id"]), ())]
-    return [*own, *other, *(f"mark-{mark}" for mark in marks)]
+    return [own, *other, *(f"mark-{mark}" for mark in marks)]
 
 
 def _name(row: Mapping[str, Any], link: Callable[[str, Sequence[str]], str]) -> str:

@@ -53,10 +53,6 @@ def _of_source(analysis: Analysis, source: Source) -> Block:
         items.append(("left out", f"{source.left_out} runs that the study no longer asks for"))
     if source.copies:
         items.append(("copies", f"{counted(source.copies, 'record')} that a directory named before has too, by their seals: counted there"))
-    if not source.has_study:
-        items.append(
-            ("study.json", "none: the cells are those that the records tell of; missing runs cannot be known, and there is no baseline")
-        )
     return Block(title=printable(source.label), items=tuple((name, printable(value)) for name, value in items if value))
 
 
@@ -95,9 +91,9 @@ KEPT = (
 def programs_block(analysis: Analysis, source: Source, of: str) -> Block | None:
     """List the programs of a source, and the commands that put them where its study file looks for them; None where it has none."""
     ran = _ran(analysis, source)
-    study = read_study(source.place) if ran else None
-    if not ran or study is None:
+    if not ran or not (source.place / "study.json").exists():
         return None
+    study = read_study(source.place)
     words, code = [KEPT], []
     for name, digests in sorted(ran.items()):
         digest, runs = digests.most_common(1)[0]

@@ -93,17 +93,13 @@ def _seconds(frame: pl.DataFrame) -> pl.DataFrame:
     """Sum the seconds of each cell by how its attempts ended, and of all of them times their GPUs."""
     run_s = pl.col("run_s").fill_null(0.0)
     cut = pl.col("status").is_in(PREVENTED)
-    return (
-        frame.filter(pl.col("cell_id").is_not_null())
-        .group_by("source", "cell_id", maintain_order=True)
-        .agg(
-            run_s.filter(ENDED_WELL).sum().alias("measured"),
-            (run_s.filter(~ENDED_WELL & ~cut).sum() + pl.col("unmeasured_s").sum()).alias("failed"),
-            (run_s.filter(cut).sum() + pl.col("prevented_s").sum()).alias("prevented"),
-            pl.col("repeated_s").sum().alias("repeated"),
-            pl.col("aside_s").sum().alias("aside"),
-            ((run_s * pl.col("num_gpus").fill_null(0)).sum() + pl.col("beside_gpu_s").sum()).alias("gpu_s"),
-        )
+    return frame.group_by("source", "cell_id", maintain_order=True).agg(
+        run_s.filter(ENDED_WELL).sum().alias("measured"),
+        (run_s.filter(~ENDED_WELL & ~cut).sum() + pl.col("unmeasured_s").sum()).alias("failed"),
+        (run_s.filter(cut).sum() + pl.col("prevented_s").sum()).alias("prevented"),
+        pl.col("repeated_s").sum().alias("repeated"),
+        pl.col("aside_s").sum().alias("aside"),
+        ((run_s * pl.col("num_gpus").fill_null(0)).sum() + pl.col("beside_gpu_s").sum()).alias("gpu_s"),
     )
 
 
@@ -333,7 +329,7 @@ def _reason(text: str | None) -> str | None:
 def _cells(frame: pl.DataFrame) -> pl.DataFrame:
     """Return for each measured cell what its runs have in common, null where they differ."""
     return (
-        frame.filter(MEASURED & pl.col("cell_id").is_not_null())
+        frame.filter(MEASURED)
         .group_by("source", "cell_id", maintain_order=True)
         .agg(
             *[pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in OF_A_CELL],

@@ -10,7 +10,7 @@ import pytest
 
 from base.seal import sealed_text
 from extras.export.tensorboard import Scalar, event_file, masked_crc, scalars
-from tests.workflow.report.builder import make_cell, make_record
+from tests.workflow.report.builder import make_cell, make_record, write_study
 from workflow.commands.main import run
 from workflow.run.record.events import parse_events
 
@@ -19,7 +19,7 @@ def results(tmp_path: Path) -> Path:
     """A results directory with one run of two ranks and three steps."""
     cell = make_cell(nodes=2)
     record = make_record(cell)
-    run_dir = tmp_path / "digits" / "runs" / record["run_id"]
+    run_dir = write_study(tmp_path / "digits", [cell], repeats=1) / "runs" / record["run_id"]
     attempt = run_dir / "attempts" / "1"
     attempt.mkdir(parents=True)
     (run_dir / "record.json").write_bytes(sealed_text(record))

@@ -263,21 +263,6 @@ def test_directories_of_one_site_and_study_are_told_apart_by_their_paths(tmp_pat
     assert [source.label for source in collection.sources] == ["monday/digits", "tuesday/digits"]
 
 
-def test_a_directory_without_study_json_has_the_cells_of_its_records(tmp_path: Path) -> None:
-    cells = scaling_cells(nodes=[1, 2])
-    directory = study(tmp_path, *[make_record(cell, repeat) for cell in cells for repeat in (1, 2)], cells=cells)
-    (directory / "study.json").unlink()
-    bad = directory / "runs" / "torn-r1"
-    bad.mkdir()
-    (bad / "record.json").write_text("{")
-    collection = collect([directory])
-    assert sorted(collection.frame["status"].to_list()) == ["ok"] * 4 + ["unreadable"]
-    analysis = analyse(collection)
-    assert len(analysis.cells) == 2
-    assert {comparison.reason for comparison in analysis.comparisons} == {"the study names no baseline"}
-    assert analysis.summary.failed_rows == 1
-
-
 def test_wrong_directories_are_refused_with_what_to_give_instead(tmp_path: Path) -> None:
     directory = study(tmp_path)
     with pytest.raises(RecordError, match="is not a directory"):
@@ -289,6 +274,10 @@ def test_wrong_directories_are_refused_with_what_to_give_instead(tmp_path: Path)
         collect([directory])
     (directory / "study.json").write_text('{"schema": "slipway.study/1", "study": "x"}')
     with pytest.raises(RecordError, match="is no resolved study"):
+        collect([directory])
+    (directory / "study.json").unlink()
+    (directory / "runs").mkdir()
+    with pytest.raises(RecordError, match=r"study\.json: it is missing, .*; put it back, or let `slipway run STUDY` write it anew"):
         collect([directory])
 
 

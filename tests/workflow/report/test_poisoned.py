@@ -181,16 +181,6 @@ def test_a_changed_digit_in_a_sealed_record_is_noticed(tmp_path: Path) -> None:
     assert (row["status"], "its seal was removed" in row["status_reason"]) == ("unreadable", True)
 
 
-@pytest.mark.parametrize("number", [10**30, 10**400, 10**4000])
-def test_a_number_of_many_digits_in_a_cell_spoils_no_other_without_study_json(tmp_path: Path, number: int) -> None:
-    directory = write_study(tmp_path / "s", [BASE, CELL], repeats=1)
-    write_records(directory, [make_record(BASE), make_record({**CELL, "dataset_spec": {**CELL["dataset_spec"], "seed": number}})])
-    (directory / "study.json").unlink()
-    rows = {row["run_id"]: row["status"] for row in analyse(collect([directory])).frame.to_dicts()}
-    assert rows[f"{BASE['cell_id']}-r1"] == "ok"
-    assert rows[f"{CELL['cell_id']}-r1"] in ("ok", "unreadable")
-
-
 def test_markup_and_formulas_stay_text(tmp_path: Path) -> None:
     cells = [make_cell(model=f"m{index}") for index in range(len(FORMULAS))]
     directory = write_study(tmp_path / "s", cells, repeats=1)
