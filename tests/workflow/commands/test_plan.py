@@ -161,20 +161,6 @@ def test_memory_that_is_not_there_is_noted(house: House) -> None:
     assert "TOO LITTLE" in said.out
 
 
-@pytest.mark.processes
-def test_credentials_that_are_not_there_are_refused_where_runs_are_containers(house: House) -> None:
-    for engine, code in (("podman", 10), ("bare", 0)):
-        house.site.write_text(f"storage: s\ncache: {{path: c}}\nengine: {engine}\nregistry_credentials: auth.json\n")
-        said = house("plan")
-        assert said.code == code
-        assert said.err == (
-            f"slipway: site here: registry_credentials: {house.root}/auth.json is not a file on this machine; `podman login` writes one; "
-            "a relative path begins at the site file; without the key the engine uses what it finds itself\n"
-            if code
-            else ""
-        )
-
-
 def test_gpu_memory_is_that_of_the_smallest() -> None:
     assert parse_gpu_memory("16280\n16276\n") == 16276 << 20
     assert parse_gpu_memory("") is None

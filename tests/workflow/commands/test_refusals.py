@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from base.errors import SlipwayError
-from cluster.schedulers.slurm.answers import JOB_ID
 from data_prep.mounts import Mount
 from tests.data_prep.staging.disks import tmpfs
 from tests.nobody import as_nobody
@@ -110,6 +109,12 @@ CASES: dict[str, tuple[Callable[[House], object], int, str]] = {
         16,
         "site here: engine docker cannot be used: docker is not on this machine's PATH; start it, or choose another engine",
     ),
+    "no credentials": (
+        lambda house: house.site.write_text(f"{SITE}storage: s\nengine: podman\nsetup: ['true']\nregistry_credentials: auth.json\n"),
+        10,
+        "/auth.json is not a file on this machine; `podman login` writes one; a relative path begins at the site file; without the key "
+        "the engine uses what it finds itself",
+    ),
     "directive": (lambda house: house.site.write_text(f"{SITE}storage: s\ndirectives: [--nodes=2]\n"), 10, "sets the nodes"),
     "below a file": (_below_a_file, 22, "cannot be used: "),
     "kernel": (lambda house: house.site.write_text(f"{SITE}storage: /proc/x\n"), 22, "/proc is on proc from proc at /proc"),
@@ -164,11 +169,6 @@ def test_a_batch_that_may_be_too_large_is_noted_and_one_that_is_refused_names_it
     said = house("plan")
     assert "1 cell cannot run" in said.err
     assert said.err.rstrip().endswith(cell.cell_id)
-
-
-def test_an_allocation_of_another_scheduler(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(JOB_ID, "7")
-    assert house("plan").code == 10
 
 
 @pytest.mark.parametrize("options", [("ro",), ("rw",)])

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ while True:
 """
 
 
+@contextmanager
+def ready(program: str, mark: Path) -> Iterator[Child]:
+    """A child that has begun to wait for signals; its log is `log` beside `mark`."""
+    log = mark.with_name("log")
+    with Child([sys.executable, "-c", program, str(mark)], log, os.environ) as child:
+        while not Path(f"{mark}.ready").exists():
+            assert child.wait(0.05) is None, log.read_text()
+        yield child
+
+
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -53,17 +64,14 @@ def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
 
 def test_who_is_left_early_is_asked_to_end(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    with Child([sys.executable, "-c", ASKED, str(mark)], tmp_path / "log", os.environ) as child:
-        while not Path(f"{mark}.ready").exists():
-            assert child.wait(0.05) is None, (tmp_path / "log").read_text()
+    with ready(ASKED, mark):
+        pass
     assert mark.read_text() == "asked"
 
 
 def test_a_terminal_that_is_closed_is_an_interrupt(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    with Child([sys.executable, "-c", ASKED, str(mark)], tmp_path / "log", os.environ) as child:
-        while not Path(f"{mark}.ready").exists():
-            assert child.wait(0.05) is None, (tmp_path / "log").read_text()
+    with ready(ASKED, mark) as child:
         os.kill(os.getpid(), signal.SIGHUP)
         assert child.wait(30) == 0
     assert (mark.read_text(), child.signals) == ("asked", [signal.SIGHUP])
@@ -72,9 +80,7 @@ def test_a_terminal_that_is_closed_is_an_interrupt(tmp_path: Path) -> None:
 def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     stubborn = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{ASKED}"
-    with Child([sys.executable, "-c", stubborn, str(mark)], tmp_path / "log", os.environ) as child:
-        while not Path(f"{mark}.ready").exists():
-            assert child.wait(0.05) is None, (tmp_path / "log").read_text()
+    with ready(stubborn, mark) as child:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(SAME_INTERRUPT_S)  # what comes before is the same one
         os.kill(os.getpid(), signal.SIGTERM)
@@ -96,9 +102,7 @@ def test_a_ctrl_c_that_comes_three_times_is_one(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     counts = ASKED.replace('    pathlib.Path(sys.argv[1]).write_text("asked")\n    sys.exit(0)', '    print("interrupted", flush=True)')
     assert "interrupted" in counts
-    with Child([sys.executable, "-c", counts, str(mark)], tmp_path / "log", os.environ) as child:
-        while not Path(f"{mark}.ready").exists():
-            assert child.wait(0.05) is None, (tmp_path / "log").read_text()
+    with ready(counts, mark) as child:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGINT)
         time.sleep(SAME_INTERRUPT_S)

@@ -167,14 +167,6 @@ def test_runs_start_in_the_order_of_the_study_and_data_before_them(place: Place)
     assert graph.data_priority > max(priorities)
 
 
-def test_what_is_left_to_make(place: Place) -> None:
-    first, failed, *others = run_ids(place.graph())
-    place.record(first, OK)
-    place.record(failed, OOM)
-    assert [run.run_id for run in place.graph().runs_to_make] == others
-    assert [run.run_id for run in place.graph(retry="failed").runs_to_make] == [failed, *others]
-
-
 def test_the_closing_line_counts_what_is_there_at_the_end(place: Place) -> None:
     graph = place.graph()
     first, failed, torn = run_ids(graph)[:3]
@@ -325,12 +317,10 @@ def test_before_runs_start_the_archives_they_load_are_looked_for(place: Place) -
     place.graph().start("local")
 
 
-def test_credentials_that_are_not_there_are_refused_before_anything_runs(place: Place) -> None:
-    place.site.write_text(f"{SITE}engine: podman\nregistry_credentials: nowhere/auth.json\n")
-    with pytest.raises(
-        ConfigError, match=r"site here: registry_credentials: .*nowhere/auth.json is not a file .* `podman login` writes one"
-    ):
-        place.graph()
+def test_credentials_that_are_not_there_matter_to_runs_in_containers_that_are_to_be_made(place: Place) -> None:
+    place.site.write_text(f"{SITE}engine: bare\nregistry_credentials: nowhere/auth.json\n")
+    place.graph()
+    place.site.write_text(f"{UNSEEN}engine: podman\nregistry_credentials: nowhere/auth.json\n")
     (place.root / "nowhere").mkdir()
     (place.root / "nowhere" / "auth.json").write_text("{}")
     graph = place.graph()
@@ -377,28 +367,6 @@ def test_wrong_config_is_refused(place: Place, config: dict[str, Any], words: st
 def test_one_study_at_a_time(place: Place) -> None:
     with pytest.raises(ConfigError, match="--configfile named 2 files: .*study.yaml, .*study.yaml"):
         place.graph(files=[place.study, place.study])
-
-
-def test_another_schedulers_allocation_is_refused(place: Place) -> None:
-    with pytest.raises(ConfigError, match=r"inside an allocation of lsf \(LSB_JOBID=7\)"):
-        place.graph(environ={"LSB_JOBID": "7"})
-
-
-def test_storage_with_braces_is_refused(place: Place) -> None:
-    place.site.write_text(SITE.replace("storage: storage", 'storage: "{home}"'))
-    with pytest.raises(ConfigError, match=r"1: storage: .* holds a brace"):
-        place.graph()
-
-
-def test_gpu_hours_are_those_of_the_runs_left(place: Place) -> None:
-    place.site.write_text(SITE.replace("device: cpu", "scheduler: slurm"))
-    place.study = write(place.root, changed(base={"device": "cuda"}, axes={"nodes": [1]}, limits={"walltime": "1h", "gpu_hours": 4}))
-    first = run_ids(place.graph())[0]
-    place.record(first, OOM)
-    place.study = write(place.root, changed(base={"device": "cuda"}, axes={"nodes": [1]}, limits={"walltime": "1h", "gpu_hours": 3}))
-    place.graph()
-    with pytest.raises(ConfigError, match=r"the 4 missing runs may take 4\.0 GPU hours"):
-        place.graph(retry="failed")
 
 
 def test_a_source_that_is_not_there_is_refused_before_anything_starts(place: Place) -> None:

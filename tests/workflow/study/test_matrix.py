@@ -35,16 +35,36 @@ def ids(study: Study) -> set[str]:
     return {cell.cell_id for cell in study.cells}
 
 
-def test_axes_are_crossed_in_the_order_of_the_file(tmp_path: Path) -> None:
-    study = load(tmp_path, changed())
-    assert shapes(study) == [(32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)]
-    assert study.cells[1].world_size == 2
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [(32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)]),
+        (
+            {"axes": {"batch_size": None, "global_batch_size": [64], "gpus_per_node": [1, 4]}},
+            [(64, 64, 1), (16, 64, 1), (32, 64, 2), (8, 64, 2)],
+        ),
+        (
+            {"include": [{"model": "lenet", "batch_size": 8}], "exclude": ["batch_size < 64"]},
+            [(64, 64, 1), (64, 128, 2), (8, 8, 1)],
+        ),
+        ({"axes": None, "include": [{"model": "lenet", "batch_size": 8}]}, [(8, 8, 1)]),
+        ({"axes": None, "base": {"model": "lenet", "batch_size": 8, "nodes": 3}}, [(8, 24, 3)]),
+        ({"base": {"nodes": 9}, "axes": {"batch_size": [8]}}, [(8, 8, 1), (8, 16, 2)]),
+    ],
+    ids=["axes", "global batch", "include", "only include", "base alone", "axes override base"],
+)
+def test_cells_are_the_product_in_the_order_of_the_file_and_the_rows(
+    tmp_path: Path, changes: dict[str, Any], expected: list[tuple[int, int, int]]
+) -> None:
+    study = load(tmp_path, changed(**changes))
+    assert shapes(study) == expected
+    assert [cell.world_size for cell in study.cells] == [total // batch for batch, total, _ in expected]
+
+
+def test_a_row_has_the_values_of_base(tmp_path: Path) -> None:
+    study = load(tmp_path, changed(base={"seed": 7}, include=[{"model": "lenet", "batch_size": 8}]))
+    assert study.cells[-1].seed == 7
     assert study.results_dir == study.site.storage / "results" / "small"
-
-
-def test_a_global_batch_is_divided(tmp_path: Path) -> None:
-    axes = {"batch_size": None, "global_batch_size": [64], "nodes": [1, 2], "gpus_per_node": [1, 4]}
-    assert [cell.batch_size for cell in load(tmp_path, changed(axes=axes)).cells] == [64, 16, 32, 8]
 
 
 def test_the_same_cell_has_one_identity_however_its_batch_is_written(tmp_path: Path) -> None:
@@ -63,25 +83,6 @@ def test_zip_rows_are_crossed_with_the_axes(tmp_path: Path) -> None:
     assert [(*shape, cell.seed) for shape, cell in zip(shapes(study), study.cells, strict=True)] == [
         (64, 64, 1, 0), (32, 64, 2, 0), (64, 64, 1, 1), (32, 64, 2, 1),
     ]  # fmt: skip
-
-
-def test_include_takes_base_and_its_own_keys_only(tmp_path: Path) -> None:
-    study = load(tmp_path, changed(base={"seed": 7}, include=[{"model": "lenet", "batch_size": 8}], exclude=["batch_size < 64"]))
-    assert shapes(study) == [(64, 64, 1), (64, 128, 2), (8, 8, 1)]
-    assert study.cells[-1].seed == 7
-
-
-def test_only_include(tmp_path: Path) -> None:
-    study = load(tmp_path, changed(axes=None, include=[{"model": "lenet", "batch_size": 8}]))
-    assert shapes(study) == [(8, 8, 1)]
-
-
-def test_base_alone_is_one_cell(tmp_path: Path) -> None:
-    assert shapes(load(tmp_path, changed(axes=None, base={"model": "lenet", "batch_size": 8, "nodes": 3}))) == [(8, 24, 3)]
-
-
-def test_axes_override_base(tmp_path: Path) -> None:
-    assert [cell.nodes for cell in load(tmp_path, changed(base={"nodes": 9}, axes={"batch_size": [8]})).cells] == [1, 2]
 
 
 def test_each_update_rule_has_its_own_constants(tmp_path: Path) -> None:
