@@ -254,24 +254,6 @@ def wait_until_gone(pid: int) -> None:
         os.close(descriptor)
 
 
-WITHOUT_COMPILER = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import torch
-from slipway_pytorch import compiler
-compiler.leave_out()
-layer = torch.nn.Linear(2, 2)
-torch.optim.SGD(layer.parameters(), lr=1, momentum=0.9).step()
-assert not {"sympy", "torch._dynamo.utils"} & set(sys.modules)
-assert torch._dynamo.config.optimize_ddp
-assert {"sympy", "torch._dynamo.utils"} <= set(sys.modules)
-"""
-
-
-def test_the_compiler_is_not_imported_until_it_is_wanted() -> None:
-    subprocess.run([sys.executable, "-c", WITHOUT_COMPILER, str(load_framework("pytorch").folder)], check=True, timeout=120)
-
-
 STORE = """
 import os, socket, struct
 from pathlib import Path

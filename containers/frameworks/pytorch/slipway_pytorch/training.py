@@ -18,7 +18,6 @@ from slipway_program.parameters import FILE_NAME, checksum_of, write_parameters
 from slipway_program.plan import make_plan
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 
-from . import compiler
 from .checkpoint import State, gathered, give_parts, load_checkpoint, not_carried, save_checkpoint, whole
 from .clock import make_clock
 from .feed import computing_threads, loader_processes, start_reading
@@ -31,7 +30,6 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
     `out`. The exit code: 0, or 43 where a checkpoint was wanted before the end."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     training = cell["mode"] == "train"
-    compiler.leave_out()
     dataset = slipway_reader.open_dataset(data)
     resumed = find_checkpoint(cell)
     steps, plan = make_plan(cell, dataset, rank, world_size, resumed.step if resumed else 0)
