@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from .parameters import read_metadata, read_tensors, write_tensors
+from .parameters import Cell, read_metadata, read_tensors, write_tensors
 
 FILE_NAME = "checkpoint.safetensors"
 PART_NAME = ".checkpoint.safetensors.part"
@@ -57,7 +57,7 @@ Resumed = NamedTuple("Resumed", [("path", Path), ("step", int)])
 """A checkpoint to resume from: the file, and the first step that is still to be done."""
 
 
-def find_checkpoint(cell: Mapping[str, Any]) -> Optional[Resumed]:
+def find_checkpoint(cell: Cell) -> Optional[Resumed]:
     """Return the checkpoint this run shall resume from, None: from the start. Raises ValueError for one of another training."""
     name = os.environ.get("SLIPWAY_CHECKPOINT")
     if not name:
@@ -71,7 +71,7 @@ def find_checkpoint(cell: Mapping[str, Any]) -> Optional[Resumed]:
     return Resumed(path, int(found["step"]))
 
 
-def identity(cell: Mapping[str, Any]) -> str:
+def identity(cell: Cell) -> str:
     """Return a name of the training: cells with the same one may resume from each other's checkpoints."""
     deciding = {key: cell.get(key) for key in DECIDING}
     deciding.update({key: cell[key] for key, plain in ADDED.items() if cell.get(key, plain) != plain})
@@ -79,7 +79,7 @@ def identity(cell: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_checkpoint(out: Path, cell: Mapping[str, Any], arrays: Mapping[str, np.ndarray], step: int, more: Mapping[str, str]) -> int:
+def write_checkpoint(out: Path, cell: Cell, arrays: Mapping[str, np.ndarray], step: int, more: Mapping[str, str]) -> int:
     """Write the state before `step` beside its name, then rename: a kill leaves no file or a whole one. `more`: what the framework notes
     besides. The bytes written."""
     metadata = {

@@ -3,7 +3,7 @@
 import math
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 import slipway_reader
@@ -17,6 +17,7 @@ from .loop import Around, HostClock, run_steps
 from .parameters import (
     FILE_NAME,
     Arrays,
+    Cell,
     checksum_of,
     count_of,
     given_parameters,
@@ -29,7 +30,6 @@ from .plan import check_fits, make_plan, shapes_of_sequences
 from .rank import LossNotFinite
 from .trainer import Trainer, dropout_seed, drops
 
-Cell = Mapping[str, Any]
 MakeTrainer = Callable[[Cell, Any, Arrays], Trainer]
 """(cell, dataset, the parameters and running statistics to start from) -> this rank, joined to the others."""
 

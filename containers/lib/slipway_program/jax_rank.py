@@ -11,6 +11,7 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .parameters import Cell
 from .trainer import Trainer
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -25,7 +26,7 @@ class JaxRank(Trainer):
     _state = {}  # type: Dict[str, Any]
     _memory = None  # type: Any
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any) -> None:
+    def __init__(self, cell: Cell, dataset: Any) -> None:
         super().__init__(cell, dataset)
         self._mesh = join_mesh(cell["device"], cell["precision"])
         self.device = "cuda:%s" % os.environ["LOCAL_RANK"] if cell["device"] == "cuda" else "cpu"

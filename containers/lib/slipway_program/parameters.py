@@ -15,6 +15,12 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 
 import numpy as np
 
+Cell = Mapping[str, Any]
+"""cell.json, as docs/framework-contract.md has it."""
+Layer = Mapping[str, Any]
+"""A layer of its `model_layers`."""
+Arrays = Dict[str, np.ndarray]
+
 ALIGNMENT = 8
 MAX_HEADER_BYTES = 100 << 20
 TYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "int64": "I64", "int32": "I32", "uint8": "U8", "bool": "BOOL"}
@@ -78,9 +84,6 @@ def _array(content: bytearray, base: int, entry: Mapping[str, Any]) -> np.ndarra
 FILE_NAME = "parameters.safetensors"
 ROWS = 64
 RUNNING = (".running_mean", ".running_var")
-
-Layer = Mapping[str, Any]
-Arrays = Dict[str, np.ndarray]
 
 
 def starting_rows(layer: Layer, shape: Sequence[int], seed: int, what: str = "weight") -> Iterator[np.ndarray]:
@@ -160,7 +163,7 @@ def checksum_of(tensors: Mapping[str, Any], as_array: Callable[[Any], np.ndarray
     return digest.hexdigest()
 
 
-def write_parameters(path: Path, arrays: Mapping[str, np.ndarray], cell: Mapping[str, Any]) -> int:
+def write_parameters(path: Path, arrays: Mapping[str, np.ndarray], cell: Cell) -> int:
     """Write all as float32 and make it durable; the bytes written."""
     plain = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(arrays.items())}
     return write_tensors(path, plain, {"model": cell["model"], "variant": cell["model_variant"]})

@@ -5,7 +5,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 import slipway_reader
 
-from .parameters import given_parameters
+from .parameters import Cell, Layer, given_parameters
 
 EVAL_SPLITS = ("test", "validation")
 MOST_WARMUP_OF_EPOCHS = 10
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
         return found
 
 
-def make_plan(cell: Mapping[str, Any], dataset: Any, rank: int, world_size: int, first: int = 0) -> Tuple[Steps, Plan]:
+def make_plan(cell: Cell, dataset: Any, rank: int, world_size: int, first: int = 0) -> Tuple[Steps, Plan]:
     """Return what a rank does in the run of this cell, from step `first` on. Inference evaluates only parameters that it was given."""
     groups = {name: dataset.groups(name) for name in dataset.manifest["splits"]}
     if max(groups["train"]) < cell["global_batch_size"]:
@@ -120,14 +120,14 @@ def shapes_of_sequences(dataset: Any, plan: Plan) -> List[Tuple[int, int]]:
     return [(plan.batch_size, length) for length, rows in lengths.items() if rows >= plan.batch_size * plan.world_size]
 
 
-def check_fits(layers: Sequence[Mapping[str, Any]], dataset: Any) -> None:
+def check_fits(layers: Sequence[Layer], dataset: Any) -> None:
     """Raise ValueError where the layer list is for other samples, or other answers, than the dataset has."""
     found, expected = dataset.shapes, (layers[0]["shape_out"], layers[-1]["shape_out"])
     if tuple(found) != expected:
         raise ValueError("the layer list goes from %s to %s, the dataset asks for %s to %s" % (*expected, *found))
 
 
-def count_steps(cell: Mapping[str, Any], per_epoch: int) -> Steps:
+def count_steps(cell: Cell, per_epoch: int) -> Steps:
     """Count the steps of `steps` {warmup, measured, total?}, or of `epochs`: then all but the first steps are measured."""
     if cell["epochs"] is not None:
         total = cell["epochs"] * per_epoch

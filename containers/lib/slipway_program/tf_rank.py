@@ -2,11 +2,12 @@
 
 import contextlib
 import os
-from typing import Any, Callable, Dict, Mapping, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 import tensorflow as tf
 
+from .parameters import Cell
 from .trainer import Trainer
 
 SUM = tf.distribute.ReduceOp.SUM
@@ -15,7 +16,7 @@ SUM = tf.distribute.ReduceOp.SUM
 class TensorFlowRank(Trainer):
     """One rank. A sub-class gives to `_compile` what its network computes, and writes `_step`, what happens on one rank's share."""
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any) -> None:
+    def __init__(self, cell: Cell, dataset: Any) -> None:
         super().__init__(cell, dataset)
         tf.config.threading.set_intra_op_parallelism_threads(cell["threads"])
         self._strategy = tf.distribute.MultiWorkerMirroredStrategy()  # the other ranks are named by TF_CONFIG

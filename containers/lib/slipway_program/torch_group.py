@@ -2,11 +2,13 @@
 
 import os
 import socket
-from typing import Any, Dict, Mapping
+from typing import Any, Dict
 
 import torch
 import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
+
+from .parameters import Cell
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -14,7 +16,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CUDA_ONLY = ("tf32", "fp16")
 
 
-def join_group(cell: Mapping[str, Any]) -> torch.device:
+def join_group(cell: Cell) -> torch.device:
     """Join the ranks of this run (gloo between CPUs, NCCL between GPUs); the device of this rank, set up for the cell's precision."""
     if cell["device"] == "cpu":
         if cell["precision"] in CUDA_ONLY:

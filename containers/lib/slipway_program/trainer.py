@@ -10,10 +10,10 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 import numpy as np
 import slipway_reader
 
-from .parameters import Arrays
+from .parameters import Arrays, Cell, Layer
 
 
-def padding_of(layer: Mapping[str, Any], size: Sequence[int]) -> List[Tuple[int, int]]:
+def padding_of(layer: Layer, size: Sequence[int]) -> List[Tuple[int, int]]:
     """Return (before, after) of height and width, for images of `size`: more after them where the last window reaches over the end
     (`ceil`)."""
     padding, stride, kernel = layer["padding"], layer["stride"], layer["kernel"]
@@ -26,12 +26,12 @@ def dropout_seed(seed: int, rank: int, number: int) -> int:
     return zlib.crc32(("%d:%d:%d" % (seed, rank, number)).encode())
 
 
-def drops(layers: Sequence[Mapping[str, Any]]) -> bool:
+def drops(layers: Sequence[Layer]) -> bool:
     """Return True if a network has dropout. Each framework draws its own numbers for it, so that only without it losses are equal."""
     return any(layer["kind"] == "dropout" for layer in layers)
 
 
-def masks(layers: Sequence[Mapping[str, Any]], batch_size: int, seed: int) -> Arrays:
+def masks(layers: Sequence[Layer], batch_size: int, seed: int) -> Arrays:
     """Return by the name of each dropout layer what its input is multiplied by: 0 for what is dropped, and for the rest what keeps the
     mean. It is for frameworks whose own dropout cannot be begun anew in each step.
     """
@@ -53,7 +53,7 @@ class Trainer:
     dropout_seed = 0
     """What dropout drops in the step that comes is a function of it: driver.py sets it before each, by `dropout_seed` of this module."""
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any) -> None:
+    def __init__(self, cell: Cell, dataset: Any) -> None:
         """Take what most frameworks want to know. `_mean` and `_scale` bring pixels to mean 0 and deviation 1 over the training split, and
         leave token ids as they are."""
         self._drops = drops(cell["model_layers"])

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from slipway_program.parameters import Layer
 from slipway_program.trainer import padding_of
 
-Layer = Mapping[str, Any]
 Arrays = Mapping[str, jax.Array]
 
 

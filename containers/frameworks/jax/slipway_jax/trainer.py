@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from slipway_program.jax_rank import JaxRank
-from slipway_program.parameters import Arrays, trained
+from slipway_program.parameters import Arrays, Cell, trained
 
 from .network import Network
 
@@ -69,7 +69,7 @@ class JaxTrainer(JaxRank):
     framework = "jax"
     version = jax.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
         self._network = Network(cell["model_layers"], nhwc=cell["layout"] == "nhwc")
         self._optimizer: Mapping[str, Any] = cell["optimizer"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import Arrays, Cell
 from slipway_program.trainer import Trainer
 
 
-def make_trainer(cell: Mapping[str, Any], dataset: Any, start: Arrays) -> Trainer:
+def make_trainer(cell: Cell, dataset: Any, start: Arrays) -> Trainer:
     """Make a rank on the backend of the cell; `auto` is TensorFlow."""
     if cell["backend"] == "jax":
         os.environ["KERAS_BACKEND"] = "jax"

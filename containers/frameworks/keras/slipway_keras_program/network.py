@@ -9,10 +9,8 @@ import keras
 import numpy as np
 from keras import layers as kl
 from keras import ops
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import Arrays, Cell, Layer
 from slipway_program.trainer import padding_of
-
-Layer = Mapping[str, Any]
 
 
 class Positions(kl.Layer):
@@ -46,7 +44,7 @@ def _attention(layer: Layer, x: Any) -> Any:
 class Layouts:
     """The layouts of the weights of one network, by their canonical names."""
 
-    def __init__(self, layers: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, layers: Sequence[Layer]) -> None:
         self._alike = {f"{layer['name']}.weight" for layer in layers if layer["kind"] in ("embedding", "positions")}
 
     def to_keras(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -229,7 +227,7 @@ class KerasModel:
     framework = "keras"
     version = keras.__version__
 
-    def _make(self, cell: Mapping[str, Any]) -> None:
+    def _make(self, cell: Cell) -> None:
         constants: Mapping[str, float] = cell["optimizer"]
         self._rate, self._decay = constants["learning_rate"], constants["weight_decay"]
         self._dice, self._layouts = Dice(), Layouts(cell["model_layers"])

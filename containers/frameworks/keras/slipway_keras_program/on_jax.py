@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from jax import lax
 from slipway_program.jax_rank import JaxRank
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import Arrays, Cell
 
 from .network import KerasModel, mean_loss
 
@@ -20,7 +20,7 @@ class OnJax(KerasModel, JaxRank):
     """One rank. Weights, and what the optimizer remembers, are on all ranks the same; running statistics are those of rank 0, as in
     PyTorch's DistributedDataParallel."""
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
         self._make(cell)
         self.restore(start, {name: np.zeros_like(start[name]) for name in self._variables})

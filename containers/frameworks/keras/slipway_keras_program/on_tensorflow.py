@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import Arrays, Cell
 from slipway_program.tf_rank import TensorFlowRank
 
 from .network import KerasModel, mean_loss
@@ -17,7 +17,7 @@ from .network import KerasModel, mean_loss
 class OnTensorFlow(KerasModel, TensorFlowRank):
     """One rank. Running statistics are those of rank 0, as in PyTorch's DistributedDataParallel."""
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
         with self._strategy.scope():
             self._make(cell)

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import torch
 import torch.distributed as dist
-from slipway_program.parameters import Arrays
+from slipway_program.parameters import Arrays, Cell
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 from slipway_program.trainer import Trainer
 from torch.nn.parallel import DistributedDataParallel
@@ -21,7 +21,7 @@ from .network import KerasModel, mean_loss
 class OnTorch(KerasModel, Trainer):
     """One rank. Running statistics are those of rank 0, as in PyTorch's DistributedDataParallel, for which Keras' are no buffers."""
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
         torch.set_num_threads(cell["threads"])
         self._place = join_group(cell)

@@ -9,9 +9,8 @@ import numpy as np
 import paddle
 from paddle.nn import functional
 from paddle.nn.initializer import Constant
-from slipway_program.parameters import RUNNING
+from slipway_program.parameters import RUNNING, Layer
 
-Layer = Mapping[str, Any]
 Tensors = Mapping[str, Any]
 
 

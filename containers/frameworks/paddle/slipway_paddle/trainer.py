@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import paddle
 from paddle import distributed
-from slipway_program.parameters import RUNNING, Arrays, trained
+from slipway_program.parameters import RUNNING, Arrays, Cell, trained
 from slipway_program.trainer import Trainer
 
 from .network import Network
@@ -37,7 +37,7 @@ class PaddleTrainer(Trainer):
     framework = "paddle"
     version = paddle.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
         self._world_size = join_ranks()
         self._pixels = paddle.to_tensor(self._mean), paddle.to_tensor(self._scale)

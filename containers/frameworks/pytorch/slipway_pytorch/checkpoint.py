@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from slipway_program.checkpoint import check_shapes, read_checkpoint, write_checkpoint
+from slipway_program.parameters import Cell
 
 from .network import Network
 
@@ -55,7 +56,7 @@ class State(NamedTuple):
     scaler: torch.amp.GradScaler | None = None
 
 
-def save_checkpoint(out: Path, cell: Mapping[str, Any], state: State, step: int) -> int:
+def save_checkpoint(out: Path, cell: Cell, state: State, step: int) -> int:
     """Write the state before `step`. The bytes written. Where it is in parts, the other ranks call `give_parts` meanwhile."""
     arrays = gathered(_tensors(state), keep=True)
     scaler = state.scaler.state_dict() if state.scaler is not None else {}
@@ -80,7 +81,7 @@ def load_checkpoint(path: Path, state: State) -> None:
         state.scaler.load_state_dict(scaler)
 
 
-def not_carried(cell: Mapping[str, Any]) -> str | None:
+def not_carried(cell: Cell) -> str | None:
     """Return what a resumed run lacks of the one before it, None: nothing."""
     if cell["mode"] == "train" and cell["comm_hook"] == "powersgd":
         return "the error feedback of powersgd is not in the checkpoint, since each rank has its own: it begins anew"

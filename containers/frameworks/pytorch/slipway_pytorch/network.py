@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from slipway_program.parameters import ROWS, starting_rows
+from slipway_program.parameters import ROWS, Layer, starting_rows
 from torch import nn
 from torch.nn import functional
-
-Layer = Mapping[str, Any]
 
 
 class _Embedding(nn.Module):

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from slipway_program.events import Events
 from slipway_program.loop import Moments
-from slipway_program.parameters import given_parameters, read_parameters
+from slipway_program.parameters import Cell, Layer, given_parameters, read_parameters
 from slipway_program.plan import check_fits
 from slipway_program.trainer import dropout_seed
 from torch.nn.functional import cross_entropy
@@ -24,14 +24,13 @@ from .clock import Exchange, recorded_event
 from .feed import Batches, to_device
 from .network import Network, count_parameters
 
-Cell = Mapping[str, Any]
 Forward = Callable[[torch.Tensor], torch.Tensor]
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make_network(cell: Cell, dataset: Any, device: torch.device) -> Network:
     """Make the network of the cell on `device`, checked against dataset and parameter count; weights by seed or from a file."""
-    layers: Sequence[Mapping[str, Any]] = cell["model_layers"]
+    layers: Sequence[Layer] = cell["model_layers"]
     check_fits(layers, dataset)
     net = Network(layers, cell["seed"])
     if count_parameters(net) != cell["model_parameters"]:

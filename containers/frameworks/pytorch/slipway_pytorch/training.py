@@ -14,7 +14,7 @@ from slipway_program import checkpoint
 from slipway_program.checkpoint import CheckpointRequested, Request, Resumed, find_checkpoint
 from slipway_program.events import Events, common_provenance
 from slipway_program.loop import Around, run_steps
-from slipway_program.parameters import FILE_NAME, checksum_of, write_parameters
+from slipway_program.parameters import FILE_NAME, Cell, checksum_of, write_parameters
 from slipway_program.plan import make_plan
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 
@@ -22,7 +22,7 @@ from .checkpoint import State, gathered, give_parts, load_checkpoint, not_carrie
 from .clock import make_clock
 from .feed import computing_threads, loader_processes, start_reading
 from .network import Network, count_parameters
-from .steps import Cell, evaluate, make_forward, make_inference_step, make_network, make_training_step
+from .steps import evaluate, make_forward, make_inference_step, make_network, make_training_step
 
 
 def run(cell: Cell, data: Path, out: Path, events: Events) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from slipway_program.parameters import Layer
 from slipway_program.trainer import padding_of
 
-Layer = Mapping[str, Any]
 Arrays = Mapping[str, Any]
 
 

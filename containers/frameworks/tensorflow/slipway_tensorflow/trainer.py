@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from slipway_program.parameters import Arrays, trained
+from slipway_program.parameters import Arrays, Cell, trained
 from slipway_program.tf_rank import TensorFlowRank
 
 from .network import forward, to_canonical, to_tensorflow
@@ -20,7 +20,7 @@ class TensorflowTrainer(TensorFlowRank):
     framework = "tensorflow"
     version = tf.__version__
 
-    def __init__(self, cell: Mapping[str, Any], dataset: Any, start: Arrays) -> None:
+    def __init__(self, cell: Cell, dataset: Any, start: Arrays) -> None:
         super().__init__(cell, dataset)
         self._layers = cell["model_layers"]
         self._optimizer: Mapping[str, float] = cell["optimizer"]
