@@ -40,15 +40,15 @@ OTHER_PAGE = "Another page asked for this, with the cookie of this session.\n"
 
 
 class Listener(ThreadingMixIn, UnixStreamServer):
-    """A server on a socket in `directory` that only the user can reach, with a thread for each connection. `answer` gets the connection and
-    the token, and calls `proved` once the client has shown it: ssh brings all who reach the user's port, on the laptop. Where there are too
+    """A server on a socket in `directory` that only the user can reach, with a thread for each connection. `answer` gets the connection,
+    the token, and what to call once the client has shown it: ssh brings all who reach the user's port, on the laptop. Where there are too
     many connections, they wait.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, directory: str, name: str, answer: Callable[[socket.socket, str], None]) -> None:
+    def __init__(self, directory: str, name: str, answer: Callable[[socket.socket, str, Callable[[], None]], None]) -> None:
         with open(os.path.join(directory, "token")) as file:
             token = file.read().strip()
         path = os.path.join(directory, name)
@@ -57,9 +57,10 @@ class Listener(ThreadingMixIn, UnixStreamServer):
         self.unproved: Dict[socket.socket, None] = {}
         before = os.umask(0o177)
         try:
-            super().__init__(path, lambda client, _address, _server: answer(client, token))  # type: ignore[arg-type, return-value]
+            super().__init__(path, lambda one, *_: answer(one, token, lambda: self.proved(one)))  # type: ignore[arg-type]
         finally:
             os.umask(before)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def get_request(self) -> Tuple[socket.socket, Any]:
         """Accept a connection, or pause where no descriptor is left."""
@@ -111,12 +112,7 @@ class Use:
 def serve(directory: str, port: int) -> None:
     """Listen on `<directory>/p<port>.sock`, in threads of their own."""
     use = Use()
-
-    def answer_one(client: socket.socket, token: str) -> None:
-        answer(client, port, token, cookie_of(token), use, lambda: listener.proved(client))
-
-    listener = Listener(directory, "p%d.sock" % port, answer_one)
-    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    Listener(directory, "p%d.sock" % port, lambda client, token, proved: answer(client, port, token, cookie_of(token), use, proved))
 
 
 def cookie_of(token: str) -> str:

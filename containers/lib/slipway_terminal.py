@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from slipway_proxy import Listener
+from slipway_proxy import Listener, Use
 
 MAX_FIRST = 4096
 FIRST_LIMIT_S = 10.0
@@ -32,12 +32,11 @@ NOTICE = "notice"
 """File in the directory of the session: a line for all who are at it."""
 
 
-class Shells:
+class Shells(Use):  # type: ignore[misc]
     """The shells that are open, and when something was last typed or printed in one of them."""
 
     def __init__(self) -> None:
-        self.open = 0
-        self.last = time.monotonic()
+        super().__init__()
         self.ended = threading.Event()
         """Somebody has left a shell, and there is no other one."""
 
@@ -45,12 +44,7 @@ class Shells:
 def serve(directory: str, stopping: threading.Event) -> int:
     """Give a shell to each connection until the last shell is left, or `stopping`. Return the exit code."""
     shells = Shells()
-
-    def answer_one(client: socket.socket, token: str) -> None:
-        answer(client, token, directory, shells, lambda: listener.proved(client))
-
-    listener = Listener(directory, "s.sock", answer_one)
-    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    Listener(directory, "s.sock", lambda client, token, proved: answer(client, token, directory, shells, proved))
     while not stopping.is_set() and not shells.ended.wait(0.5):
         pass
     return 0
@@ -79,13 +73,12 @@ def answer(client: socket.socket, token: str, directory: str, shells: Shells, pr
             words = "no terminal is to be had here for a shell: %s; the session goes on\n" % error
             client.sendall(frame(b"m", words.encode()) + frame(b"x", b"1"))
             return
-        shells.open += 1
+        shells.count(1)
         try:
             left = converse(client, shell, directory, shells)
         except (OSError, ValueError):  # ValueError: a size that is no JSON
             left = False
-        shells.open -= 1
-        shells.last = time.monotonic()
+        shells.count(-1)
         if left and not shells.open:
             shells.ended.set()
 
@@ -142,12 +135,12 @@ def converse(client: socket.socket, shell: Tuple[int, int], directory: str, shel
                     piece = b""
                 left = not piece
                 said += frame(b"d", piece) if piece else frame(b"x", str(exit_code(pid)).encode())
-                shells.last = time.monotonic()
+                shells.touch()
             if client.fileno() in ready:
                 piece = client.recv(PIECE)
                 if not piece:
                     return False
-                shells.last = time.monotonic()
+                shells.touch()
                 new, unread = take(unread + piece, terminal)
                 typed += new
         return True
