@@ -21,6 +21,7 @@ from containers.node_facts import limits_here
 from containers.spec import EnginePlan
 from tests import images, runtimes
 from tests.containers.specs import HOST_ENV, make_place, spec
+from tests.workflow.run.world import World
 
 FAKES = Path(__file__).parent / "fake"
 START_LIMIT_S = 90.0
@@ -204,3 +205,13 @@ def begin(acting: Engine, image: str, tmp_path: Path) -> Iterator[Begin]:
         process.close()
     for plan in (*plans, *plans):
         acting.remove(plan)
+
+
+@pytest.fixture
+def world(tmp_path: Path, acting: Engine, image: str) -> Iterator[World]:
+    if acting.NAME == "bare":
+        pytest.skip("tests/workflow/run is about bare")
+    world = World(tmp_path)
+    world.site |= {"engine": acting.NAME, "images": {"fake": image}}
+    yield world
+    world.close()

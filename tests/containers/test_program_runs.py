@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -48,16 +47,6 @@ SIDECARS = [
     {"name": "server", "where": "head", "command": ["{python}", "{folder}/serve.py", "answer", "{head}", "{port.echo}"]},
     {"name": "waiter", "where": "each", "command": ["{python}", "{folder}/serve.py", "wait"]},
 ]
-
-
-@pytest.fixture
-def world(tmp_path: Path, acting: Engine) -> Iterator[World]:
-    if acting.NAME == "bare":
-        pytest.skip("tests/workflow/run is about bare")
-    world = World(tmp_path)
-    world.site |= {"engine": acting.NAME}
-    yield world
-    world.close()
 
 
 def ended(world: World, run_id: str) -> dict[str, Any]:

@@ -33,16 +33,6 @@ pytestmark = pytest.mark.slow
 FOREIGN = "slipway-test-foreign"
 
 
-@pytest.fixture
-def world(tmp_path: Path, acting: Engine, image: str) -> Iterator[World]:
-    if acting.NAME == "bare":
-        pytest.skip("tests/workflow/run is about bare")
-    world = World(tmp_path)
-    world.site |= {"engine": acting.NAME, "images": {"fake": image}}
-    yield world
-    world.close()
-
-
 def containers(engine: str) -> list[str]:
     """Names of all with our label, in whatever state."""
     if engine not in STORES:
