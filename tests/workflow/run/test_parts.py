@@ -18,7 +18,7 @@ import pytest
 
 from base.errors import NodeLost
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, RECENT_BYTES, RankEvents, RankLog, Reservation, first_port, ports
+from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, RECENT_BYTES, RankEvents, RankLog, Reservation, ports
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
 from workflow.run.supervisor import time_limits
@@ -239,13 +239,6 @@ def test_the_port_is_ours_before_anybody_hears_of_it_and_a_server_can_have_it() 
 
 def test_all_ports_are_tried_from_any_start() -> None:
     assert sorted(ports(12345)) == list(range(FIRST_PORT, LAST_PORT + 1))
-    assert sorted(ports(7, 65000)) == list(range(65000, LAST_PORT + 1))
-
-
-@pytest.mark.parametrize(("ephemeral", "first"), [(60999, 61001), (None, 61001), (40000, 61001), (62000, 62001), (65535, 61001)])
-def test_the_range_begins_above_this_machine_s_own_outgoing_ports(ephemeral: int | None, first: int) -> None:
-    assert first_port(ephemeral) == first
-    assert ports(0, first)[0] == first
 
 
 def test_many_runs_with_one_head_never_share_a_port() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import logging
 import os
@@ -450,9 +449,9 @@ class Ranks:
 
 # Rendezvous ports, bound on their node before anybody is told of them. MASTER_PORT is on the head node, the port of a rank on its own.
 #
-# The range lies above the kernel's ephemeral ports, this machine's own range included, so no outgoing connection takes one. The port is
-# bound without SO_REUSEADDR, which keeps everybody else from binding it, and gets the option afterwards: then a server that sets it too,
-# as torch's store does, may listen there while we still hold it.
+# The range lies above the kernel's usual ephemeral ports; a port that is taken is passed over, and no outgoing connection gets one that is
+# bound. It is bound without SO_REUSEADDR, which keeps everybody else from binding it, and gets the option afterwards: then a server
+# that sets it too, as torch's store does, may listen there while we still hold it.
 #
 # Each attempt has ports of its own, held until the first step, and starts to look for them at a place drawn from its name, its random
 # token included: a worker that an earlier attempt left behind knocks at another port. torchrun gets the attempt and the restart count as
@@ -461,14 +460,13 @@ class Ranks:
 
 FIRST_PORT = 61001
 LAST_PORT = 65500
-EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Reservation:
     """The bound ports of the attempt of that name. `release()` once the ranks use them. Raises NodeLost."""
 
     def __init__(self, address: str, attempt: str, count: int = 1) -> None:
-        candidates = ports(zlib.crc32(attempt.encode()), first_port(ephemeral_end()))
+        candidates = ports(zlib.crc32(attempt.encode()))
         self._sockets: list[socket.socket] = []
         try:
             for _ in range(count):
@@ -483,24 +481,10 @@ class Reservation:
             holder.close()
 
 
-def ephemeral_end() -> int | None:
-    """Return the last port that this machine uses for outgoing connections, or None if it is unknown."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        return int(EPHEMERAL.read_text().split()[1])
-    return None
-
-
-def first_port(last_ephemeral: int | None) -> int:
-    """Return the first port of the range: the usual one if outgoing connections use all ports above it, since a port that is taken is
-    passed over, and one that is bound is not given to a connection."""
-    above = (last_ephemeral or 0) + 1
-    return above if FIRST_PORT < above <= LAST_PORT else FIRST_PORT
-
-
-def ports(start: int, first: int = FIRST_PORT) -> Sequence[int]:
+def ports(start: int) -> Sequence[int]:
     """Return all ports of the range, from one that depends on `start`, so that runs side by side try different ones."""
-    size = LAST_PORT - first + 1
-    return [first + (start + index) % size for index in range(size)]
+    size = LAST_PORT - FIRST_PORT + 1
+    return [FIRST_PORT + (start + index) % size for index in range(size)]
 
 
 def _bind(address: str, candidates: Sequence[int]) -> socket.socket:
@@ -519,7 +503,7 @@ def _bind(address: str, candidates: Sequence[int]) -> socket.socket:
             continue
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         return holder
-    tried = f"between {min(candidates)} and {LAST_PORT} on {address}"
+    tried = f"between {FIRST_PORT} and {LAST_PORT} on {address}"
     raise NodeLost(f"no free port {tried} for the rendezvous; is it an address of this node?")
 
 

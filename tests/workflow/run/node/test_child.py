@@ -53,13 +53,12 @@ def test_a_stager_s_error_is_named() -> None:
     [
         {"result": {**STAGED, "root": 3}},
         {"result": {}},
-        {"progress": [-1, 9]},
         {"progress": 3},
         {"error": "no"},
         {"listening": 1},
         {"new": 1},
     ],
-    ids=["odd result", "empty result", "negative", "odd progress", "odd error", "odd address", "unknown"],
+    ids=["odd result", "empty result", "odd progress", "odd error", "odd address", "unknown"],
 )
 def test_a_stager_that_says_a_foreign_line_is_refused_and_ended(line: Any) -> None:
     """Not the node program: it goes on and tells the supervisor."""
