@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from base.humanize import format_duration, format_size
 from base.seal import publish_sealed
@@ -26,7 +27,7 @@ from workflow.run.node.workdir import deliver
 pytestmark = pytest.mark.slow
 STEP_S = 0.01
 STEPS = 10_000
-"""More than any job here has time for, until `long_jobs`."""
+"""The last ones are not done until `long_jobs`, however long a job is."""
 PREEMPTED = 25
 
 
@@ -70,6 +71,15 @@ def cut_off(world: World, run_id: str, attempt: int = 1, saves: bool = True) -> 
             return record
         shutil.rmtree(world.run_dir(run_id) / "attempts" / str(attempt))
         longer_jobs(world)
+
+
+def interrupted(world: World, attempts: int = 1, *, nodes: int = 1, saves: bool = True, **fake: Any) -> tuple[str, list[dict[str, Any]]]:
+    """A run whose first `attempts` were cut off, and their records; from now on its steps take no time, and jobs do not end."""
+    run_id = long_cell(world, nodes, **fake)
+    short_jobs(world)
+    records = [cut_off(world, run_id, attempt, saves) for attempt in range(1, attempts + 1)]
+    long_jobs(world)
+    return run_id, records
 
 
 def started_until_it_saves(world: World, run_id: str, name: str) -> subprocess.Popen[str]:
@@ -118,9 +128,7 @@ def test_a_checkpoint_that_was_delivered_later_is_gone_on_from(world: World) -> 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes: int) -> None:
-    run_id = long_cell(world, nodes)
-    short_jobs(world)
-    first = cut_off(world, run_id)
+    run_id, (first,) = interrupted(world, nodes=nodes)
     assert (first["status"], first["kind"]) == ("preempted", "prevented")
     step = first["checkpoint"]["step"]
     assert step > 10
@@ -128,7 +136,6 @@ def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes
     assert first["failed_rank"] is None
     assert first["resumed_from"] is None
     assert len(first["training"]["losses"]) > 10
-    long_jobs(world)
     code, log = world.run(run_id)
     assert code == 0, log
     assert world.left() == []
@@ -149,11 +156,7 @@ def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes
 
 
 def test_three_jobs_make_one_run(world: World) -> None:
-    run_id = long_cell(world)
-    short_jobs(world)
-    records = [cut_off(world, run_id)]
-    records.append(cut_off(world, run_id, 2))
-    long_jobs(world)
+    run_id, records = interrupted(world, 2)
     last = whole(world, run_id)
     assert records[0]["checkpoint"]["step"] < records[1]["checkpoint"]["step"]
     trained = sum(record["steps_s"]["train"] for record in records)
@@ -195,21 +198,14 @@ def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> 
 
 
 def test_the_retry_of_any_other_result_begins_anew(world: World) -> None:
-    run_id = long_cell(world, do={"0": [STEPS - 100, "exit 3"]})
-    short_jobs(world)
-    cut_off(world, run_id)
-    long_jobs(world)
+    run_id, _ = interrupted(world, do={"0": [STEPS - 100, "exit 3"]})
     assert whole(world, run_id)["status"] == "error"
     again = whole(world, f"{run_id}.after-1")
     assert (again["attempt"], again["resumed_from"]) == (3, None)
 
 
 def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
-    run_id = long_cell(world)
-    short_jobs(world)
-    first = cut_off(world, run_id)
-    cut_off(world, run_id, 2)
-    long_jobs(world)
+    run_id, (first, _) = interrupted(world, 2)
     path = world.run_dir(run_id) / "attempts/2/checkpoint.safetensors"
     content = bytearray(path.read_bytes())
     content[5] ^= 1
@@ -224,10 +220,7 @@ def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
 
 
 def test_without_a_whole_checkpoint_it_begins_anew(world: World) -> None:
-    run_id = long_cell(world)
-    short_jobs(world)
-    cut_off(world, run_id)
-    long_jobs(world)
+    run_id, _ = interrupted(world)
     (world.run_dir(run_id) / "attempts/1/checkpoint.safetensors").unlink()
     last = whole(world, run_id)
     assert last["resumed_from"] is None
@@ -236,14 +229,7 @@ def test_without_a_whole_checkpoint_it_begins_anew(world: World) -> None:
 
 
 def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: World) -> None:
-    from blake3 import blake3
-
-    from base.seal import publish_sealed
-
-    run_id = long_cell(world)
-    short_jobs(world)
-    record = cut_off(world, run_id)
-    long_jobs(world)
+    run_id, (record,) = interrupted(world)
     directory = world.run_dir(run_id) / "attempts/1"
     content = json.dumps({"step": 3, "cell": "another", "seen": [0, 1, 2]}).encode()
     (directory / "checkpoint.safetensors").write_bytes(content)
@@ -258,9 +244,7 @@ def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: 
 
 @pytest.mark.parametrize(("how", "words"), [("slow", "it was not written within"), ("fail", "no space left on the device")])
 def test_a_checkpoint_that_cannot_be_made_in_time_costs_the_attempt_only(world: World, how: str, words: str) -> None:
-    run_id = long_cell(world, save=how)
-    short_jobs(world)
-    record = cut_off(world, run_id, saves=False)
+    _, (record,) = interrupted(world, saves=False, save=how)
     assert words in record["status_reason"]
     assert "the next attempt begins from the beginning" in record["status_reason"]
     assert record["checkpoint"] is None
@@ -269,9 +253,7 @@ def test_a_checkpoint_that_cannot_be_made_in_time_costs_the_attempt_only(world: 
 
 def test_a_checkpoint_of_ranks_that_are_slow_to_end_is_told_of(world: World) -> None:
     """As under torchrun, whose own end may take longer than there is time for."""
-    run_id = long_cell(world, save="linger")
-    short_jobs(world)
-    record = cut_off(world, run_id)
+    _, (record,) = interrupted(world, save="linger")
     assert f"resumable at step {record['checkpoint']['step']}: the next attempt resumes there" in record["status_reason"]
 
 
@@ -313,7 +295,7 @@ def test_a_supervisor_killed_while_it_writes_is_followed_by_one_that_goes_on(wor
 
 def test_a_frozen_rank_at_the_deadline_is_no_hang(world: World) -> None:
     world.shorter["rank_silence_s"] = 1.5
-    run_id = world.cell(2, step_s=STEP_S, measured=10_000, save="slow")
+    run_id = long_cell(world, 2, save="slow")
     short_jobs(world, job_s=20.0)
     record = cut_off(world, run_id, saves=False)
     assert "it was not written within 2.0 s" in record["status_reason"]
@@ -361,7 +343,7 @@ def test_a_framework_without_checkpoints_begins_anew(world: World, tmp_path: Pat
 
 
 def test_a_signal_while_it_is_saved_cancels(world: World) -> None:
-    run_id = world.cell(step_s=STEP_S, measured=10_000, save="slow")
+    run_id = long_cell(world, save="slow")
     short_jobs(world, job_s=20.0)
     process = started_until_it_saves(world, run_id, ".checkpoint.safetensors.part")
     process.terminate()
