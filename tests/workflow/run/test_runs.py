@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from base.errors import NodeLost
 from base.publish import remove_tree
 from data_prep.push import deliver_pending
 from tests.cluster import smi
+from tests.data_prep.staging.disks import tmpfs
 from tests.workflow.run.reading import held_up
 from tests.workflow.run.world import World
 from workflow.run.node.workdir import check_target, deliver
@@ -47,10 +50,33 @@ def ended(world: World, run_id: str) -> dict[str, Any]:
     return checked(world, run_id)
 
 
+def in_training(world: World, run_id: str) -> Any:
+    """Start the run, wait until it trains."""
+    process = world.start(run_id)
+    world.wait_for(lambda: world.steps(run_id) > 1)
+    return process
+
+
+def prevented(world: World, run_id: str, code: int, status: str) -> dict[str, Any]:
+    """Run it; an attempt that was prevented, its record, and nothing left."""
+    found, log = world.run(run_id)
+    assert found == code, log
+    assert world.left() == []
+    assert not (world.run_dir(run_id) / "record.json").exists()
+    record = checked(world, run_id, 1)
+    assert (record["status"], record["kind"], record["result_number"]) == (status, "prevented", None)
+    return record
+
+
 @pytest.mark.parametrize(("nodes", "each"), [(1, 1), (1, 2), (2, 1), (3, 2)])
 def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     run_id = world.cell(nodes, each, measured=10, step_s=0.002)
-    record = ended(world, run_id)
+    code, log = world.run(run_id)
+    assert code == 0, log
+    assert world.left() == []
+    assert re.search(r": ok in [\d.]+ s: [\d.,]+ samples/s over 10 steps, loss [\d.]+ -> [\d.]+, 75.0 % of test correct\n", log), log
+    assert "killed" not in log.lower()
+    record = checked(world, run_id)
     assert record["status"] == "ok"
     assert record["kind"] == "result"
     assert (record["attempt"], record["result_number"], record["world_size"]) == (1, 1, nodes * each)
@@ -68,13 +94,6 @@ def test_a_run_that_ends_well(world: World, nodes: int, each: int) -> None:
     assert record["warnings"] == record["busy"], "others may work here while it measures"
     names = {file["path"] for file in record["files"]}
     assert {"cell.json", "parameters.safetensors", "events-0.jsonl", "logs/rank-0.log", f"logs/node-{nodes - 1}.log"} <= names
-
-
-def test_the_log_of_a_good_run_ends_with_its_rate_and_its_loss(world: World) -> None:
-    code, log = world.run(world.cell(2, measured=10, step_s=0.002))
-    assert code == 0
-    assert re.search(r": ok in [\d.]+ s: [\d.,]+ samples/s over 10 steps, loss [\d.]+ -> [\d.]+, 75.0 % of test correct\n", log), log
-    assert "killed" not in log.lower()
 
 
 def test_nodes_stage_each_for_itself_and_only_once(world: World) -> None:
@@ -140,15 +159,9 @@ def test_a_program_whose_clock_is_slow_is_no_ok(world: World) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world: World, rank: int) -> None:
-    run_id = world.cell(3, step_s=0.01, do={str(rank): [3, "SIGKILL"]})
-    code, log = world.run(run_id)
-    assert code == 23, log
-    assert not (world.run_dir(run_id) / "record.json").exists()
-    record = checked(world, run_id, 1)
-    assert (record["status"], record["kind"], record["result_number"]) == ("killed", "prevented", None)
+    record = prevented(world, world.cell(3, step_s=0.01, do={str(rank): [3, "SIGKILL"]}), 23, "killed")
     assert record["failed_rank"]["rank"] == rank
     assert record["failed_rank"]["signal"] == "SIGKILL"
-    assert world.left() == []
 
 
 @pytest.mark.parametrize(
@@ -165,19 +178,12 @@ def test_a_killed_rank_is_named_among_the_echoes_and_the_attempt_prevented(world
     ],
 )
 def test_what_a_program_cannot_help_prevents_the_attempt(world: World, action: str, code: int, status: str, words: str) -> None:
-    run_id = world.cell(2, do={"1": [3, action]})
-    ended_with, log = world.run(run_id)
-    assert ended_with == code, log
-    record = checked(world, run_id, 1)
-    assert (record["status"], record["kind"]) == (status, "prevented")
-    assert record["status_reason"].startswith(words)
-    assert world.left() == []
+    assert prevented(world, world.cell(2, do={"1": [3, action]}), code, status)["status_reason"].startswith(words)
 
 
 def test_a_cleaner_that_removes_the_cache_is_told_in_words(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=10000)
-    process = world.start(run_id)
-    world.wait_for(lambda: world.steps(run_id) > 1)
+    process = in_training(world, run_id)
     remove_tree(world.cache / "local-0" / "runs")
     _, log = process.communicate(timeout=60)
     assert process.returncode == 15, log
@@ -271,9 +277,6 @@ def test_a_signal_cancels_and_what_is_there_is_pushed(world: World, number: int)
 
 
 def test_a_supervisor_whose_parent_ends_cancels(world: World) -> None:
-    import subprocess
-    import sys
-
     run_id = world.cell(step_s=0.02, measured=10000)
     code = (
         "import subprocess, sys; p = subprocess.Popen([sys.executable, '-m', 'workflow.run.supervisor', '--results', sys.argv[1], '--run',"
@@ -302,8 +305,7 @@ def test_a_flood_in_a_log_is_kept_within_bounds(world: World) -> None:
 
 def test_a_second_supervisor_of_a_living_run_waits_for_its_result(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=300)
-    first = world.start(run_id)
-    world.wait_for(lambda: world.steps(run_id) > 1)
+    first = in_training(world, run_id)
     code, log = world.run(run_id)
     assert (code, first.wait(timeout=30)) == (0, 0)
     refused = (
@@ -354,8 +356,7 @@ def test_a_supervisor_that_waits_for_another_ends_when_it_is_told_to(world: Worl
 def test_two_runs_take_nodess_on_this_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPWAY_LOGIN_S", "4.5")
     one, two = world.cell(step_s=0.02, measured=60), world.cell(measured=5)
-    first = world.start(one)
-    world.wait_for(lambda: world.steps(one) > 1)
+    first = in_training(world, one)
     record = ended_after(world, two)
     assert first.wait(30) == 0
     mine = world.record(one)
@@ -377,8 +378,7 @@ def ended_after(world: World, run_id: str) -> dict[str, Any]:
 
 def test_cancelled_while_it_waits_for_its_turn_leaves_nothing(world: World) -> None:
     one, two = world.cell(step_s=0.02, measured=10000), world.cell()
-    first = world.start(one)
-    world.wait_for(lambda: world.steps(one) > 1)
+    first = in_training(world, one)
     second = world.start(two)
     world.wait_for(lambda: (world.run_dir(two) / "lease.json").exists())
     second.terminate()
@@ -474,13 +474,9 @@ def test_a_damaged_dataset_prevents_the_run(world: World) -> None:
     content = bytearray(data.read_bytes())
     content[100] ^= 1
     data.write_bytes(content)
-    code, log = world.run(run_id)
-    assert code == 15, log
-    record = checked(world, run_id, 1)
-    assert record["status"] == "storage"
+    record = prevented(world, run_id, 15, "storage")
     assert "local-0" in record["status_reason"]
     assert record["steps_s"]["train"] is None
-    assert world.left() == []
 
 
 @pytest.mark.parametrize("change", ["", "changed", "removed"])
@@ -495,37 +491,53 @@ def test_a_run_starts_from_the_file_of_parameters_that_its_study_was_read_with(w
         assert ended(world, run_id)["cell"]["parameters_file"] == file
         return
     given.write_bytes(b"another") if change == "changed" else given.unlink()
-    code, log = world.run(run_id)
-    assert code == 15, log
-    record = checked(world, run_id, 1)
-    assert (record["status"], record["steps_s"]["train"]) == ("storage", None)
+    record = prevented(world, run_id, 15, "storage")
+    assert record["steps_s"]["train"] is None
     assert f"parameters: the file {given} is " in record["status_reason"]
-    assert world.left() == []
 
 
 # -- storage at push
 
 
-def fails_at_push(world: World, run_id: str) -> Any:
-    """Start the run, wait until it trains."""
-    process = world.start(run_id)
-    world.wait_for(lambda: world.steps(run_id) > 1)
-    return process
+def in_the_way(world: World, run_id: str) -> Path:
+    """Storage refuses the files of the run while this file is there."""
+    path = world.run_dir(run_id) / "attempts"
+    path.write_text("a file is in the way")
+    return path
 
 
-def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delivered(world: World) -> None:
+def waiting(world: World, node: str = "*") -> int:
+    """How many results wait on the nodes."""
+    return len(list(world.cache.glob(f"local-{node}/runs/*/pending.json")))
+
+
+def ends_without_storage(world: World, run_id: str) -> None:
+    """Run it while storage refuses its files, which wait on its nodes then; storage takes what comes from now on."""
     world.shorter["push_s"] = 0.5
-    run_id = world.cell(2, step_s=0.02, measured=40)
-    process = fails_at_push(world, run_id)
-    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
-    _, log = process.communicate(timeout=30)
+    process = in_training(world, run_id)
+    path = in_the_way(world, run_id)
+    _, log = process.communicate(timeout=60)
     assert process.returncode == 22, log
     assert "could not be pushed" in log
     assert world.processes() == []
-    waiting = sorted(world.cache.glob("local-*/runs/*/pending.json"))
-    assert len(waiting) == 2
+    path.unlink()
+
+
+def log_until(process: Any, words: str) -> str:
+    """What it has said when it has said this."""
+    log = ""
+    for line in process.stderr:
+        log += line
+        if words in line:
+            break
+    return log
+
+
+def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delivered(world: World) -> None:
+    run_id = world.cell(2, step_s=0.02, measured=40)
+    ends_without_storage(world, run_id)
+    assert waiting(world) == 2
     assert list(world.cache.glob("local-*/leases/*/*.json")) == []
-    (world.run_dir(run_id) / "attempts").unlink()
     killed = os.fork()
     if not killed:  # between the delivery and its record
         deliver_pending(world.cache / "local-0", lambda _: None, record=lambda _: os.kill(os.getpid(), signal.SIGKILL))
@@ -553,36 +565,14 @@ def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delive
     assert world.left() == []
 
 
-def test_a_result_that_waits_on_the_node_is_delivered_before_anything_is_trained(world: World) -> None:
-    world.shorter["push_s"] = 0.5
+@pytest.mark.parametrize("job_s", [None, 600.0], ids=["a machine", "a job, whose head node sees its own cache alone"])
+def test_every_node_delivers_what_waits_there_before_anything_is_trained(world: World, job_s: float | None) -> None:
+    world.job_s = job_s
     run_id = world.cell(2, step_s=0.02, measured=40)
-    process = fails_at_push(world, run_id)
-    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
-    _, log = process.communicate(timeout=30)
-    assert process.returncode == 22, log
-    (world.run_dir(run_id) / "attempts").unlink()
+    ends_without_storage(world, run_id)
     other = world.cell(step_s=0.0, measured=2, model="resnet18")
     assert world.run(other)[0] == 0
-    assert len(list(world.cache.glob("local-*/runs/*/pending.json"))) == 2, "of another run"
-    code, log = world.run(run_id)
-    assert code == 0, log
-    assert log.count("waited on this node: delivered") == 2
-    assert "attempt 1, status ok; nothing is trained" in log
-    record = checked(world, run_id)
-    assert (record["status"], record["attempt"], record["performance"]["num_measured_steps"]) == ("ok", 1, 40)
-    assert world.left() == []
-
-
-def test_every_node_delivers_what_waits_there_before_anything_is_trained(world: World) -> None:
-    """The scheduler of this test is one whose head node sees its own cache alone."""
-    world.job_s = 600.0
-    world.shorter["push_s"] = 0.5
-    run_id = world.cell(2, step_s=0.02, measured=40)
-    process = fails_at_push(world, run_id)
-    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
-    _, log = process.communicate(timeout=60)
-    assert process.returncode == 22, log
-    (world.run_dir(run_id) / "attempts").unlink()
+    assert waiting(world) == 2, "of another run"
     code, log = world.run(run_id)
     assert code == 0, log
     assert log.count("waited on this node: delivered") == 2
@@ -594,13 +584,8 @@ def test_every_node_delivers_what_waits_there_before_anything_is_trained(world: 
 
 
 def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_the_next_start(world: World) -> None:
-    world.shorter["push_s"] = 0.5
     run_id = world.cell(step_s=0.02, measured=20, do={"0": [15, "exit 3"]})
-    process = fails_at_push(world, run_id)
-    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
-    _, log = process.communicate(timeout=30)
-    assert process.returncode == 22, log
-    (world.run_dir(run_id) / "attempts").unlink()
+    ends_without_storage(world, run_id)
     assert [delivery.delivered for delivery in deliver_pending(world.cache / "local-0", partial(check_target, world.storage))] == [True]
     assert world.record(run_id, 1)["status"] == "storage"
     code, log = world.run(run_id)
@@ -612,90 +597,81 @@ def test_a_result_that_is_delivered_while_nobody_can_publish_it_is_taken_up_by_t
 
 def test_storage_that_comes_back_gets_its_result(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=20)
-    process = fails_at_push(world, run_id)
-    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "push failed" in line:
-            break
-    (world.run_dir(run_id) / "attempts").unlink()
+    process = in_training(world, run_id)
+    path = in_the_way(world, run_id)
+    log_until(process, "push failed")
+    path.unlink()
     _, log = process.communicate(timeout=30)
     assert process.returncode == 0, log
     assert checked(world, run_id)["status"] == "ok"
     assert world.left() == []
 
 
-def test_full_storage_is_told_as_such(world: World, tmp_path: Path) -> None:
-    from tests.data_prep.staging.disks import tmpfs
+def fill(place: Path) -> None:
+    with (place / "filler").open("wb") as file, contextlib.suppress(OSError):
+        file.write(bytes(1 << 20))
 
+
+def make_read_only(place: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "code", "words"), [(fill, 18, "storage is full"), (make_read_only, 22, "Read-only file system")], ids=["full", "read-only"]
+)
+def test_storage_that_takes_nothing_is_told_as_such(world: World, break_it: Any, code: int, words: str) -> None:
     world.shorter["push_s"] = 0.5
     run_id = world.cell(step_s=0.02, measured=20)
     (world.results / "runs").mkdir(parents=True)
-    with tmpfs(world.results / "runs" / run_id, 64 << 10):
-        process = fails_at_push(world, run_id)
-        filler = world.results / "runs" / run_id / "filler"
-        with filler.open("wb") as file, contextlib.suppress(OSError):
-            file.write(bytes(1 << 20))
+    with tmpfs(world.results / "runs" / run_id, 64 << 10) as place:
+        process = in_training(world, run_id)
+        break_it(place)
         _, log = process.communicate(timeout=30)
-        assert process.returncode == 18, log
-        assert "storage is full" in log
-        assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+        assert process.returncode == code, log
+        assert words in log
+        assert waiting(world, "0") == 1
     assert world.processes() == []
 
 
 def test_full_storage_is_waited_for_a_while_only_and_holds_nobody_up(world: World) -> None:
-    from tests.data_prep.staging.disks import tmpfs
-
     world.shorter["storage_full_s"] = 3.0
     run_id = world.cell(step_s=0.02, measured=20)
     (world.results / "runs").mkdir(parents=True)
-    with tmpfs(world.results / "runs" / run_id, 64 << 10):
-        process = fails_at_push(world, run_id)
-        with (world.results / "runs" / run_id / "filler").open("wb") as file, contextlib.suppress(OSError):
-            file.write(bytes(1 << 20))
-        assert process.stderr is not None
-        log = ""
-        for line in process.stderr:
-            log += line
-            if "others may use this machine" in line:
-                break
+    with tmpfs(world.results / "runs" / run_id, 64 << 10) as place:
+        process = in_training(world, run_id)
+        fill(place)
+        log = log_until(process, "others may use this machine")
         code, other = world.run(world.cell(step_s=0.0, measured=2, model="resnet18"))
         assert code == 0, other
         rest = process.stderr.read()
         assert process.wait(30) == 18, log + rest
         assert "a full disk is not waited for longer, the result stays on its nodes then" in log + rest
         assert "its result waits on local-0; deliver it there with `slipway reap --push`" in rest
-        assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+        assert waiting(world, "0") == 1
     assert world.processes() == []
 
 
 def test_who_is_told_to_end_while_storage_refuses_leaves_the_result_on_the_node(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=20)
-    process = fails_at_push(world, run_id)
-    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
-    assert process.stderr is not None
-    log = ""
-    for line in process.stderr:
-        log += line
-        if "push failed" in line:
-            break
+    process = in_training(world, run_id)
+    in_the_way(world, run_id)
+    log = log_until(process, "push failed")
     process.terminate()
     rest = process.stderr.read()
     assert process.wait(30) == 22, log + rest
     assert rest.count("push failed") == 0
     assert "its result waits on local-0" in rest
-    assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
+    assert waiting(world, "0") == 1
     assert world.processes() == []
 
 
 def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_delivered(world: World) -> None:
-    from tests.data_prep.staging.disks import tmpfs
     from workflow.run.node.workdir import sweep
 
     world.shorter["push_s"] = 0.5
     run_id = world.cell(last="fill")
     world.run_dir(run_id).mkdir(parents=True)
-    (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
+    path = in_the_way(world, run_id)
     with tmpfs(world.cache, 16 << 20):
         code, log = world.run(run_id)
         assert code == 22, log
@@ -703,7 +679,7 @@ def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_deliv
         assert (node / "filler").stat().st_size > 1 << 20
         assert len(list(node.glob("runs/*/pending.json"))) == 1
         assert sweep(node / "runs") == {}
-        (world.run_dir(run_id) / "attempts").unlink()
+        path.unlink()
         (delivery,) = deliver(node, world.storage)
         assert delivery.delivered, delivery.message
         assert list((node / "runs").iterdir()) == []
@@ -718,8 +694,6 @@ def take_inodes(place: Path, left: int) -> None:
 
 
 def test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left(world: World) -> None:
-    from tests.data_prep.staging.disks import tmpfs
-
     run_id, later, running = world.cell(measured=2), world.cell(measured=3), world.cell(step_s=0.02, measured=80)
     with tmpfs(world.cache, 64 << 20, 200):
         code, log = world.run(run_id)
@@ -744,24 +718,6 @@ def test_a_cache_without_inodes_is_told_as_such_and_nothing_is_left(world: World
         for asked in (later, running):
             code, log = world.run(asked)
             assert code == 0, log
-
-
-def test_read_only_storage_is_told_as_such(world: World) -> None:
-    import subprocess
-
-    from tests.data_prep.staging.disks import tmpfs
-
-    world.shorter["push_s"] = 0.5
-    run_id = world.cell(step_s=0.02, measured=20)
-    (world.results / "runs").mkdir(parents=True)
-    with tmpfs(world.results / "runs" / run_id, 1 << 20) as place:
-        process = fails_at_push(world, run_id)
-        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
-        _, log = process.communicate(timeout=30)
-        assert process.returncode == 22, log
-        assert "Read-only file system" in log
-        assert len(list(world.cache.glob("local-0/runs/*/pending.json"))) == 1
-    assert world.processes() == []
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -806,7 +762,7 @@ def test_an_attempt_that_was_pushed_before_its_supervisor_was_killed_is_publishe
 
 def test_who_lost_the_lease_publishes_nothing(world: World) -> None:
     run_id = world.cell(step_s=0.02, measured=50)
-    process = fails_at_push(world, run_id)
+    process = in_training(world, run_id)
     path = world.run_dir(run_id) / "lease.json"
     lease = json.loads(path.read_text())
     path.write_text(json.dumps({**lease, "token": "feedfeedfeedfeed"}))
