@@ -37,7 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         bare, boxed = (prepare(Path(name, engine), engine, options.repeats) for engine in ("bare", options.engine))
         images = str(boxed.results_dir / "images-0123456789ab.json")
-        pin = [sys.executable, "-m", "workflow.run.images.pin", "--results", str(boxed.results_dir), "--output", images]
+        pin = [sys.executable, "-m", "workflow.run.images", "--results", str(boxed.results_dir), "--output", images]
         print(f"pin and archive the image: {seconds(pin, dict(os.environ)):.2f} s")
         for study, file in ((bare, None), (boxed, images)):
             slipway(study, 0, file)  # stages the dataset, loads the image

@@ -80,7 +80,7 @@ def create(request: SessionRequest) -> Path:
 
 def pin_image(request: SessionRequest, directory: Path) -> None:
     """Pin the image to what its name means now, and archive it on storage. Raises SlipwayError."""
-    from workflow.run.images.pin import prepare
+    from workflow.run.images import prepare
 
     pinned = prepare(request.site, [session_cell(request, "/nowhere")], request.site.registry_credentials)
     publish_json(directory / IMAGES, pinned.to_json())

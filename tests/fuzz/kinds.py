@@ -53,7 +53,7 @@ from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from tests.workflow.run.cells import ended_note
 from workflow.dag.graph import result_at
-from workflow.run.images.kept import image_of, read_pinned
+from workflow.run.images import image_of, read_pinned
 from workflow.run.node.ranks import RankEvents
 from workflow.run.plan import allocation_request
 from workflow.run.record.continuation import Budget, budget_of, resumable
@@ -133,7 +133,7 @@ def _study_sample(_directory: Path) -> tuple[bytes, ...]:
 
 
 def _read_study(content: bytes, directory: Path) -> None:
-    from workflow.run.images.pin import references
+    from workflow.run.images import references
 
     _written(content, directory / "study.json")
     study = read_resolved(directory)

@@ -277,7 +277,7 @@ def test_an_archive_that_has_gone_comes_back_from_the_same_image_or_from_its_dig
     file = place / "images-0123456789ab.json"
     entry = {key: made[key] for key in ("archive", "image", "file", "sha256", "bytes", "schema")}
     file.write_text(json.dumps({"engine": "docker", "images": {"pytorch": entry}}))
-    code = "from workflow.run.images.kept import keep_archives; from base.errors import SlipwayError\n"
+    code = "from workflow.run.images import keep_archives; from base.errors import SlipwayError\n"
     code += f"try:\n keep_archives({str(file)!r}, {str(place)!r}, {str(credentials)!r})\n"
     code += "except SlipwayError as error:\n print(error)"
 

@@ -16,7 +16,7 @@ import pytest
 from containers.images.model import PinnedImage, check_same
 from tests import images, registry
 from tests.minicluster import Cluster
-from workflow.run.images.pin import load_argv
+from workflow.run.images import load_argv
 
 pytestmark = pytest.mark.slow
 

@@ -71,7 +71,7 @@ def pin_here(graph: Graph) -> bool:
     if why := why_silent(engine):
         output.line(f"{why}; the first node of the job pins the images")
         return False
-    from workflow.run.images.pin import pin_study
+    from workflow.run.images import pin_study
 
     publish_resolved(graph.study, adopt=graph.adopt)
     output.line("pinning the study's images, once; a new one is archived on storage, which takes a while")

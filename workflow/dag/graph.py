@@ -198,7 +198,7 @@ def keep_images(study: Study, file: str, limit_s: float = KEEP_S) -> None:
 
     It is done in a child, since storage and daemons may hang.
     """
-    from workflow.run.images.kept import keep_archives
+    from workflow.run.images import keep_archives
 
     site = study.site
     places = (file, str(site.storage), None if site.registry_credentials is None else str(site.registry_credentials))

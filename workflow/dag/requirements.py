@@ -261,7 +261,7 @@ def images_file(study: Study) -> str | None:
     site = study.site
     if not in_container(site.engine):
         return None
-    from workflow.run.images.pin import file_name, references
+    from workflow.run.images import file_name, references
 
     cells = {cell.framework: cell for cell in reversed(study.cells)}
     return str(study.results_dir / file_name(site.engine, references(site, (cells[name] for name in sorted(cells)))))

@@ -46,4 +46,4 @@ rule image:
     message:
         "images: pin what their names mean, archive them -> storage, from which every node loads them"
     shell:
-        f"{PY} workflow.run.images.pin {OF_STUDY} --output {{output:q}} 2> {{log:q}}"
+        f"{PY} workflow.run.images {OF_STUDY} --output {{output:q}} 2> {{log:q}}"

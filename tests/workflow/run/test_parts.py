@@ -21,7 +21,6 @@ from workflow.run.link.event_loop import Loop
 from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, RECENT_BYTES, RankEvents, RankLog, Reservation, ports
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
-from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.running_attempt import git_state, parse_git_status
 from workflow.run.supervisor.time_limits import RunScope
@@ -280,28 +279,6 @@ def test_one_measures_and_the_next_waits_for_it(tmp_path: Path) -> None:
     with path.open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     second.give()
-
-
-@pytest.mark.processes
-def test_who_waits_tells_it_when_another_run_has_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_limits, "HOLDER_AGAIN_S", 0.0)
-    path = tmp_path / "measuring.lock"
-    scope = RunScope(Loop())
-    first, last = NodeLocks(scope, [path], 1), NodeLocks(scope, [path], 1)
-    assert first.try_take()
-    first.sign("run a")
-    told: list[str] = []
-
-    def tell(holder: str) -> None:
-        told.append(holder)
-        if holder == "run a":
-            first.sign("run b")
-        else:
-            first.give()
-
-    last.take(tell)
-    assert told == ["run a", "run b"]
-    last.give()
 
 
 def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ class World:
     def image_argv(self) -> list[str]:
         """The command of the rule `image`; supervisors that start from now on are told of its file."""
         self.images = self.results / "images-0123456789ab.json"
-        return [sys.executable, "-m", "workflow.run.images.pin", "--results", str(self.results), "--output", str(self.images)]
+        return [sys.executable, "-m", "workflow.run.images", "--results", str(self.results), "--output", str(self.images)]
 
     def argv(self, asked: str) -> list[str]:
         """The command of the rule `stage_train_push`: any result of a run, or with `.after-N` a later one."""

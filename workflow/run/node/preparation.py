@@ -431,7 +431,7 @@ def image_argv(python: str, plan: Plan) -> tuple[str, ...] | None:
     if plan.ranks is None or plan.ranks.image is None:
         return None
     image = plan.ranks.image
-    from workflow.run.images.pin import load_argv
+    from workflow.run.images import load_argv
 
     return load_argv(python, image.archive, plan.ranks.engine, image.cache, may_pull=image.may_pull, credentials=image.credentials)
 

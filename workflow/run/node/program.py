@@ -26,8 +26,7 @@ from cluster.schedulers.inside_job import read_grant
 from cluster.types import DEVICES, Grant
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.messages import ProtocolError, name_of
-from workflow.run.link.protocol import Channel, Link, LinkClosed, connect
+from workflow.run.link.protocol import Channel, Link, LinkClosed, ProtocolError, connect, name_of
 from workflow.run.node import limits
 from workflow.run.node.node_work import NodeWork
 from workflow.run.node.preparation import end_older_attempts

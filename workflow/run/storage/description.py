@@ -57,9 +57,9 @@ class Work(Struct, frozen=True, kw_only=True):
 
 def describe_work(site: Site, cell: Cell, device: str, images: str | None, results: str, build: str) -> Work:  # noqa: PLR0913
     """Return what a cell works with, and keep the files of its own program in `results`. `images`: the file of
-    workflow.run.images.pin; `build`: the name of the directory in which the dataset is built. Raises ConfigError, UnsupportedRequest,
+    workflow.run.images; `build`: the name of the directory in which the dataset is built. Raises ConfigError, UnsupportedRequest,
     DatasetError, ContainerError, StagingError, StorageError."""
-    from workflow.run.images.kept import image_of
+    from workflow.run.images import image_of
 
     framework = taken_along(describe_framework(cell, device))
     check_framework(framework, cell.nodes)

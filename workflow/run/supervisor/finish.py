@@ -6,7 +6,6 @@ nodes, and the attempt counts as prevented.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -124,15 +123,6 @@ def give_up(loop: Loop, ending: Ending, attempt: RunningAttempt | None, run: Pre
     if run is not None:
         _try(loop, "release of the run", attempts.give_up, run)
     return ending.exit_code or Cancelled.exit_code  # a result that has no record is none
-
-
-def late_lease(loop: Loop, preparing: Call) -> PreparedRun | None:
-    """Wait for a lease that was being taken when the run was cancelled, to give it back."""
-    loop.until(lambda: preparing.finished, time_limits.STORAGE_CLEAN_UP_S)
-    run: PreparedRun | None = None
-    with contextlib.suppress(SlipwayError):
-        run = preparing.result(PreparedRun) if preparing.finished else None
-    return run
 
 
 def finish(attempt: RunningAttempt, work: Work, ending: Ending) -> int:

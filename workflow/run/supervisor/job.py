@@ -17,7 +17,7 @@ from base.system import user_name
 from cluster import grants
 from cluster.schedulers import Scheduler
 from cluster.types import Allocation
-from workflow.run.link.event_loop import Call, Timer
+from workflow.run.link.event_loop import Call
 from workflow.run.link.reports import Ready, Staged
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
@@ -71,28 +71,14 @@ class NodeLocks:
             self._let_go()
         return done
 
-    def take(self, tell: Callable[[str], None] = lambda _: None) -> None:
-        """Take them, waiting in the loop, and `tell` who has them whenever that changes. Raises RunEnded if the run ends meanwhile."""
-        told: list[str] = []
-
-        def tell_holder() -> None:
-            timers[:] = [self._scope.loop.after(time_limits.HOLDER_AGAIN_S, tell_holder)]
-            holder = self.signature()
-            if [holder] != told:
-                told[:] = [holder]
-                tell(holder)
-
-        timers: list[Timer] = []
-        tell_holder()
-        try:
-            if self._queue is not None:
-                while not self._queue.held and not _try_take(self._queue):
-                    self._wait([self._queue], 1)
-            while not self._collect():
-                missing = [lock for lock in self._locks if not lock.held]
-                self._wait(missing, self.count - len(self.taken))
-        finally:
-            timers[0].cancel()
+    def take(self) -> None:
+        """Take them, waiting in the loop. Raises RunEnded if the run ends meanwhile."""
+        if self._queue is not None:
+            while not self._queue.held and not _try_take(self._queue):
+                self._wait([self._queue], 1)
+        while not self._collect():
+            missing = [lock for lock in self._locks if not lock.held]
+            self._wait(missing, self.count - len(self.taken))
 
     def _collect(self) -> bool:
         """Keep what is free, as far as we need it. When that is all, the next in the queue may."""
@@ -127,7 +113,7 @@ class NodeLocks:
                 lock.say(text)
 
     def signature(self) -> str:
-        """Return who has them, as far as is known."""
+        """Return who has them now, as far as is known."""
         found = [lock.said() for lock in self._locks if not lock.held]
         return ", ".join(dict.fromkeys(text for text in found if text))
 
@@ -163,7 +149,8 @@ def take_nodes(run: PreparedRun, locks: NodeLocks) -> Allocation:
     if not locks.try_take():
         count, among = locks.count, len(locks.paths)
         what = "this machine" if among == count == 1 else f"{count} of {among} nodes of job {allocation.job_id}"
-        locks.take(lambda holder: logger.info("waiting for %s: %s", what, holder or "other runs have it"))
+        logger.info("waiting for %s: %s", what, locks.signature() or "other runs have it")
+        locks.take()
     locks.sign(f"study {run.study} of {user_name(os.geteuid())}, process {os.getpid()} ({run.run_id})")
     if allocation.own_job or not locks.paths:
         return allocation

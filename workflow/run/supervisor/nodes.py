@@ -18,8 +18,7 @@ from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.messages import name_of
-from workflow.run.link.protocol import Channel, Link, Listener
+from workflow.run.link.protocol import Channel, Link, Listener, name_of
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.time_limits import USUAL, AttemptLimits
 

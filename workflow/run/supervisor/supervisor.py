@@ -27,7 +27,7 @@ from base.untrusted import directory, open_regular
 from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.schedulers import LOCAL, get_scheduler, holder_alive, run_locks
-from workflow.run.link.event_loop import Call, Loop
+from workflow.run.link.event_loop import Loop
 from workflow.run.record.continuation import login_s
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
@@ -36,7 +36,7 @@ from workflow.run.storage.prepare import prepare
 from workflow.run.storage.prepared import Done, PreparedRun
 from workflow.run.storage.results import parse_requested
 from workflow.run.supervisor import time_limits
-from workflow.run.supervisor.finish import finish, give_up, late_lease
+from workflow.run.supervisor.finish import finish, give_up
 from workflow.run.supervisor.job import Job, NodeLocks, take_nodes
 from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.time_limits import USUAL, AttemptLimits, RunEnded, RunScope, TimeLimit, supervising
@@ -186,7 +186,6 @@ class Supervisor:
         self._scope = RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
-        self._preparing: Call | None = None
         self._signals = 0
         self._begun: RunningAttempt | None = None
         """From then on an attempt is recorded."""
@@ -208,7 +207,7 @@ class Supervisor:
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
         except RunEnded as ended:
-            return give_up(loop, ended.ending, attempt, run or self._late())
+            return give_up(loop, ended.ending, attempt, run)
         except SlipwayError as error:
             return give_up(loop, self._refused(error), attempt, run)
         self._begun = attempt
@@ -222,8 +221,10 @@ class Supervisor:
         """Return the run, once we hold it. Outside of a job nothing lies idle while another one, alive, has it: its end is waited for, and
         then its result is what was asked for, or there is none and we train."""
         while True:
+            arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
             try:
-                return self._try_to_prepare()
+                run: PreparedRun = self._scope.call("prepare", prepare, *arguments, kind=PreparedRun, renewed=True)
+                return run
             except RunHeld as held:
                 if scheduler_of(os.environ) is not None:
                     raise
@@ -232,17 +233,6 @@ class Supervisor:
             run_dir = Path(self._results, "runs", self._run_id)
             while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
                 self._scope.wait(lambda: False, time_limits.LEASE_AGAIN_S)
-
-    def _try_to_prepare(self) -> PreparedRun:
-        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
-        call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=time_limits.STORAGE_CALL_S, renewed=True)
-        self._preparing = call
-        self._scope.wait(lambda: call.finished)
-        run: PreparedRun = call.result(PreparedRun)
-        return run
-
-    def _late(self) -> PreparedRun | None:
-        return None if self._preparing is None else late_lease(self._scope.loop, self._preparing)
 
     def _already_done(self, done: Done) -> int:
         self._relay.go(BEHIND)

@@ -25,8 +25,6 @@ from workflow.run.storage.prepared import PreparedRun
 
 NODE_LOCKS_WAIT_S: Final = 30 * 86400.0
 """How long a run waits for its machine or its nodes: other runs may take as long as they need."""
-HOLDER_AGAIN_S: Final = 5.0
-"""The pause before it is looked again which run has the machine or the nodes that this one waits for."""
 LEASE_AGAIN_S: Final = 1.0
 """The pause before it is looked again whether another one still has the run: storage tells nobody that a lease is given back."""
 NODE_SILENCE_S: Final = 30.0

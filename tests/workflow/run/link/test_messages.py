@@ -15,7 +15,7 @@ from data_prep import staging
 from data_prep.staging import exchange
 from tests.workflow.run.cells import DOCUMENT
 from workflow.run.link import commands, reports
-from workflow.run.link.messages import Decoder, ProtocolError, encode
+from workflow.run.link.protocol import Decoder, ProtocolError, encode
 from workflow.run.plan import Framework, Sidecar
 from workflow.run.record.model import Interface, MachineCores
 from workflow.run.record.outcome import RankEnd, RankState

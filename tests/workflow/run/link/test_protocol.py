@@ -24,8 +24,7 @@ from tests.hostile import changed_bytes
 from tests.workflow.run.world import ROOT
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.messages import Decoder, ProtocolError, encode
-from workflow.run.link.protocol import SUPERVISOR, USE, Link, LinkClosed, connect
+from workflow.run.link.protocol import SUPERVISOR, USE, Decoder, Link, LinkClosed, ProtocolError, connect, encode
 from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.time_limits import LAUNCH_MUTE_TRIES, USUAL, AttemptLimits

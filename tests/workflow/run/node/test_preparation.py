@@ -26,7 +26,7 @@ from tests.data_prep.staging.disks import tmpfs
 from tests.workflow.run.link.test_messages import PLAN
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Loop
-from workflow.run.link.messages import name_of
+from workflow.run.link.protocol import name_of
 from workflow.run.node.preparation import Preparation
 from workflow.run.node.stagers import ImageChild, Loaded
 from workflow.run.supervisor.nodes import NodeHandle

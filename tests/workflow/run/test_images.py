@@ -14,8 +14,7 @@ from base.jsonfile import publish_json
 from containers.frameworks import load_framework
 from containers.images.model import PinnedImage, StudyImage, check_same, manifest_path, read_manifest
 from tests.workflow.run.cells import document, made_site
-from workflow.run.images.kept import Pinned, image_of, keep_archives, pinned_before
-from workflow.run.images.pin import load_argv, prepare, references
+from workflow.run.images import Pinned, image_of, keep_archives, load_argv, pinned_before, prepare, references
 from workflow.study.cell import Cell
 from workflow.study.site import Site
 

@@ -1,1 +1,0 @@
-"""The container images of a study: pinned once, kept on storage."""
