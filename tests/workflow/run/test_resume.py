@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +83,21 @@ def interrupted(world: World, attempts: int = 1, *, nodes: int = 1, saves: bool 
     return run_id, records
 
 
-def started_until_it_saves(world: World, run_id: str, name: str) -> subprocess.Popen[str]:
-    """A supervisor whose run has written this file. Where other runs have the machine until its job is over, another one gets twice the
-    time."""
+def started_until(world: World, run_id: str, reached: Callable[[], Any]) -> subprocess.Popen[str]:
+    """A supervisor whose run is so far. Where other runs have the machine until its job is over, another one gets twice the time."""
     while True:
         process = world.start(run_id)
-        world.wait_for(lambda ended=process.poll: list(world.cache.glob(f"local-*/runs/*/out/{name}")) or ended() is not None)
+        world.wait_for(lambda ended=process.poll: reached() or ended() is not None)
         if process.returncode is None:
             return process
         _, log = process.communicate()
         assert "not begun; the next job begins it" in log, log
         longer_jobs(world)
+
+
+def started_until_it_saves(world: World, run_id: str, name: str) -> subprocess.Popen[str]:
+    """A supervisor whose run has written this file."""
+    return started_until(world, run_id, lambda: list(world.cache.glob(f"local-*/runs/*/out/{name}")))
 
 
 def whole(world: World, run_id: str) -> dict[str, Any]:
@@ -110,8 +115,7 @@ def test_a_checkpoint_that_was_delivered_later_is_gone_on_from(world: World) -> 
     record: dict[str, Any] = {"checkpoint": None}
     while record["checkpoint"] is None:  # on a loaded machine the job may end before there is one
         shutil.rmtree(world.run_dir(run_id), ignore_errors=True)
-        process = world.start(run_id)
-        world.wait_for(lambda: world.steps(run_id) > 1)
+        process = started_until(world, run_id, lambda: world.steps(run_id) > 1)
         (world.run_dir(run_id) / "attempts").write_text("a file is in the way")
         _, log = process.communicate(timeout=60)
         assert process.returncode == PREEMPTED, log
