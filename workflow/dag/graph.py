@@ -43,22 +43,21 @@ from workflow.study.study import Study
 # The resources of Snakemake's rules.
 
 
-def resources_of_runs(study: Study, way: Way, lookup: Callable[[Callable[[str], Any]], Any]) -> dict[str, object]:
+def resources_of_runs(study: Study, way: Way) -> dict[str, object]:
     """Return the resources of the rule whose jobs are runs.
 
-    They are values where all cells agree, and functions of the wildcards where they do not, which `lookup` makes of functions of the run's
-    id. On this machine a run requests none.
+    They are values where all cells agree, and functions of the wildcards where they do not. On this machine a run requests none.
     """
     if way == "local":
         return {}
     of_cell = {cell.cell_id: _of_cell(study, way, cell) for cell in study.cells}
     of_run = {run.run_id: of_cell[run.cell.cell_id] for run in study.runs}
     names = next(iter(of_cell.values()))
-    found = {}
+    found: dict[str, object] = {}
     for name in names:
         values = {requested[name] for requested in of_cell.values()}
         if len(values) > 1:
-            found[name] = lookup(_of_run(of_run, name))
+            found[name] = _lookup(_of_run(of_run, name))
         elif values != {None}:
             found[name] = values.pop()
     return found
@@ -246,7 +245,7 @@ class Graph:
         runs = {run.run_id: run for run in study.runs}
         words = words_of(study.cells, study.site, study.repeats)
         self.description_of_run = _lookup(lambda run_id: self._describe(runs[run_id], words))
-        self.run_resources = resources_of_runs(study, self.mode.way, _lookup)
+        self.run_resources = resources_of_runs(study, self.mode.way)
         self.shard_resources = resources_of_shards(study, self.mode.way)
         self.html_tables = self._results(name for name in TABLE_FILES if name.endswith(".html"))
         self.other_tables = self._results(name for name in TABLE_FILES if not name.endswith(".html"))

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 from base.errors import Cancelled, ConfigError, SlipwayError
 from cluster.exit_file import read_exit
 from cluster.schedulers import Jobs, owned_by_us, with_jobs
-from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob, Work, job_words, work_name
+from cluster.schedulers.jobs import BatchJob, JobSize, QueuedJob, Work, work_name
 from workflow.dag.queue_view import PolledQueue, QueueView
 from workflow.study.cell import Cell
 from workflow.study.site import Site
@@ -236,7 +236,6 @@ class WatchedJobs:
         self.lost: dict[Key, tuple[str, ...]] = {}
         """Nodes that were lost, and recorded nothing."""
         self._lost_jobs = LostJobs(jobs, say)
-        self._held: set[tuple[str, str]] = set()
         self._tried: dict[str, float | None] = {}
         """The answer of the scheduler after which it was last tried to take out a job that cannot start."""
         self._silent = False
@@ -307,15 +306,10 @@ class WatchedJobs:
 
     def _take_out_failed(self, view: QueueView, watched: Mapping[str, Watched]) -> dict[str, Watched]:
         """Take out the jobs that the scheduler could not start and keeps: nobody may be there to release them, and the next job may get
-        other nodes. A job that somebody holds is reported once and waited for."""
+        other nodes. A job that somebody holds is waited for."""
         found = {}
         for queued in view.jobs:
-            if queued.job_id not in watched or not queued.hold:
-                continue
-            if (queued.job_id, queued.hold) not in self._held:
-                self._held.add((queued.job_id, queued.hold))
-                self._say(job_words(queued, time.time()))
-            if queued.hold == "failed" and self._is_taken_out(queued, view):
+            if queued.job_id in watched and queued.hold == "failed" and self._is_taken_out(queued, view):
                 job, what = watched[queued.job_id]
                 found[queued.job_id] = (replace(job, taken_out=f"was taken out of the queue: {queued.why}"), what)
                 self._queue.ask_soon()

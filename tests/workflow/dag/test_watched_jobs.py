@@ -103,8 +103,7 @@ def test_a_job_that_could_not_be_started_is_taken_out_and_may_be_tried_again(one
     one.shows("launch failed requeued held")
     one.cluster.silent = True
     one.watched.look()
-    assert one.said[0].startswith("job 7 waits: Slurm could not start it on its nodes (launch failed requeued held)")
-    assert one.said[1:] == ["job 7 could not be taken out of the queue: Slurm's controller does not answer"]
+    assert one.said == ["job 7 could not be taken out of the queue: Slurm's controller does not answer"]
     one.cluster.silent = False
     for _ in range(3):
         one.watched.look()
@@ -114,12 +113,11 @@ def test_a_job_that_could_not_be_started_is_taken_out_and_may_be_tried_again(one
     assert one.watched.cancelled == {}, "it was not somebody's wish"
 
 
-def test_a_job_that_a_person_holds_is_told_once_and_waited_for(one: Watching) -> None:
+def test_a_job_that_a_person_holds_is_waited_for(one: Watching) -> None:
     one.shows("JobHeldUser")
     for _ in range(3):
         one.watched.look()
-    assert one.said == ["job 7 waits: held by you (JobHeldUser)"]
-    assert (one.ended, one.cluster.cancelled) == ([], [])
+    assert (one.said, one.ended, one.cluster.cancelled) == ([], [], [])
 
 
 def test_a_job_that_was_refused_the_run_by_nobody_in_the_queue_has_failed(one: Watching) -> None:

@@ -503,8 +503,7 @@ def study_states(study: Study) -> StudyStates:
         return StudyStates(
             states=run_states(study, _elsewhere(name)), silence=f"{offered.SERVER.title} cannot be asked from here: {UNKNOWN}"
         )
-    answers = _Answers(get_scheduler(name), jobs)
-    return StudyStates(states=with_queue(run_states(study, answers.alive), study, jobs, time.time()))
+    return StudyStates(states=with_queue(run_states(study, _within_limit(get_scheduler(name), jobs)), study, jobs, time.time()))
 
 
 def with_queue(states: Sequence[RunState], study: Study, jobs: Sequence[QueuedJob], now: float) -> tuple[RunState, ...]:
@@ -527,22 +526,21 @@ def _submission_text(job: QueuedJob, now: float) -> str:
     return words if job.waits else f"{words}; the run has not begun in it"
 
 
-def _elsewhere(silent: str) -> Callable[[Holder], bool | None]:
+def _elsewhere(silent: str) -> Alive:
     return lambda holder: None if holder.scheduler == silent else holder_alive(holder)
 
 
-class _Answers:
-    """A check of holders within a time limit: the queue has answered for our jobs already, for others one question each is asked."""
+def _within_limit(scheduler: Scheduler, jobs: Sequence[QueuedJob]) -> Alive:
+    """Return a check of holders within a time limit: the queue has answered for our jobs, for others one question each is asked."""
+    living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
+    give_up = time.monotonic() + QUEUE_ANSWER_S
 
-    def __init__(self, scheduler: Scheduler, jobs: Sequence[QueuedJob]) -> None:
-        self._scheduler = scheduler
-        self._living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
-        self._give_up = time.monotonic() + QUEUE_ANSWER_S
-
-    def alive(self, holder: Holder) -> bool | None:
-        if holder.scheduler != self._scheduler.NAME:
+    def alive(holder: Holder) -> bool | None:
+        if holder.scheduler != scheduler.NAME:
             return holder_alive(holder)
-        if (holder.job_id, holder.restart_count) in self._living:
+        if (holder.job_id, holder.restart_count) in living:
             return True
-        left = self._give_up - time.monotonic()
-        return self._scheduler.holders_alive((holder,), left)[0] if left > 0 else None
+        left = give_up - time.monotonic()
+        return scheduler.holders_alive((holder,), left)[0] if left > 0 else None
+
+    return alive
