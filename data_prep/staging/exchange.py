@@ -1,27 +1,25 @@
 """Exchange chunks with the other nodes that stage the same files.
 
 The exchange listens, connects, learns what the others have, sends them what this node has, and notices who has gone. It runs in one thread,
-and never waits for a single node.
+and never waits for a single node: each has coroutines of its own, which go on in `turn`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import errno
 import json
 import logging
 import os
-import selectors
+import select
 import socket
 import struct
-import threading
 import time
 from array import array
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol
 
 from base.errors import Cancelled, StagingError
@@ -100,7 +98,6 @@ def parse_have_text(text: str, num_chunks: int) -> bytearray:
 # Connections
 
 
-PIECE: Final = 1 << 19
 MOST_WANTED: Final = 64
 Piece = tuple[int, int, int]  # descriptor, offset, bytes
 
@@ -126,8 +123,8 @@ class Hearer(Protocol):
 
 
 class Connection:
-    """A connection to another node that never blocks: chunks go out of files, and come into buffers. `index` is the other node once it has
-    proved its identity. `heard` is when anything arrived last, `moved` when bytes of a chunk arrived last."""
+    """A connection to another node: chunks go out of files, and come into buffers. `index` is the other node once it has proved its
+    identity. `heard` is when anything arrived last, `moved` when bytes of a chunk arrived last."""
 
     def __init__(self, connection: socket.socket, hearer: Hearer) -> None:
         self.socket = connection
@@ -140,133 +137,118 @@ class Connection:
         self._news: list[int] = []
         self._later = bytearray()
         self._queue: deque[int] = deque()
-        self._out = bytearray()  # goes first, and is not added to while a chunk follows it
-        self._sending: Piece | None = None
-        self._took: Callable[[bytes], None] = self._head
-        self._need = HEAD.size
-        self._got = bytearray()
-        self._chunk: tuple[int, memoryview, int] | None = None
-
-    def fileno(self) -> int:
-        """Return the descriptor of the socket, for selectors."""
-        return self.socket.fileno()
+        self._more = asyncio.Event()
+        self._is_sending = False
+        self.talks: list[asyncio.Task[None]] = []
+        """What goes on over this connection, and ends with it."""
 
     def close(self) -> None:
+        for talk in self.talks:
+            talk.cancel()
+            talk.get_loop().remove_reader(self.socket)
+            talk.get_loop().remove_writer(self.socket)
         self.socket.close()
-        self._sent()
 
     # -- sending
 
     def say(self, content: bytes) -> None:
         """Send these bytes, after the chunk that is being sent."""
         self._later += content
+        self._more.set()
 
     def tell(self, chunks: list[int]) -> None:
         self._news += chunks
+        self._more.set()
 
     def want(self, chunk: int) -> None:
         self.say(frame(WANT, chunk))
 
     @property
     def wants_to_send(self) -> bool:
-        return bool(self._out or self._sending or self._later or self._news or self._queue)
+        return bool(self._is_sending or self._later or self._news or self._queue)
 
-    def send(self) -> None:
-        """Send what goes now, a piece of a chunk at most, so that the others get their turn. Raises PeerError."""
+    async def speak(self) -> None:
+        """Send what there is to say, and the chunks that the other node wants, for ever. Raises PeerError."""
+        while True:
+            self._is_sending = False
+            await self._more.wait()
+            self._is_sending = True
+            content = bytes(self._later) + have_frames(self._news)
+            self._later.clear()
+            self._news.clear()
+            await self.send(content)
+            if self._queue:
+                await self._send_chunk(self._queue.popleft())
+            if not (self._later or self._news or self._queue):
+                self._more.clear()
+
+    async def send(self, content: bytes) -> None:
+        """Send these bytes. Raises PeerError."""
         try:
-            if not self._out and self._sending is None:
-                self._fill()
-            if self._out:
-                del self._out[: self.socket.send(self._out)]
-            if self._sending is not None and not self._out:
-                self._send_piece(*self._sending)
-        except BlockingIOError:
-            return
+            await asyncio.get_running_loop().sock_sendall(self.socket, content)
         except OSError as error:
             raise _broken(error) from error
 
-    def _fill(self) -> None:
-        self._out += self._later + have_frames(self._news)
-        self._later.clear()
-        self._news.clear()
-        if self._queue:
-            chunk = self._queue.popleft()
-            self._sending = self._hearer.peer_wants(self, chunk)
-            self._out += frame(MISS if self._sending is None else CHUNK, chunk)
-
-    def _send_piece(self, descriptor: int, offset: int, count: int) -> None:
-        sent = os.sendfile(self.socket.fileno(), descriptor, offset, min(count, PIECE))
-        if sent == 0:
+    async def _send_chunk(self, chunk: int) -> None:
+        piece = self._hearer.peer_wants(self, chunk)
+        if piece is None:
+            await self.send(frame(MISS, chunk))
+            return
+        descriptor, offset, count = piece
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            await self.send(frame(CHUNK, chunk))
+            try:
+                sent = await asyncio.get_running_loop().sock_sendfile(self.socket, file, offset, count)
+            except OSError as error:
+                raise _broken(error) from error
+        if sent < count:
             raise PeerError("our own file of this chunk is shorter than it was")
-        self._sending = (descriptor, offset + sent, count - sent)
-        if sent == count:
-            self._sent()
-
-    def _sent(self) -> None:
-        if self._sending is not None:
-            os.close(self._sending[0])
-            self._sending = None
 
     # -- receiving
 
-    def expect(self, num_bytes: int, took: Callable[[bytes], None]) -> None:
-        """Pass the next `num_bytes` to `took`, as the handshake needs it."""
-        self._need, self._took = num_bytes, took
+    async def exactly(self, num_bytes: int) -> bytes:
+        """Receive so many bytes. Raises PeerError."""
+        content = bytearray(num_bytes)
+        async for _ in self._filled(memoryview(content)):
+            self.heard = time.monotonic()
+        return bytes(content)
 
-    def frames(self) -> None:
-        """Parse what arrives from now on as frames."""
-        self.expect(HEAD.size, self._head)
+    async def hear(self) -> None:
+        """Receive frames for ever. Raises PeerError."""
+        while True:
+            kind, number = HEAD.unpack(await self.exactly(HEAD.size))
+            if kind == HAVE:
+                if not 0 < number <= MOST_HAVE:
+                    raise PeerError(f"{number} chunks in one frame")
+                self._hearer.peer_has(self, await self.exactly(4 * number))
+            elif kind == WANT:
+                if len(self._queue) >= MOST_WANTED:
+                    raise PeerError(f"it wants more than {MOST_WANTED} chunks at once")
+                self._queue.append(number)
+                self._more.set()
+            elif kind == MISS:
+                self._hearer.peer_misses(self, number)
+            elif kind == CHUNK:
+                buffer = self._hearer.buffer_for(self, number)
+                async for _ in self._filled(buffer):
+                    self.heard = self.moved = time.monotonic()
+                self._hearer.peer_sent(self, number, buffer)
+            elif kind != BEAT:
+                raise PeerError(f"a frame of kind {kind}")
+            await asyncio.sleep(0)  # the others' turn, whatever waits here
 
-    def receive(self) -> None:
-        try:
-            if self._chunk is not None:
-                self._receive_chunk()
-                return
-            data = self.socket.recv(self._need - len(self._got))
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise _broken(error) from error
-        if not data:
-            raise HungUp("the connection was closed")
-        self.heard = time.monotonic()
-        self._got += data
-        if len(self._got) == self._need:
-            content, self._got = bytes(self._got), bytearray()
-            self._took(content)
-
-    def _receive_chunk(self) -> None:
-        assert self._chunk is not None
-        chunk, buffer, filled = self._chunk
-        count = self.socket.recv_into(buffer[filled:])
-        if count == 0:
-            raise PeerError("the connection was closed in the middle of a chunk")
-        self.heard = self.moved = time.monotonic()
-        self._chunk = (chunk, buffer, filled + count)
-        if filled + count == len(buffer):
-            self._chunk = None
-            self._hearer.peer_sent(self, chunk, buffer)
-
-    def _head(self, content: bytes) -> None:
-        kind, number = HEAD.unpack(content)
-        if kind not in KINDS:
-            raise PeerError(f"a frame of kind {kind}")
-        if kind == HAVE:
-            if not 0 < number <= MOST_HAVE:
-                raise PeerError(f"{number} chunks in one frame")
-            self.expect(4 * number, self._have)
-        elif kind == WANT:
-            if len(self._queue) >= MOST_WANTED:
-                raise PeerError(f"it wants more than {MOST_WANTED} chunks at once")
-            self._queue.append(number)
-        elif kind == MISS:
-            self._hearer.peer_misses(self, number)
-        elif kind == CHUNK:
-            self._chunk = (number, self._hearer.buffer_for(self, number), 0)
-
-    def _have(self, content: bytes) -> None:
-        self.frames()
-        self._hearer.peer_has(self, content)
+    async def _filled(self, buffer: memoryview) -> AsyncIterator[None]:
+        """Receive into the whole buffer, and yield after each part."""
+        filled = 0
+        while filled < len(buffer):
+            try:
+                count = await asyncio.get_running_loop().sock_recv_into(self.socket, buffer[filled:])
+            except OSError as error:
+                raise _broken(error) from error
+            if count == 0:
+                raise HungUp("the connection was closed")
+            filled += count
+            yield
 
 
 def _broken(error: OSError) -> PeerError:
@@ -359,14 +341,6 @@ class Orders:
 logger = logging.getLogger(__name__)
 
 
-class _Pending:
-    """A connection that has not proved its identity. `index` and `address` are those of the expected node, -1 and None if incoming."""
-
-    def __init__(self, peer: Connection, handshake: Handshake, index: int = -1, address: tuple[str, int] | None = None) -> None:
-        self.peer, self.handshake, self.index, self.address = peer, handshake, index, address
-        self.since = time.monotonic()
-
-
 class PeerListener:
     """The listener on the group's address. It tells `exchange` which nodes came, and which were expected and did not.
 
@@ -374,60 +348,49 @@ class PeerListener:
     to the newest; a node that was turned away connects again.
     """
 
-    def __init__(self, peer_group: PeerGroup, digest: str, selector: selectors.BaseSelector, exchange: Exchange) -> None:
-        self._peer_group, self._digest, self._selector, self._exchange = peer_group, digest, selector, exchange
-        self._pending: PendingConnections[_Pending] = PendingConnections()
+    def __init__(self, peer_group: PeerGroup, digest: str, loop: asyncio.AbstractEventLoop, exchange: Exchange) -> None:
+        self._peer_group, self._digest, self._loop, self._exchange = peer_group, digest, loop, exchange
+        self._pending: PendingConnections[Connection] = PendingConnections()
         self._refusals = Refusals(logger)
-        self._called: list[_Pending] = []
-        """Outgoing connections that have not proved their identity."""
-        self._again: dict[int, tuple[str, int]] = {}
-        """The addresses of nodes to connect to again, since they hung up before the handshake."""
         self._expected: dict[int, float] = {}
         self._wait_s = max(PEER_HANDSHAKE_S, peer_group.hang_s)
         self._listener = listen(peer_group.address, peer_group.nodes)
         self.port = int(self._listener.getsockname()[1])
-        self._open, self._rests = True, False
-        self._listen()
-
-    # -- who comes to us
-
-    def _listen(self) -> None:
-        self._rests = False
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._is_open = True
+        loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
         try:
             found = newcomers(self._listener)
         except NoRoom as error:  # who knocks goes on knocking: look again at the next beat
             self._refusals.note(str(error))
-            self._selector.unregister(self._listener)
-            self._rests = True
+            self._loop.remove_reader(self._listener)
             return
         for connection, host in found:
-            self._greet(connection, host)
+            peer = Connection(connection, self._exchange)
+            self._pending.add(peer, host)
+            peer.talks = [self._exchange.start(self._greet(peer))]
+            oldest = self._pending.surplus()
+            if oldest is not None and not select.select([oldest.socket], [], [], 0)[0]:  # else its answer is here, and not read yet
+                self._dismiss(oldest, "too many wait, and it was the oldest")
 
-    def _greet(self, connection: socket.socket, host: str) -> None:
-        if not self._open:  # one before this one was the last that was expected
-            connection.close()
-            return
-        pending = _Pending(Connection(connection, self._exchange), self._handshake())
-        self._pending.add(pending, host)
-        pending.peer.say(pending.handshake.greeting())
-        pending.peer.expect(ANSWER_BYTES, partial(self._answered, pending))
-        self._watch(pending)
-        oldest = self._pending.surplus()
-        if oldest is not None:
-            self._go_on(oldest)  # its answer may be here, and not read yet
-            self._dismiss(oldest, "too many wait, and it was the oldest")
-
-    def _answered(self, pending: _Pending, answer: bytes) -> None:
-        index, _, welcome = pending.handshake.check_answer(answer)
-        if not self._exchange.may_come(index):
-            raise PeerError(f"node {index} is not expected")
-        pending.peer.say(welcome)
-        self._let_in(pending, index)
-
-    # -- whom we go to
+    async def _greet(self, peer: Connection) -> None:
+        """Let a node in that comes to us. An error concerns only its connection."""
+        handshake = self._handshake()
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await peer.send(handshake.greeting())
+                index, _, welcome = handshake.check_answer(await peer.exactly(ANSWER_BYTES))
+                if not self._exchange.may_come(index):
+                    raise PeerError(f"node {index} is not expected")
+                await peer.send(welcome)
+        except (PeerError, NoProof) as error:
+            self._dismiss(peer, str(error))
+        except TimeoutError:
+            self._dismiss(peer, f"it did not prove within {self._wait_s:g} s that it is of this run")
+        else:
+            if self._pending.remove(peer):
+                self._let_in(peer, index)
 
     def expect(self, index: int, address: tuple[str, int] | None) -> None:
         """Add this node to the expected ones, and connect to it where there is an address."""
@@ -435,130 +398,77 @@ class PeerListener:
             return
         self._expected[index] = time.monotonic() + 2 * self._wait_s
         if address is not None:
-            self._call(index, address)
+            self._exchange.start(self._call(index, address))
 
-    def _call(self, index: int, address: tuple[str, int]) -> None:
+    async def _call(self, index: int, address: tuple[str, int]) -> None:
+        """Connect to a node, again where it hangs up, as one with too many connections does."""
+        while self._exchange.may_come(index):
+            try:
+                peer = await self._proved(index, address)
+            except HungUp:
+                await asyncio.sleep(PEER_BEAT_EVERY_S)
+            except (PeerError, NoProof) as error:
+                self._give_up(index, str(error))
+            except TimeoutError:
+                self._give_up(index, f"it did not prove within {self._wait_s:g} s that it is of this run")
+            except OSError as error:
+                self._give_up(index, f"{address[0]} port {address[1]} cannot be reached: {error.strerror}")
+            else:
+                self._let_in(peer, index)
+
+    async def _proved(self, index: int, address: tuple[str, int]) -> Connection:
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        peer = Connection(socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC), self._exchange)
+        handshake = self._handshake()
         try:
-            connection = _connecting(address)
-        except OSError as error:
-            self._exchange.lose(index, f"{address[0]} port {address[1]} cannot be reached: {error.strerror}")
-            return
-        pending = _Pending(Connection(connection, self._exchange), self._handshake(), index, address)
-        self._called.append(pending)
-        pending.peer.expect(GREETING_BYTES, partial(self._greeted, pending))
-        self._watch(pending)
-
-    def _greeted(self, pending: _Pending, greeting: bytes) -> None:
-        pending.peer.say(pending.handshake.answer(greeting, pending.index))
-        pending.peer.expect(WELCOME_BYTES, partial(self._welcomed, pending))
-
-    def _welcomed(self, pending: _Pending, welcome: bytes) -> None:
-        pending.handshake.check_welcome(welcome, pending.index)
-        self._let_in(pending, pending.index)
-
-    # -- both
+            async with asyncio.timeout(self._wait_s):
+                await self._loop.sock_connect(peer.socket, address)
+                await peer.send(handshake.answer(await peer.exactly(GREETING_BYTES), index))
+                handshake.check_welcome(await peer.exactly(WELCOME_BYTES), index)
+        except BaseException:
+            peer.socket.close()
+            raise
+        return peer
 
     def _handshake(self) -> Handshake:
         return Handshake(self._peer_group.token, f"chunks {self._digest}", self._peer_group.index)
 
-    def _waits(self, pending: _Pending) -> bool:
-        return pending in self._pending or pending in self._called
-
-    def _watch(self, pending: _Pending) -> None:
-        self._selector.register(pending.peer, selectors.EVENT_READ, partial(self._go_on, pending))
-        self._flush(pending)
-
-    def _go_on(self, pending: _Pending) -> None:
-        """Continue a handshake. An error in it concerns only that connection."""
-        try:
-            pending.peer.receive()
-        except (PeerError, NoProof) as error:
-            self._dismiss(pending, str(error), again=isinstance(error, HungUp))
-            return
-        self._flush(pending)
-
-    def _flush(self, pending: _Pending) -> None:
-        """Send what the handshake has to send, which fits into any socket's buffer."""
-        if self._waits(pending) and pending.peer.wants_to_send:
-            try:
-                pending.peer.send()
-            except PeerError as error:
-                self._dismiss(pending, str(error), again=isinstance(error, HungUp))
-
-    def _let_in(self, pending: _Pending, index: int) -> None:
-        self._forget(pending)
+    def _let_in(self, peer: Connection, index: int) -> None:
         self._expected.pop(index, None)
-        if not self._exchange.may_come(index):
-            pending.peer.close()
+        if not self._is_open or not self._exchange.may_come(index):
+            peer.socket.close()
             return
-        pending.peer.index = index
-        self._exchange.came(pending.peer)
+        peer.index = index
+        self._exchange.came(peer)
         if not any(self._exchange.may_come(index) for index in range(self._peer_group.nodes)):
             self.close()
 
-    def _dismiss(self, pending: _Pending, why: str, again: bool = False) -> None:
-        """Drop a pending connection. With `again`, since the other end hung up as one with too many connections does, it is tried again."""
-        if not self._waits(pending):
-            return
-        self._forget(pending)
-        pending.peer.close()
-        if pending.address is None:
+    def _dismiss(self, peer: Connection, why: str) -> None:
+        if self._pending.remove(peer):
+            peer.close()
             self._refusals.note(why)
-        elif again and pending.index in self._expected:
-            self._again[pending.index] = pending.address
-        else:
-            self._expected.pop(pending.index, None)
-            self._exchange.lose(pending.index, why)
 
-    def _forget(self, pending: _Pending) -> None:
-        self._selector.unregister(pending.peer)
-        if not self._pending.remove(pending):
-            self._called.remove(pending)
+    def _give_up(self, index: int, why: str) -> None:
+        self._expected.pop(index, None)
+        self._exchange.lose(index, why)
 
     def expire(self, now: float) -> None:
-        """Drop slow connections, retry those that were turned away, and give up expected nodes that have not come."""
-        if self._rests:
-            self._listen()
-        late = [*self._pending.overdue(self._wait_s), *(called for called in self._called if now - called.since > self._wait_s)]
-        for pending in late:
-            self._dismiss(pending, f"it did not prove within {self._wait_s:g} s that it is of this run")
+        """Take newcomers again, and give up expected nodes that have not come."""
+        if self._is_open:
+            self._loop.add_reader(self._listener, self._accept)
         for index in [index for index, until in self._expected.items() if now > until]:
-            del self._expected[index]
-            self._exchange.lose(index, f"it did not come within {2 * self._wait_s:g} s")
-        again, self._again = self._again, {}
-        for index, address in again.items():
-            if self._exchange.may_come(index):
-                self._call(index, address)
+            self._give_up(index, f"it did not come within {2 * self._wait_s:g} s")
 
     def close(self) -> None:
-        if not self._open:
+        if not self._is_open:
             return
-        self._open = False
-        if not self._rests:
-            self._selector.unregister(self._listener)
-        self._rests = False
+        self._is_open = False
+        self._loop.remove_reader(self._listener)
         self._listener.close()
-        for pending in [*self._pending, *self._called]:
-            self._forget(pending)
-            pending.peer.close()
+        for peer in self._pending:
+            self._pending.remove(peer)
+            peer.close()
         self._refusals.log()
-
-
-def _connecting(address: tuple[str, int]) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        connection.setblocking(False)
-        code = connection.connect_ex(address)
-        if code not in (0, errno.EINPROGRESS):
-            raise OSError(code, os.strerror(code))
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-logger = logging.getLogger(__name__)
 
 
 class Taker(Protocol):
@@ -597,10 +507,10 @@ class Exchange:
         """The time that a chunk took here lately."""
         self._open_file = open_file
         self._peers: dict[int, Connection] = {}
-        self._selector = selectors.DefaultSelector()
-        self._wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._closing, self.is_closed = threading.Lock(), False
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._woken)
+        self._loop = asyncio.new_event_loop()
+        self._happened = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
         self._next_beat = self._last_beat = time.monotonic()
         self._peers_listener: PeerListener | None = None
         if peer_group.nodes == 1:
@@ -609,6 +519,7 @@ class Exchange:
         try:
             self._peers_listener = self._set_up(digest)
         except OSError as error:
+            self._loop.close()
             raise StagingError(
                 f"this node cannot listen on {peer_group.address} for those that stage the same files: {error.strerror}; an unfinished "
                 "copy is kept; see this node's address (ip address) and its limit of open files (ulimit -n)"
@@ -617,8 +528,8 @@ class Exchange:
     def _set_up(self, digest: str) -> PeerListener:
         assert self.peer_group.orders is not None
         self._orders = Orders(self.peer_group.orders)
-        self._selector.register(self.peer_group.orders, selectors.EVENT_READ, self._take_orders)
-        return PeerListener(self.peer_group, digest, self._selector, self)
+        self._loop.add_reader(self.peer_group.orders, self._take_orders)
+        return PeerListener(self.peer_group, digest, self._loop, self)
 
     # -- one turn
 
@@ -629,38 +540,45 @@ class Exchange:
         self.peer_group.say({"listening": {"address": self.peer_group.address, "port": self._peers_listener.port, "have": have}})
 
     def turn(self, limit_s: float) -> None:
-        """Wait for something to happen, `limit_s` at most, and do all that can be done then. Raises Cancelled, StagingError."""
-        for index, peer in list(self._peers.items()):
-            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.wants_to_send else 0)
-            if self._selector.get_key(peer).events != wanted:
-                self._selector.modify(peer, wanted, index)
-        for key, events in self._selector.select(limit_s):
-            if isinstance(key.data, int):
-                self._serve(key.data, events)
-            elif self._selector.get_map().get(key.fd) is key:  # else a call before this one has closed it
-                key.data()
+        """Wait for something to happen, `limit_s` at most, and pass chunks on meanwhile. Raises Cancelled, StagingError."""
+        self._loop.run_until_complete(self._turn(limit_s))
+        if self._failure is not None:
+            raise self._failure
         now = time.monotonic()
         if now >= self._next_beat:
             self._beat(now)
 
+    async def _turn(self, limit_s: float) -> None:
+        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._happened.wait()
+        self._happened.clear()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start work that goes on in the turns to come. What it raises ends them."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._happened.set()
+
+    def _note_news(self) -> None:
+        self.changed = True
+        self._happened.set()
+
     def wake(self) -> None:
         """End the current turn of the exchange, from another thread; nothing is done after the end."""
-        with self._closing, contextlib.suppress(BlockingIOError):
-            if not self.is_closed:
-                os.write(self._wakeup[1], b"x")
-
-    def _woken(self) -> None:
-        os.read(self._wakeup[0], 4096)
-
-    def _serve(self, index: int, events: int) -> None:
-        peer = self._peers.get(index)
-        try:
-            if peer is not None and events & selectors.EVENT_READ:
-                peer.receive()
-            if peer is not None and events & selectors.EVENT_WRITE and index in self._peers:
-                peer.send()
-        except PeerError as error:
-            self.lose(index, str(error))
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._happened.set)
 
     def _beat(self, now: float) -> None:
         """Show the others that we live, and give up those that do not. After a stop of our own, they get their time again."""
@@ -689,14 +607,18 @@ class Exchange:
     # -- orders
 
     def _take_orders(self) -> None:
-        for order in self._orders.take():
-            if "peers" in order:
-                try:
+        assert self.peer_group.orders is not None
+        try:
+            for order in self._orders.take():
+                if "peers" in order:
                     self._meet(Others.from_json(order["peers"]))
-                except (KeyError, TypeError, ValueError, IndexError, PeerError) as error:
-                    raise StagingError(f"the order about the other nodes cannot be read: {error}") from error
-            elif "staged_all" in order:
-                self.everybody_has_it = True
+                self.everybody_has_it |= "staged_all" in order
+        except (Cancelled, StagingError) as error:
+            self._loop.remove_reader(self.peer_group.orders)
+            self._fail(error)
+        except (KeyError, TypeError, ValueError, IndexError, PeerError) as error:
+            self._fail(StagingError(f"the order about the other nodes cannot be read: {error}"))
+        self._happened.set()
 
     def _meet(self, others: Others) -> None:
         self.others = others
@@ -719,20 +641,24 @@ class Exchange:
         self.swarm.join(peer.index)
         self._peers[peer.index] = peer
         self.news_at[peer.index] = time.monotonic()
-        self._selector.register(peer, selectors.EVENT_READ, peer.index)
-        peer.frames()
         peer.tell([chunk for chunk, mine in enumerate(self.swarm.have) if mine])
+        peer.talks = [self.start(self._talk(peer, half)) for half in (peer.hear, peer.speak)]
+
+    async def _talk(self, peer: Connection, half: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await half()
+        except PeerError as error:
+            self.lose(peer.index, str(error))
 
     def lose(self, index: int, why: str) -> None:
         if index in self.lost:
             return
         peer = self._peers.pop(index, None)
         if peer is not None:
-            self._selector.unregister(peer)
             peer.close()
             self.swarm.leave(index)
         self.lost[index] = why
-        self.changed = True
+        self._note_news()
         if self.swarm.missing:
             logger.warning("node %d of those that stage the same files is given up: %s", index, why)
 
@@ -757,7 +683,7 @@ class Exchange:
         chunks: array[int] = parse_have(content, self.table.num_chunks)
         self.swarm.offer(peer.index, chunks)
         self.news_at[peer.index] = time.monotonic()
-        self.changed = True
+        self._note_news()
 
     def peer_wants(self, _peer: Connection, chunk: int) -> Piece | None:
         if chunk >= self.table.num_chunks or not self.swarm.have[chunk]:
@@ -778,7 +704,7 @@ class Exchange:
         self.swarm.withdraw(peer.index, chunk)
         if peer.index in self.held:
             self.held[peer.index][chunk] = 0
-        self.changed = True
+        self._note_news()
 
     def buffer_for(self, peer: Connection, chunk: int) -> memoryview:
         if chunk not in self.swarm.views[peer.index].asked or self.taker is None:
@@ -787,9 +713,8 @@ class Exchange:
 
     def peer_sent(self, peer: Connection, chunk: int, buffer: memoryview) -> None:
         assert self.taker is not None
-        peer.frames()
         self.news_at[peer.index] = time.monotonic()
-        self.changed = True
+        self._note_news()
         self.taker.took(peer.index, chunk, buffer)
 
     # -- the end
@@ -805,8 +730,8 @@ class Exchange:
             self.lose(index, "we are done")
         if self._peers_listener is not None:
             self._peers_listener.close()
-        self._selector.close()
-        with self._closing:
-            self.is_closed = True
-            for descriptor in self._wakeup:
-                os.close(descriptor)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            self._loop.run_until_complete(asyncio.wait([*self._tasks]))
+        self._loop.close()

@@ -209,6 +209,7 @@ def test_without_descriptors_a_node_is_not_gone_to(alone: Rig, monkeypatch: pyte
 
     monkeypatch.setattr("data_prep.staging.exchange.socket.socket", none_left)
     alone.exchange._peers_listener.expect(1, ("127.0.0.1", 9))
+    alone.exchange.turn(10)
     monkeypatch.undo()
     assert "Too many open files" in alone.exchange.lost[1]
 
@@ -242,14 +243,12 @@ def test_who_knocks_while_no_descriptor_is_left_waits_for_the_next_beat(alone: R
     with socket.create_connection(("127.0.0.1", peers.port)):
         exchange._next_beat = time.monotonic() + 60
         with few_files(3):
-            exchange.turn(10)
+            exchange.turn(0)
         for _ in range(4):
-            exchange._next_beat = time.monotonic() + 60
-            exchange.wake()
-            exchange.turn(10)
+            exchange.turn(0)
         assert len(peers._pending) == 0
         exchange._beat(time.monotonic())
-        exchange.turn(10)
+        exchange.turn(0)
         assert len(peers._pending) == 1
 
 

@@ -148,6 +148,7 @@ def test_no_words_of_a_listener_disturb_who_connects(source: Path, count: int) -
             node = Node(source)
             peers = (None, *((address[0], address[1], "none") for _ in range(1, NODES)))
             node.exchange._meet(Others(peers=peers, readers=(0,), most_readers=None, late=True))
+            node.turns(1)
             for index in range(1, NODES):
                 connection, _ = listener.accept()
                 with connection, contextlib.suppress(OSError):

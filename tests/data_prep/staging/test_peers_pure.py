@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 import socket
 
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.staging.exchange import Connection, PeerError, Piece, frame, have_frames, have_text, parse_have, parse_have_text
+from data_prep.staging.exchange import Connection, HungUp, PeerError, Piece, frame, have_frames, have_text, parse_have, parse_have_text
 from data_prep.staging.swarm import NOBODY, Swarm, owners_of
 from data_prep.staging.table import pack, unpack
 from workflow.run.supervisor.staging import pick_readers
@@ -130,36 +132,24 @@ class Nobody:
         raise AssertionError
 
 
-def waits(ours: socket.socket) -> bool:
-    """Whether something has come that was not taken."""
-    try:
-        return bool(ours.recv(1, socket.MSG_PEEK))
-    except BlockingIOError:
-        return False
+def hear(content: bytes) -> None:
+    """Feed a connection until nothing is left. Raises PeerError for what no node would say."""
 
+    async def talk() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.sendall(content)
+            theirs.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(HungUp):
+                await Connection(ours, Nobody()).hear()
 
-def hear(content: bytes) -> Connection:
-    """Feed a connection until nothing is left."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        connection = Connection(ours, Nobody())
-        try:
-            for start in range(0, len(content), 4096):
-                theirs.sendall(content[start : start + 4096])
-                for _ in range(2 * 4096):
-                    if not waits(ours):
-                        break
-                    connection.receive()
-        except PeerError:
-            connection.close()
-            raise
-        return connection
+    asyncio.run(talk())
 
 
 @given(st.binary(min_size=1, max_size=200))
 def test_garbage_ends_a_connection_or_is_harmless(content: bytes) -> None:
     try:
-        hear(content).close()
+        hear(content)
     except PeerError:
         return
 
@@ -174,11 +164,15 @@ def test_what_no_node_would_say_ends_the_connection(content: bytes) -> None:
 
 
 def test_a_chunk_that_is_not_here_is_answered() -> None:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        connection = Connection(ours, Nobody())
-        theirs.sendall(frame(2, 7))
-        connection.receive()
-        connection.send()
-        assert theirs.recv(100) == frame(4, 7)
-        connection.close()
+    async def talk() -> bytes:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            theirs.setblocking(False)
+            connection = Connection(ours, Nobody())
+            connection.talks = [asyncio.create_task(half) for half in (connection.hear(), connection.speak())]
+            theirs.sendall(frame(2, 7))
+            answer = await asyncio.get_running_loop().sock_recv(theirs, 100)
+            connection.close()
+            return answer
+
+    assert asyncio.run(talk()) == frame(4, 7)
