@@ -95,7 +95,7 @@ def cell(options: argparse.Namespace) -> dict[str, Any]:
     model = build("lenet", 1, (32, 32), 10)
     return {
         **{"mode": "train", "model": "lenet", "precision": "fp32", "layout": "nchw", "comm_hook": "none", "device": "cpu"},
-        **{"threads": 1, "seed": 0, "epochs": None, "save_parameters": False},
+        **{"strategy": "ddp", "threads": 1, "seed": 0, "epochs": None, "save_parameters": False},
         "batch_size": options.batch,
         "global_batch_size": options.batch * options.world,
         "optimizer": {"name": "sgd", "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.0},
