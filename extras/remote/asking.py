@@ -21,6 +21,8 @@ PROTOCOL: Final = 1
 PLACES: Final = ("slipway", "~/.venv/bin/slipway", "~/slipway/.venv/bin/slipway", "~/Slipway/.venv/bin/slipway", "~/.local/bin/slipway")
 ANSWER_S: Final = 120.0
 GONE: Final = 127
+MOST_SHOWN: Final = 2000
+"""The characters of a host's own words that an error of ours repeats."""
 SCRIPT: Final = """
 for one in "$@"; do
   case $one in "~/"*) one=$HOME/${one#??};; esac
@@ -124,9 +126,11 @@ def find_slipway(line: Transport, given: str | None) -> Hello:
 def answer_of(kind: type[Answer], result: CommandResult, host: str) -> Answer:
     """Read the answer of `host` as a `kind`. Raises RemoteError for anything else, and the class that the command there ended with."""
     if result.returncode == 2:
-        raise RemoteError(f"the Slipway on {host} does not know this question: {last_lines(result.stderr, 3)}\n{update(host)}")
+        raise RemoteError(
+            f"the Slipway on {host} does not know this question: {last_lines(result.stderr, 3)[-MOST_SHOWN:]}\n{update(host)}"
+        )
     if result.returncode:
-        shown = last_lines(result.stderr, 6).removeprefix("slipway: ")
+        shown = last_lines(result.stderr, 6).removeprefix("slipway: ")[-MOST_SHOWN:]
         raise error_of_exit(result.returncode, RemoteError)(f"on {host}: {shown or f'exit code {result.returncode}'}")
     where = f"the answer of {host}"
     found = parse_json(result.stdout.encode(), where, RemoteError)

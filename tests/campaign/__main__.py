@@ -16,11 +16,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.campaign.disk import Disk
-from tests.campaign.faults import FAULTS, faults_of
-from tests.campaign.look import attempts
-from tests.campaign.playing import TOO_LATE, play
-from tests.campaign.rounds import Round
+from tests.campaign.faults import FAULTS, TOO_LATE, faults_of, play
+from tests.campaign.rounds import Disk, Round, attempts
 from tests.minicluster import Cluster
 from tests.minicluster.queue import WORDS
 

@@ -6,12 +6,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from cluster import processes
-from tests.campaign.rounds import Round, wait_for
+from tests.campaign.rounds import RUNS, Round, look, missing, wait_for
 from tests.minicluster import queue
 
 COMES_S = 120.0
@@ -203,3 +204,52 @@ FAULTS: dict[str, Fault] = {
 def faults_of(scheduler: str) -> list[str]:
     """Those that have a meaning there."""
     return [name for name, fault in FAULTS.items() if fault.only in (None, scheduler)]
+
+
+# One round from its start to the look at what is left.
+
+
+ROUND_S = 420.0
+MOST_S = 8.0
+AGAIN = 4
+TOO_LATE = "too late"
+"""The study was over before its fault: neither right nor wrong."""
+
+
+def play(one: Round) -> str:
+    """One round; an empty text, or what is wrong."""
+    fault = FAULTS[one.fault]
+    process = one.start()
+    done, seconds = one.rng.randrange(RUNS - 1), one.rng.uniform(0.0, MOST_S)
+    one.moment = f"{done} runs and {seconds:4.1f} s"
+    with contextlib.suppress(TimeoutError):
+        wait_for(f"{done} runs", lambda: process.poll() is not None or one.records() >= done, ROUND_S)
+    try:
+        process.wait(seconds)
+        return TOO_LATE
+    except subprocess.TimeoutExpired:
+        try:
+            heal = fault.act(one)
+        except TooLateError:
+            return TOO_LATE
+        if heal is not None:
+            time.sleep(one.rng.uniform(0.3, 1.0) * fault.lasts_s)
+            heal()
+    try:
+        for _ in range(AGAIN):
+            code = process.wait(ROUND_S)
+            for other in one.beside:
+                other.wait(ROUND_S)
+            wait_for("the queue to become empty", lambda: not one.jobs(), 120)
+            if code == 0 and not missing(one):
+                break
+            process = one.start()
+        else:
+            return f"not finished after {AGAIN} times: missing {missing(one)}, exit code {process.poll()}"
+        return look(one, fault.words)
+    except (subprocess.TimeoutExpired, TimeoutError) as error:
+        for command in (process, *one.beside):
+            command.kill()
+        for job in one.jobs():
+            queue.order(one.cluster, queue.words_of(one.cluster).cancel, job)
+        return f"hangs: {error}"

@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.disk import Disk
 from tests.minicluster import Cluster, queue
 from workflow.run.plan import TAG
+from workflow.run.record.reading import validate_record
+
+# Network storage that can be full, for a whole cluster.
+
+
+class Disk:
+    """A small file system of its own as network storage, which can be full: one loop device, mounted by every host of the cluster."""
+
+    def __init__(self, cluster: Cluster, megabytes: int = 600) -> None:
+        self.cluster, self.path = cluster, cluster.shared / "slipway"
+        image = cluster.shared / "disk.img"
+        with image.open("wb") as file:
+            file.truncate(megabytes << 20)
+        subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+        found = subprocess.run(["losetup", "--find", "--show", str(image)], check=True, capture_output=True, text=True)
+        self.device = found.stdout.strip()
+        subprocess.run(["mount", self.device, str(self.path)], check=True)
+        self.path.chmod(0o1777)
+        for host in ("login", *cluster.nodes):
+            self.mount(host)
+
+    def mount(self, host: str) -> None:
+        """A host has a /dev of its own."""
+        number = str(os.minor(Path(self.device).stat().st_rdev))
+        there = self.cluster.exec(host, ["test", "-d", f"{self.path}/lost+found"]).returncode == 0
+        if not there:
+            self.cluster.exec(host, ["mknod", self.device, "b", "7", number])
+            self.cluster.exec(host, ["mount", self.device, str(self.path)], check=True)
+
+    def close(self) -> None:
+        """After the end of the cluster's hosts would be too late: its directory goes with them."""
+        subprocess.run(["umount", "--lazy", str(self.path)], check=False)
+        subprocess.run(["losetup", "--detach", self.device], check=False)
+
 
 ROOT = Path(__file__).parents[2]
 BIN = ROOT / ".venv" / "bin"
@@ -141,3 +177,52 @@ def wait_for(what: str, condition: Callable[[], bool], limit_s: float) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {limit_s:g} s")
         time.sleep(0.2)
+
+
+# What an outside observer finds after a round.
+
+
+def missing(one: Round) -> list[str]:
+    """Runs without a record."""
+    study = json.loads((one.results / "study.json").read_text()) if (one.results / "study.json").exists() else None
+    if study is None:
+        return ["study.json"]
+    expected = [f"{cell['cell_id']}-r1" for cell in study["cells"]]
+    return [run for run in expected if not (one.results / "runs" / run / "record.json").exists()]
+
+
+def attempts(one: Round) -> list[tuple[str, str]]:
+    """Status and reason of all attempts."""
+    records = [json.loads(path.read_text()) for path in sorted(one.results.glob("runs/*/attempts/[!.]*/record.json"))]
+    return [(record["status"], record["status_reason"]) for record in records]
+
+
+def look(one: Round, words: tuple[str, ...]) -> str:
+    """What an outside observer finds wrong after the end."""
+    try:
+        wait_for("the last processes to end", lambda: not one.tagged(), 60)
+    except TimeoutError:
+        return f"processes are left: {one.tagged()}"
+    wrong = []
+    for node in one.lost:  # what it had is removed by the next run there, or by hand
+        argv = [str(BIN / "slipway"), "reap", "--remove", "--site", str(one.cluster.site_file)]
+        one.cluster.exec(node, argv, user=one.user, cwd=ROOT, check=True)
+    for path in one.results.glob("runs/*/record.json"):
+        record = json.loads(path.read_text())
+        validate_record(record, str(path))
+        if record["status"] != "ok" and not (record["status"] == "timeout" and "timeout" in words):
+            wrong.append(f"{path.parent.name}: {record['status']}: {record['status_reason']}")
+        if one.endless and record["status"] == "ok":
+            wrong.append(f"{path.parent.name}: ok after a million steps")
+    done = Counter(
+        path.parts[-4] for path in one.results.glob("runs/*/attempts/[!.]*/record.json") if json.loads(path.read_text())["kind"] == "result"
+    )
+    wrong += [f"{run} was trained {count} times" for run, count in done.items() if count > 1]
+    wrong += [f"an attempt says {status}: {why}" for status, why in attempts(one) if status not in ("ok", *words)]
+    wrong += [f"left: {path}" for path in one.results.rglob("*") if ".part-" in path.name or path.name.startswith((".lease", "lease"))]
+    for node in one.cluster.nodes:
+        found = one.cluster.exec(
+            node, ["find", "/local/slipway/runs", "/local/slipway/leases", "-mindepth", "1", "-type", "f"]
+        ).stdout.split()
+        wrong += [f"left on {node}: {path}" for path in found]
+    return "; ".join(wrong)

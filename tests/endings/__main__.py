@@ -21,11 +21,8 @@ from typing import Any
 from containers.engines import STORES
 from containers.images import trees
 from containers.images.pinning import FILE_ENGINES
-from tests.endings.faults import FAULTS
-from tests.endings.one import One
-from tests.endings.others import Others
-from tests.endings.place import Place
-from tests.endings.playing import LOOK_S, Result, play
+from tests.endings.faults import FAULTS, LOOK_S, Result, play
+from tests.endings.place import One, Others, Place
 from tests.minicluster import Cluster
 from tests.minicluster.queue import WORDS
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from cluster.processes import state_of
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize
+from containers import labels
 from containers.engines import STORES
+from containers.engines.cli import remove_argv
 from containers.images import trees
 from tests import images, runtimes
 from tests.minicluster import Cluster, queue
@@ -24,6 +29,7 @@ from tests.slurm.test_container_runs import ContainerWorld
 from tests.slurm.test_profiles import ROOMS
 from tests.slurm.test_scheduler import ClusterWorld
 from tests.workflow.run.world import FAKE, ROOT
+from workflow.run.plan import TAG
 
 STEP_S = 0.05
 STEPS = 4000
@@ -228,3 +234,219 @@ class Place(ContainerWorld):
         """As the node sees its own disk."""
         root = Path(f"/proc/{init_of(self.cluster.spec, node)}/root")
         return [path for pattern in patterns for path in root.glob(pattern)]
+
+
+# Containers of others on every node, which must live through all that is done to ours: nobody's, another user's, another living job's.
+
+
+BACK_S = 60.0
+
+
+class Others:
+    """Per node three containers, known by id and by when they were started; and a job that runs all the time."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.job = self._submit()
+        marked: dict[str, dict[str, str]] = {
+            "nobody": {},
+            "user": {labels.TAG: "theirs-r1-a1-00000000", labels.JOB: f"{place.scheduler}:999999:0", labels.USER: "12345"},
+            "job": {labels.TAG: "other-r1-a1-00000000", labels.JOB: f"{place.scheduler}:{self.job}:0", labels.USER: str(place.user_id)},
+        }
+        self.started: dict[str, dict[str, str]] = {}
+        """Node -> id -> moment."""
+        for node in place.cluster.nodes if place.engine in STORES else ():
+            for name, values in marked.items():
+                words = [word for label, value in values.items() for word in ("--label", f"{label}={value}")]
+                restart = ["--restart", "always"] if place.engine == "docker" else []
+                options = ["--detach", "--network", "host", *restart, *(["--init"] if restart else []), "--name", f"others-{name}", *words]
+                place.told(node, "run", *options, images.BASE, "sleep", "100000")
+            self.started[node] = self.look(node)
+
+    def _submit(self) -> str:
+        if self.place.scheduler != "slurm":
+            return self.place.submit_as_user(self.place.cluster.spec.home, ["sleep", "100000"], self.place.cluster.nodes, 120, {})
+        nodes = len(self.place.cluster.nodes)
+        options = [f"--nodes={nodes}", "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=100", "--output=/dev/null"]
+        done = self.place.cluster.exec("login", ["sbatch", "--parsable", *options, "--wrap", "exec sleep 100000"], check=True)
+        return str(done.stdout.strip())
+
+    def remove(self) -> None:
+        """By id."""
+        for node, found in self.started.items():
+            self.place.told(node, *remove_argv(self.place.engine, "")[1:-1], *found)
+        queue.order(self.place.cluster, self.place.words.cancel, self.job)
+
+    @property
+    def ids(self) -> set[str]:
+        return {found for node in self.started.values() for found in node}
+
+    def look(self, node: str) -> dict[str, str]:
+        """Those that run there now."""
+        ids = self.place.told(node, "ps", "--quiet", "--no-trunc", "--filter", "name=others-").split()
+        if not ids:
+            return {}
+        told = self.place.told(node, "inspect", "--format", "{{.Id}} {{.State.Running}} {{.State.StartedAt}}", *ids)
+        words = [line.split(" ", 2) for line in told.splitlines()]
+        return {found: moment for found, running, moment in words if running == "true"}
+
+    def wrong(self, restarted: str | None) -> list[str]:
+        """Which are not as they were. On the node `restarted` dockerd has ended, and with it, without live-restore, all its containers:
+        there they are the same containers, started again by the daemon."""
+        found = []
+        for node, before in self.started.items():
+            now = self.look(node)
+            give_up = time.monotonic() + BACK_S
+            while node == restarted and set(now) != set(before) and time.monotonic() < give_up:
+                time.sleep(0.3)
+                now = self.look(node)
+            if now != before and not (node == restarted and set(now) == set(before)):
+                found.append(f"containers of others on {node}: {before} became {now}")
+            if set(now) == set(before):
+                self.started[node] = now
+        return found
+
+
+# One run in containers that is to be ended, and what of it can be seen on the nodes.
+
+
+_ID = re.compile(rb"[0-9a-f]{64}")
+
+
+class One:
+    """A job with one run. `submitted`: through `slipway submit`, Snakemake and all; else by the batch script alone."""
+
+    def __init__(self, place: Place, others: Others, rng: random.Random, number: int) -> None:
+        self.place, self.others, self.rng, self.number = place, others, rng, number
+        self.cluster = place.cluster
+        self.nodes: tuple[str, ...] = ()
+        self.job = self.run_id = ""
+        self.struck = ""
+        """The node that the fault is done to, where it is done to one."""
+        self.began = time.time()
+        self.files_before = place.files_left()
+
+    def start(self, *, submitted: bool, much: bool, deaf: bool, walltime_s: float, minutes: int, nodes: int) -> None:  # noqa: PLR0913
+        if submitted:
+            self.nodes = self.cluster.nodes
+            self.job = self.place.submit_study(f"{self.place.engine}-{self.number}")
+            return
+        self.nodes = self.cluster.nodes if nodes == len(self.cluster.nodes) else (self.rng.choice(self.cluster.nodes),)
+        self.run_id = self.place.one_run(nodes, walltime_s, much=much, deaf=deaf)
+        self.job = self.place.batch(self.run_id, self.nodes, minutes)
+
+    def runs(self) -> bool:
+        """Whether the scheduler says that the job does."""
+        return self.job in queue.listed(self.cluster, running=True)
+
+    def listed(self) -> bool:
+        """Whether the scheduler still has it."""
+        return self.job in queue.listed(self.cluster)
+
+    def order(self, command: str | None) -> None:
+        """Of queue.Words, about the job."""
+        queue.order(self.cluster, command, self.job)
+
+    def log(self) -> str:
+        """What the supervisor said; a submitted one says it elsewhere."""
+        return "".join(path.read_text(errors="replace") for path in self.place.path.glob(f"log-{self.job}-*"))
+
+    # -- processes
+
+    def pids(self, *words: str, node: str | None = None) -> list[int]:
+        """Those on our nodes (or one) whose command line has these words, one after the other."""
+        sought = b"\0".join(word.encode() for word in words)
+        return [pid for host in ((node,) if node else self.nodes) for pid in self.cluster.processes(host) if sought in read(pid, "cmdline")]
+
+    def programs(self, *words: str) -> list[int]:
+        """Those of `pids` that are Python, without the children that they fork and the srun that started them."""
+        found = [pid for pid in self.pids(*words) if Path(read(pid, "cmdline").split(b"\0")[0].decode()).name.startswith("python")]
+        return [pid for pid in found if (state := state_of(pid)) is not None and state.parent not in found]
+
+    def clients(self) -> list[int]:
+        """Of the engine: where it has no daemon, what begins a session below a node program, whatever it calls itself."""
+        if self.place.engine in STORES:
+            return self.pids(self.place.engine, "run")
+        nodes = self.programs("-m", "workflow.run.node")
+        words = (self.place.engine.encode(), b"Apptainer runtime", b"slipway_watchdog.py")
+        pids = [pid for host in self.nodes for pid in self.cluster.processes(host) if any(word in read(pid, "cmdline") for word in words)]
+        return [pid for pid in pids if (state := state_of(pid)) is not None and state.parent in nodes and begins_session(pid)]
+
+    def ranks(self) -> list[int]:
+        return [pid for host in self.nodes for pid in self.cluster.processes(host) if is_rank(read(pid, "environ"))]
+
+    @property
+    def all_ranks(self) -> int:
+        return GPUS * len(self.nodes)
+
+    def processes_left(self) -> list[str]:
+        """On any node: of an attempt, of this place, of the job, or in a container that is not one of the others'."""
+        path, theirs = str(self.place.path).encode(), {found.encode() for found in self.others.ids}
+        own = f"/{self.place.path.name}/runs/".encode()
+        steps = re.compile(rf"(slurmstepd: \[{self.job}\.|sge_shepherd-{self.job} )".encode())
+        found = []
+        for node in self.cluster.nodes:
+            for pid in self.cluster.processes(node):
+                line, environ = read(pid, "cmdline"), read(pid, "environ")
+                containers = set(_ID.findall(line) + _ID.findall(read(pid, "cgroup"))) - theirs
+                inside = self.place.engine not in STORES and (b"squashfuse" in line or own in read(pid, "mountinfo"))
+                if f"{TAG}=".encode() in environ or path in line or path in environ or steps.match(line) or containers or inside:
+                    found.append(f"{node}:{pid} {line[:100].replace(bytes(1), b' ').decode(errors='replace')}")
+        return found
+
+    # -- what else is left
+
+    def containers_left(self) -> list[str]:
+        """Of whatever name, in every state but that of one which was never started; an engine that does not answer is no proof."""
+        return [f"{node}: {line}" for node, line in self._listed() if not line.endswith(" Created")]
+
+    def take_created(self) -> list[str]:
+        """Containers that were created and never started, as a client leaves them that is killed between the two: the next start there
+        removes them, or `slipway reap`; here it is done by hand."""
+        found = [(node, line) for node, line in self._listed() if line.endswith(" Created")]
+        for node, line in found:
+            self.place.told(node, "rm", line.split()[0])
+        return [line for _, line in found]
+
+    def _listed(self) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for node in self.cluster.nodes if self.place.engine in STORES else ():
+            done = self.cluster.exec(node, [self.place.engine, "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.Status}}"])
+            lines = done.stdout.splitlines() if done.returncode == 0 else ["- does not answer"]
+            found += [(node, line) for line in lines if line.split()[0] not in self.others.ids]
+        return found
+
+    def locks_held(self) -> list[str]:
+        """Leases and locks of ours that a process holds: of work directories, of images, of a shared job's nodes."""
+        held = {tuple(line.split()[5].split(":")[:3]) for line in Path("/proc/locks").read_text().splitlines() if "->" not in line}
+        found = []
+        for node in self.cluster.nodes:
+            for path in self.place.node_files(
+                node, f"local/{self.place.path.name}/**/*.lock", f"tmp/slipway-*/{self.place.scheduler}-{self.job}-*/*.lock"
+            ):
+                try:
+                    stat = path.stat()
+                except OSError:
+                    continue
+                number = (f"{stat.st_dev >> 8 & 0xFFF:02x}", f"{stat.st_dev & 0xFF:02x}", str(stat.st_ino))
+                found += [f"{node}: lock {path.name}"] if number in held else []
+        return found
+
+
+def read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def begins_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
+def is_rank(environ: bytes) -> bool:
+    """A rank has its number, a node program has not."""
+    return b"LOCAL_RANK=" in environ and f"{TAG}=".encode() in environ

@@ -8,7 +8,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.minicluster import cgroups, dockerd, hosts, network, processes, registry, schedulers, storage, texts
+from tests.minicluster import dockerd, hosts, network, processes, registry, schedulers, storage, texts
 from tests.minicluster.spec import USER_ID, ClusterError, Spec, read_state, write_state
 
 START_LIMIT_S = 60.0
@@ -85,7 +85,7 @@ def remove(spec: Spec) -> None:
         hosts.drop_disk(spec, host)
         processes.kill_all(spec, host)
     network.remove(spec)
-    for path in cgroups.of_cluster(spec):
+    for path in processes.of_cluster(spec):
         processes.remove_cgroups(path)
     shutil.rmtree(spec.root, ignore_errors=True)
     if spec.root.exists():

@@ -46,3 +46,29 @@ def control(spec: Spec, what: str, names: tuple[str, ...], begin: Callable[[], N
     processes.send(pids, {"stop": signal.SIGSTOP, "cont": signal.SIGCONT, "kill": signal.SIGKILL}[what])
     if what == "kill":
         wait_until(lambda: not processes.named(spec, "login", names), 10.0, f"{names[0]} ends")
+
+
+def await_states(
+    spec: Spec,
+    hosts: tuple[str, ...],
+    limit_s: float,
+    states_of: Callable[[Spec], dict[str, str]],
+    usable: tuple[str, ...],
+    words_of: Callable[[Spec, str], dict[str, str]],
+) -> None:
+    """Wait until all of `hosts` have a state in `usable`. Raises ClusterError with `words_of` one that has not: its daemons' last lines."""
+    states: dict[str, str] = {}
+
+    def are_usable() -> bool:
+        try:
+            states.update(states_of(spec))
+        except ClusterError as error:
+            states.update({host: str(error) for host in hosts})
+        return all(states.get(host) in usable for host in hosts)
+
+    try:
+        wait_until(are_usable, limit_s, "the nodes are usable")
+    except ClusterError as error:
+        bad = next(host for host in hosts if states.get(host) not in usable)
+        words = "\n".join(f"{daemon}:\n{text}" for daemon, text in words_of(spec, bad).items())
+        raise ClusterError(f"{error}; states: {states}\n{words}") from error

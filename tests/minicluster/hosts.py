@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from base.jsonfile import publish_json
-from tests.minicluster import cgroups, gpus, processes, texts
+from tests.minicluster import gpus, processes, texts
 from tests.minicluster.network import NETNS
 from tests.minicluster.slurmconf import CGROUP_MOUNT
 from tests.minicluster.spec import USER, ClusterError, Spec
@@ -38,7 +38,7 @@ def switch_on(spec: Spec, host: str) -> None:
     (own / "ready").unlink(missing_ok=True)
     spec.cgroup(host).mkdir(parents=True, exist_ok=True)
     if host in spec.container_hosts:
-        cgroups.create(spec, host)
+        processes.create(spec, host)
         gpus.write(spec, host, own / "stand-ins")
         make_disk(own / "disk.img")
     boot = {
@@ -51,7 +51,7 @@ def switch_on(spec: Spec, host: str) -> None:
         "gpus": spec.gpus if host in spec.compute_nodes else 0,
         "cgroup": str(spec.cgroup(host)),
         "cgroup_mount": CGROUP_MOUNT,
-        "hierarchies": list(cgroups.hierarchies()) if host in spec.container_hosts else [],
+        "hierarchies": list(processes.hierarchies()) if host in spec.container_hosts else [],
     }
     publish_json(own / "boot.json", boot)
     argv = ["setsid", "--fork", "nsenter", f"--net={NETNS / spec.netns(host)}"]
@@ -97,7 +97,7 @@ def await_ready(spec: Spec, host: str) -> None:
 
 
 def joined(spec: Spec, host: str, argv: list[str]) -> list[str]:
-    own = cgroups.directories(spec, host).values() if host in spec.container_hosts else [spec.cgroup(host)]
+    own = processes.directories(spec, host).values() if host in spec.container_hosts else [spec.cgroup(host)]
     return ["/bin/sh", "-c", JOIN, " ".join(str(path / "cgroup.procs") for path in own), *argv]
 
 

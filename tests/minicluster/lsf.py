@@ -5,11 +5,10 @@ Its programs are built from source (tests/runtimes/build-openlava.sh). Daemons s
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 
 from tests.minicluster import lsfconf, processes
-from tests.minicluster.daemons import command, start
+from tests.minicluster.daemons import await_states, command, start
 from tests.minicluster.spec import ClusterError, Spec
 from tests.minicluster.waiting import last_lines, wait_until
 
@@ -92,20 +91,12 @@ def resume(spec: Spec, host: str) -> None:
 
 
 def await_usable(spec: Spec, hosts: tuple[str, ...], limit_s: float) -> None:
-    found: dict[str, str] = {}
+    await_states(spec, hosts, limit_s, node_states, USABLE, last_words)
 
-    def usable() -> bool:
-        with contextlib.suppress(ClusterError):
-            found.update(node_states(spec))
-        return all(found.get(host) in USABLE for host in hosts)
 
-    try:
-        wait_until(usable, limit_s, "the nodes are usable")
-    except ClusterError as error:
-        bad = next(host for host in hosts if found.get(host) not in USABLE)
-        logs = (("mbatchd", "login"), ("lim", "login"), ("sbatchd", bad), ("lim", bad))
-        words = "\n".join(f"{daemon} of {host}:\n{words_of(spec, daemon, host)}" for daemon, host in logs)
-        raise ClusterError(f"{error}; states: {found}\n{words}") from error
+def last_words(spec: Spec, host: str) -> dict[str, str]:
+    logs = (("mbatchd", "login"), ("lim", "login"), ("sbatchd", host), ("lim", host))
+    return {f"{daemon} of {where}": words_of(spec, daemon, where) for daemon, where in logs}
 
 
 def node_states(spec: Spec) -> dict[str, str]:

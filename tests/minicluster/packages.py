@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests import runtimes
-from tests.minicluster.cgroups import NEEDED_HIERARCHIES, hierarchies
+from tests.minicluster.processes import NEEDED_HIERARCHIES, hierarchies
 from tests.minicluster.spec import ClusterError, Spec
 
 LIST = Path(__file__).with_name("debian-packages.txt")

@@ -5,15 +5,14 @@ Its programs are built from source (tests/runtimes/build-openpbs.sh). Daemons st
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 
 from tests.minicluster import pbsconf, processes
-from tests.minicluster.daemons import command, start
+from tests.minicluster.daemons import await_states, command, start
 from tests.minicluster.hosts import environment, exec_argv
 from tests.minicluster.spec import ClusterError, Spec
-from tests.minicluster.waiting import run, wait_until
+from tests.minicluster.waiting import last_lines, run, wait_until
 
 CONTROLLER = ("pbs_server.bin",)
 MOM = "pbs_mom"
@@ -96,26 +95,13 @@ def start_node(spec: Spec, host: str) -> None:
 
 
 def await_usable(spec: Spec, hosts: tuple[str, ...], limit_s: float) -> None:
-    found: dict[str, str] = {}
-
-    def usable() -> bool:
-        with contextlib.suppress(ClusterError):
-            found.update(node_states(spec))
-        return all(found.get(host) in USABLE for host in hosts)
-
-    try:
-        wait_until(usable, limit_s, "the nodes are usable")
-    except ClusterError as error:
-        bad = next(host for host in hosts if found.get(host) not in USABLE)
-        logs = {"pbs_server": home_of(spec, "login") / "server_logs", f"pbs_mom of {bad}": home_of(spec, bad) / "mom_logs"}
-        words = "\n".join(f"{name}:\n{last_words(directory)}" for name, directory in logs.items())
-        raise ClusterError(f"{error}; states: {found}\n{words}") from error
+    await_states(spec, hosts, limit_s, node_states, USABLE, last_words)
 
 
-def last_words(directory: Path) -> str:
-    """Of the newest log; PBS writes one a day."""
-    files = sorted(directory.glob("*")) if directory.is_dir() else []
-    return "\n".join(files[-1].read_text(errors="replace").splitlines()[-20:]) if files else "(no log)"
+def last_words(spec: Spec, host: str) -> dict[str, str]:
+    """Of the newest logs; PBS writes one a day."""
+    logs = {"pbs_server": home_of(spec, "login") / "server_logs", f"pbs_mom of {host}": home_of(spec, host) / "mom_logs"}
+    return {daemon: last_lines(max(directory.glob("*"), default=directory)) for daemon, directory in logs.items()}
 
 
 def node_states(spec: Spec) -> dict[str, str]:

@@ -5,13 +5,12 @@ Daemons start with next to no environment: what they have, the jobs of their nod
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
 from pathlib import Path
 
 from tests.minicluster import processes, sgeconf
-from tests.minicluster.daemons import command, start
+from tests.minicluster.daemons import await_states, command, start
 from tests.minicluster.spec import ClusterError, Spec
 from tests.minicluster.waiting import last_lines, wait_until
 
@@ -107,23 +106,15 @@ def start_node(spec: Spec, host: str) -> None:
 
 
 def await_usable(spec: Spec, hosts: tuple[str, ...], limit_s: float) -> None:
-    states: dict[str, str] = {}
-
-    def usable() -> bool:
-        with contextlib.suppress(ClusterError):
-            states.update(node_states(spec))
-        return all(states.get(host) in USABLE for host in hosts)
-
-    try:
-        wait_until(usable, limit_s, "the nodes are usable")
-    except ClusterError as error:
-        bad = next(host for host in hosts if states.get(host) not in USABLE)
-        words = f"sge_qmaster:\n{last_lines(messages(spec))}\nsge_execd of {bad}:\n{last_lines(messages(spec, bad))}"
-        raise ClusterError(f"{error}; states: {states}\n{words}") from error
+    await_states(spec, hosts, limit_s, node_states, USABLE, last_words)
     for host in hosts:
         size = f"gpu={spec.gpus},slots={spec.cores}"
         if size not in qconf(spec, "-se", host):
             qconf(spec, "-rattr", "exechost", "complex_values", size, host)
+
+
+def last_words(spec: Spec, host: str) -> dict[str, str]:
+    return {"sge_qmaster": last_lines(messages(spec)), f"sge_execd of {host}": last_lines(messages(spec, host))}
 
 
 def node_states(spec: Spec) -> dict[str, str]:

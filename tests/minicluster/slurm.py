@@ -7,7 +7,7 @@ import secrets
 import signal
 
 from tests.minicluster import accounting, processes, slurmconf
-from tests.minicluster.daemons import command, start
+from tests.minicluster.daemons import await_states, command, start
 from tests.minicluster.spec import ClusterError, Spec
 from tests.minicluster.waiting import last_lines, wait_until
 
@@ -62,21 +62,11 @@ def node_states(spec: Spec) -> dict[str, str]:
 
 
 def await_usable(spec: Spec, hosts: tuple[str, ...], limit_s: float) -> None:
-    states: dict[str, str] = {}
+    await_states(spec, hosts, limit_s, node_states, USABLE, last_words)
 
-    def usable() -> bool:
-        try:
-            states.update(node_states(spec))
-        except ClusterError as error:
-            states.update({host: str(error) for host in hosts})
-        return all(states.get(host) in USABLE for host in hosts)
 
-    try:
-        wait_until(usable, limit_s, "the nodes are usable")
-    except ClusterError as error:
-        bad = next(host for host in hosts if states.get(host) not in USABLE)
-        words = f"slurmctld:\n{last_lines(spec.log('slurmctld'))}\nslurmd of {bad}:\n{last_lines(spec.log(f'slurmd-{bad}'))}"
-        raise ClusterError(f"{error}; states: {states}\n{words}") from error
+def last_words(spec: Spec, host: str) -> dict[str, str]:
+    return {"slurmctld": last_lines(spec.log("slurmctld")), f"slurmd of {host}": last_lines(spec.log(f"slurmd-{host}"))}
 
 
 def restart_node(spec: Spec, host: str) -> None:

@@ -16,15 +16,22 @@ from typing import Any
 import pytest
 
 from tests import launchers
-from tests.campaign.disk import Disk
-from tests.campaign.faults import faults_of
-from tests.campaign.playing import TOO_LATE, play
-from tests.campaign.rounds import Round
+from tests.campaign.faults import TOO_LATE, faults_of, play
+from tests.campaign.rounds import Disk, Round
 from tests.minicluster import Cluster
 from tests.minicluster.spec import USER
-from tests.minicluster.studies import END_S, await_nothing_left, check, left, records, slipway, tables, write
+from tests.minicluster.studies import (
+    END_S,
+    await_nothing_left,
+    check,
+    left,
+    lose_a_node_and_train_there_again,
+    records,
+    slipway,
+    tables,
+    write,
+)
 from tests.minicluster.waiting import wait_until
-from tests.minicluster.waiting_run import lose_a_node_and_train_there_again
 from tests.schedulers import LONG, on
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.endings.one import One
-from tests.endings.others import Others
-from tests.endings.place import Place
-from tests.endings.playing import play
+from tests.endings.faults import play
+from tests.endings.place import One, Others, Place
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 

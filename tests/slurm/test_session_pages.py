@@ -19,8 +19,7 @@ from PIL import Image
 from tests.cluster.ssh import sshd
 from tests.minicluster import Cluster, missing_here
 from tests.minicluster.spec import USER
-from tests.slurm.desk import Desk
-from tests.slurm.pages import LIMIT_S, assert_nobody_else_gets_anything, opened, places_of_token, screenshot, session, settle, slipway
+from tests.slurm.desk import LIMIT_S, Desk, assert_nobody_else_gets_anything, opened, places_of_token, screenshot, session, settle, slipway
 from tests.terminal import Terminal
 from tests.workflow.report.browser import Browser
 
