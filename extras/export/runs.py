@@ -1,17 +1,19 @@
-"""Find the runs that are exported: for each the attempt that counts, with its record and where its events are."""
+"""Find the runs that are exported: for each the attempt that counts, with its record, where its events are, and what other tools keep of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from base.errors import RecordError
 from workflow.run.record.events import RankEvents, read_events
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import find_record, names, read_record, read_value
 from workflow.study.paths import attempts_dir
+from workflow.study.series import flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,3 +51,37 @@ def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = N
             raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` tells more") from error
         attempt = attempts_dir(results, run_id) / str(number)
         yield ExportedRun(run_id=run_id, record=record, attempt=attempt, marks=(marks or {}).get(run_id, ()))
+
+
+# Select what other tools keep of a record beside the numbers per step: the cell as words, how the run ended, its results. Pure.
+
+
+LONGEST: Final = 500
+"""Characters of a value: what the least of these tools takes."""
+TAGS: Final = ("run_id", "study", "status", "status_reason", "job_id", "scheduler", "site", "engine", "device", "attempt", "repeat")
+RESULTS: Final = ("samples_per_s", "samples_per_s_per_gpu", "tokens_per_s", "window_s", "first_step_s")
+
+
+def parameters(cell: Mapping[str, Any]) -> dict[str, str]:
+    """Return the keys of a cell that say something, nested ones as `optimizer.momentum`."""
+    return {name: _text(value) for name, value in flat(dict(cell)).items() if value is not None and value != {}}
+
+
+def tags(record: Mapping[str, Any], marks: Sequence[str] = ()) -> dict[str, str]:
+    """Return where and how the run ran, and with what; and in `marks` and `warnings` what is to be known of its numbers."""
+    found = {name: record.get(name) for name in TAGS}
+    found |= {"marks": ", ".join(marks) or None, "warnings": "; ".join(record.get("warnings") or ()) or None}
+    found |= {f"provenance.{name}": value for name, value in (record.get("provenance") or {}).items()}
+    return {f"slipway.{name}": _text(value) for name, value in found.items() if value is not None}
+
+
+def results(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the results of the run, as far as they are known."""
+    performance, training = record.get("performance") or {}, record.get("training") or {}
+    found = {name: performance.get(name) for name in RESULTS}
+    found |= {"final_loss": training.get("final_loss"), "run_s": record.get("run_s")}
+    return {f"result/{name}": float(value) for name, value in found.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    return (value if isinstance(value, str) else json.dumps(value, sort_keys=True))[:LONGEST]

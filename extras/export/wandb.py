@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import UnsupportedRequest
-from extras.export.runs import ExportedRun
+from extras.export.runs import ExportedRun, parameters, results, tags
 from extras.export.tensorboard import scalars
-from extras.export.words import parameters, results, tags
 from workflow.study.cell import unit_of
 
 NEXT: Final = "wandb sync {to}/<study>/wandb/offline-run-*"

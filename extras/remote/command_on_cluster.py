@@ -19,7 +19,7 @@ from base.errors import ConfigError, RemoteError, StorageError
 from base.logs import private_umask
 from base.publish import publish_directory, remove_tree
 from base.system import now_at
-from extras.remote import fetching
+from extras.remote import asking
 from extras.remote.asking import FILES, PROTOCOL, TREES, Have, Hello, Placed, Results, is_result
 from extras.remote.bundle import digest_of
 from workflow.commands.chosen_study import load_chosen_study
@@ -80,7 +80,7 @@ def results(path: Path, site: str | None) -> None:
     """Print the files of a study's results that come down: path below the results, size, digest."""
     study = load_chosen_study(path, site)
     root = study.results_dir
-    files = [fetching.described(root, name) for name in sorted(set(_names(root)))]
+    files = [asking.described(root, name) for name in sorted(set(_names(root)))]
     _answer(Results(results=str(root), files=tuple(file for file in files if file)))
 
 

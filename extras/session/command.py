@@ -26,9 +26,22 @@ from base.publish import remove_tree
 from cluster.schedulers import holder_alive, jobs_of, refuse_what_never_starts
 from containers.engines import in_container
 from extras.session import start as starting
-from extras.session.listing import Seen, clean, look, queued_ids, read_session, sessions
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
-from extras.session.request import LOG, OUTPUT, STOP, Kind, SessionRequest, all_sessions, session_dir
+from extras.session.request import (
+    LOG,
+    OUTPUT,
+    STOP,
+    Kind,
+    Seen,
+    SessionRequest,
+    all_sessions,
+    clean,
+    look,
+    queued_ids,
+    read_session,
+    session_dir,
+    sessions,
+)
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.dataset import check_name
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyOption

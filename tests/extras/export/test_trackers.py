@@ -10,8 +10,7 @@ import pytest
 from base.errors import UnsupportedRequest
 from base.seal import sealed_text
 from extras.export import mlflow, wandb
-from extras.export.runs import exported_runs
-from extras.export.words import LONGEST, parameters, results, tags
+from extras.export.runs import LONGEST, exported_runs, parameters, results, tags
 from tests.extras.export.test_tensorboard import results as results_directory
 from tests.workflow.report.builder import make_cell, make_record
 from workflow.report.cells import marks_of_runs

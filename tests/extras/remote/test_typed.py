@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from extras.remote.relaying import Relay
+from extras.remote.command import Relay
 from extras.remote.typed import parse_typed
 from workflow.commands.main import run
 from workflow.study.publishing import are_versions, place_of

@@ -18,9 +18,8 @@ from cluster.types import Holder
 from containers.engines.container_client import SHOWN
 from extras.session import start
 from extras.session.attach import NO_SESSION, converse
-from extras.session.listing import is_gone
 from extras.session.plan import addresses, session_cell, site_of, sockets, tunnel_argv
-from extras.session.request import SessionRequest, State, all_sessions, read_request, read_state, session_dir, write_state
+from extras.session.request import SessionRequest, State, all_sessions, is_gone, read_request, read_state, session_dir, write_state
 from extras.session.supervisor import describe_ending, program_code
 from tests.nobody import NOBODY
 from workflow.run.plan import describe_framework

@@ -14,8 +14,7 @@ from cluster.schedulers import SCHEDULERS
 from cluster.types import Holder
 from extras.session import start
 from extras.session.command import Queue, by_ssh_alone, enter
-from extras.session.listing import Seen
-from extras.session.request import STATE, State, sessions_dir, write_state
+from extras.session.request import STATE, Seen, State, sessions_dir, write_state
 from tests.extras.session.test_plan import REQUEST, SITE
 from workflow.commands.main import run
 

@@ -21,10 +21,9 @@ from base.lock import LockFile
 from base.process import Sink
 from base.typed import read_as
 from cluster.ssh import openssh
-from extras.remote import fetching
-from extras.remote.asking import Far, Have, Placed, ResultFile, Results, find_slipway
+from extras.remote import asking
+from extras.remote.asking import Far, Have, Placed, ResultFile, Results, fetch, find_slipway
 from extras.remote.command import _run_typed
-from extras.remote.fetching import fetch
 from extras.remote.kept import Settings
 from extras.remote.typed import parse_typed
 
@@ -146,7 +145,7 @@ def test_what_an_earlier_fetch_has_left_does_not_stop_the_next_one(tmp_path: Pat
 
 
 def test_two_fetches_into_one_directory_do_not_meet(tmp_path: Path) -> None:
-    with LockFile(tmp_path / fetching.LOCK) as other:
+    with LockFile(tmp_path / asking.LOCK) as other:
         assert other.try_take()
         with pytest.raises(RemoteError, match="another command is bringing results"):
             brought(packed(("report.html", CONTENT)), "report.html", out=tmp_path)
@@ -298,5 +297,5 @@ def test_a_file_is_described_by_one_reading_and_what_is_none_is_left_out(tmp_pat
     (tmp_path / "tables").mkdir()
     os.mkfifo(tmp_path / "pipe")
     expected = ResultFile(name="report.html", bytes=len(CONTENT), blake3=blake3(CONTENT).hexdigest())
-    assert fetching.described(tmp_path, "report.html") == expected
-    assert [fetching.described(tmp_path, name) for name in ("tables", "pipe", "gone", "report.html/gone")] == [None] * 4
+    assert asking.described(tmp_path, "report.html") == expected
+    assert [asking.described(tmp_path, name) for name in ("tables", "pipe", "gone", "report.html/gone")] == [None] * 4
