@@ -43,7 +43,6 @@ def parser() -> argparse.ArgumentParser:
         ("slurmd-timeout", 60, "seconds until a silent node is down"),
     ):
         up.add_argument(f"--{option}", type=int, default=default, help=f"{text} (%(default)s)")
-    up.add_argument("--accounting", action="store_true", help="with slurmdbd and MariaDB, so that sacct answers")
     up.add_argument("--docker", action="store_true", help="a dockerd per node, podman, and stand-ins for NVIDIA's tools")
     up.add_argument("--storage-mbit", type=float, help="shared storage behind one link of this speed, for all nodes together")
     up.add_argument("--link-mbit", type=float, help="speed of each node's link, each direction")
@@ -61,9 +60,8 @@ def parser() -> argparse.ArgumentParser:
     for name, text in (
         ("kill", "hard power loss of a node"),
         ("cut", "pull a node's cable; its processes live on"),
-        ("freeze", "the same as cut"),
         ("hang", "stop all of a node's processes where they are; its link stays up"),
-        ("heal", "undo kill, cut, freeze and hang"),
+        ("heal", "undo kill, cut and hang"),
     ):
         commands.add_parser(name, parents=[named], help=text).add_argument("node")
     control = commands.add_parser("ctld", parents=[named], help="what to do to the scheduler's controller")
@@ -79,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
 def up(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it cleans up, as for Ctrl-C
     sizes = ("nodes", "gpus", "cores", "memory_mb", "kill_wait", "slurmd_timeout", "storage_mbit", "link_mbit")
-    numbers = ("scheduler", "accounting", "docker", *sizes)
+    numbers = ("scheduler", "docker", *sizes)
     cluster = Cluster.up(options.name, options.dir, **{field: getattr(options, field) for field in numbers})
     option = "" if options.name == DEFAULT_NAME else f" --name {options.name}"
     words = " ".join(f"{name}={value}" for name, value in texts.environ(cluster.spec).items())
@@ -132,9 +130,7 @@ def act(options: argparse.Namespace) -> None:
             Cluster.open(options.name).set_bandwidth(options.storage_mbit, options.link_mbit, options.node)
         case command:
             cluster = Cluster.open(options.name)
-            {"kill": cluster.kill, "cut": cluster.cut, "freeze": cluster.cut, "hang": cluster.hang, "heal": cluster.heal}[command](
-                options.node
-            )
+            {"kill": cluster.kill, "cut": cluster.cut, "hang": cluster.hang, "heal": cluster.heal}[command](options.node)
 
 
 def main() -> int:

@@ -13,7 +13,6 @@ from tests.minicluster.processes import NEEDED_HIERARCHIES, hierarchies
 from tests.minicluster.spec import ClusterError, Spec
 
 LIST = Path(__file__).with_name("debian-packages.txt")
-ACCOUNTING = ("slurmdbd", "mariadb-server")
 SLOW_STORAGE = ("sshfs", "openssh-server")
 SCHEDULERS = {"slurm": ("slurm-wlm", "munge"), "sge": ("gridengine-master", "gridengine-exec", "gridengine-client")}
 BUILT = {
@@ -26,11 +25,10 @@ OWN_PLACES = ("/tmp", "/run", "/proc", "/dev", "/local")
 CONTAINERS = ("docker.io", "podman", "crun", "debootstrap")
 
 
-def needed(*, scheduler: str = "slurm", accounting: bool = False, slow_storage: bool = False, docker: bool = False) -> tuple[str, ...]:
+def needed(*, scheduler: str = "slurm", slow_storage: bool = False, docker: bool = False) -> tuple[str, ...]:
     listed = tuple(line.strip() for line in LIST.read_text().splitlines() if line.strip())
     skipped = (
         *(package for name, packages in SCHEDULERS.items() if name != scheduler for package in packages),
-        *(() if accounting else ACCOUNTING),
         *(() if slow_storage else SLOW_STORAGE),
         *(() if docker else CONTAINERS),
     )
@@ -48,9 +46,7 @@ def missing(names: tuple[str, ...]) -> tuple[str, ...]:
 def ensure(spec: Spec) -> None:
     """Install what is missing, without starting its services. What no package has, must be here."""
     check_built(spec.scheduler)
-    absent = missing(
-        needed(scheduler=spec.scheduler, accounting=spec.accounting, slow_storage=spec.storage_mbit is not None, docker=spec.docker)
-    )
+    absent = missing(needed(scheduler=spec.scheduler, slow_storage=spec.storage_mbit is not None, docker=spec.docker))
     if not absent:
         return
     sys.stderr.write(f"installing {', '.join(absent)}\n")
@@ -97,7 +93,7 @@ def missing_here(docker: bool = False, scheduler: str = "slurm") -> str | None:
     try:
         check_rights(docker)
         check_built(scheduler)
-        absent = missing(needed(scheduler=scheduler, accounting=scheduler == "slurm", slow_storage=True, docker=docker))
+        absent = missing(needed(scheduler=scheduler, slow_storage=True, docker=docker))
     except ClusterError as error:
         return str(error)
     return f"Debian packages are missing: {' '.join(absent)}" if absent else None

@@ -6,7 +6,7 @@ import os
 import secrets
 import signal
 
-from tests.minicluster import accounting, processes, slurmconf
+from tests.minicluster import processes, slurmconf
 from tests.minicluster.daemons import await_states, command, start
 from tests.minicluster.spec import ClusterError, Spec
 from tests.minicluster.waiting import last_lines, wait_until
@@ -29,9 +29,6 @@ def start_head(spec: Spec) -> None:
     if processes.named(spec, "login", ("munged",)):
         return
     start_munged(spec)
-    if spec.accounting:
-        accounting.start(spec)
-        accounting.register(spec)
     start_controller(spec)
 
 

@@ -54,23 +54,12 @@ BatchStartTimeout=10
 InactiveLimit=0
 Waittime=0
 UnkillableStepTimeout=30
-{accounting(spec)}
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
 NodeName=n[1-{spec.nodes}] NodeAddr={node_addresses(spec)} {node_size(spec)} State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=24:00:00 DefaultTime=02:00:00 PriorityTier=1 GraceTime=0 State=UP
 PartitionName=urgent Nodes=ALL MaxTime=24:00:00 DefaultTime=02:00:00 PriorityTier=10 PreemptMode=OFF State=UP
 """
-
-
-def accounting(spec: Spec) -> str:
-    if not spec.accounting:
-        return "AccountingStorageType=accounting_storage/none\nJobAcctGatherType=jobacct_gather/none"
-    return f"""\
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost={spec.address("login")}
-AccountingStoragePass={spec.munge_socket}
-AccountingStorageTRES=gres/gpu
-JobAcctGatherType=jobacct_gather/linux
-JobAcctGatherFrequency=5"""
 
 
 def node_size(spec: Spec) -> str:
@@ -81,22 +70,6 @@ def node_size(spec: Spec) -> str:
 def node_addresses(spec: Spec) -> str:
     first = spec.address("n1")
     return f"{first.rsplit('.', 1)[0]}.[1-{spec.nodes}]" if spec.nodes > 1 else first
-
-
-def slurmdbd_conf(spec: Spec) -> str:
-    return f"""\
-DbdHost=login
-DbdAddr={spec.address("login")}
-SlurmUser=root
-AuthType=auth/munge
-AuthInfo=socket={spec.munge_socket}
-LogFile={spec.log("slurmdbd")}
-PidFile={spec.root}/spool/slurmdbd.pid
-StorageType=accounting_storage/mysql
-StorageHost=localhost
-StorageUser=root
-StorageLoc=slurm_acct
-"""
 
 
 def gres_conf(spec: Spec) -> str:

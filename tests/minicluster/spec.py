@@ -29,7 +29,6 @@ class Spec:
     gpus: int = 8
     cores: int = 8
     memory_mb: int = 4000
-    accounting: bool = False
     storage_mbit: float | None = None
     link_mbit: float | None = None
     kill_wait: int = 5
@@ -50,8 +49,6 @@ class Spec:
         for field, low, high in (("nodes", 1, 200), ("gpus", 0, 64), ("cores", 1, 256), ("memory_mb", 100, 10**7)):
             if not low <= getattr(self, field) <= high:
                 raise ClusterError(f"{field}: found {getattr(self, field)}; valid: {low} to {high}")
-        if self.accounting and self.scheduler != "slurm":
-            raise ClusterError("accounting: slurmdbd is Slurm's; leave it out with another scheduler")
         for field in ("storage_mbit", "link_mbit"):
             check_mbit(field, getattr(self, field))
 

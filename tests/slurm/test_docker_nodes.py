@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,18 +52,6 @@ def test_nvidia_smi_lists_the_nodes_gpus_in_the_order_of_the_bus(docker_cluster:
         ]
     assert not {card.uuid for card in docker_cluster.gpus("n1")} & {card.uuid for card in docker_cluster.gpus("n2")}
     assert docker_cluster.exec("login", ["nvidia-smi"]).returncode != 0
-
-
-def test_nvidia_smi_tells_who_holds_a_gpu_and_fails_when_told_to(docker_cluster: Cluster) -> None:
-    card = docker_cluster.gpus("n1")[3]
-    held, failure = "/run/nvidia-compute-apps", "/run/nvidia-failure"
-    told(docker_cluster, "n1", ["tee", held], input=f"{card.uuid}, 4711, python, 9000 MiB\n")
-    query = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,process_name,used_memory", "--format=csv,noheader,nounits"]
-    assert told(docker_cluster, "n1", query) == f"{card.uuid}, 4711, python, 9000\n"
-    told(docker_cluster, "n1", ["tee", failure], input="Unable to determine the device handle: Unknown Error\n")
-    assert docker_cluster.exec("n1", SMI).returncode == 255
-    told(docker_cluster, "n1", ["rm", held, failure])
-    assert docker_cluster.exec("n1", ["nvidia-smi", "--query-gpu=index,colour", "--format=csv"]).returncode == 2
 
 
 def test_docker_gives_exactly_the_gpus_asked_for(docker_cluster: Cluster) -> None:
@@ -118,16 +105,6 @@ def test_a_killed_dockerd_leaves_its_containers_until_it_is_back(docker_cluster:
     state = ["docker", "inspect", "--format", "{{.State.Status}}", name]
     wait_until(lambda: told(docker_cluster, "n2", state).strip() == "exited", 30.0, "the container has ended")
     told(docker_cluster, "n2", ["docker", "rm", name])
-
-
-def test_a_stopped_dockerd_says_nothing(docker_cluster: Cluster) -> None:
-    docker_cluster.dockerd("n1", "stop")
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            docker_cluster.exec("n1", ["docker", "ps"], timeout=1)
-    finally:
-        docker_cluster.dockerd("n1", "cont")
-    told(docker_cluster, "n1", ["docker", "ps"])
 
 
 def test_down_takes_containers_daemons_and_cgroups_along(docker_cluster: Cluster) -> None:

@@ -16,7 +16,6 @@ import pytest
 from tests.minicluster import Cluster, ClusterError, Spec, missing_here, slurmconf
 from tests.minicluster.spec import USER
 from tests.minicluster.waiting import wait_until
-from workflow.study.site_file import read_site
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.minicluster"]
@@ -67,47 +66,6 @@ def test_whoever_is_on_a_node_can_make_namespaces_with_their_own_proc(cluster: C
     script = "mount -t proc none /proc && echo /proc/[0-9]*"
     done = cluster.exec("n1", ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "sh", "-c", script], user=user)
     assert (done.returncode, done.stdout) == (0, "/proc/1\n"), done
-
-
-def test_every_task_has_its_nodes_name_and_gpus(cluster: Cluster) -> None:
-    script = "echo $(hostname) $(hostname --ip-address) $CUDA_VISIBLE_DEVICES $(ls /dev | grep -c nvidia) $(ls /tmp | wc -l) $$"
-    done = cluster.exec("login", ["srun", "--nodes=2", "--gres=gpu:2", "sh", "-c", script], timeout=60)
-    lines = sorted(line.split() for line in done.stdout.splitlines())
-    assert [line[:4] for line in lines] == [["n1", "10.77.1.1", "0,1", "2"], ["n2", "10.77.1.2", "0,1", "2"]], done
-
-
-def test_a_node_has_its_own_disk_and_shares_the_storage(cluster: Cluster) -> None:
-    for node in ("n1", "n2"):
-        script = f"echo {node} > /local/mine; echo {node} > /tmp/mine; echo {node} > {cluster.shared}/by-{node}"
-        assert cluster.exec(node, ["sh", "-c", script]).returncode == 0
-    done = cluster.exec("n1", ["sh", "-c", f"cat /local/mine /tmp/mine {cluster.shared}/by-n2"])
-    assert done.stdout.split() == ["n1", "n1", "n2"]
-    assert not Path("/local/mine").exists()
-
-
-def test_exec_passes_input_exit_code_and_little_environment(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
-    done = cluster.exec("n3", ["sh", "-c", "cat; env; exit 9"], input="words\n", cwd=cluster.shared, env={"MORE": "yes"})
-    lines = done.stdout.splitlines()
-    assert (done.returncode, lines[0]) == (9, "words")
-    assert {f"SLURM_CONF={cluster.spec.slurm_conf}", "MORE=yes", f"PWD={cluster.shared}"} <= set(lines)
-    assert not any("SLURM_JOB_ID" in line for line in lines)
-
-
-def test_the_site_file_is_one(cluster: Cluster) -> None:
-    site = read_site(cluster.site_file)
-    assert (site.gpus_per_node, site.cpus_per_node, site.queue) == (2, 4, "main")
-
-
-def test_cancel_ends_what_hides_in_the_step(cluster: Cluster) -> None:
-    """Killing is real: by cgroup, also what has left its session."""
-    srun = cluster.popen(
-        "login", ["srun", "--nodes=1", "--nodelist=n1", "sh", "-c", "setsid sleep 98765 & sleep 98766"], stderr=subprocess.DEVNULL
-    )
-    wait_until(lambda: len(commands(cluster, "n1", "sleep 9876")) >= 2, 30.0, "both run")
-    assert cluster.exec("login", ["scancel", "--user=root"]).returncode == 0
-    srun.wait(timeout=30)
-    wait_until(lambda: not commands(cluster, "n1", "sleep 9876"), 30.0, "both end")
 
 
 def commands(cluster: Cluster, node: str, beginning: str) -> list[int]:
@@ -179,11 +137,6 @@ def test_the_controller_can_be_stopped_and_lost(cluster: Cluster) -> None:
     wait_until(lambda: cluster.exec("login", ["srun", "true"], timeout=30).returncode == 0, 60.0, "jobs run again")
 
 
-def test_storage_of_a_plain_directory_has_no_link(cluster: Cluster) -> None:
-    with pytest.raises(ClusterError, match="--storage-mbit"):
-        cluster.set_bandwidth(storage_mbit=10)
-
-
 def test_two_clusters_live_side_by_side(cluster: Cluster, name: str) -> None:
     """Same node names, addresses and job ids; what one kills, the other keeps."""
     other = Cluster.up(name, nodes=1, gpus=1)
@@ -246,13 +199,6 @@ def test_slow_storage_is_as_slow_as_asked_and_can_be_changed(name: str) -> None:
     cluster.set_bandwidth(storage_mbit=4000)
     _, fast_ns = map(int, cluster.exec("n2", read, timeout=60).stdout.split())
     assert fast_ns < slow_ns
-
-
-def test_accounting_answers(name: str) -> None:
-    cluster = Cluster.up(name, nodes=1, gpus=0, accounting=True)
-    assert cluster.exec("login", ["srun", "--job-name=counted", "true"], timeout=120).returncode == 0
-    sacct = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=JobName,State"]
-    wait_until(lambda: "counted|COMPLETED" in cluster.exec("login", sacct).stdout, 120.0, "sacct has it")
 
 
 @pytest.mark.parametrize(
