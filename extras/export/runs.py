@@ -1,4 +1,4 @@
-"""Find the runs that are exported: for each the attempt that counts, with its record, where its events are, and what other tools keep of it."""
+"""Find the runs that are exported: for each the attempt that counts, its record, its events, and what other tools keep of it."""
 
 from __future__ import annotations
 

@@ -8,13 +8,33 @@ import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from base.errors import RecordError
+from msgspec import DecodeError, Struct, to_builtins
+from msgspec.json import decode
 
 LIMIT_S: Final = 5.0
 PROXY_STATUS: Final = "/.slipway/status"
 MOST_BYTES: Final = 1 << 20
+
+
+class Use(Struct, frozen=True):
+    """Whether a program answers, and how long nobody has used it; None where that is not known."""
+
+    answers: bool
+    idle_s: float | None = None
+
+
+class JupyterStatus(Struct, frozen=True):
+    """What Jupyter says of itself."""
+
+    last_activity: datetime
+
+
+class JupyterKernel(Struct, frozen=True):
+    """What Jupyter says of a kernel."""
+
+    execution_state: str = ""
 
 
 class SocketConnection(http.client.HTTPConnection):
@@ -43,47 +63,43 @@ def get(path: str, target: str, token: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def ask(kind: str, sockets: Sequence[str], token_file: str) -> dict[str, Any]:
-    """Return {"answers": whether all of it does, "idle_s": how long nobody has used any of it, None where that is not known}."""
+def ask(kind: str, sockets: Sequence[str], token_file: str) -> object:
+    """Return the Use of all of it together, as JSON."""
     token = Path(token_file).read_text().strip()
-    told = []
-    for path in sockets:
-        try:
-            told.append(_ask_one(kind, path, token))
-        except (OSError, ValueError, KeyError, TypeError, RecordError):
-            return {"answers": False, "idle_s": None}
-    idle = [one["idle_s"] for one in told if one["idle_s"] is not None]
-    return {"answers": all(one["answers"] for one in told), "idle_s": min(idle, default=None)}
+    try:
+        found = [_ask_one(kind, path, token) for path in sockets]
+    except (OSError, DecodeError):
+        return to_builtins(Use(answers=False))
+    idle = [one.idle_s for one in found if one.idle_s is not None]
+    return to_builtins(Use(answers=all(one.answers for one in found), idle_s=min(idle, default=None)))
 
 
-def _ask_one(kind: str, path: str, token: str) -> dict[str, Any]:
+def _ask_one(kind: str, path: str, token: str) -> Use:
     if kind == "shell":
         return _ask_terminals(path, token)
     if kind == "notebook":
         return _ask_jupyter(path, token)
     status, body = get(path, PROXY_STATUS, token)
-    found: dict[str, Any] = json.loads(body)
-    if kind == "tensorboard" and found["answers"]:  # its port is open before it can answer
-        return {**found, "answers": get(path, "/", token)[0] == 200}
-    return {**found, "answers": found["answers"] and status == 200}
+    found = decode(body, type=Use)
+    if kind == "tensorboard" and found.answers:  # its port is open before it can answer
+        status = get(path, "/", token)[0]
+    return Use(answers=found.answers and status == 200, idle_s=found.idle_s)
 
 
-def _ask_terminals(path: str, token: str) -> dict[str, Any]:
+def _ask_terminals(path: str, token: str) -> Use:
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(LIMIT_S)
         link.connect(path)
         link.sendall(json.dumps({"token": token, "ask": "status"}).encode() + b"\n")
         with link.makefile("rb") as file:
-            found: dict[str, Any] = json.loads(file.readline(1 << 16))
-            return found
+            return decode(file.readline(1 << 16), type=Use)
 
 
-def _ask_jupyter(path: str, token: str) -> dict[str, Any]:
+def _ask_jupyter(path: str, token: str) -> Use:
     """Ask Jupyter. A kernel that computes is used, though nobody types."""
     status, body = get(path, "/api/status", token)
     if status != 200:
-        return {"answers": False, "idle_s": None}
-    last = datetime.fromisoformat(json.loads(body)["last_activity"])
-    kernels = json.loads(get(path, "/api/kernels", token)[1])
-    busy = any(kernel.get("execution_state") == "busy" for kernel in kernels)
-    return {"answers": True, "idle_s": 0.0 if busy else max(0.0, (datetime.now(UTC) - last).total_seconds())}
+        return Use(answers=False)
+    last = decode(body, type=JupyterStatus).last_activity
+    busy = any(kernel.execution_state == "busy" for kernel in decode(get(path, "/api/kernels", token)[1], type=list[JupyterKernel]))
+    return Use(answers=True, idle_s=0.0 if busy else max(0.0, (datetime.now(UTC) - last).total_seconds()))

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from base.errors import Cancelled, Preempted, PushError, SlipwayError
@@ -34,7 +34,7 @@ from cluster.schedulers.jobs import SUBMISSION
 from containers.engines import in_container
 from containers.engines.container_client import SHOWN
 from extras.session.output import bring_output
-from extras.session.page import LIMIT_S, ask
+from extras.session.page import LIMIT_S, Use, ask
 from extras.session.plan import session_cell, site_of, sockets
 from extras.session.request import IMAGES, PUSHED, STOP, TOKEN, Kind, SessionRequest, State, read_request, write_state
 from workflow.run.link import commands, reports
@@ -239,17 +239,18 @@ class Session:
         token = str(Path(prepared.directory, TOKEN))
         self._ask("page", self._note_page, ask, prepared.request.kind, sockets(prepared.request, prepared.directory), token)
 
-    def _note_page(self, found: dict[str, Any]) -> None:
+    def _note_page(self, found: object) -> None:
+        use = convert(found, Use)
         assert self._prepared is not None
         assert self._started is not None
         request = self._prepared.request
-        if found["answers"] and self._state.stage != "ready":
+        if use.answers and self._state.stage != "ready":
             logger.info("the %s answers", request.kind)
             self._tell(stage="ready")
-        if not found["answers"] and self._state.stage == "starting" and time.monotonic() - self._started > START_S:
+        if not use.answers and self._state.stage == "starting" and time.monotonic() - self._started > START_S:
             words = f"it did not answer within {format_duration(START_S)} of its start"
             self._scope.end(Ending(status="error", reason=f"{words}; the log of the session has what it said"))
-        idle = found["idle_s"]
+        idle = use.idle_s
         if idle is None or self._state.stage != "ready":
             return
         self._tell(idle_s=round(idle))
