@@ -127,7 +127,6 @@ def _brief(value: Any) -> str:
 # The cells and runs of study.json, compared with the study file and with the cell of each record.
 
 
-CELL_FILE: Final = "cell.json"
 MOST_KEYS: Final = 6
 
 
@@ -185,25 +184,6 @@ def differences_from_study(record: Mapping[str, Any], asked: StudyRuns) -> Itera
         yield f"it is of the study {record['study']!r}, and study.json is that of {asked.study!r}"
     if keys := _differing(_identifying(record["cell"]), _identifying(asked.cells[run[0]])):
         yield f"its cell differs from the study's cell of the same run: {keys}"
-
-
-def differences_from_cell_file(record: Mapping[str, Any], attempt: Path) -> Iterator[str]:
-    """Yield the differences between the record and the program's cell.json. Device and threads in it are what the allocation has
-    decided."""
-    path = attempt / CELL_FILE
-    if not path.exists():  # of an older version
-        return
-    found = read_json(path)
-    if not isinstance(found, dict):
-        yield f"{CELL_FILE} beside it holds no cell"
-        return
-    own = {
-        **record["cell"],
-        **{key: record[key] for key in ("run_id", "repeat", "attempt", "device")},
-        "threads": record["threads_per_rank"],
-    }
-    if keys := _differing(own, found):
-        yield f"{CELL_FILE} beside it, which the program was given, says otherwise: {keys}"
 
 
 def _identifying(cell: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -335,8 +315,6 @@ def _attempt(
     if not whole:
         return  # numbers of damaged files say nothing about the record
     try:
-        on_read(directory / CELL_FILE)
-        yield from (f"{directory / RECORD}: {text}" for text in differences_from_cell_file(record, directory))
         yield from (f"{directory / RECORD}: {text}" for text in differences(record, directory, earlier, on_read))
         found.recomputed += 1
     except (KeyError, TypeError, ValueError, AttributeError, RecordError) as error:

@@ -138,17 +138,3 @@ def test_a_run_may_have_had_another_image_than_the_study_has_now(changes: dict[s
     assert list(differences_from_study(record, asked)) == (
         [] if same else ["its cell differs from the study's cell of the same run: program"]
     )
-
-
-@pytest.mark.parametrize(
-    ("changed", "keys"), [({}, None), ({"precision": "bf16"}, "precision"), ({"threads": 4}, "threads"), ({"device": "cuda"}, "device")]
-)
-def test_a_record_that_differs_from_cell_json_beside_it_is_a_finding(tmp_path: Path, changed: dict[str, Any], keys: str | None) -> None:
-    directory = write_study(tmp_path / "digits", [CELL], repeats=1)
-    given = {**CELL, "device": "cpu", "threads": 2, "run_id": RUN, "repeat": 1, "attempt": 1, "model_layers": []}
-    beside = directory / "runs" / RUN / "attempts" / "1" / "cell.json"
-    beside.parent.mkdir(parents=True)
-    beside.write_text(json.dumps({**given, **changed}))
-    attempt(directory)
-    found = [finding.partition("record.json: ")[2] for finding in verify_runs(directory).findings]
-    assert found == ([] if keys is None else [f"cell.json beside it, which the program was given, says otherwise: {keys}"])
