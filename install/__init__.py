@@ -1,1 +1,1 @@
-"""What the Makefile installs with: pip, but never silent. Standard library only, because nothing is installed yet."""
+"""What the Makefile installs with. Standard library only, because nothing is installed yet."""

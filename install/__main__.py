@@ -10,12 +10,11 @@ Packages and PyTorch go into the environment whose Python runs this.
 from __future__ import annotations
 
 import argparse
-import os
+import subprocess
 import sys
 from collections.abc import Sequence
 
-from install.pytorch import torch
-from install.showing import pip, say, told
+from install.pytorch import pip, say, torch
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,9 +29,9 @@ def main(arguments: Sequence[str]) -> int:
         return torch(options.python, options.use, options.index or None)
     if options.what == "environment":
         say(f"making the environment {' '.join(words)}")
-        return told([sys.executable, "-m", "venv", *words], os.environ, "python -m venv")
+        return subprocess.run([sys.executable, "-m", "venv", *words], check=False).returncode
     say(f"pip install {' '.join(words)}")
-    return pip(words, "starting pip")
+    return pip(words)
 
 
 if __name__ == "__main__":

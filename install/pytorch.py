@@ -1,8 +1,9 @@
-"""PyTorch: what is here, else that of another Python, else fetched after it was said how large it is."""
+"""pip; and PyTorch: what is here, else that of another Python, else fetched after it was said how large it is."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,8 +15,6 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
-
-from install.showing import pip, say
 
 PINS: Final = Path(__file__).resolve().parents[1] / "requirements-torch.txt"
 LINKED: Final = "zz-torch-of-another-python.pth"
@@ -39,9 +38,28 @@ class Wheel(NamedTuple):
     num_bytes: int | None
 
 
+def pip(words: Sequence[str]) -> int:
+    """Run `pip install WORDS`, whose own lines say what it does, on standard error. Return its exit code."""
+    if not _version_of("pip"):  # as in an environment of uv's
+        say(f"{sys.executable} has no pip; `{sys.executable} -m ensurepip` gives it one")
+        return 1
+    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *words]
+    return subprocess.run(argv, stdout=2, env={**os.environ, "PYTHONUNBUFFERED": "1"}, check=False).returncode
+
+
+def say(text: str) -> None:
+    """Print a line for people."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 def _installed() -> str | None:
+    return _version_of("torch")
+
+
+def _version_of(package: str) -> str | None:
     try:
-        return metadata.version("torch")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
@@ -122,18 +140,15 @@ def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -
         say(f"PyTorch {version} is not installed here; asking the package index what would be downloaded")
         if not index and sys.platform == "linux":
             say(f"  {FAR_SMALLER}")
-        if code := pip(["--dry-run", "--report", str(report), *source, f"torch=={version}"], f"looking for torch=={version}"):
+        if code := pip(["--dry-run", "--report", str(report), *source, f"torch=={version}"]):
             return code
         found = wheels(json.loads(report.read_text()))
     say(announcement(found))
     build = next(wheel for wheel in found if wheel.name == "torch")
     if build.sha256 in hashes and not index:
-        return pip(
-            ["--require-hashes", *(word for file in (pins.with_name("requirements.txt"), pins) for word in ("-r", str(file)))],
-            "fetching PyTorch",
-        )
+        return pip(["--require-hashes", *(word for file in (pins.with_name("requirements.txt"), pins) for word in ("-r", str(file)))])
     say(f"  torch {build.version} is no build whose hash is pinned in {pins.name}: it is taken as it comes")
-    return pip([f"torch=={build.version}", *source], "fetching PyTorch")
+    return pip([f"torch=={build.version}", *source])
 
 
 def wheels(report: dict[str, list[dict[str, dict[str, object]]]]) -> list[Wheel]:

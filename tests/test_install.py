@@ -1,8 +1,7 @@
-"""What the Makefile installs with: it says what it does while it does it, and where PyTorch comes from, and how large it is."""
+"""What the Makefile installs with: it says where PyTorch comes from, and how large it is."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from install import pins, pytorch, showing
+from install import pins, pytorch
 
 pytestmark = pytest.mark.processes
 
@@ -34,18 +33,6 @@ def test_bare_make_says_what_there_is() -> None:
     assert subprocess.run(["make", "help"], cwd=ROOT, env=alone, capture_output=True, text=True, check=True).stdout == said
 
 
-def test_what_pip_does_in_words() -> None:
-    assert showing.doing("Collecting numpy==2.4.0 (from -r x)", "") == "looking for numpy==2.4.0 (from -r x)"
-    download = showing.doing("  Downloading torch-2.13.0.whl (915.1 MB)", "")
-    assert download == "downloading torch-2.13.0.whl (915.1 MB)"
-    assert showing.doing("Progress 10 of 40", download) == f"{download}, 25 %"
-    assert showing.doing("Progress 20 of 40", f"{download}, 25 %") == f"{download}, 50 %"
-    assert showing.doing("Processing ./torch.whl", "") == "unpacking ./torch.whl"
-    assert showing.doing("Installing collected packages: a, b, c", download) == "installing 3 packages"
-    assert showing.doing("Installing collected packages: a", download) == "installing 1 package"
-    assert showing.doing("a word of no meaning", download) == download
-
-
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory in which `pip.py` is what `python -m pip` starts."""
@@ -53,36 +40,10 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class Watched(io.StringIO):
-    """It lets pip go on when it has read `word`."""
-
-    def __init__(self, word: str, then: Path) -> None:
-        super().__init__()
-        self.word, self.then = word, then
-
-    def write(self, text: str) -> int:
-        if self.word in text:
-            self.then.touch()
-        return super().write(text)
-
-
-def test_a_long_silence_of_pip_is_none_of_ours(stand_in: Path) -> None:
-    (stand_in / "pip.py").write_text(
-        "import pathlib, sys\nprint('Installing collected packages: a, b')\n"
-        f"while not pathlib.Path({str(stand_in / 'go-on')!r}).exists(): pass\nprint(sys.argv[1:])"
-    )
-    stream = Watched("installing 2 packages", stand_in / "go-on")
-    assert showing.pip(["-r", "some.txt"], "starting", stream, every_s=0.0) == 0
-    assert re.search(r"^  installing 2 packages \(\d+ s\)$", stream.getvalue(), re.MULTILINE)
-    assert stream.getvalue().splitlines()[-1].startswith("  done in ")
-
-
-def test_what_pip_said_is_shown_when_it_fails(stand_in: Path) -> None:
-    (stand_in / "pip.py").write_text("import sys\nprint('ERROR: no room', sys.argv[1:], file=sys.stderr)\nsys.exit(3)")
-    stream = io.StringIO()
-    assert showing.pip(["-r", "some.txt"], "starting", stream) == 3
-    assert "ERROR: no room ['--disable-pip-version-check', 'install', '-r', 'some.txt']" in stream.getvalue()
-    assert "failed with exit code 3: starting" in stream.getvalue()
+def test_what_pip_says_is_shown_and_its_code_is_ours(stand_in: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (stand_in / "pip.py").write_text("import sys\nprint('ERROR: no room', sys.argv[1:])\nsys.exit(3)")
+    assert pytorch.pip(["-r", "some.txt"]) == 3
+    assert "ERROR: no room ['--disable-pip-version-check', 'install', '-r', 'some.txt']" in capfd.readouterr().err
 
 
 def test_the_pin_is_the_one_of_the_project() -> None:
@@ -254,5 +215,5 @@ def test_a_python_without_pip_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    assert showing.pip(["torch"], "fetching PyTorch") == 1
+    assert pytorch.pip(["torch"]) == 1
     assert "has no pip" in capsys.readouterr().err
