@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -15,14 +14,12 @@ from typing import Final
 
 import msgspec
 
-from base.calls import call_limited
 from base.errors import SlipwayError
 from base.process import last_lines, rooms_environ, run
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation, Node
 from data_prep.mounts import place_of
-from extras.doctor.machine import read_interfaces, recommended
-from extras.doctor.storage import local_places, own_directory
+from extras.doctor.storage import own_directory
 from extras.doctor.types import Context, Finding
 from workflow.study.site import Site
 
@@ -36,20 +33,10 @@ AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeFacts:
-    """What a draft of a site file needs to know of a node. `interface` is the best of several, else None."""
-
-    interface: str | None
-    nvidia: bool
-    places: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Answer:
     """The answer of one node. `clock` is its time when it began."""
 
     clock: float
-    facts: NodeFacts
     findings: tuple[Finding, ...]
 
 
@@ -64,21 +51,6 @@ def context_of(line: str, name: str) -> Context:
     value = json.loads(line)
     more = {key: value[key] for key in ("scheduler", "job_id", "token_file", "token")}
     return Context(site=Site.from_json(value["site"]), place="node", hostname=name, nodes=tuple(value["nodes"]), **more)
-
-
-def facts_here() -> NodeFacts:
-    """Return the facts of this machine."""
-    interfaces = read_interfaces()
-    best = recommended(interfaces, None)
-    try:
-        places = call_limited("places", local_places, timeout_s=10)
-    except SlipwayError:
-        places = []
-    return NodeFacts(
-        interface=best.name if best and len(interfaces) > 1 else None,
-        nvidia=shutil.which("nvidia-smi") is not None,
-        places=tuple(places),
-    )
 
 
 def ask_nodes(context: Context) -> dict[str, Answer | str]:

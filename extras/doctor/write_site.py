@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,6 @@ from base.publish import publish
 from cluster.installation import SCHEMAS, default_cache, default_storage, own_checkout, own_sites
 from cluster.machine import memory_bytes, usable_cores
 from containers.engines import ENGINES
-from extras.doctor.nodes import Answer, NodeFacts, ask_nodes
 from extras.doctor.schedulers import BATCH, find_scheduler, surroundings
 from extras.doctor.storage import local_places, shared_places
 from extras.doctor.types import Context, Value, mib
@@ -36,20 +35,16 @@ Draft = Mapping[str, Value]
 
 
 def gather(where: Context, user: str) -> dict[str, Value]:
-    """Look everywhere; the nodes too, inside an allocation."""
+    """Look everywhere."""
     found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=why_scheduler(where))}
-    facts = _facts_of_nodes(where)
     if where.scheduler != "local":
         found |= BATCH[where.scheduler].propose()
     else:
         found["cpus_per_node"] = Value(value=len(usable_cores()), why="cores of this machine that we may use")
         found["memory_per_node"] = Value(value=mib(memory_bytes() or 0), why="memory of this machine")
-    found |= _device(found, facts, where)
+    found |= _device(found, where)
     found["storage"] = _storage(user, where)
-    found["cache"] = _cache(user, where, facts)
-    interface = _common([fact.interface for fact in facts])
-    if interface:
-        found["network_interface"] = Value(value=interface, why="the fastest of several interfaces on the nodes")
+    found["cache"] = _cache(user, where)
     return found
 
 
@@ -63,19 +58,9 @@ def why_scheduler(where: Context) -> str:
     return f"the commands of {there} are on PATH, and there is no cluster that they know"
 
 
-def _facts_of_nodes(where: Context) -> list[NodeFacts]:
-    """Return nothing outside of an allocation, or where no program can be started on its nodes."""
-    answers = ask_nodes(where) if where.nodes else {}
-    return [answer.facts for answer in answers.values() if isinstance(answer, Answer)]
-
-
-def _device(found: Draft, facts: Sequence[NodeFacts], where: Context) -> dict[str, Value]:
+def _device(found: Draft, where: Context) -> dict[str, Value]:
     if where.scheduler == "local":
         return {}
-    if facts:
-        there = all(fact.nvidia for fact in facts)
-        why = "nvidia-smi is there on the nodes" if there else "the nodes of this allocation have no nvidia-smi"
-        return {"device": Value(value="cuda" if there else "cpu", why=why)}
     if "gpus_per_node" in found:
         return {"device": Value(value="cuda", why="the scheduler grants GPUs", sure=False)}
     return {"device": Value(value="cpu", why="the scheduler shows no GPUs in this partition", sure=False)}
@@ -100,26 +85,18 @@ def _whose() -> str:
     return "under the checkout" if own_checkout() else "where this platform keeps what is yours"
 
 
-def _cache(user: str, where: Context, facts: Sequence[NodeFacts]) -> Value:
+def _cache(user: str, where: Context) -> Value:
     if where.scheduler == "local":
         return Value(value=str(default_cache()), why=_whose())
-    if facts:
-        common = [place for place in facts[0].places if all(place in fact.places for fact in facts)]
-        said = "a local disk on all nodes of this allocation"
-    else:
-        try:
-            common = call_limited("local disks", local_places, timeout_s=LOOK_S)
-        except SlipwayError:
-            common = []
-        said = "a local disk of this machine; do the compute nodes have it too?"
-    if common:
-        others = f"; others: {', '.join(common[1:6])}" if common[1:] else ""
-        return Value(value=f"{common[0]}/slipway-{user}", why=said + others, sure=bool(facts))
+    try:
+        places = call_limited("local disks", local_places, timeout_s=LOOK_S)
+    except SlipwayError:
+        places = []
+    if places:
+        others = f"; others: {', '.join(places[1:6])}" if places[1:] else ""
+        why = f"a local disk of this machine; do the compute nodes have it too?{others}"
+        return Value(value=f"{places[0]}/slipway-{user}", why=why, sure=False)
     return Value(value=f"/var/tmp/slipway-{user}", why="no local disk was found; ask where the nodes have one", sure=False)  # noqa: S108
-
-
-def _common(values: Sequence[str | None]) -> str | None:
-    return values[0] if values and len(set(values)) == 1 else None
 
 
 SCHEMA: Final = "site.schema.json"
@@ -153,8 +130,6 @@ def site_text(found: Mapping[str, Value], where: str, schema: Path) -> str:
         elif key in UNSET and found["scheduler"].value != "local":
             lines.append(f"# {key}:".ljust(COLUMN) + f"# {UNSET[key]}")
     lines.append("share_nodes: false".ljust(COLUMN) + "# runs share no node")
-    if "network_interface" in values:
-        lines.append(_line("network_interface", values["network_interface"]))
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -187,7 +187,6 @@ def test_a_draft_for_a_cluster_with_several_partitions(tmp_path: Path) -> None:
         "cache": Value(value="/local/slipway-ann", why="a local disk"),
         "account": Value(value="yes", why="one of yours"),
         "device": Value(value="cuda", why="the scheduler grants GPUs", sure=False),
-        "network_interface": Value(value="ib0", why="the fastest"),
     }
     path = tmp_path / "draft.yaml"
     path.write_text(site_text(found, "on login", Path("schema.json")))
@@ -205,14 +204,13 @@ def test_which_partition_a_draft_takes() -> None:
 
 
 def printed(clock: float) -> str:
-    facts = {"interface": None, "nvidia": False, "places": ["/local"]}
     findings = [{"subject": "a", "level": "ok", "text": "fine" + " x" * 2000}]
-    return f"noise\n{nodes.MARK} {json.dumps({'clock': clock, 'facts': facts, 'findings': findings})}\nmore noise\n"
+    return f"noise\n{nodes.MARK} {json.dumps({'clock': clock, 'findings': findings})}\nmore noise\n"
 
 
 def test_answers_of_the_nodes() -> None:
     answer = nodes.parse_answer(printed(100.2))
-    assert (answer.clock, answer.facts.places, answer.findings[0].text[:4]) == (100.2, ("/local",), "fine")
+    assert (answer.clock, answer.findings[0].text[:4]) == (100.2, "fine")
     for torn in ("", f"{nodes.MARK} {{}}\n", f"{nodes.MARK} {{torn\n"):
         with pytest.raises(msgspec.DecodeError):
             nodes.parse_answer(torn)
