@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.minicluster import queue
 from tests.minicluster.cluster import Cluster
-from tests.minicluster.spec import USER
+from tests.minicluster.spec import USER, USER_ID
 from tests.minicluster.waiting import wait_until
 
 STUDY = """\
@@ -78,48 +78,94 @@ def await_nothing_left(cluster: Cluster) -> None:
     wait_until(lambda: not left(cluster), LEFT_S, "nothing is left on the nodes")
 
 
-# A run on two nodes that waits for a file, and what can happen to it meanwhile, with any scheduler.
+# Runs that wait for a file, and what can happen to them meanwhile, with any scheduler.
 
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300.0
-STUDY = """\
+WAITING = """
 study: {name}
 programs:
   waits: {{folder: program, command: [sh, "{{folder}}/waits.sh"], launcher: ranks, events: none}}
-base: {{program: waits, dataset: none, batch_size: 1, device: cpu, nodes: 2, repeats: 1}}
+base: {{program: waits, dataset: none, batch_size: 1, device: cpu, nodes: {nodes}, repeats: {repeats}}}
 axes: {{}}
 limits: {{walltime: 5m}}
 """
 WAITS = "touch {place}/began-$(hostname)\nuntil test -e {place}/go-on; do sleep 0.1; done\n"
 
 
+class Started:
+    """A study of runs that wait for the file `go_on`, and the commands that its user typed for it on the login node."""
+
+    def __init__(self, cluster: Cluster, name: str, nodes: int, repeats: int) -> None:
+        self.cluster, self.user = cluster, queue.words_of(cluster).user
+        self.place = (cluster.shared if self.user is None else cluster.spec.home) / name
+        self.results = cluster.shared / "slipway" / "results" / name
+        self.go_on = self.place / "go-on"
+        (self.place / "program").mkdir(parents=True)
+        (self.place / "program" / "waits.sh").write_text(WAITS.format(place=self.place))
+        (self.place / "study.yaml").write_text(WAITING.format(name=name, nodes=nodes, repeats=repeats))
+        self.site = self.place / "site.yaml"
+        self.directives()
+        for path in (self.place, *self.place.rglob("*")) if self.user is not None else ():
+            shutil.chown(path, USER_ID)
+        self.commands: list[subprocess.Popen[Any]] = []
+
+    def directives(self, *lines: str) -> None:
+        self.site.write_text(f"{self.cluster.site_file.read_text()}directives: [{', '.join(lines)}]\n")
+
+    def start(self, command: str = "run", *options: str) -> None:
+        argv = [str(ROOT / ".venv/bin/slipway"), command, str(self.place / "study.yaml"), "--site", str(self.site), *options]
+        with (self.place / f"said-{len(self.commands)}").open("wb") as said:
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
+            self.commands.append(self.cluster.popen("login", argv, user=self.user, cwd=self.place, **streams))
+
+    def codes(self) -> list[int]:
+        return [command.wait(LIMIT_S) for command in self.commands]
+
+    def said(self) -> str:
+        """On the terminal, and by Snakemake."""
+        paths = [*sorted(self.place.glob("said-*")), *sorted(self.results.glob("logs/snakemake-*.log"))]
+        return "\n".join(path.read_text(errors="replace") for path in paths)
+
+    def slurm(self, *argv: str) -> str:
+        return self.cluster.exec("login", list(argv), check=True, timeout=60).stdout
+
+    def jobs(self) -> list[str]:
+        return self.slurm("squeue", "--noheader", "--format=%i").split()
+
+    def wait_for(self, word: str) -> None:
+        wait_until(lambda: word in self.said(), LIMIT_S, word)
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Records of all attempts, by run and number."""
+        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/attempts/[!.]*/record.json"))]
+
+    def began(self) -> set[str]:
+        return {path.name.removeprefix("began-") for path in self.place.glob("began-*")}
+
+    def end(self) -> None:
+        for command in self.commands:
+            if command.poll() is None:
+                command.terminate()
+                command.wait(60)
+
+
 def lose_a_node_and_train_there_again(cluster: Cluster, *words: str) -> None:
     """Kill the node program of a run's first node, where its next attempt has no other nodes: it takes that one last. `words`: of the
-    command that starts the study, which is typed as the user of the cluster."""
-    name = f"again{words[0]}"
-    user, place, results = queue.words_of(cluster).user, cluster.spec.home / name, cluster.shared / "slipway" / "results" / name
-    (place / "program").mkdir(parents=True)
-    (place / "program" / "waits.sh").write_text(WAITS.format(place=place))
-    (place / "study.yaml").write_text(STUDY.format(name=name))
-    if user is not None:
-        for path in (place, *place.rglob("*")):
-            shutil.chown(path, cluster.spec.home.stat().st_uid)
-    argv = [str(ROOT / ".venv/bin/slipway"), *words, str(place / "study.yaml"), "--site", str(cluster.site_file)]
-    with (place / "said").open("wb") as said:
-        command = cluster.popen("login", argv, user=user, cwd=place, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    command that starts the study."""
+    started = Started(cluster, f"again{words[0]}", nodes=2, repeats=1)
+    started.start(*words)
     try:
-        wait_until(lambda: len(list(place.glob("began-*"))) == 2, LIMIT_S, "the run trains")
+        wait_until(lambda: len(started.began()) == 2, LIMIT_S, "the run trains")
         (lost,) = (node for node in cluster.nodes if cluster.exec(node, ["pgrep", "-f", " -m workflow.run.supervisor"], timeout=60).stdout)
         cluster.exec(lost, ["pkill", "-KILL", "-f", "^[^ ]*python[^ ]* -P -m workflow.run.node "], timeout=60, check=True)
-        (place / "go-on").touch()
-        code = command.wait(LIMIT_S)
+        started.go_on.touch()
+        codes = started.codes()
     finally:
-        command.terminate()
-        command.wait()
-    text = "".join(path.read_text() for path in (place / "said", *results.glob("logs/*.log")))
-    attempts = [json.loads(path.read_text()) for path in sorted(results.glob("runs/*/attempts/[!.]*/record.json"))]
+        started.end()
+    attempts = started.attempts()
     found = [(attempt["status"], attempt["failed_nodes"]) for attempt in attempts]
-    assert (code, found) == (0, [("node_lost", [lost]), ("ok", [])]), text
+    assert (codes, found) == ([0], [("node_lost", [lost]), ("ok", [])]), started.said()
     first, second = ([node["name"] for node in attempt["nodes"]] for attempt in attempts)
-    assert (len(second), set(second), second[-1]) == (2, set(first), lost), text
+    assert (len(second), set(second), second[-1]) == (2, set(first), lost), started.said()

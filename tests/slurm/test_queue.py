@@ -2,83 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.minicluster import Cluster
+from tests.minicluster.studies import LIMIT_S, Started
 from tests.minicluster.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 300.0
-STUDY = """
-study: {name}
-programs:
-  waits: {{folder: program, command: [sh, "{{folder}}/waits.sh"], launcher: ranks, events: none}}
-base: {{program: waits, dataset: none, batch_size: 1, device: cpu, nodes: {nodes}, repeats: {repeats}}}
-axes: {{}}
-limits: {{walltime: 5m}}
-"""
-WAITS = "touch {place}/began-$(hostname)\nuntil test -e {place}/go-on; do sleep 0.1; done\n"
-
-
-class Started:
-    """A study of runs that wait for the file `go_on`, and the commands that were typed for it on the login node."""
-
-    def __init__(self, cluster: Cluster, name: str, nodes: int, repeats: int) -> None:
-        self.cluster, self.place = cluster, cluster.shared / name
-        self.results = cluster.shared / "slipway" / "results" / name
-        self.go_on = self.place / "go-on"
-        (self.place / "program").mkdir(parents=True)
-        (self.place / "program" / "waits.sh").write_text(WAITS.format(place=self.place))
-        (self.place / "study.yaml").write_text(STUDY.format(name=name, nodes=nodes, repeats=repeats))
-        self.site = self.place / "site.yaml"
-        self.directives()
-        self.commands: list[subprocess.Popen[Any]] = []
-
-    def directives(self, *lines: str) -> None:
-        self.site.write_text(f"{self.cluster.site_file.read_text()}directives: [{', '.join(lines)}]\n")
-
-    def start(self, command: str = "run", *options: str) -> None:
-        argv = [str(ROOT / ".venv/bin/slipway"), command, str(self.place / "study.yaml"), "--site", str(self.site), *options]
-        with (self.place / f"said-{len(self.commands)}").open("wb") as said:
-            self.commands.append(self.cluster.popen("login", argv, cwd=self.place, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
-
-    def codes(self) -> list[int]:
-        return [command.wait(LIMIT_S) for command in self.commands]
-
-    def said(self) -> str:
-        """On the terminal, and by Snakemake."""
-        paths = [*sorted(self.place.glob("said-*")), *sorted(self.results.glob("logs/snakemake-*.log"))]
-        return "\n".join(path.read_text(errors="replace") for path in paths)
-
-    def slurm(self, *argv: str) -> str:
-        return self.cluster.exec("login", list(argv), check=True, timeout=60).stdout
-
-    def jobs(self) -> list[str]:
-        return self.slurm("squeue", "--noheader", "--format=%i").split()
-
-    def wait_for(self, word: str) -> None:
-        wait_until(lambda: word in self.said(), LIMIT_S, word)
-
-    def attempts(self) -> list[dict[str, Any]]:
-        """Records of all attempts, by run and number."""
-        return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/attempts/[!.]*/record.json"))]
-
-    def began(self) -> set[str]:
-        return {path.name.removeprefix("began-") for path in self.place.glob("began-*")}
-
-    def end(self) -> None:
-        for command in self.commands:
-            if command.poll() is None:
-                command.terminate()
-                command.wait(60)
 
 
 @pytest.fixture
