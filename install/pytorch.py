@@ -20,7 +20,7 @@ PINS: Final = Path(__file__).resolve().parents[1] / "requirements-torch.txt"
 LINKED: Final = "zz-torch-of-another-python.pth"
 """Python reads it last of all, so that what is installed here goes before what lies beside that PyTorch."""
 HEAD_S: Final = 10.0
-FAR_SMALLER: Final = "it may hold CUDA, some GB: Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build (docs/installing.md)"
+SMALLER_BUILD: Final = "it may hold CUDA, some GB: Ctrl-C, and `make demo TORCH_INDEX=URL` fetches the CPU build (docs/installing.md)"
 """It is said before anything is fetched: an index that does not tell what a package needs makes even the question fetch it whole."""
 LOOK: Final = """
 import importlib.metadata, importlib.util, os
@@ -139,7 +139,7 @@ def fetch(version: str, hashes: frozenset[str], index: str | None, pins: Path) -
         report = Path(directory, "report.json")
         say(f"PyTorch {version} is not installed here; asking the package index what would be downloaded")
         if not index and sys.platform == "linux":
-            say(f"  {FAR_SMALLER}")
+            say(f"  {SMALLER_BUILD}")
         if code := pip(["--dry-run", "--report", str(report), *source, f"torch=={version}"]):
             return code
         found = wheels(json.loads(report.read_text()))

@@ -106,7 +106,7 @@ class Results:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Far:
+class RemoteHost:
     """A host with a Slipway on it."""
 
     line: Transport

@@ -26,7 +26,7 @@ from base.humanize import choices
 from base.logs import printable
 from cluster.processes import age_s
 from cluster.ssh import Transport, again, openssh, run, transport_to
-from extras.remote.asking import ANSWER_S, Far, Have, Placed, Results, fetch, find_slipway, update
+from extras.remote.asking import ANSWER_S, Have, Placed, RemoteHost, Results, fetch, find_slipway, update
 from extras.remote.bundle import Bundle, make_bundle
 from extras.remote.kept import Settings, read_settings, source_of, submission, without_wait, write_settings
 from extras.remote.typed import Typed, parse_typed
@@ -65,11 +65,11 @@ class Relay:
             self._rest[is_out] = b""
 
     def as_typed_here(self, line: str) -> str:
-        far = f"slipway remote {shlex.quote(self._host)} "
-        line = SESSIONS.sub(lambda _: far, line)
+        command = f"slipway remote {shlex.quote(self._host)} "
+        line = SESSIONS.sub(lambda _: command, line)
         if self._there is None or self._there not in line:
             return printable(line)
-        proposed, commands = PROPOSED.subn(lambda _: far, line)
+        proposed, commands = PROPOSED.subn(lambda _: command, line)
         here = shlex.quote(self._here) if commands else self._here
         return printable(proposed.replace(shlex.quote(self._there), here).replace(self._there, here))
 
@@ -131,7 +131,7 @@ def run_there(host: str, verb: str, words: Sequence[str], slipway: str | None = 
         line.connect(ask=True)
         if kept is None or verb == "setup" or slipway or transport != kept.transport:
             kept = _set_up(line, Settings(slipway=slipway or (kept.slipway if kept else ""), site=site, transport=transport))
-        return 0 if typed is None else _run_typed(Far(line=line, settings=kept), typed)
+        return 0 if typed is None else _run_typed(RemoteHost(line=line, settings=kept), typed)
 
 
 def _close(host: str) -> int:
@@ -158,26 +158,26 @@ def _site(words: Sequence[str]) -> str:
     raise ConfigError(f"setup: found {' '.join(words)}; valid: --site NAME, --slipway PATH, --transport NAME")
 
 
-def _run_typed(far: Far, typed: Typed) -> int:
-    site = typed.site or far.settings.site
+def _run_typed(remote: RemoteHost, typed: Typed) -> int:
+    site = typed.site or remote.settings.site
     if typed.study is not None and typed.verb in ("tables", "report") and _is_same(typed.out / "study.yaml", typed.study):
         raise ConfigError(
             f"--out {typed.out}: {typed.study} lies there, and the study.yaml of the results would replace it; choose another"
         )
-    there = None if typed.study is None else _brought(far, typed.study, site)
-    argv = [far.settings.slipway, *typed.for_cluster(far.line.host, there, site)]
-    relay = Relay(host=far.line.host, there=there, here=str(typed.study))
+    there = None if typed.study is None else _brought(remote, typed.study, site)
+    argv = [remote.settings.slipway, *typed.for_cluster(remote.line.host, there, site)]
+    relay = Relay(host=remote.line.host, there=there, here=str(typed.study))
     if typed.session not in ("", "ls", "stop"):
-        return _start_session(far, argv, relay)
+        return _start_session(remote, argv, relay)
     if typed.verb == "submit":
-        code = _submit(far, argv, relay, (there, site, *without_wait(typed.rest)))
+        code = _submit(remote, argv, relay, (there, site, *without_wait(typed.rest)))
     elif typed.follows:
-        code = _patient(far, lambda number: [*argv, "--lines", "20"] if number else argv, relay)
+        code = _patient(remote, lambda number: [*argv, "--lines", "20"] if number else argv, relay)
     else:
-        code = again(lambda: _once(far, argv, relay))
+        code = again(lambda: _once(remote, argv, relay))
     if typed.makes_results and code == 0 and there is not None:
-        found = far.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
-        for text in fetch(far.line, found, typed.out, typed.max_bytes, output.notice):
+        found = remote.ask(Results, "results", there, *(("--site", site) if site is not None else ()))
+        for text in fetch(remote.line, found, typed.out, typed.max_bytes, output.notice):
             output.line(text)
     return code
 
@@ -186,46 +186,46 @@ def _is_same(one: Path, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _brought(far: Far, study: Path, site: str | None) -> str:
+def _brought(remote: RemoteHost, study: Path, site: str | None) -> str:
     with tempfile.TemporaryDirectory(prefix="slipway-remote-") as place:
         bundle = make_bundle(study, Path(place, "study"))
-        return bring(far, bundle, source_of(study, bundle.name), site)
+        return bring(remote, bundle, source_of(study, bundle.name), site)
 
 
-def _start_session(far: Far, argv: Sequence[str], relay: Relay) -> int:
+def _start_session(remote: RemoteHost, argv: Sequence[str], relay: Relay) -> int:
     """Start a session there. A start is not done twice: after a cut, `session ls` tells whether it has begun."""
-    again(lambda: run(far.line, ["true"], limit_s=ANSWER_S))  # a line that was cut before is noticed while nothing has begun
+    again(lambda: run(remote.line, ["true"], limit_s=ANSWER_S))  # a line that was cut before is noticed while nothing has begun
     try:
-        return far.line.stream(argv, relay.out, relay.err)
+        return remote.line.stream(argv, relay.out, relay.err)
     except LineCut as error:
-        shown = f"slipway remote {shlex.quote(far.line.host)} session ls"
+        shown = f"slipway remote {shlex.quote(remote.line.host)} session ls"
         raise RemoteError(f"{error}; if the session has begun it goes on, which `{shown}` shows, with the line for this machine") from error
     finally:
         relay.end()
 
 
-def bring(far: Far, bundle: Bundle, source: str, site: str | None) -> str:
+def bring(remote: RemoteHost, bundle: Bundle, source: str, site: str | None) -> str:
     """Return the study file's path there, and send what is missing: what is there costs one question. Raises RemoteError, and what the
     cluster says."""
 
     def once() -> str:
         chosen = ("--site", site) if site is not None else ()
-        found = far.ask(Have, "have", source, bundle.digest, *chosen)
+        found = remote.ask(Have, "have", source, bundle.digest, *chosen)
         if not found.there:
-            openssh.put(far.line, bundle.tree, found.incoming)
-            far.ask(Placed, "place", source, bundle.digest, found.incoming, *chosen)
+            openssh.put(remote.line, bundle.tree, found.incoming)
+            remote.ask(Placed, "place", source, bundle.digest, found.incoming, *chosen)
         return f"{found.place}/{bundle.file}"
 
     return again(once)
 
 
-def _submit(far: Far, argv: Sequence[str], relay: Relay, what: Sequence[str | None]) -> int:
+def _submit(remote: RemoteHost, argv: Sequence[str], relay: Relay, what: Sequence[str | None]) -> int:
     """Submit with a token that stays until it is known what became of it: the job is there, or with --wait, over."""
     if "--print" in argv:
-        return again(lambda: _once(far, argv, relay))
+        return again(lambda: _once(remote, argv, relay))
     waits = "--wait" in argv
-    asked = submission(far.line.host, *what)
-    code = _patient(far, lambda _: [*with_time(argv), "--token", asked.token], relay)
+    asked = submission(remote.line.host, *what)
+    code = _patient(remote, lambda _: [*with_time(argv), "--token", asked.token], relay)
     if code == 0 or (waits and code in ENDED):
         asked.close()
     return code
@@ -236,10 +236,10 @@ def with_time(argv: Sequence[str]) -> list[str]:
     return ["env", *(f"{name}={value}" for name, value in with_login({}, age_s(os.getpid())).items()), *argv]
 
 
-def _once(far: Far, argv: Sequence[str], relay: Relay) -> int:
+def _once(remote: RemoteHost, argv: Sequence[str], relay: Relay) -> int:
     """Run a command once. Raises LineCut, as RemoteError where something was shown already, so that it is not shown twice."""
     try:
-        code = far.line.stream(argv, relay.out, relay.err)
+        code = remote.line.stream(argv, relay.out, relay.err)
     except LineCut as error:
         if relay.has_shown:
             raise RemoteError(f"{error}; the same command again goes on") from error
@@ -249,24 +249,26 @@ def _once(far: Far, argv: Sequence[str], relay: Relay) -> int:
     return code
 
 
-def _patient(far: Far, argv_of: Callable[[int], Sequence[str]], relay: Relay) -> int:
+def _patient(remote: RemoteHost, argv_of: Callable[[int], Sequence[str]], relay: Relay) -> int:
     """Run a command until it ends, over any number of cuts. Raises RemoteError where only a person can log in again, and none is there."""
     number = tried = 0
     while True:
         began = time.monotonic()
         try:
-            code = far.line.stream(argv_of(number), relay.out, relay.err)
+            code = remote.line.stream(argv_of(number), relay.out, relay.err)
             relay.end()
             return code
         except LineCut as error:
             relay.end()
             tried = 0 if time.monotonic() - began > PAUSES[-1] else tried  # the line had been there for a while
             pause = PAUSES[min(tried, len(PAUSES) - 1)]
-            output.notice(f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {far.line.host} goes on meanwhile")
+            output.notice(
+                f"{str(error).splitlines()[0]}; tried again in {pause:g} s; what was begun on {remote.line.host} goes on meanwhile"
+            )
             number, tried = number + 1, tried + 1
             sys.stdout.flush()
             time.sleep(pause)
-            _reconnect(far.line)
+            _reconnect(remote.line)
 
 
 def _reconnect(line: Transport) -> None:

@@ -18,7 +18,7 @@ from base.typed import Check, Closed, read_as
 from cluster.installation import NAME
 from cluster.ssh import TRANSPORTS
 
-TOKEN_DIGITS: Final = 8
+TOKEN_LENGTH: Final = 8
 Kind = Annotated[str | None, Check(" or ".join(TRANSPORTS), lambda kind: kind in (None, *TRANSPORTS))]
 
 
@@ -77,10 +77,10 @@ def submission(*what: object) -> Submission:
     """Return the open submission of `what`, else a new one, which is on the disk before anything is asked of the cluster."""
     file = _state() / "submissions" / hashlib.sha256(canonical_json(list(what))).hexdigest()[:24]
     file.parent.mkdir(parents=True, exist_ok=True)
-    create_exclusive(file, secrets.token_hex(TOKEN_DIGITS // 2).encode())
+    create_exclusive(file, secrets.token_hex(TOKEN_LENGTH // 2).encode())
     token = file.read_text()
-    if len(token) != TOKEN_DIGITS or set(token) - set("0123456789abcdef"):  # torn by a power cut, before anything was asked
-        token = secrets.token_hex(TOKEN_DIGITS // 2)
+    if len(token) != TOKEN_LENGTH or set(token) - set("0123456789abcdef"):  # torn by a power cut, before anything was asked
+        token = secrets.token_hex(TOKEN_LENGTH // 2)
         publish(file, token.encode())
     return Submission(file=file, token=token)
 

@@ -19,20 +19,20 @@ MOST_BYTES: Final = 1 << 20
 
 
 class Use(Struct, frozen=True):
-    """Whether a program answers, and how long nobody has used it; None where that is not known."""
+    """The use of a program: whether it answers, and how long nobody has used it; None where that is not known."""
 
     answers: bool
     idle_s: float | None = None
 
 
 class JupyterStatus(Struct, frozen=True):
-    """What Jupyter says of itself."""
+    """The answer of Jupyter about itself."""
 
     last_activity: datetime
 
 
 class JupyterKernel(Struct, frozen=True):
-    """What Jupyter says of a kernel."""
+    """The answer of Jupyter about a kernel."""
 
     execution_state: str = ""
 

@@ -22,7 +22,7 @@ from base.process import Sink
 from base.typed import read_as
 from cluster.ssh import openssh
 from extras.remote import asking
-from extras.remote.asking import Far, Have, Placed, ResultFile, Results, fetch, find_slipway
+from extras.remote.asking import Have, Placed, RemoteHost, ResultFile, Results, fetch, find_slipway
 from extras.remote.command import _run_typed
 from extras.remote.kept import Settings
 from extras.remote.typed import parse_typed
@@ -83,7 +83,9 @@ def listed(*names: str) -> dict[str, Any]:
 def brought(packed: bytes, *names: str, out: Path, max_bytes: int = 1 << 30) -> list[str]:
     """Ask for the results and bring them, as `slipway remote gate report` does."""
     line = Line(packed, json.dumps(listed(*names)).encode())
-    return fetch(line, Far(line=line, settings=Settings(slipway="/far/slipway")).ask(Results, "results", "/far/study.yaml"), out, max_bytes)
+    return fetch(
+        line, RemoteHost(line=line, settings=Settings(slipway="/far/slipway")).ask(Results, "results", "/far/study.yaml"), out, max_bytes
+    )
 
 
 def packed(*members: tuple[str, bytes | str | None]) -> bytes:
@@ -275,21 +277,21 @@ def test_a_damaged_answer_is_an_error_and_what_came_before_stays(tmp_path: Path,
 )
 def test_an_answer_of_another_shape_is_an_error(answer: str) -> None:
     line = Line(answer=answer.encode())
-    far = Far(line=line, settings=Settings(slipway="/far/slipway"))
+    remote = RemoteHost(line=line, settings=Settings(slipway="/far/slipway"))
     with pytest.raises(RemoteError, match="the answer of gate"):
         find_slipway(line, None)
     for kind in (Have, Placed, Results):
         if kind is not Placed or '"place"' not in answer:
             with pytest.raises(RemoteError, match="the answer of gate"):
-                far.ask(kind, "question")
+                remote.ask(kind, "question")
 
 
 def test_results_do_not_replace_the_study_that_was_typed(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("study: a\n")
     typed = parse_typed("gate", "tables", [str(tmp_path / "study.yaml"), "--out", str(tmp_path)])
-    far = Far(line=Line(), settings=Settings(slipway="slipway", site=None, transport=None))
+    remote = RemoteHost(line=Line(), settings=Settings(slipway="slipway", site=None, transport=None))
     with pytest.raises(ConfigError, match="would replace it"):
-        _run_typed(far, typed)
+        _run_typed(remote, typed)
 
 
 def test_a_file_is_described_by_one_reading_and_what_is_none_is_left_out(tmp_path: Path) -> None:
