@@ -22,7 +22,7 @@ from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, RECENT_BYTES, RankEve
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
 from workflow.run.supervisor.job import NodeLocks
-from workflow.run.supervisor.running_attempt import git_state, parse_git_status
+from workflow.run.supervisor.running_attempt import GitState, git_state, parse_git_status
 from workflow.run.supervisor.time_limits import RunScope
 
 
@@ -291,14 +291,14 @@ def test_a_lock_file_that_was_cleaned_away_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_git_s_answer_is_read() -> None:
-    assert parse_git_status("# branch.oid abc\n# branch.head main\n") == {"git_sha": "abc", "git_dirty": False}
-    assert parse_git_status("# branch.oid abc\n1 .M N... file\n") == {"git_sha": "abc", "git_dirty": True}
-    assert parse_git_status("# branch.oid (initial)\n") == {"git_sha": None, "git_dirty": False}
-    assert parse_git_status("") == {"git_sha": None, "git_dirty": None}
+    assert parse_git_status("# branch.oid abc\n# branch.head main\n") == GitState(git_sha="abc", git_dirty=False)
+    assert parse_git_status("# branch.oid abc\n1 .M N... file\n") == GitState(git_sha="abc", git_dirty=True)
+    assert parse_git_status("# branch.oid (initial)\n") == GitState(git_sha=None, git_dirty=False)
+    assert parse_git_status("") == GitState(git_sha=None, git_dirty=None)
 
 
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
-    assert git_state(str(tmp_path)) == {"git_sha": None, "git_dirty": None}
+    assert git_state(str(tmp_path)) == GitState(git_sha=None, git_dirty=None)
 
 
 def test_signals_are_those_that_end_jobs() -> None:

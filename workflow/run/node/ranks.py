@@ -40,10 +40,10 @@ from workflow.run.record.events import (
 )
 from workflow.run.record.outcome import FROZEN, RankEnd, RankState, first_failed
 
+logger = logging.getLogger(__name__)
+
 # Watching one rank by its events: its phase, the pace of its steps, its last line.
 
-
-logger = logging.getLogger(__name__)
 
 READ_BYTES = 4 << 20
 PARSE_LINES = 200
@@ -168,7 +168,7 @@ class RankEvents:
 
 _EPILOGUE = re.compile(r"^[EWI][0-9]{4} [0-9:.]+ [^\n]*torch/distributed/elastic/", re.MULTILINE)
 """What torchrun adds once a rank has failed hides what the rank said of it."""
-logger = logging.getLogger(__name__)
+
 
 MAX_BYTES = 64 << 20
 RECENT_BYTES = 1 << 16
@@ -509,9 +509,6 @@ def _bind(address: str, candidates: Sequence[int]) -> socket.socket:
 
 # Shutdown of the ranks on a node: TERM, after 5 s KILL, then what the engine made, then all descendants of this process. It takes at most
 # 10 s if the engine answers at once.
-
-
-logger = logging.getLogger(__name__)
 
 
 class Shutdown:

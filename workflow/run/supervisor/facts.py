@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from base import VERSION
 from base.errors import SlipwayError
@@ -19,7 +21,7 @@ from workflow.run.record.run_record import Granted, RunFacts, RunTimes
 from workflow.run.record.step_clock import Clock, run_s
 from workflow.run.storage.description import Work
 from workflow.run.supervisor.nodes import NodeHandle
-from workflow.run.supervisor.running_attempt import UNKNOWN, RunningAttempt
+from workflow.run.supervisor.running_attempt import GitState, RunningAttempt
 from workflow.study.site import Site
 
 OF_MACHINE: Final = ("cpu_model", "machine_cores", "memory_bytes", "network", "driver_version")
@@ -65,7 +67,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
         provenance={
             "slipway_version": VERSION,
             "python": platform.python_version(),
-            **_git_of(attempt.git),
+            **asdict(_git_of(attempt.git)),
             **{key: None if head is None else getattr(head.facts, key) for key in ("kernel", "os", "cpu_model")},
             "driver_version": _driver(nodes) if allocation.device == "cuda" else None,
             **_image_provenance(run.site, work),
@@ -110,10 +112,10 @@ def _node_record(node: NodeHandle) -> model.Node:
     )
 
 
-def _git_of(call: Call) -> Mapping[str, Any]:
+def _git_of(call: Call) -> GitState:
     """Return the answer of `git_state`, if it was there in time."""
-    try:
-        found: Mapping[str, Any] = call.result() if call.finished else UNKNOWN
-    except SlipwayError:
-        return UNKNOWN
+    found = GitState()
+    if call.finished:
+        with contextlib.suppress(SlipwayError):
+            found = call.result(GitState)
     return found

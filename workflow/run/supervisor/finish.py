@@ -35,13 +35,12 @@ from workflow.run.supervisor.running_attempt import RunningAttempt
 from workflow.run.supervisor.time_limits import RunScope
 from workflow.study.cell import unit_of
 
+logger = logging.getLogger(__name__)
+
 # Repeated last steps, where storage fails: until the deadline where it does not answer, for a minute where it is full, since time alone
 # frees no space. A signal to end the run ends this at once.
 #
 # The ranks have ended by then, so others may measure on this machine as soon as storage has said that it is full.
-
-
-logger = logging.getLogger(__name__)
 
 
 def is_full(error: SlipwayError) -> bool:
@@ -107,8 +106,6 @@ class Retries:
         self._until = min(self._until, time.monotonic() + self._full_s)
         return ": a full disk is not waited for longer, the result stays on its nodes then"
 
-
-logger = logging.getLogger(__name__)
 
 NEED_ALL_FILES: Final = frozenset({"ok", "timeout"})
 """Results that are made of every node's files: measurements, a checkpoint."""

@@ -6,10 +6,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from base import errors
@@ -56,7 +56,6 @@ OF_A_NODE: Final = frozenset({"ContainerError", "AllocationError", "NodeLost"})
 """Errors of a node program that say that its node is at fault; all others are of storage or staging."""
 OF_A_DISK: Final = frozenset({"NotEnoughSpace"})
 """Errors after which another node may have the space that this one lacks for its cache."""
-UNKNOWN: Final[Mapping[str, Any]] = {"git_sha": None, "git_dirty": None}
 PUSH: Final = "push"
 AT_A_NODE: Final = frozenset({"come up", "preflight", "start"})
 """What has nothing to do with storage, whatever the error is."""
@@ -302,19 +301,26 @@ def _image(image: StudyImage, site: Site) -> commands.Image:
 # The commit of the checkout, by one call of git in a child, since the checkout may be on storage.
 
 
-def git_state(root: str = str(ROOMS)) -> Mapping[str, Any]:
-    """Return `git_sha` and `git_dirty` of the checkout. Both are None where there is none, or git does not answer."""
+class GitState(Struct, frozen=True, kw_only=True):
+    """The commit of the checkout. Both are None where there is none, or git does not answer."""
+
+    git_sha: str | None = None
+    git_dirty: bool | None = None
+
+
+def git_state(root: str = str(ROOMS)) -> GitState:
+    """Ask git for the state of the checkout."""
     if not Path(root, ".git").exists():
-        return UNKNOWN
+        return GitState()
     argv = ["git", "-C", root, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
         result = run(argv, timeout_s=time_limits.GIT_S)
     except SlipwayError:
-        return UNKNOWN
-    return parse_git_status(result.stdout) if result.returncode == 0 else UNKNOWN
+        return GitState()
+    return parse_git_status(result.stdout) if result.returncode == 0 else GitState()
 
 
-def parse_git_status(text: str) -> Mapping[str, Any]:
+def parse_git_status(text: str) -> GitState:
     """Parse the output of `git status --porcelain=v2 --branch`."""
     sha, dirty = None, False
     for line in text.splitlines():
@@ -322,4 +328,4 @@ def parse_git_status(text: str) -> Mapping[str, Any]:
             sha = line.split()[2]
         elif not line.startswith("#"):
             dirty = True
-    return {"git_sha": sha if sha and sha != "(initial)" else None, "git_dirty": dirty if sha else None}
+    return GitState(git_sha=sha if sha and sha != "(initial)" else None, git_dirty=dirty if sha else None)

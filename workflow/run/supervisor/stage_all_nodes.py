@@ -18,15 +18,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, assert_never
+from typing import assert_never
 
-import msgspec
 from msgspec import Struct
 
 from base.errors import AllocationError, Cancelled, ConfigError, SlipwayError, error_named
 from base.handshake import new_token
 from base.humanize import format_duration, format_size
-from base.jsonfile import canonical_json
+from base.jsonfile import canonical_json, plain
 from base.logs import configure, private_umask
 from base.publish import publish
 from cluster import grants
@@ -50,8 +49,6 @@ from workflow.study.site import Site, storage_limit
 
 logger = logging.getLogger(__name__)
 
-REPORTED: Final = ("bytes", "storage_bytes", "peer_bytes", "seconds", "hit")
-
 
 class PreparedStaging(Struct, frozen=True, kw_only=True):
     """The dataset, and the nodes that stage it: the whole allocation, no GPU of which is needed."""
@@ -59,6 +56,27 @@ class PreparedStaging(Struct, frozen=True, kw_only=True):
     site: Site
     allocation: Allocation
     dataset: PublishedDataset
+
+
+class StagedNode(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of FILE: what a node has done, or why it has nothing."""
+
+    name: str
+    error: str | None = None
+    bytes: int | None = None
+    storage_bytes: int | None = None
+    peer_bytes: int | None = None
+    seconds: float | None = None
+    hit: bool | None = None
+
+
+class StagedNodes(Struct, frozen=True, kw_only=True):
+    """The content of FILE."""
+
+    dataset: PublishedDataset
+    job_id: str
+    seconds: float
+    nodes: tuple[StagedNode, ...]
 
 
 def prepare(results: str, dataset: str, pid: int, environ: Mapping[str, str]) -> PreparedStaging:
@@ -92,7 +110,7 @@ class StageAllNodes:
         self.held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
 
-    def run(self, output: str) -> dict[str, Any]:
+    def run(self, output: str) -> StagedNodes:
         """Run the staging, write the file `output`, and return its content. Raises SlipwayError."""
         with self.held, supervising(self.loop, self._signalled, self._orphaned):
             try:
@@ -102,7 +120,7 @@ class StageAllNodes:
                 raise (ended.ending.error or AllocationError)(ended.ending.reason or ended.ending.status) from ended
         return found
 
-    def _work(self) -> dict[str, Any]:
+    def _work(self) -> StagedNodes:
         try:
             work: PreparedStaging = self.scope.call("prepare", prepare, *self.arguments, kind=PreparedStaging)
             self._stage(work)
@@ -164,26 +182,36 @@ class StageAllNodes:
         if not node.has_reported(reports.Failed):
             node.note(reports.Failed(during="stage", error="NodeLost", message=why))
 
-    def _found(self, work: PreparedStaging) -> dict[str, Any]:
+    def _found(self, work: PreparedStaging) -> StagedNodes:
         """Return per node what was done. Raises what stopped the first node, if no node has the dataset."""
         assert self.nodes is not None
-        rows: list[dict[str, Any]] = []
-        for node in self.nodes.all:
-            staged = node.last(reports.Staged)
-            found = None if staged is None else staged.dataset
-            row = {"error": node.answer(reports.Failed).message} if found is None else {key: getattr(found, key) for key in REPORTED}
-            rows.append({"name": node.node.name, **row})
-        if all("error" in row for row in rows):
+        rows = tuple(map(_row, self.nodes.all))
+        if all(row.error is not None for row in rows):
             error = error_named(self.nodes.all[0].answer(reports.Failed).error)
-            raise error(f"staging {work.dataset.name} on {rows[0]['name']}: {rows[0]['error']}")
+            raise error(f"staging {work.dataset.name} on {rows[0].name}: {rows[0].error}")
         seconds = time.monotonic() - self.began
-        return {"dataset": msgspec.to_builtins(work.dataset), "job_id": work.allocation.job_id, "seconds": seconds, "nodes": rows}
+        return StagedNodes(dataset=work.dataset, job_id=work.allocation.job_id, seconds=seconds, nodes=rows)
 
 
-def write(path: str, content: dict[str, Any]) -> None:
+def _row(node: NodeHandle) -> StagedNode:
+    staged = node.last(reports.Staged)
+    found = None if staged is None else staged.dataset
+    if found is None:
+        return StagedNode(name=node.node.name, error=node.answer(reports.Failed).message)
+    return StagedNode(
+        name=node.node.name,
+        bytes=found.bytes,
+        storage_bytes=found.storage_bytes,
+        peer_bytes=found.peer_bytes,
+        seconds=found.seconds,
+        hit=found.hit,
+    )
+
+
+def write(path: str, content: StagedNodes) -> None:
     """Write the file that says that it was done. Runs in a child."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    publish(Path(path), canonical_json(content) + b"\n")
+    publish(Path(path), canonical_json(plain(content)) + b"\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -203,14 +231,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SlipwayError as error:
         logger.error("%s", error)
         return error.exit_code
-    read = sum(row.get("storage_bytes", 0) for row in found["nodes"])
-    here = sum("error" not in row for row in found["nodes"])
+    read = sum(row.storage_bytes or 0 for row in found.nodes)
+    here = sum(row.error is None for row in found.nodes)
     logger.info(
         "%s is on %d of %d nodes after %s; %s came from storage",
-        found["dataset"]["name"],
+        found.dataset.name,
         here,
-        len(found["nodes"]),
-        format_duration(found["seconds"]),
+        len(found.nodes),
+        format_duration(found.seconds),
         format_size(read),
     )
     return 0

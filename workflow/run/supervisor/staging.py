@@ -23,6 +23,8 @@ from workflow.run.supervisor import time_limits
 from workflow.run.supervisor.nodes import NodeHandle, Nodes
 from workflow.run.supervisor.time_limits import RunScope
 
+logger = logging.getLogger(__name__)
+
 # A transfer: one set of files on its way to all nodes. Nodes that stage it are told of each other, so that storage is read once.
 
 
@@ -98,9 +100,6 @@ def pick_readers(complete: Sequence[bool | None], most: int | None) -> tuple[int
     read nothing; of the others at most `most`, the first."""
     lacking = tuple(index for index, whole in enumerate(complete) if whole is False)
     return lacking if most is None else lacking[: max(1, most)]
-
-
-logger = logging.getLogger(__name__)
 
 
 LARGEST_CHUNK: Final = 64 << 20
@@ -256,8 +255,6 @@ def stall_s(bytes_per_s: float | None, nodes: int, most_readers: int | None) -> 
 
 # The start of training: the newest whole checkpoint of the run's earlier attempts, else the parameters that the cell names.
 
-
-logger = logging.getLogger(__name__)
 
 LEAST_RATE: Final = 5 << 20
 """Bytes per second that the slowest storage gives."""

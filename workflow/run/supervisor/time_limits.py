@@ -20,6 +20,8 @@ from workflow.run.record.continuation import SAVE_SHARE, EarlierAttempt, Saved, 
 from workflow.run.record.outcome import Ending
 from workflow.run.storage.prepared import PreparedRun
 
+logger = logging.getLogger(__name__)
+
 # Time limits, in the order of a run: nodes, scheduler, storage, staging, training, end.
 
 
@@ -127,9 +129,6 @@ USUAL: Final = AttemptLimits()
 """Outside of tests."""
 
 
-logger = logging.getLogger(__name__)
-
-
 @contextlib.contextmanager
 def supervising(
     loop: Loop,
@@ -234,8 +233,6 @@ class RunScope:
 
 # The deadline of an attempt. Its time begins when it has its nodes; a margin before the end it asks for a checkpoint.
 
-
-logger = logging.getLogger(__name__)
 
 OnSaved = Callable[[int | None, str | None], None]
 """Told once of a checkpoint: its step, or why there is none."""
