@@ -62,9 +62,9 @@ deadline_margin: 5s
 class Place:
     """A user's directory, a site file and an LSF."""
 
-    def __init__(self, path: Path, **config: Any) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.lsf = FakeLsf(hosts=dict.fromkeys((f"127.0.1.{number}" for number in range(1, 5)), 1), **config)
+        self.lsf = FakeLsf(hosts=dict.fromkeys((f"127.0.1.{number}" for number in range(1, 5)), 1))
         (path / "train").mkdir()
         (path / "train" / "train.py").write_text(PROGRAM)
         (path / "site.yaml").write_text(SITE.format(place=path))
@@ -113,8 +113,8 @@ class Place:
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path, **getattr(request, "param", {}))
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
     yield place
     for name in list(place.held):
         place.let_go(name)
@@ -177,7 +177,7 @@ def test_what_ends_or_hinders_a_run(place: Place) -> None:
         place.lsf.speak()
         place.lsf.run("bkill", jobs[KILLED])
         place.lsf.run("brequeue", jobs[REQUEUED])
-        place.lsf.tell("limit", jobs[LIMITED])
+        place.lsf.reach_limit(jobs[LIMITED])
         wait_for(lambda: set(NAMES) <= set(records(results)))
         for name in NAMES[1:]:
             place.let_go(name)

@@ -10,31 +10,24 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tests.cluster.fake_lsf import processes
 
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
-HOSTS = ("127.0.1.1", "127.0.1.2")
-"""Names that anybody can resolve."""
-COMMANDS = ("bsub", "bjobs", "bhist", "bkill", "brequeue", "bqueues", "bhosts", "lsid")
+COMMANDS = ("bsub", "bjobs", "bhist", "bkill", "brequeue", "bqueues")
 
 
 class FakeLsf:
-    """A cluster of this machine's; `config`: `hosts`, slots of each; `gpus` of each host, and whether they are
-    counted `reserve_per_task` (RESOURCE_RESERVE_PER_TASK); its `queue`, and whether that takes `exclusive`
-    jobs; `interval_s` between INT, TERM and KILL; `grace_s` from USR2 at the run limit to INT; `earlier_s`: how long before its
-    script begins a job is started as LSF counts it (as with a pre-execution command), by a part of its name."""
+    """A cluster of this machine's, with the slots of each of its hosts."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, hosts: Mapping[str, int]) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="fake-lsf-"))
         (self.place / "jobs").mkdir()
         (self.place / "bin").mkdir()
-        usual = {"hosts": dict.fromkeys(HOSTS, 4), "gpus": 0, "reserve_per_task": False, "queue": "normal", "exclusive": True}
-        usual |= {"interval_s": 10.0, "grace_s": 600.0, "earlier_s": {}}
-        (self.place / "config.json").write_text(json.dumps(usual | config))
+        (self.place / "config.json").write_text(json.dumps({"hosts": hosts, "queue": "normal", "interval_s": 10.0, "grace_s": 600.0}))
         for name in COMMANDS:
             self._command(name, f'client.py" {name}')
         self._command("blaunch", 'blaunch.py"')
@@ -56,9 +49,9 @@ class FakeLsf:
     def run(self, *argv: str, stdin: str = "", timeout_s: float | None = 60.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(argv, env=self.environ, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s)
 
-    def tell(self, what: str, name: str) -> None:
-        """`unreach` or `reach` a host; let a job reach its run `limit`."""
-        argv = [sys.executable, "-I", "-S", str(HERE / "client.py"), "control", what, name]
+    def reach_limit(self, job: str) -> None:
+        """Let a job reach its run limit."""
+        argv = [sys.executable, "-I", "-S", str(HERE / "client.py"), "control", job]
         subprocess.run(argv, env=self.environ, check=True)
 
     def silence(self) -> None:
@@ -67,16 +60,6 @@ class FakeLsf:
 
     def speak(self) -> None:
         self._server.send_signal(signal.SIGCONT)
-
-    def submit(self, script: str, *words: str) -> str:
-        """The id of a job that it submits."""
-        done = self.run("bsub", *words, stdin=script)
-        assert done.returncode == 0, done
-        return done.stdout.partition("<")[2].partition(">")[0]
-
-    def told(self, job: str, fields: str = "stat") -> str:
-        """What bjobs tells of a job."""
-        return self.run("bjobs", "-noheader", "-a", "-o", fields, job).stdout.strip()
 
     def left(self) -> list[int]:
         """Processes of any job."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-OF_A_HOST = ("TMPDIR", "HOSTNAME", "CUDA_VISIBLE_DEVICES")
+OF_A_HOST = ("TMPDIR", "HOSTNAME")
 
 
 def main() -> int:

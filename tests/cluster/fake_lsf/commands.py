@@ -33,8 +33,6 @@ class Commands:
             "bkill": partial(self._to_each, act=self._kill),
             "brequeue": partial(self._to_each, act=self._requeue),
             "bqueues": self._bqueues,
-            "bhosts": lambda _: (texts.hosts(server.config["hosts"], server.used(), server.away), "", 0),
-            "lsid": lambda _: ("IBM Spectrum LSF 10.1, as far as tests know it\nMy cluster name is fake\n", "", 0),
             "control": self._control,
         }
 
@@ -48,8 +46,6 @@ class Commands:
             options = parse(request["words"], request["script"])
             if options.queue not in (None, queue):
                 raise RefusedError(f"{options.queue}: No such queue. Job not submitted.")
-            if options.exclusive and not server.config["exclusive"]:
-                raise RefusedError(f"{queue}: Queue does not accept EXCLUSIVE jobs. Job not submitted.")
             if options.slots > sum(server.config["hosts"].values()):
                 raise RefusedError("Too many processors requested. Job not submitted.")
         except RefusedError as error:
@@ -103,8 +99,8 @@ class Commands:
         return chosen, [number for number in named if number not in jobs]
 
     def _reasons(self, job: Job) -> str:
-        few = len(job.options.not_on) + len(self._server.away)
-        return f"Not specified in job submission or away: {few} hosts" if few else "Job slot limit reached: 2 hosts"
+        few = len(job.options.not_on)
+        return f"Not specified in job submission: {few} hosts" if few else "Job slot limit reached: 2 hosts"
 
     def _to_each(self, request: dict[str, Any], act: Callable[[Job, str], Answer]) -> Answer:
         jobs = self._server.jobs
@@ -122,8 +118,6 @@ class Commands:
         job.reason, job.requeue = "OWNER", False
         if not job.runs:
             job.state, job.ended, job.how = "EXIT", now, "Exited"
-        elif self._server.away & set(list(job.hosts)[:1]):
-            job.state = "ZOMBI"
         else:
             self._server.step_down(job, job.starts)
         return f"Job <{job.job_id}> is being terminated\n", "", 0
@@ -136,25 +130,11 @@ class Commands:
         self._server.step_down(job, job.starts)
         return f"Job <{job.job_id}> is being requeued\n", "", 0
 
-    def _bqueues(self, request: dict[str, Any]) -> Answer:
-        words, queue = [word for word in request["words"] if word not in ("-w", "-l")], self._server.config["queue"]
-        if any(word != queue for word in words):
-            return "", f"{words[0]}: No such queue\n", FAILED
-        if "-l" in request["words"]:
-            return texts.queue(queue, exclusive=self._server.config["exclusive"]), "", 0
-        return texts.queues([queue]), "", 0
+    def _bqueues(self, _request: dict[str, Any]) -> Answer:
+        return texts.queues([self._server.config["queue"]]), "", 0
 
     def _control(self, request: dict[str, Any]) -> Answer:
-        """What no command does: the run limit of a job is reached, a host is out of reach, or back."""
-        what, name = request["words"]
-        server = self._server
-        if what == "limit":
-            server.over_limit(server.jobs[name], server.jobs[name].starts)
-            return "", "", 0
-        (server.away.add if what == "unreach" else server.away.discard)(name)
-        for job in server.jobs.values():
-            if job.runs and next(iter(job.hosts)) == name:
-                if job.state == "ZOMBI":  # what was asked meanwhile
-                    server.step_down(job, job.starts)
-                job.state = "UNKWN" if what == "unreach" else "RUN"
+        """What no command does: the run limit of a job is reached."""
+        job = self._server.jobs[request["words"][0]]
+        self._server.over_limit(job, job.starts)
         return "", "", 0

@@ -30,7 +30,6 @@ class Job:
     state: str = "PEND"
     hosts: dict[str, int] = field(default_factory=dict)
     """Slots of each host that it has, the first one first."""
-    gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)
     started: float | None = None
     """Of the last start, as LSF counts it."""
     ended: float | None = None
@@ -75,8 +74,6 @@ class Job:
         own = place / "tmp" / host / f"{self.job_id}.tmpdir"
         own.mkdir(parents=True, exist_ok=True)
         words = {"TMPDIR": str(own), "HOSTNAME": host}
-        if self.options.gpus:
-            words["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.gpus[host]))
         (place / "jobs" / f"{self.job_id}.{host}").write_text("".join(f"{name}={value}\n" for name, value in words.items()))
 
     def _environ(self, place: Path, queue: str) -> dict[str, str]:
@@ -114,4 +111,4 @@ class Job:
         self.state = "PEND" if self.requeue else "EXIT" if code or self.reason else "DONE"
         if self.requeue:
             self.events.append((now, "Pending: Job has been requeued;"))
-            self.hosts, self.gpus, self.started = {}, {}, None
+            self.hosts, self.started = {}, None

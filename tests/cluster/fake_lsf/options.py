@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 WITH_VALUE = ("-J", "-n", "-R", "-gpu", "-W", "-q", "-P", "-cwd", "-o", "-m", "-M", "-G", "-app", "-sla", "-u")
 ALONE = ("-x", "-r", "-rn", "-H", "-N", "-B")
@@ -24,9 +24,6 @@ class Options:
     per_host: int | None = None
     not_on: frozenset[str] = frozenset()
     requirement: str = ""
-    gpus: int = 0
-    gpus_per: str = ""
-    """`task` or `host`; nothing: as the cluster has it."""
     minutes: float | None = None
     queue: str | None = None
     project: str = "default"
@@ -35,8 +32,6 @@ class Options:
     exclusive: bool = False
     rerunnable: bool = False
     held: bool = False
-    said: tuple[str, ...] = field(default=(), repr=False)
-    """All words."""
 
 
 def parse(words: Sequence[str], script: str) -> Options:
@@ -54,15 +49,12 @@ def parse(words: Sequence[str], script: str) -> Options:
             raise RefusedError(f"bsub: illegal option -- {word}")
     requirement = " ".join(found.get("-R", ()))
     ptile = re.search(r"span\[ptile=(\d+)\]", requirement)
-    gpus = re.search(r"num=(\d+)(?:/(task|host))?(?::|$)", last(found, "-gpu", ""))
     return Options(
         name=last(found, "-J", one_line(script)),
         slots=number(last(found, "-n", "1")),
         per_host=None if ptile is None else int(ptile[1]),
         not_on=frozenset(re.findall(r"hname\s*!=\s*'([^']+)'", requirement)),
         requirement=requirement,
-        gpus=0 if gpus is None else int(gpus[1]),
-        gpus_per="" if gpus is None else gpus[2] or "",
         minutes=minutes(last(found, "-W", "")),
         queue=last(found, "-q", "") or None,
         project=last(found, "-P", "default"),
@@ -71,7 +63,6 @@ def parse(words: Sequence[str], script: str) -> Options:
         exclusive="-x" in found,
         rerunnable="-r" in found,
         held="-H" in found,
-        said=tuple(said),
     )
 
 

@@ -34,7 +34,6 @@ class Server:
         self.place = place
         self.config: dict[str, Any] = json.loads((place / "config.json").read_text())
         self.jobs: dict[str, Job] = {}
-        self.away: set[str] = set()
         self.ids = map(str, itertools.count(FIRST_ID))
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -90,7 +89,7 @@ class Server:
         for host, most in self.config["hosts"].items():
             want = min(left, options.per_host or most)
             free = most - used.get(host, 0)
-            if not left or host in self.away or host in options.not_on or free < want or (options.exclusive and used.get(host, 0)):
+            if not left or host in options.not_on or free < want or (options.exclusive and used.get(host, 0)):
                 continue
             found[host] = want
             left -= want
@@ -98,14 +97,7 @@ class Server:
 
     def _start(self, job: Job, chosen: dict[str, int]) -> None:
         now = time.time()
-        earlier_s = next((seconds for part, seconds in self.config["earlier_s"].items() if part in job.options.name), 0.0)
-        job.hosts, job.started = chosen, now - earlier_s
-        taken = [other for other in self.jobs.values() if other.runs]
-        per_task = job.options.gpus_per == "task" or (self.config["reserve_per_task"] and not job.options.gpus_per)
-        for host, slots in chosen.items():
-            busy = {index for other in taken for index in other.gpus.get(host, ())}
-            free = [index for index in range(self.config["gpus"]) if index not in busy]
-            job.gpus[host] = tuple(free[: job.options.gpus * (slots if per_task else 1)])
+        job.hosts, job.started = chosen, now
         job.start(self.place, self.config["queue"])
         assert job.process is not None
         names = " ".join(f"<{slots}*{host}>" for host, slots in chosen.items())
@@ -115,7 +107,7 @@ class Server:
         self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._ended(job, descriptor))
         if job.options.minutes is not None:
             number = job.starts
-            self.after(job.options.minutes * 60 - earlier_s, lambda: self.over_limit(job, number))
+            self.after(job.options.minutes * 60, lambda: self.over_limit(job, number))
 
     def _ended(self, job: Job, descriptor: int) -> None:
         assert job.process is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tests.cluster.fake_lsf.jobs import Job
 
@@ -13,20 +13,8 @@ REASONS = {
     "REQUEUE_OWNER": "job killed and requeued by owner",
     "RUNLIMIT": "job killed after reaching LSF run time limit",
 }
-QUEUE = """
-QUEUE: {name}
-  -- No description provided.  This is the default queue.
-
-PARAMETERS/STATISTICS
-PRIO NICE STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN SSUSP USUSP  RSV PJOBS
- 30    0  Open:Active       -    -    -    -     0     0     0     0     0    0     0
-{policies}
-USERS: all
-HOSTS:  all
-"""
 QUEUE_ROW = "{name:15} 30  Open:Active       -    -    -    -     0     0     0     0"
 QUEUE_HEAD = "QUEUE_NAME      PRIO STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN  SUSP"
-HOST_HEAD = "HOST_NAME          STATUS          JL/U    MAX  NJOBS    RUN  SSUSP  USUSP    RSV"
 
 
 def short_time(moment: float | None) -> str:
@@ -99,16 +87,3 @@ def history(job: Job) -> str:
 
 def queues(names: Iterable[str]) -> str:
     return "\n".join([QUEUE_HEAD, *(QUEUE_ROW.format(name=name) for name in names), ""])
-
-
-def queue(name: str, *, exclusive: bool) -> str:
-    return QUEUE.format(name=name, policies="\nSCHEDULING POLICIES:  EXCLUSIVE\n" if exclusive else "")
-
-
-def hosts(slots: Mapping[str, int], used: Mapping[str, int], away: Iterable[str]) -> str:
-    lines = [HOST_HEAD]
-    for host, most in slots.items():
-        busy = used.get(host, 0)
-        status = "unreach" if host in away else "closed_Full" if busy >= most else "ok"
-        lines.append(f"{host:18} {status:15} -    {most:3}    {busy:3}    {busy:3}      0      0      0")
-    return "\n".join([*lines, ""])
