@@ -24,8 +24,8 @@ from containers.engines import STORES, container_client
 from containers.engines.cli import remove_argv
 from containers.images import trees
 from containers.images.marks import marked_trees
-from containers.labels import HOLDER, JOB, TAG, USER
 from containers.limits import HOLDERS_S
+from containers.spec import HOLDER, JOB, TAG, USER
 
 FORMAT: Final = '{"id": {{json .ID}}, "name": {{json .Name}}, "labels": {{json .Config.Labels}}}'
 

@@ -22,9 +22,9 @@ from containers.engines import ENGINES, STORES, in_container
 from containers.engines.enroot import OWN, RC, client_argv
 from containers.images.commands import ask, find, pull_argv
 from containers.images.model import FILES, MACHINES, SIF, SQSH, SUFFIXES, PinnedImage
-from containers.labels import HOLDER, JOB, TAG, USER
 from containers.limits import IMAGE_CHECK_S, IMAGE_PULL_S
 from containers.node_facts import limits_here
+from containers.spec import HOLDER, JOB, TAG, USER
 
 # Images that are one file, which is image and archive in one, so that pinning is hashing and loading is copying.
 #

@@ -36,8 +36,8 @@ from containers.images.pinning import by_digest, contract_argv, judge_contract, 
 from containers.images.reaping import LoadedImage, find_images, parse_images, plan_reap_images, reap_images, remove_image
 from containers.images.streams import feed_decompressed, free_bytes, require, save_compressed
 from containers.images.streams import hash_file as hash_archive
-from containers.labels import HOLDER
 from containers.reaping import Found, jobs_alive, plan_reap
+from containers.spec import HOLDER
 from data_prep.file_set import parse_file_set
 from data_prep.hashing import hash_file
 from workflow.run.node.preparation import is_older

@@ -19,8 +19,8 @@ from cluster.types import Allocation, Holder, Node
 from containers import reaping
 from containers.engines import STORES, Engine
 from containers.engines.cli import remove_argv
-from containers.labels import Owner, labels_of
 from containers.reaping import Found, plan_reap
+from containers.spec import Owner, labels_of
 from tests import images
 
 NODE = Node(name="n1", hostname="n1", address="10.0.0.1")

@@ -19,8 +19,8 @@ from blake3 import blake3
 from cluster import processes
 from containers.engines import STORES, Engine
 from containers.engines.cli import remove_argv
-from containers.labels import TAG
 from containers.program_folder import look_at
+from containers.spec import TAG
 from tests.cluster import smi
 from tests.containers.conftest import Dockerd
 from tests.minicluster.gpus import STAND_INS

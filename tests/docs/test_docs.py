@@ -237,8 +237,7 @@ def test_every_key_of_framework_yaml_is_documented(cls: type) -> None:
 def test_every_variable_of_a_program_is_documented() -> None:
     from cluster.types import Allocation, Node
     from containers.engines import bare
-    from containers.labels import Owner
-    from containers.spec import Paths
+    from containers.spec import Owner, Paths
     from tests.workflow.run.cells import DOCUMENT
     from workflow.run.plan import Framework, Workload, container_spec
 

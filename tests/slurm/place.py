@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from containers.labels import TAG
+from containers.spec import TAG
 from tests.minicluster import Cluster
 from tests.slurm.test_profiles import ROOMS
 from tests.workflow.run.world import ROOT

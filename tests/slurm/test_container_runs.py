@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from base.humanize import format_size
-from containers.labels import TAG
+from containers.spec import TAG
 from tests import images
 from tests.minicluster import Cluster
 from tests.slurm.test_scheduler import ClusterWorld

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from containers.labels import TAG
+from containers.spec import TAG
 from tests.minicluster import Cluster
 from tests.slurm.test_container_runs import ContainerWorld, container_world
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.types import Allocation, Node
-from containers.labels import Owner, labels_of
+from containers.spec import Owner, labels_of
 from tests import images
 from tests.minicluster import Cluster
 from tests.workflow.run.world import ROOT

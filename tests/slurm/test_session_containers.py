@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from cluster.gpus.decision import listed_uuids
-from containers.labels import TAG
+from containers.spec import TAG
 from tests import images
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from containers.labels import TAG
-from containers.spec import PIDS
+from containers.spec import PIDS, TAG
 from tests import images
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until

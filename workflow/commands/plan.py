@@ -35,10 +35,9 @@ from cluster.schedulers import (
 from cluster.schedulers.jobs import RUN, BatchJob, JobSize, Work, mark_of
 from cluster.types import Allocation
 from containers.engines import get_engine, in_container
-from containers.labels import Owner
 from containers.models import MODELS
 from containers.program_folder import look_at
-from containers.spec import EnginePlan
+from containers.spec import EnginePlan, Owner
 from workflow.commands.chosen_study import load_chosen_study
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
 from workflow.commands.watching import output

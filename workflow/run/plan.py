@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from base.errors import UnsupportedRequest
 from base.jsonfile import canonical_json
 from cluster.types import Allocation, AllocationRequest, Node
-from containers.labels import Owner, labels_of
 from containers.models.layers import without_dropout
 from containers.renderings import (
     CELL_PLACES,
@@ -29,7 +28,7 @@ from containers.renderings import (
     rendered,
     rendered_for_sidecars,
 )
-from containers.spec import ContainerSpec, Paths, ProcessSpec
+from containers.spec import ContainerSpec, Owner, Paths, ProcessSpec, labels_of
 from containers.step_lines import Events, LogEvents, StepLines, events_of
 from workflow.study.cell import Cell, Run, plain_text
 from workflow.study.site import Site, device_of

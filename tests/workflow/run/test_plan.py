@@ -14,9 +14,8 @@ import pytest
 from base.errors import UnsupportedRequest
 from cluster.types import Allocation, Node
 from containers.engines import bare
-from containers.labels import Owner
 from containers.models import Model
-from containers.spec import Paths
+from containers.spec import Owner, Paths
 from data_prep.spec import parse_spec, spec12
 from tests.workflow.run.cells import document, made_site
 from workflow.run import plan

@@ -17,8 +17,7 @@ from base.handshake import derived
 from base.logs import private_umask
 from cluster.holder import holder_of
 from containers.engines import get_engine, in_container
-from containers.labels import Owner
-from containers.spec import STOP
+from containers.spec import STOP, Owner
 from workflow.run.link import commands, reports
 from workflow.run.link.event_loop import Call, Loop
 from workflow.run.link.protocol import CANCELLED_PUSH_S

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError
-from containers.frameworks.spec import read_framework
-from containers.yamltext import parse_yaml
+from containers.frameworks.spec import parse_yaml, read_framework
 
 LAUGHS = "a: &a [x, x]\n" + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 10)}]\n" for n in range(12))
 
