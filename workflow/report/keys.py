@@ -12,11 +12,15 @@ from urllib.parse import quote
 
 import polars as pl
 
+from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURED, CellResult, Shape, detail_title
+from workflow.report.cells import MEASURED, CellResult, Shape, batch_text, detail_title, series_words
+from workflow.report.derive import Comparison, Line
 from workflow.report.table import MOST_ROWS, NONE, Column, words
 from workflow.run.record.rate import NOT_COMPARED
 from workflow.study.cell import SIZES
+
+SEPARATOR: Final = " \N{MIDDLE DOT} "
 
 
 def key_columns(analysis: Analysis, cells: Sequence[CellResult]) -> list[Column]:
@@ -67,6 +71,13 @@ def shape_words(analysis: Analysis, cell: CellResult) -> str:
 def counted_shape(analysis: Analysis, cell: CellResult) -> str:
     """Format the processes of a cell, such as `4 processes`; with its nodes if several shapes have that number."""
     return shape_title(cell.shape, several_shapes(analysis.shapes), analysis)
+
+
+def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = None, *, with_model: bool = True) -> str:
+    """Format a label, such as `resnet18 · 32 each`; `line`: where the comparison stands on another than its own."""
+    names = analysis.label_names if with_model else analysis.label_names[1:]
+    words = [*series_words(comparison.cell, names), batch_text(*(line or comparison.line)[2:])]
+    return printable(SEPARATOR.join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
 
 
 def shares(analysis: Analysis) -> str:

@@ -21,8 +21,7 @@ from workflow.report.analysis import Analysis
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.derive import Comparison
 from workflow.report.formats import CSP, STYLE, html_table
-from workflow.report.keys import cell_anchor, counted_shape, file_links, not_compared, sentence, shares
-from workflow.report.plots import inline, line_label
+from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shares
 from workflow.report.provenance import Block, provenance, reproduction
 from workflow.report.table import NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
@@ -503,6 +502,7 @@ def _legend(met: set[str], reasons: Mapping[str, str]) -> str:
     return f'<ul class="notes">{"".join(notes)}</ul>' if notes else ""
 
 
+_BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
 TEMPLATE: Final = Path(__file__).with_name("page.html")
 SCRIPT: Final = Path(__file__).with_name("page.js").read_text("utf-8")
 SCRIPT_SHA256: Final = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
@@ -557,6 +557,12 @@ def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = No
         data=Markup(json_in_script(_data(TABLES["scaling"](analysis)))),
         footer=f"Made by Slipway from the records of {counted(analysis.summary.num_runs, 'run')}: see the rows of records.parquet.",
     )
+
+
+def inline(svg: str, title: str) -> str:
+    """Make the SVG a part of a page: without background, so that the page's colours apply; named for screen readers."""
+    body = _BACKGROUND.sub("", svg, count=1)
+    return body.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1)
 
 
 def json_in_script(value: Any) -> str:

@@ -10,15 +10,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import altair as alt
 import polars as pl
+import vl_convert
 
 from base.errors import RecordError
 from base.jsonfile import read_content
 from base.logs import printable
 from workflow.report.analysis import Analysis
-from workflow.report.cells import MEASURED, CellResult, Estimate, batch_text, series_words
-from workflow.report.derive import Comparison, Line
+from workflow.report.cells import MEASURED, CellResult, Estimate
+from workflow.report.derive import Comparison
 from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
+from workflow.report.keys import SEPARATOR, line_label
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import read_record
@@ -29,11 +32,9 @@ from workflow.run.record.reading import read_record
 FONT: Final = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 WIDTH: Final = 430
 HEIGHT: Final = 300
-SEPARATOR: Final = " \N{MIDDLE DOT} "
 LABEL_WIDTH: Final = 48
 _ID: Final = re.compile(r'\bid="([^"]*)"')
 _ID_USE: Final = re.compile(r'(\bid="|url\(#)([^")]*)')
-_BACKGROUND: Final = re.compile(r'<rect width="[\d.]+" height="[\d.]+" fill="white"\s*/>')
 
 _TITLE: Final = {"anchor": "start", "fontSize": 15, "color": INK, "offset": 12}
 _SUBTITLE: Final = {"subtitleFontSize": 11.5, "subtitleColor": MUTED, "subtitlePadding": 5}
@@ -61,8 +62,6 @@ def to_svg(spec: dict[str, Any], name: str) -> str:
     Ids are counted through the life of the process: here they get the chart's `name`, so that the same chart is the same bytes, and
     several charts can stand in one page.
     """
-    import vl_convert
-
     svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
     found = dict.fromkeys(_ID.findall(svg))
     names = {old: f"{name}-{index}" for index, old in enumerate(found)}
@@ -72,13 +71,6 @@ def to_svg(spec: dict[str, Any], name: str) -> str:
 def to_json(spec: dict[str, Any]) -> str:
     """Return the chart's Vega-Lite specification with its data."""
     return json.dumps(spec, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def inline(svg: str, title: str) -> str:
-    """Make the SVG a part of a page: without background, so that the page's colours apply; named for screen readers."""
-    escaped = title.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
-    body = _BACKGROUND.sub("", svg, count=1)
-    return body.replace("<svg ", f'<svg role="img" aria-label="{escaped}" ', 1)
 
 
 def wrapped_labels(labels: Sequence[str]) -> dict[str, Any]:
@@ -115,8 +107,6 @@ def finished(chart: Any) -> dict[str, Any]:
 
 def nothing(text: str, reason: str) -> dict[str, Any]:
     """Make a chart that says why it shows nothing, so that its file exists."""
-    import altair as alt
-
     note = alt.Chart(alt.InlineData(values=[{}])).mark_text(color=MUTED, fontSize=13).encode(text=alt.value(reason))
     return finished(note.properties(width=WIDTH, height=80, title=alt.TitleParams(text)))
 
@@ -138,8 +128,6 @@ NOTHING: Final = "no run was measured"
 
 def throughput(analysis: Analysis) -> dict[str, Any]:
     """Draw the rate over processes, both logarithmic, with the ideal from the baseline on; samples and tokens have panels of their own."""
-    import altair as alt
-
     points = _beside(_points(analysis, lambda comparison: comparison.cell.rate_per_s, by_unit=True))
     if not points:
         return nothing("Throughput", NOTHING)
@@ -159,8 +147,6 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
 
 def efficiency(analysis: Analysis) -> dict[str, Any]:
     """Draw efficiency over processes, with the line below which more processes are seldom worth their price."""
-    import altair as alt
-
     points = _beside(_points(analysis, lambda comparison: comparison.efficiency))
     if not points:
         return nothing("Efficiency", "no comparison with a baseline")
@@ -174,13 +160,6 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in labels]
     subtitle = _subtitle(analysis, "speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %")
     return _panels(alt.layer(limit, *_measured(analysis, points, y_axis)), [*points, *limits], titled("Efficiency", subtitle))
-
-
-def line_label(analysis: Analysis, comparison: Comparison, line: Line | None = None, *, with_model: bool = True) -> str:
-    """Format a label, such as `resnet18 · 32 each`; `line`: where the comparison stands on another than its own."""
-    names = analysis.label_names if with_model else analysis.label_names[1:]
-    words = [*series_words(comparison.cell, names), batch_text(*(line or comparison.line)[2:])]
-    return printable(SEPARATOR.join([*words, comparison.cell.source] if len(analysis.sources) > 1 else words))
 
 
 def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, Any]]:
@@ -259,14 +238,10 @@ def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _layer(kind: str) -> Any:
-    import altair as alt
-
     return alt.Chart().transform_filter(f"datum.kind == '{kind}'")
 
 
 def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
-    import altair as alt
-
     counts = sorted({point["processes"] for point in points})
     places = [point["x"] for point in points]
     scale = alt.Scale(type="log", base=2, domain=[min(places) / 1.12, max(places) * 1.12], nice=False)
@@ -276,8 +251,6 @@ def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
 
 
 def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any) -> list[Any]:
-    import altair as alt
-
     labels = list(dict.fromkeys(point["label"] for point in points))
     x_axis = _x(analysis, points)
     scheme = {} if len(labels) <= len(SERIES) else {"scheme": "tableau20"}
@@ -297,8 +270,6 @@ def log_scale(*panels: Sequence[float], own_per_panel: bool = False) -> dict[str
 
     Panels with scales of their own choose their domain, from one power of ten to another if one of them has a single value.
     """
-    import altair as alt
-
     values = [value for panel in panels for value in panel]
     low, high = min(values) / 1.15, max(values) * 1.15
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -339,8 +310,6 @@ def overview(analysis: Analysis) -> dict[str, Any]:
 
 
 def _panels(layers: Any, values: list[dict[str, Any]], title: dict[str, Any]) -> dict[str, Any]:
-    import altair as alt
-
     data, parameters = alt.InlineData(values=values), alt.TitleParams(**title)
     panels = _panels_of([value for value in values if value["kind"] == "measured"])
     if len(panels) == 1:
@@ -361,8 +330,6 @@ LINE: Final = 14
 
 def budget(analysis: Analysis) -> dict[str, Any]:
     """Draw the steps of a run, stacked, one bar per cell."""
-    import altair as alt
-
     cells = _labelled(analysis)
     values = [
         {"cell": label, "step": step, "order": order, "seconds": seconds}
@@ -390,8 +357,6 @@ def budget(analysis: Analysis) -> dict[str, Any]:
 
 def step_time(analysis: Analysis) -> dict[str, Any]:
     """Draw how even the steps are: per cell the fastest step, the median, p95 and p99, and each run's own median."""
-    import altair as alt
-
     cells = _labelled(analysis)[:MOST_BARS]
     if not cells:
         return nothing("Step time", NOTHING)
@@ -433,8 +398,6 @@ def loss(analysis: Analysis) -> dict[str, Any]:
 
     It is read from the records: nothing else has the curves.
     """
-    import altair as alt
-
     trained = [(label, comparison) for label, comparison in _labelled(analysis) if comparison.cell.cell.mode == "train"]
     cells = {(comparison.cell.source, comparison.cell.cell_id): label for label, comparison in _spread_out(trained)}
     roots = {source.label: Path(source.path, "runs") for source in analysis.sources}
@@ -488,8 +451,6 @@ def _bar(labels: Sequence[str]) -> int:
 
 
 def _short_numbers() -> Any:
-    import altair as alt
-
     return alt.Axis(format="~s", tickCount=6, labelExpr="datum.value == 0 ? '0' : datum.label")
 
 

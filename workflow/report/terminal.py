@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
 
 from base.sanitize import printable
 from base.tabular import tabulated, wrapped
@@ -15,18 +18,11 @@ from workflow.report.keys import not_compared, shares
 from workflow.report.table import MOST_ROWS, Table, estimate_text, numbers, raised, value_of
 from workflow.report.tables import against_text, baseline_text, speedup
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
 BRACKETS: Final = "[low, high] and \N{PLUS-MINUS SIGN}: 95 % confidence interval over runs"
 
 
 def print_speedup(analysis: Analysis, page: Path | None = None, console: Console | None = None) -> int:
     """Print the speed-up table, its marks, how many rows failed and where `page` is; return the number of failed rows."""
-    from rich.console import Console
-    from rich.text import Text
-
     console = console or Console(soft_wrap=True)
     table = _with_rates(speedup(analysis), analysis)
     put = partial(_put, console)
@@ -57,8 +53,6 @@ def _with_rates(table: Table, analysis: Analysis) -> Table:
 
 def print_table(table: Table) -> None:
     """Print title, rows, caption and marks."""
-    from rich.console import Console
-
     console = Console(soft_wrap=True)
     _put(console, table.title)
     if not _print_rows(console, table):
@@ -68,8 +62,6 @@ def print_table(table: Table) -> None:
 
 
 def _print_rows(console: Console, table: Table) -> list[list[str]]:
-    from rich.text import Text
-
     columns, rows, _ = shown(table, max(table.num_rows, MOST_ROWS + 1))
     letters = table.letters
     narrow = [index for index, column in enumerate(columns) if column.key != "hardware"]  # its source names it
@@ -96,8 +88,6 @@ def _print_footnotes(console: Console, table: Table) -> None:
 
 
 def _put(console: Console, text: str, style: str = "") -> None:
-    from rich.text import Text
-
     width = _width(console)
     for part in [text] if width is None else wrapped(text, width):
         console.print(Text(part, style=style), soft_wrap=True)

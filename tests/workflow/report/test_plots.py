@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.workflow.report.builder import collected, failed, make_cell, plausible_records, scaling_cells
+from workflow.report.keys import SEPARATOR
+from workflow.report.page import inline
 from workflow.report.plots import (
     MOST_BARS,
     MOST_CURVES,
     MOST_LINES,
     PLOTS,
-    SEPARATOR,
-    inline,
     log_scale,
     overview,
     throughput,

@@ -124,10 +124,6 @@ class RankState:
     state: str
     last_lines: str
 
-    def __post_init__(self) -> None:
-        if self.rank < 0:
-            raise ValueError(f"rank must not be negative, found {self.rank!r}")
-
     @property
     def is_overdue(self) -> bool:
         """Return True if the rank has been silent for longer than its limit."""
@@ -153,10 +149,6 @@ class Ending:
     """The nodes at fault, by the scheduler's names, where that is known."""
     requeue: bool = False
     """Whether the job is to be put back into the queue when all is done: the run resumes from a checkpoint."""
-
-    def __post_init__(self) -> None:
-        if self.status not in TABLE:
-            raise ValueError(f"status must be one of {', '.join(TABLE)}, found {self.status!r}")
 
     @property
     def kind(self) -> Kind:
