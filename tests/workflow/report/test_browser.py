@@ -228,7 +228,6 @@ def test_what_a_link_leads_to_is_visible_in_the_runs(report: Path, tmp_path: Pat
     with browser(CHROMIUM, tmp_path) as page:
         resize(page, 1400)
         place = re.search(rf'data-in="[^"]*\b({kind}-[\w-]+)', report.read_text(encoding="utf-8"))
-        assert place is not None
         page.open(f"{report.as_uri()}#{place[1]}")
         box = "(() => { const r = document.querySelector('%s').getBoundingClientRect(); return [r.left, r.right, r.top, r.bottom] })()"
         head = page.evaluate(box % "#all-runs thead")

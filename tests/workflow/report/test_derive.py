@@ -25,14 +25,11 @@ def primary(cells: Sequence[CellResult], baseline: Mapping[str, Any] = ONE_NODE)
 
 
 def numbers(comparison: Comparison) -> tuple[float, float]:
-    assert comparison.speedup is not None
-    assert comparison.efficiency is not None
     return comparison.speedup.value, comparison.efficiency.value
 
 
 def test_100_steps_of_a_tenth_of_a_second_at_batch_2_on_4_ranks_are_80_samples_per_second() -> None:
     cell = cell_result(make_cell(batch_size=2, nodes=2, gpus_per_node=2), [0.1] * 3)
-    assert cell.rate_per_s is not None
     assert cell.rate_per_s.value == pytest.approx(80)
 
 
@@ -54,7 +51,6 @@ def test_weak_scaling_compares_equal_batches_per_process() -> None:
     for comparison in found.values():
         nodes = comparison.cell.cell.nodes
         assert comparison.scaling == "weak"
-        assert comparison.partner is not None
         assert comparison.partner.cell.batch_size == comparison.cell.cell.batch_size
         assert numbers(comparison) == pytest.approx((nodes / nodes**0.5, 1 / nodes**0.5))
 
@@ -76,7 +72,6 @@ def test_strong_scaling_compares_equal_global_batches() -> None:
     for comparison in found.values():
         nodes = comparison.cell.cell.nodes
         assert comparison.scaling == "strong"
-        assert comparison.partner is not None
         assert comparison.partner.cell.global_batch_size == comparison.cell.cell.global_batch_size
         assert numbers(comparison) == pytest.approx((nodes**0.5, nodes**0.5 / nodes))
 
@@ -105,7 +100,6 @@ def test_every_cell_of_the_baseline_is_one_by_definition() -> None:
             assert numbers(found[cell.cell_id]) == (1.0, 1.0)
         else:  # compared with one node of as many GPUs
             partner = found[cell.cell_id].partner
-            assert partner is not None
             assert partner.cell.gpus_per_node == cell.cell.gpus_per_node
 
 
@@ -256,8 +250,6 @@ def test_units_and_order_change_nothing(steps: list[list[float]], factor: float,
     for cell in cells:
         first, second = plain[cell["cell_id"]], other[cell["cell_id"]]
         assert numbers(first) == pytest.approx(numbers(second))
-        assert first.speedup is not None
-        assert second.speedup is not None
         assert (first.speedup.low is None) == (second.speedup.low is None)
         if first.speedup.low is not None:
             assert second.speedup.low == pytest.approx(first.speedup.low, rel=1e-6)
@@ -275,8 +267,6 @@ def test_n_equal_n0_is_one(steps: list[float], nodes: int, batch: int) -> None:
 def test_speedup_is_efficiency_times_growth_and_the_ratio_of_rates(steps: tuple[list[float], list[float]], nodes: int) -> None:
     base, cell = cell_result(make_cell(nodes=1), steps[0]), cell_result(make_cell(nodes=nodes), steps[1])
     speedup, efficiency = numbers(primary([base, cell])[cell.cell_id])
-    assert base.rate_per_s is not None
-    assert cell.rate_per_s is not None
     assert speedup == pytest.approx(efficiency * nodes)
     assert speedup == pytest.approx(cell.rate_per_s.value / base.rate_per_s.value)
 

@@ -114,5 +114,4 @@ def test_a_baseline_of_the_other_unit_is_none(tmp_path: Path) -> None:
     records = [record(cells[0], 1000.0), record(cells[1], 500.0), record(cells[2], None)]
     found = collected(tmp_path / "three", records, baseline={"program": "gpt"}, repeats=1).primary
     assert [one.speedup.value if one.speedup else None for one in found] == [1.0, pytest.approx(0.5), None]
-    assert found[2].reason is not None
     assert found[2].reason.endswith("the nearest one differs in unit (tokens there, samples here)")

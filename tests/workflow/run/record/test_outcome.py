@@ -105,23 +105,19 @@ def test_what_the_end_of_a_rank_means(ended: RankEnd, status: str | None) -> Non
 
 def test_the_reason_names_rank_host_and_cause() -> None:
     ending = root_cause([end(0), end(1, 3, error_message="ValueError: no", last_lines="boom")])
-    assert ending is not None
     assert ending.reason == "rank 1 on n1 ended with exit code 3: ValueError: no"
     assert msgspec.to_builtins(ending.failed_rank()) == {"rank": 1, "host": "n1", "exit_code": 3, "signal": None, "last_lines": "boom"}
     killed = root_cause([end(1, -9)])
-    assert killed is not None
     assert killed.failed_rank() == FailedRank(rank=1, host="n1", signal="SIGKILL", last_lines="")
 
 
 def test_a_sidecar_is_named_as_the_cause_and_never_as_a_rank() -> None:
     sidecar = RankEnd(ranks=(), host="n1", exit_code=3, time=99.0, last_lines="no room", sidecar="server")
     ending = root_cause([end(0, 3), sidecar])
-    assert ending is not None
     assert ending.reason == "sidecar server on n1 ended with exit code 3: no room"
     failed = {"rank": None, "host": "n1", "exit_code": 3, "signal": None, "last_lines": "no room", "sidecar": "server"}
     assert msgspec.to_builtins(ending.failed_rank()) == failed
     early = verdict(sidecar._replace(exit_code=0, last_lines=""))
-    assert early is not None
     assert early.what == "ended with exit code 0 while ranks were running"
 
 
@@ -137,9 +133,7 @@ def test_what_a_disk_did_is_told_with_what_to_do(message: str, words: str) -> No
     ending = root_cause(
         [end(0, 1, 1.0, last_lines="Connection reset by peer"), end(1, 44, 2.0, error_kind="storage", error_message=message)]
     )
-    assert ending is not None
     assert (ending.status, ending.kind, ending.exit_code) == ("storage", "prevented", 22)
-    assert ending.reason is not None
     assert ending.reason.startswith(f"rank 1 on n1 could not read its dataset or write its files: {message}; ")
     assert words in ending.reason
 
@@ -160,9 +154,7 @@ ADVICE = "a program may write to SLIPWAY_OUT ({out}, where it starts) and to mou
 )
 def test_a_program_that_writes_where_it_may_not_is_told_where_it_may(told: dict[str, Any], words: str) -> None:
     ending = root_cause([end(0, 1, **told)])
-    assert ending is not None
     assert ending.status == "error"
-    assert ending.reason is not None
     assert ending.reason.endswith(words)
 
 
@@ -191,8 +183,6 @@ RESET = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Conn
 )
 def test_the_cause_is_named_and_not_its_echo(ends: list[RankEnd], rank: int) -> None:
     ending = root_cause(ends)
-    assert ending is not None
-    assert ending.rank_end is not None
     assert ending.rank_end.rank == rank
 
 
@@ -218,10 +208,8 @@ def look(rank: int, **changes: Any) -> RankState:
 def test_the_rank_that_hangs_is_named(looks: list[RankState], rank: int) -> None:
     ending = hang(looks)
     assert ending.status == "hang"
-    assert ending.reason is not None
     assert ending.reason.startswith(f"rank {rank} on n0 has said nothing for ")
     failed = ending.failed_rank()
-    assert failed is not None
     assert (failed.rank, failed.exit_code, failed.signal) == (rank, None, None)
 
 
@@ -238,7 +226,6 @@ def test_a_process_of_several_ranks_names_the_one_that_wrote_of_an_error() -> No
 
 def test_every_signal_has_a_name() -> None:
     ending = root_cause([end(0, -int(signal.SIGRTMIN) - 1)])
-    assert ending is not None
     assert ending.failed_rank().signal == f"signal {int(signal.SIGRTMIN) + 1}"  # type: ignore[index]
 
 
@@ -250,7 +237,6 @@ def test_every_rank_has_begun_and_ended_in_what_was_pushed() -> None:
     assert contradiction({0: whole, 1: whole}, 2, ("lenet", 7)) is None
     assert contradiction({0: whole, 1: whole}, 2, None) is None
     found = contradiction({0: whole}, 2, None)
-    assert found is not None
     assert found.startswith("rank 1 ended well, and there is no events-1.jsonl among what could be pushed")
     torn = {0: whole, 1: RankEvents(start=RunStart(parameters=7))}
     assert "events-1.jsonl was pushed without run_stop:" in str(contradiction(torn, 2, None))
@@ -386,8 +372,6 @@ def test_the_rank_that_failed_first(code: int, text: str, errors: dict[int, Erro
 def test_a_torchrun_that_failed_itself_is_named_and_no_rank() -> None:
     end = RankEnd(ranks=(2, 3), host="n1", exit_code=-9, time=1.0, launcher="torchrun", last_lines="step 5")
     ending = root_cause([end])
-    assert ending is not None
-    assert ending.reason is not None
     assert ending.reason.startswith("torchrun on n1 was killed from outside by SIGKILL")
     named = {"rank": None, "host": "n1", "exit_code": None, "signal": "SIGKILL", "last_lines": "step 5", "sidecar": "torchrun"}
     assert msgspec.to_builtins(ending.failed_rank()) == named
@@ -396,10 +380,8 @@ def test_a_torchrun_that_failed_itself_is_named_and_no_rank() -> None:
 def test_what_other_ranks_print_is_no_word_of_the_one_that_exits() -> None:
     end = RankEnd(ranks=(0, 1), host="n0", exit_code=3, time=1.0, failed_rank=1, last_lines=str(ECHO.message))
     found = verdict(end)
-    assert found is not None
     assert found.weight == 1
     plain = verdict(end._replace(exit_code=1))
-    assert plain is not None
     assert plain.weight == 2
 
 
@@ -413,5 +395,4 @@ def test_what_other_ranks_print_is_no_word_of_the_one_that_exits() -> None:
 )
 def test_the_words_of_the_rank_that_failed_are_found_among_those_of_others(code: int, lines: str, words: str) -> None:
     found = verdict(RankEnd(ranks=(2, 3), host="n1", exit_code=code, time=1.0, failed_rank=3, last_lines=lines))
-    assert found is not None
     assert found.what == f"ended with exit code {code}{words}"

@@ -113,7 +113,6 @@ def test_ranks_that_measure_different_steps_have_their_true_rate(mode: str, told
     """A rank's told wall time is that of all the steps it calls measured: the common ones may be fewer."""
     events = windows({0: 200, 1: count}, {0: 20.0, 1: count / 10} if told else {})
     found = performance(events, 2, 8, mode)
-    assert found is not None
     assert (found.samples_per_s, found.uneven_cause) == (pytest.approx(80), None)
     assert found.rate_to_median_ratio == pytest.approx(1)
     assert (found.samples, found.window_s) == (
@@ -132,7 +131,6 @@ def told_lines(order: list[int]) -> bytes:
 def test_a_step_that_is_told_again_changes_nothing_and_is_counted() -> None:
     events = {0: parse_events(told_lines([*range(199), 0, 199]).splitlines(keepends=True))}
     found = performance(events, 1, 4)
-    assert found is not None
     assert (found.samples_per_s, found.window_s) == (pytest.approx(800 / 20.1), pytest.approx(20.1))
     assert measured(events, 1, 4).warnings == ("rank 0 wrote 1 lines that are no events, or tell a step again",)
 
@@ -141,7 +139,6 @@ def test_a_step_that_is_told_again_changes_nothing_and_is_counted() -> None:
 def test_steps_in_another_order_tell_no_wall_time(order: list[int]) -> None:
     events = {0: parse_events(told_lines(order).splitlines(keepends=True))}
     found = performance(events, 1, 4)
-    assert found is not None
     assert (found.samples_per_s, found.window_s) == (pytest.approx(40), pytest.approx(20))
     (said,) = measured(events, 1, 4).window_findings
     assert said.startswith("the clock of rank 0 goes back")
@@ -338,7 +335,6 @@ def test_waiting_for_input_is_a_part_of_the_steps_that_counts_over_all_of_them()
     events = parse_events([f"{line}\n".encode() for line in lines])
     assert [step.input_s for step in events.steps.values()] == [0.1, None, None, 0.05]
     found = performance({0: events}, 1, 4, "train")
-    assert found is not None
     assert found.input_wait_s_mean == pytest.approx(0.15 / 4)
 
 
@@ -356,21 +352,18 @@ def ar1(dice: random.Random, count: int, rho: float, spread: float = 0.05) -> li
 
 def beyond(found: Drift | None) -> bool:
     """At 5 %, two-sided: Student's t with 8 degrees of freedom."""
-    assert found is not None
     return bool(abs(found.change_ratio or 0.0) > 2.306004 * (found.stderr_ratio or 0.0))
 
 
 def test_an_exact_line_is_found_exactly() -> None:
     """From 0.1 at the begin of the window to 0.11 at its end: 0.01 of a mean of 0.105."""
     found = drift([0.1 + 0.01 * (place + 0.5) / 200 for place in range(200)])
-    assert found is not None
     assert (found.change_ratio, found.stderr_ratio) == (pytest.approx(0.01 / 0.105), pytest.approx(0, abs=1e-9))
     assert (found.others_ratio, found.steps) == (pytest.approx([0] * 8, abs=1e-9), 200)
 
 
 def test_steps_that_are_all_alike_do_not_drift() -> None:
     found = drift([0.1] * 100)
-    assert found is not None
     assert found.change_ratio == pytest.approx(0, abs=1e-12)
 
 
@@ -382,15 +375,12 @@ def test_what_is_too_short_or_took_no_time_is_not_tested(steps: list[float]) -> 
 def test_the_unit_changes_nothing() -> None:
     steps = ar1(random.Random(1), 150, 0.5)
     one, other = drift(steps), drift([1000 * took for took in steps])
-    assert one is not None
-    assert other is not None
     assert other.change_ratio == pytest.approx(one.change_ratio)
     assert other.others_ratio == pytest.approx(one.others_ratio)
 
 
 def test_long_windows_are_tested_in_blocks() -> None:
     found = drift([0.1 + 0.01 * place / 5000 for place in range(5000)])
-    assert found is not None
     assert (found.change_ratio, found.steps) == (pytest.approx(0.01 / 0.105, rel=1e-3), 5000)
 
 

@@ -38,7 +38,6 @@ def rank_events(seconds: list[float], warmup: int = 0, **start: Any) -> RankEven
 def test_100_steps_of_a_tenth_of_a_second_at_batch_2_on_4_ranks_are_80_samples_per_second() -> None:
     events = {rank: rank_events([0.1] * 100) for rank in range(4)}
     found = performance(events, 4, 8)
-    assert found is not None
     assert found.samples_per_s == pytest.approx(80)
     assert found.samples_per_s_per_gpu == pytest.approx(20)
     assert found.window_s == pytest.approx(10)
@@ -51,7 +50,6 @@ def test_100_steps_of_a_tenth_of_a_second_at_batch_2_on_4_ranks_are_80_samples_p
 def test_a_step_is_as_long_as_the_slowest_rank_s_and_warm_up_does_not_count() -> None:
     events = {0: rank_events([5.0, 0.1, 0.3, 0.1, 0.1], 1), 1: rank_events([6.0, 0.2, 0.2, 0.2, 0.2], 1)}
     found = performance(events, 2, 4)
-    assert found is not None
     assert found.first_step_s == 6.0
     assert found.num_warmup_steps == 1
     assert found.step_s.n == 4
@@ -67,9 +65,6 @@ def test_the_order_of_ranks_and_the_unit_change_nothing_else() -> None:
     one = performance({rank: rank_events(row) for rank, row in enumerate(table)}, 4, 8, "infer")
     other = performance({rank: rank_events(row) for rank, row in enumerate(reversed(table))}, 4, 8, "infer")
     slow = performance({rank: rank_events([10 * took for took in row]) for rank, row in enumerate(table)}, 4, 8, "infer")
-    assert one is not None
-    assert other is not None
-    assert slow is not None
     assert one.step_s == other.step_s
     assert (one.straggler_rank, other.straggler_rank) == (2, 1)
     assert slow.samples_per_s == pytest.approx(one.samples_per_s / 10)
@@ -83,7 +78,6 @@ def test_a_rank_s_steps_are_compared_with_its_own_window() -> None:
     for entry in events.values():
         entry.stop = RunStop(window_steps_s=15.0, window_wall_s=15.0)
     found = performance(events, 2, 4)
-    assert found is not None
     assert found.step_s.n * found.step_s.mean == pytest.approx(20)
     assert (found.window_s, found.window_steps_ratio) == (pytest.approx(15), 1.0)
     events[1].stop = RunStop(window_steps_s=14.0, window_wall_s=15.0)
@@ -120,13 +114,11 @@ def test_without_a_common_window_there_is_no_number(events: dict[int, RankEvents
 
 def test_one_rank_has_no_skew_and_one_step_no_drift() -> None:
     found = performance({0: rank_events([0.5])}, 1, 2)
-    assert found is not None
     assert (found.rank_skew_p95_ratio, found.straggler_rank, found.drift_ratio, found.step_s.stdev) == (None,) * 4
 
 
 def test_only_steps_that_every_rank_has_count() -> None:
     found = performance({0: rank_events([0.1] * 9), 1: rank_events([0.1] * 7)}, 2, 4)
-    assert found is not None
     assert found.num_measured_steps == 7
 
 
@@ -134,7 +126,6 @@ def test_losses_are_means_over_ranks_and_at_most_200() -> None:
     events = {rank: rank_events([0.1] * 1000) for rank in range(2)}
     events[1].steps[999] = events[1].steps[999]._replace(loss=0.003)
     found = training(events, 2)
-    assert found is not None
     assert found.first_loss == 1.0
     assert found.final_loss == pytest.approx((0.001 + 0.003) / 2)
     assert len(found.losses) == 200
