@@ -12,8 +12,8 @@ from base.humanize import choices, counted
 from base.logs import private_umask
 from extras.export import FORMATS
 from extras.export.runs import exported_runs
+from workflow.commands.chosen_study import results_as_they_are
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
-from workflow.commands.results import results_as_they_are
 from workflow.commands.watching import output
 from workflow.report.cells import marks_of_runs
 from workflow.report.collect import collect

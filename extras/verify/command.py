@@ -10,8 +10,8 @@ import typer
 
 from base.errors import RecordError
 from base.humanize import and_more
+from workflow.commands.chosen_study import report_outputs, results_as_they_are
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
-from workflow.commands.results import report_outputs, results_as_they_are
 from workflow.commands.watching import output
 from workflow.commands.watching.output import progress
 from workflow.report.garbage_collection import without_garbage_collection

@@ -77,7 +77,7 @@ COMMANDS: Final = (
     DeferredCommand("report", "workflow.commands.tables:report", "Tables, plots and one page that opens without network."),
     DeferredCommand("doctor", "extras.doctor.command:main", "Check a site and say what to do; or write its file."),
     DeferredCommand("gpus", "workflow.commands.gpus:main", "This node's GPUs: granted to whom, and used by whom."),
-    DeferredCommand("reap", "workflow.commands.reap:main", "Deliver or remove what earlier runs left on this node."),
+    DeferredCommand("reap", "workflow.commands.cache:reap", "Deliver or remove what earlier runs left on this node."),
     DeferredCommand("remote", "extras.remote.command:main", "The commands of a cluster, typed on a laptop."),
     DeferredCommand("remote-end", "extras.remote.command_on_cluster:main", "What `slipway remote` asks of the cluster.", hidden=True),
     _group(

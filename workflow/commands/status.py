@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from base.calls import call_limited
 from base.humanize import counted
-from workflow.commands.chosen_study import load_chosen_study
+from workflow.commands.chosen_study import load_chosen_study, no_results
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
-from workflow.commands.results import no_results
 from workflow.commands.run import blockers
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states

@@ -10,8 +10,8 @@ import typer
 
 from base.errors import ConfigError, RecordError
 from base.humanize import choices
+from workflow.commands.chosen_study import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
-from workflow.commands.results import report_outputs, results_as_they_are, results_dirs
 from workflow.commands.watching import output
 from workflow.commands.watching.output import waiting
 from workflow.report.files import PAGE_FILE, TABLE_NAMES

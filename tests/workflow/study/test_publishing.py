@@ -14,7 +14,7 @@ from base.errors import ConfigError
 from base.jsonfile import publish_json, read_json
 from tests.workflow.study.studies import changed, write
 from workflow.commands import main
-from workflow.commands.results import refresh
+from workflow.commands.chosen_study import refresh
 from workflow.dag.graph import Graph
 from workflow.dag.refusals import load_graph
 from workflow.study.publishing import is_same_file, publish_resolved, read_resolved
