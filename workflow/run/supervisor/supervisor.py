@@ -27,7 +27,7 @@ from base.untrusted import directory, open_regular
 from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.schedulers import LOCAL, get_scheduler, holder_alive, run_locks
-from workflow.run.link.event_loop import Loop
+from workflow.run.link.event_loop import Call, Loop
 from workflow.run.record.continuation import login_s
 from workflow.run.record.outcome import Ending
 from workflow.run.record.step_clock import Clock
@@ -186,6 +186,7 @@ class Supervisor:
         self._scope = RunScope(Loop(), limits)
         self._held = contextlib.ExitStack()
         """What is given back when everything that we started has ended."""
+        self._preparing: Call | None = None
         self._signals = 0
         self._begun: RunningAttempt | None = None
         """From then on an attempt is recorded."""
@@ -207,7 +208,7 @@ class Supervisor:
             attempt = self._take_nodes(run)
             work = attempt.start(self._images)
         except RunEnded as ended:
-            return give_up(loop, ended.ending, attempt, run)
+            return give_up(loop, ended.ending, attempt, run or self._late_lease())
         except SlipwayError as error:
             return give_up(loop, self._refused(error), attempt, run)
         self._begun = attempt
@@ -221,10 +222,8 @@ class Supervisor:
         """Return the run, once we hold it. Outside of a job nothing lies idle while another one, alive, has it: its end is waited for, and
         then its result is what was asked for, or there is none and we train."""
         while True:
-            arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
             try:
-                run: PreparedRun = self._scope.call("prepare", prepare, *arguments, kind=PreparedRun, renewed=True)
-                return run
+                return self._try_to_prepare()
             except RunHeld as held:
                 if scheduler_of(os.environ) is not None:
                     raise
@@ -233,6 +232,22 @@ class Supervisor:
             run_dir = Path(self._results, "runs", self._run_id)
             while self._scope.call("the lease", leases.is_held, run_dir, holder_alive):
                 self._scope.wait(lambda: False, time_limits.LEASE_AGAIN_S)
+
+    def _try_to_prepare(self) -> PreparedRun:
+        arguments = (self._results, self._run_id, self._after, os.getpid(), dict(os.environ))
+        call = Call(self._scope.loop, "prepare", prepare, *arguments, timeout_s=time_limits.STORAGE_CALL_S, renewed=True)
+        self._preparing = call
+        self._scope.wait(lambda: call.finished)
+        run: PreparedRun = call.result(PreparedRun)
+        return run
+
+    def _late_lease(self) -> PreparedRun | None:
+        """Wait for a lease that was being taken when the run was cancelled, to give it back."""
+        call, run = self._preparing, None
+        if call is not None and self._scope.loop.until(lambda: call.finished, time_limits.STORAGE_CLEAN_UP_S):
+            with contextlib.suppress(SlipwayError):
+                run = call.result(PreparedRun)
+        return run
 
     def _already_done(self, done: Done) -> int:
         self._relay.go(BEHIND)
