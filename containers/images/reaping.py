@@ -34,19 +34,10 @@ class LoadedImage:
     used: float | None
 
 
-def plan_reap_images(
-    images: Sequence[LoadedImage], now: float, *, unused_s: float = IMAGE_UNUSED_S, max_bytes: int | None = None
-) -> tuple[LoadedImage, ...]:
-    """Choose the images that were not used for `unused_s`; then, least recently used first, as many more as it takes to be within
-    `max_bytes`."""
+def plan_reap_images(images: Sequence[LoadedImage], now: float, unused_s: float = IMAGE_UNUSED_S) -> tuple[LoadedImage, ...]:
+    """Choose the images that were not used for `unused_s`, least recently used first."""
     by_use = sorted(images, key=lambda image: (image.used or 0.0, image.short))
-    left = sum(image.bytes for image in images)
-    chosen = []
-    for image in by_use:
-        if now - (image.used or 0.0) > unused_s or (max_bytes is not None and left > max_bytes):
-            chosen.append(image)
-            left -= image.bytes
-    return tuple(chosen)
+    return tuple(image for image in by_use if now - (image.used or 0.0) > unused_s)
 
 
 def list_argv(engine: str, uid: int) -> list[str]:
@@ -128,8 +119,8 @@ def reap_parts(cache: Path, *, act: bool) -> list[tuple[Path, str | None]]:
     return found
 
 
-def reap_images(engine: str, cache: Path, *, act: bool, max_bytes: int | None = None) -> list[tuple[LoadedImage, str | None]]:
+def reap_images(engine: str, cache: Path, *, act: bool, unused_s: float = IMAGE_UNUSED_S) -> list[tuple[LoadedImage, str | None]]:
     """Plan and with `act` remove: each image of the plan with None, or why it stays."""
     found = find_images(engine, cache, os.geteuid())
-    chosen = plan_reap_images(found, time.time(), max_bytes=max_bytes)
+    chosen = plan_reap_images(found, time.time(), unused_s)
     return [(image, remove_image(image, engine, cache) if act else None) for image in chosen]

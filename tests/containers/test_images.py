@@ -191,18 +191,12 @@ def test_a_name_that_was_there_before_is_not_taken_away(
     assert f"pull --quiet {reference}" in asked
 
 
-def test_reaping_takes_the_unused_first_and_no_more_than_asked() -> None:
+def test_reaping_takes_the_longest_unused_first() -> None:
     day = 86400.0
-    images = [
-        LoadedImage(short=name, handle=name, bytes=10, used=used)
-        for name, used in (("a", 9 * day), ("b", None), ("c", 5 * day), ("d", 10 * day))
-    ]
-    names = [
-        [found.short for found in plan_reap_images(images, 11 * day, **options)]
-        for options in ({}, {"max_bytes": 10}, {"unused_s": 20 * day})
-    ]
-    assert names == [["b"], ["b", "c", "a"], []]
-    assert plan_reap_images([], 0.0, max_bytes=0) == ()
+    used = {"a": 9 * day, "b": None, "c": 3 * day, "d": 10 * day}
+    images = [LoadedImage(short=name, handle=name, bytes=10, used=when) for name, when in used.items()]
+    names = [[found.short for found in plan_reap_images(images, 11 * day, *words)] for words in ((), (20 * day,), (0.0,))]
+    assert names == [["b", "c"], [], ["b", "c", "a", "d"]]
 
 
 def test_lists_of_both_engines_are_read() -> None:
@@ -415,10 +409,10 @@ def test_sifs_in_the_cache_are_reaped_by_their_last_use(tmp_path: Path, sif: Pat
     assert [(one.short, one.bytes) for one in found] == [(path.stem, 8000)]
     assert before <= (found[0].used or 0) <= time.time()
     assert reap_images("apptainer", cache, act=True) == []
-    assert [why for _, why in reap_images("apptainer", cache, act=False, max_bytes=0)] == [None]
+    assert [why for _, why in reap_images("apptainer", cache, act=False, unused_s=-1.0)] == [None]
     with locked(cache / "images" / f"{path.stem}.lock", "load", 0.0):
-        assert ["holds" in (why or "") for _, why in reap_images("apptainer", cache, act=True, max_bytes=0)] == [True]
-    assert [why for _, why in reap_images("apptainer", cache, act=True, max_bytes=0)] == [None]
+        assert ["holds" in (why or "") for _, why in reap_images("apptainer", cache, act=True, unused_s=-1.0)] == [True]
+    assert [why for _, why in reap_images("apptainer", cache, act=True, unused_s=-1.0)] == [None]
     assert find_images("apptainer", cache, 0) == ()
 
 

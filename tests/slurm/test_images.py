@@ -179,7 +179,7 @@ def test_reaping_takes_ours_and_leaves_what_is_used_or_anothers(docker_cluster: 
         "n2", ["docker", "run", "--detach", "--network", "host", "--name", "user", used["image"]["image_id"], "sleep", "1000"]
     )
     code = "from pathlib import Path; from containers.images.reaping import reap_images\n"
-    code += "for image, why in reap_images('docker', Path('/local/slipway'), act=True, max_bytes=0): print(image.short, why)"
+    code += "for image, why in reap_images('docker', Path('/local/slipway'), act=True, unused_s=-1.0): print(image.short, why)"
     try:
         done = docker_cluster.exec("n2", [sys.executable, "-c", code], cwd=ROOT, timeout=120, env={"PYTHONPATH": str(ROOT)})
         told = dict(line.split(" ", 1) for line in done.stdout.splitlines())
