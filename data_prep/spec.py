@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from blake3 import blake3
 from pydantic import (
@@ -29,7 +29,26 @@ from pydantic import (
 from base.errors import ConfigError
 from base.humanize import NAME, absolute_path, is_name
 from base.jsonfile import canonical_json
-from data_prep.sequences import keys as sequence_keys
+
+SEQUENCE_KINDS: Final = ("text", "tokens")
+"""Kinds of source that become sequences of token ids."""
+_OF_SEQUENCES: Final = ("vocabulary", "sequence_length", "buckets")
+_OF_KIND: Final[dict[str, tuple[str, ...]]] = {"text": ("documents", "words"), "tokens": ("id_type", "end")}
+SEQUENCE_KEYS: Final = frozenset({*_OF_SEQUENCES, *_OF_KIND["text"], *_OF_KIND["tokens"]})
+"""Keys that mean nothing for images."""
+_MOST_WORDS: Final = 10_000
+"""The default size of a vocabulary of words, with the end of a document and the unknown word."""
+_DEFAULTS: Final[dict[str, dict[str, Any]]] = {"text": {"documents": "file", "vocabulary": "bytes"}, "tokens": {"id_type": "uint16"}}
+
+
+def _keys_of(kind: str) -> tuple[str, ...]:
+    return ("source", "path", *_OF_SEQUENCES, "splits", "shards", "strict", *_OF_KIND[kind])
+
+
+def _whose(key: str) -> str:
+    kinds = [kind for kind, keys in _OF_KIND.items() if key in keys]
+    return f"source: {kinds[0]}" if kinds else "token sequences" if key in SEQUENCE_KEYS else "images"
+
 
 SourceKind = Literal[
     "folder",
@@ -66,7 +85,7 @@ WITHOUT_PATH = ("synthetic", "sklearn-digits", "none")
 OTHER_KEYS: dict[str, tuple[str, ...]] = {
     "files": ("source", "path", "shards"),
     "none": ("source",),
-    **{kind: sequence_keys.keys_of(kind) for kind in sequence_keys.KINDS},
+    **{kind: _keys_of(kind) for kind in SEQUENCE_KINDS},
 }
 """The keys with a meaning for the kinds of source that hold no images."""
 _GREY = ("idx", "sklearn-digits")
@@ -228,18 +247,44 @@ class DatasetSpec(BaseModel):
 
     def _check_other_keys(self) -> None:
         for key in sorted(self.model_fields_set):
-            of_images = key not in sequence_keys.ALL or getattr(self, key) is None
+            of_images = key not in SEQUENCE_KEYS or getattr(self, key) is None
             if not (of_images if self.has_images else key in OTHER_KEYS[self.source]):
-                raise ValueError(f"{key} is for {sequence_keys.whose(key)}; with source: {self.source} leave it out")
+                raise ValueError(f"{key} is for {_whose(key)}; with source: {self.source} leave it out")
 
     def _complete_sequences(self) -> None:
-        for key, value in sequence_keys.DEFAULTS[self.source].items():
+        for key, value in _DEFAULTS[self.source].items():
             self._fill(key, value)
         if self.vocabulary == "words":
-            self._fill("words", sequence_keys.WORDS)
-        if problem := sequence_keys.fault(self):
+            self._fill("words", _MOST_WORDS)
+        problem = self._text_fault() if self.source == "text" else self._tokens_fault()
+        if problem := problem or self._length_fault():
             raise ValueError(problem)
         self._check_splits()
+
+    def _text_fault(self) -> str | None:
+        if self.vocabulary not in ("bytes", "words"):
+            return f"vocabulary: found {self.vocabulary!r}; with source: text valid: bytes, words (and words: how many)"
+        if self.words is not None and self.vocabulary == "bytes":
+            return "words is for vocabulary: words; leave it out"
+        return None
+
+    def _tokens_fault(self) -> str | None:
+        if not isinstance(self.vocabulary, int):
+            return "vocabulary: source: tokens needs the number of ids that its tokenizer has, such as vocabulary: 50257 for GPT-2's"
+        if self.end is not None and self.end >= self.vocabulary:
+            return f"end: {self.end} is not among the ids 0 to {self.vocabulary - 1} of the vocabulary"
+        if self.buckets is not None and self.end is None:
+            return "buckets: which sequence is how long is told by the id that ends a document: give end, such as end: 50256 for GPT-2's"
+        return None
+
+    def _length_fault(self) -> str | None:
+        if (self.sequence_length is None) == (self.buckets is None):
+            return (
+                "exactly one is needed of sequence_length (all rows equally long) and buckets (a document is a row, lengths of the buckets)"
+            )
+        if self.buckets is not None and list(self.buckets) != sorted(set(self.buckets)):
+            return f"buckets: {list(self.buckets)} are not in order, the shortest first, each once"
+        return None
 
     def _check_splits(self) -> None:
         stated = DEFAULT_SPLITS if self.splits is None else self.splits
@@ -274,7 +319,7 @@ class DatasetSpec(BaseModel):
 
     @property
     def has_sequences(self) -> bool:
-        return self.source in sequence_keys.KINDS
+        return self.source in SEQUENCE_KINDS
 
     @property
     def is_tree(self) -> bool:
@@ -287,7 +332,8 @@ class DatasetSpec(BaseModel):
 
     @property
     def row_words(self) -> str:
-        return sequence_keys.row_words(self.sequence_length, self.buckets)
+        """Describe the length of a row for messages."""
+        return f"{self.sequence_length} tokens and one more" if self.buckets is None else f"2 to {self.buckets[-1] + 1} tokens"
 
     @property
     def known_size(self) -> tuple[int, int] | None:
@@ -322,7 +368,7 @@ class DatasetSpec(BaseModel):
         """Return all keys that have a meaning, for JSON; `DatasetSpec.model_validate` takes them back. `mean_image` is absent where it is
         false, as in older specifications, by which the datasets that are built are found."""
         if self.has_images:
-            return self.model_dump(mode="json", exclude={*sequence_keys.ALL, *(() if self.mean_image else ("mean_image",))})
+            return self.model_dump(mode="json", exclude={*SEQUENCE_KEYS, *(() if self.mean_image else ("mean_image",))})
         return self.model_dump(mode="json", include={*OTHER_KEYS[self.source]})
 
 

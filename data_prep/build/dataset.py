@@ -36,9 +36,8 @@ class Kind(NamedTuple):
 
 
 def _images() -> Kind:
-    from data_prep.build.finish import finish_dataset
     from data_prep.build.plan import plan_dataset
-    from data_prep.build.shard import build_shard, finished
+    from data_prep.build.shard import build_shard, finish_dataset, finished
 
     return Kind(plan_dataset, partial(build_shard, limit_memory=True), finished, finish_dataset, 0)
 

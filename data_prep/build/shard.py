@@ -1,4 +1,4 @@
-"""Build one shard: read, convert, write LMDB, hash, publish, and last the receipt.
+"""Build one shard of images: read, convert, write LMDB, hash, publish, and last the receipt; in the end put the shards together.
 
 Any number of these run at once, also of the same shard.
 """
@@ -6,20 +6,20 @@ Any number of these run at once, also of the same shard.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from base.errors import DatasetError
 from base.typed import Count, FromOne
-from data_prep.build.images import Converted, PixelCounter, PixelSums, convert
-from data_prep.build.plan_file import Plan, open_reader, read_plan, samples_path
+from data_prep.build.images import Converted, PixelCounter, PixelSums, convert, mean_and_std, mean_image
+from data_prep.build.plan import Plan, open_reader, read_plan, samples_path
 from data_prep.build.selection import Listed, Rejections, read_samples
 from data_prep.build.shard_file import ShardWriter, make_shard, map_bytes, writing
-from data_prep.build.steps import made_once, read_receipt_as, with_shard, write_receipt
+from data_prep.build.steps import BuiltDataset, finish_shards, made_once, read_receipt_as, source_facts, with_shard, write_receipt
 from data_prep.hashing import FileHashes
-from data_prep.manifest import Progress
+from data_prep.manifest import Manifest, Progress, Shard, Split
 from data_prep.reader.datum import encode
 from data_prep.sources.files import check_unchanged
 from data_prep.sources.types import BadSample, Reader
@@ -178,3 +178,84 @@ def differing_sizes(name: str, one: tuple[int, int], other: tuple[int, int], whe
     """Make the error for raw images of different sizes."""
     found = f"{one[0]}x{one[1]} and {other[0]}x{other[1]} (height x width; {where})"
     return DatasetError(f"{name}: images of different sizes, {found}; raw images need one: set size, or encoding: jpeg")
+
+
+# Finish
+
+
+_PROVENANCE = ("splits", "per_class", "quality", "samples", "classes", "seed")
+
+
+def finish_dataset(build_dir: Path, datasets_dir: Path, progress: Progress | None = None) -> BuiltDataset:
+    """Publish `datasets_dir/<name>-<digest12>/` and write `build_dir/dataset.json`. A shard that is missing is built here. Raises
+    DatasetError (no usable image in a split, sizes that differ, more rejected than allowed), NotEnoughSpace."""
+    plan = read_plan(build_dir)
+    return finish_shards(build_dir, datasets_dir, plan, lambda index: build_shard(build_dir, index), _manifest, progress)
+
+
+def _manifest(plan: Plan, receipts: Sequence[Receipt]) -> tuple[Manifest, list[int]]:
+    """Make the manifest without empty shards, and list for each of its shards the number in the plan."""
+    rejections = Rejections()
+    rejections.merge(plan.rejected, plan.rejected_count)
+    for receipt in receipts:
+        rejections.merge(receipt.rejected, receipt.rejected_count)
+    kept = [index for index, receipt in enumerate(receipts) if receipt.samples]
+    shards = tuple(_numbered(number, plan.shards[index].split, receipts[index]) for number, index in enumerate(kept))
+    splits = {split: _split(split, shards, [receipts[index] for index in kept]) for split in dict.fromkeys(s.split for s in plan.shards)}
+    _check_usable(plan, splits, rejections)
+    conversion = plan.conversion
+    of_train = [receipt.pixel_sums for receipt, planned in zip(receipts, plan.shards, strict=True) if planned.split == TRAIN]
+    mean, std = mean_and_std(of_train, conversion.channels)
+    size = _size(plan, [receipts[index] for index in kept])
+    has_image = bool(plan.spec.get("mean_image"))
+    if has_image and size is None:
+        raise DatasetError(f"{plan.name}: mean_image: true needs images of one size, and these differ; give size")
+    provenance = [key for key in _PROVENANCE if key != "quality" or conversion.encoding != "raw"]
+    manifest = Manifest(
+        name=plan.name,
+        encoding=conversion.encoding,
+        layout=conversion.layout,
+        channels=conversion.channels,
+        size=size,
+        resize=conversion.resize,
+        classes=plan.classes,
+        splits=splits,
+        mean=mean,
+        std=std,
+        mean_image=mean_image(of_train, (*size, conversion.channels)) if has_image and size is not None else None,
+        samples=sum(shard.samples for shard in shards),
+        bytes=sum(shard.bytes for shard in shards),
+        shards=shards,
+        source=source_facts(plan.spec, provenance, plan.listing_blake3),
+        rejected=tuple(rejections.to_json()),
+        rejected_count=rejections.count,
+        left_out_classes=plan.left_out_classes,
+    )
+    return manifest, kept
+
+
+def _numbered(number: int, split: str, receipt: Receipt) -> Shard:
+    return Shard(name=f"shard-{number:05d}.lmdb", split=split, samples=receipt.samples, **vars(receipt.hashes))
+
+
+def _split(name: str, shards: Sequence[Shard], receipts: Sequence[Receipt]) -> Split:
+    positions = tuple(position for position, shard in enumerate(shards) if shard.split == name)
+    columns = zip(*(receipts[position].class_counts for position in positions), strict=True)
+    return Split(samples=sum(shards[position].samples for position in positions), shards=positions, class_counts=tuple(map(sum, columns)))
+
+
+def _check_usable(plan: Plan, splits: dict[str, Split], rejections: Rejections) -> None:
+    for name, split in splits.items():
+        if split.samples == 0:
+            raise rejections.refuse(f"{plan.name}: no usable image is left in split {name}")
+    limit = plan.spec["max_rejected_ratio"]
+    in_all = rejections.count + sum(split.samples for split in splits.values())
+    if limit is not None and rejections.count > limit * in_all:
+        raise rejections.refuse(f"{plan.name}: {rejections.count} of {in_all} rejected is more than max_rejected_ratio, {limit:g}")
+
+
+def _size(plan: Plan, receipts: Sequence[Receipt]) -> tuple[int, int] | None:
+    sizes = sorted({receipt.size for receipt in receipts if receipt.size is not None})
+    if len(sizes) > 1 and plan.conversion.encoding == "raw":
+        raise differing_sizes(plan.name, sizes[0], sizes[1], "in two shards")
+    return sizes[0] if len(sizes) == 1 and all(receipt.size for receipt in receipts) else None

@@ -10,8 +10,7 @@ from typing import Any
 
 from base.errors import LeaseError, SlipwayError, StagingError
 from data_prep.cache.layout import HIDDEN, Cache, dataset_name, open_cache, part_of, usable
-from data_prep.cache.lease import Lease, live_leases, release_all
-from data_prep.cache.lock import Lock, describe
+from data_prep.cache.lock import Lease, Lock, describe, live_leases, release_all
 from data_prep.cache.stored import (
     allocated_bytes,
     changed_at,

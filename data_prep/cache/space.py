@@ -11,8 +11,7 @@ from pathlib import Path
 from base.errors import NotEnoughSpace, StagingError
 from base.humanize import format_size
 from data_prep.cache.layout import HIDDEN, Cache, part_of
-from data_prep.cache.lease import live_leases
-from data_prep.cache.lock import Lock, is_alive
+from data_prep.cache.lock import Lock, is_alive, live_leases
 from data_prep.cache.stored import allocated_bytes, changed_at, dataset_of, entry_bytes, last_used, names, remove_entry
 from data_prep.space import free_bytes, free_inodes
 

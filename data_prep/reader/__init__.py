@@ -3,10 +3,9 @@
 It needs numpy and lmdb, and Python 3.6 or newer. On a program's path this package is `slipway_reader`; it imports nothing else of Slipway.
 """
 
-from .augmentation import augment
 from .dataset import Dataset, Split, open_dataset
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
-from .sampling import batch_indices, grouped_batch, order
+from .sampling import augment, batch_indices, grouped_batch, order
 from .sequences import PAD, Sequences, SequenceSplit
 from .parent_process import die_with_parent
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from . import shards
 from .checking import SEQUENCES, check_manifest
-from .datum import Datum, parse
-from .decode import decode
+from .datum import Datum, decode, parse
 from .errors import DatasetChanged, DatumError, DecodeError, ReaderError
 from .sequences import Sequences
 

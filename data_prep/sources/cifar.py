@@ -24,7 +24,7 @@ from data_prep.limits import UNPICKLE_S
 from data_prep.sources.files import OffsetReader, OpenFiles
 from data_prep.sources.naming import printable, to_text
 from data_prep.sources.spool import plain_file
-from data_prep.sources.tar_members import BLOCK, TarError, is_tar_header, members
+from data_prep.sources.tar import BLOCK, TarError, is_tar_header, members
 from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Pixels, Prepared, Refused, Root
 from data_prep.sources.unpickle import MAX_NAMES_BYTES, PIXEL_BYTES
 

@@ -18,8 +18,7 @@ from base.publish import publish
 from base.seal import read_sealed, sealed_text
 from cluster.processes import boot_id
 from data_prep.cache.layout import Cache, mark_of
-from data_prep.cache.lease import live_leases
-from data_prep.cache.lock import Lock
+from data_prep.cache.lock import Lock, live_leases
 from data_prep.cache.stored import check_entry, remove_entry, remove_unlisted
 from data_prep.file_set import FileSet
 from data_prep.staging.copy import (

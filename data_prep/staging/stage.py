@@ -18,8 +18,7 @@ from base.errors import Cancelled, DigestMismatch, NotEnoughSpace, SlipwayError,
 from base.publish import publish_directory, remove_tree
 from base.system import DISK_FULL
 from data_prep.cache.layout import Cache, dataset_name, open_cache, part_of, usable
-from data_prep.cache.lease import refuse_if_removing, write_lease
-from data_prep.cache.lock import Lock, describe, this_process
+from data_prep.cache.lock import Lock, describe, refuse_if_removing, this_process, write_lease
 from data_prep.cache.space import Need, make_room, not_enough, sweep
 from data_prep.cache.stored import touch_used
 from data_prep.file_set import JOURNAL_NAME, FileSet

@@ -38,8 +38,7 @@ from data_prep.build.steps import read_dataset_file
 from data_prep.cache import lock
 from data_prep.cache.entries import ls
 from data_prep.cache.layout import open_cache
-from data_prep.cache.lease import live_leases
-from data_prep.cache.lock import Lock
+from data_prep.cache.lock import Lock, live_leases
 from data_prep.file_set import parse_file_set
 from data_prep.manifest import manifest_as, parse_manifest, to_bytes
 from data_prep.push import pending

@@ -24,7 +24,7 @@ SEED: Final = "seed"
 NO_DATASET: Final = "none"
 """The source, and the name, of what a cell has that stages nothing."""
 OF_TOKENS: Final = ("text", "tokens")
-"""The sources of token sequences: data_prep.sequences.keys.KINDS, without what that imports."""
+"""The sources of token sequences: data_prep.spec.SEQUENCE_KINDS, without what that imports."""
 TREE_FOLDER: Final = "files"
 """data_prep.tree.manifest.FOLDER, without what that imports."""
 Device = Literal["site", "cpu", "cuda"]

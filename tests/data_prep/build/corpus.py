@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from data_prep.build.finish import finish_dataset
 from data_prep.build.plan import plan_dataset
-from data_prep.build.shard import build_shard
+from data_prep.build.shard import build_shard, finish_dataset
 from data_prep.build.steps import BuiltDataset
 from data_prep.manifest import Manifest, read_manifest
 from data_prep.reader.datum import parse

@@ -19,11 +19,9 @@ import pytest
 
 from base.errors import ConfigError, DatasetError
 from data_prep.build.dataset import build_dir_of
-from data_prep.build.finish import finish_dataset
 from data_prep.build.locks import own_part, remove_dead_parts
-from data_prep.build.plan import plan_dataset
-from data_prep.build.plan_file import read_plan
-from data_prep.build.shard import build_shard
+from data_prep.build.plan import plan_dataset, read_plan
+from data_prep.build.shard import build_shard, finish_dataset
 from data_prep.build.shard_file import ShardWriter
 from data_prep.build.steps import read_dataset_file, shard_path
 from data_prep.manifest import to_bytes, verify_dataset

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from base.errors import NotEnoughSpace
-from data_prep.build.plan_file import read_plan
+from data_prep.build.plan import read_plan
 from data_prep.build.shard import build_shard, read_receipt
 from data_prep.build.steps import shard_path
 from data_prep.hashing import hash_file

@@ -15,7 +15,7 @@ import pytest
 
 from base.errors import DatasetError
 from data_prep.sources import spool, tar
-from data_prep.sources.tar_members import Member, TarError, members
+from data_prep.sources.tar import Member, TarError, members
 from data_prep.sources.types import Found, Refused, Root
 from tests.data_prep.build.corpus import build, encoded, pixels, read_back, reasons, tar_of, write
 

@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_prep.reader.augmentation import BORDER, KINDS, augment, draw
+from data_prep.reader.sampling import AUGMENTATIONS, BORDER, augment, draw
 
-WORDS = [word for word in KINDS if word != "none"]
+WORDS = [word for word in AUGMENTATIONS if word != "none"]
 
 
 def images(number: int, height: int = 32, width: int = 24, channels: int = 3) -> np.ndarray:

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from data_prep.reader import DatasetChanged, DatumError, DecodeError, ReaderError, open_dataset, shards
-from data_prep.reader.decode import CANDIDATES, decode
+from data_prep.reader.datum import CANDIDATES, decode
 from tests.data_prep.reader.small import image_dataset, write_shard
 
 RANDOM = np.random.default_rng(0)

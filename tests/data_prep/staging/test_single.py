@@ -14,8 +14,7 @@ import pytest
 from base.chunks import SCHEMA, chunks_path
 from base.errors import DatasetError, DigestMismatch, NotEnoughSpace, StagingError
 from data_prep.cache.entries import ls, remove_unused
-from data_prep.cache.lease import release
-from data_prep.cache.lock import this_process
+from data_prep.cache.lock import release, this_process
 from data_prep.hashing import hash_file
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions

@@ -14,8 +14,7 @@ from base.seal import publish_sealed, read_sealed
 from cluster.holder import holder_of
 from data_prep.cache.entries import ls
 from data_prep.cache.layout import open_cache
-from data_prep.cache.lease import release
-from data_prep.cache.lock import as_user, this_process
+from data_prep.cache.lock import as_user, release, this_process
 from data_prep.cache.stored import check_entry
 from data_prep.staging import StagedFiles, StageOptions, stage
 from data_prep.staging.copy import CopyOptions

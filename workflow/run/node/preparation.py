@@ -335,7 +335,7 @@ class Preparation:
     def release(self) -> None:
         """Release our leases in the cache, also those of a stager that was killed."""
         if self._holder is not None:
-            from data_prep.cache.lease import release_all
+            from data_prep.cache.lock import release_all
 
             release_all(Path(self.plan.cache), self._holder)
             self._holder = self.staged = None
