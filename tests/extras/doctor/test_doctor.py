@@ -262,7 +262,7 @@ def test_whether_a_node_sees_what_was_made(tmp_path: Path) -> None:
 def test_the_node_program_says_what_it_found(tmp_path: Path) -> None:
     site = replace(HERE.site, cache=Cache(path=tmp_path / "cache"), env=(("SECRET", "x"),))
     line = nodes.request_of(replace(HERE, site=site, place="job", job_id="7", nodes=("n7", "n8")))
-    environ = {**os.environ, "SLURMD_NODENAME": "n7"}
+    environ = {**os.environ, "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n7"}
     done = subprocess.run([*nodes.ARGV, "--nodes", "x"], input=line, cwd=ROOMS, env=environ, capture_output=True, text=True, check=True)
     answer = nodes.parse_answer(done.stdout)
     assert {finding.nodes for finding in answer.findings} == {("n7",)}
