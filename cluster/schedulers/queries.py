@@ -181,6 +181,16 @@ def one_try(
     return result, silence_of(server, result)
 
 
+def version_of(server: Server, argv: Sequence[str]) -> str | None:
+    """Return the version that a command prints, such as `22.05.8`, or None if it cannot be used here."""
+    try:
+        result, _ = one_try(server, argv, ANSWER_S)
+    except SlipwayError:
+        return None
+    match = None if result is None or result.returncode else re.search(r"\b\d+(\.\d+)+\S*", f"{result.stdout}\n{result.stderr}")
+    return None if match is None else match[0]
+
+
 def pauses() -> Iterator[float]:
     """Yield the seconds to wait between one query and the next."""
     pause = FIRST_PAUSE_S

@@ -17,13 +17,13 @@ from typing import Final
 from base.errors import AllocationError, SchedulerSilent, UnsupportedRequest
 from base.publish import publish
 from base.sanitize import digits
-from cluster.detection import scheduler_of
+from cluster.detection import SIGNS, scheduler_of
 from cluster.pbs_tasks.launcher import launcher_argv
 from cluster.runtime import runtime_directory
 from cluster.schedulers import inside_job
-from cluster.schedulers.pbs.answers import TERMINATED, JobInfo, job_info, pbs_version, query_jobs, stage_of
+from cluster.schedulers.pbs.answers import PBS, TERMINATED, JobInfo, job_info, query_jobs, stage_of
 from cluster.schedulers.pbs.answers import ended_by as ended_by_status
-from cluster.schedulers.queries import SHORT_PATIENCE_S
+from cluster.schedulers.queries import SHORT_PATIENCE_S, version_of
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
 NAME = "pbs"
@@ -46,7 +46,7 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
     if scheduler_of(environ) != NAME:
         raise AllocationError("the site says scheduler: pbs, and this process is not inside a job of PBS: see docs/pbs.md")
     addresses = inside_job.resolved(node_names(environ))
-    return plan_allocation(request, environ, addresses, restart_count(environ), pbs_version())
+    return plan_allocation(request, environ, addresses, restart_count(environ), version_of(PBS, SIGNS[NAME].version))
 
 
 def plan_allocation(

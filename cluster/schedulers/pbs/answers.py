@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from base.errors import SchedulerOutputError, SlipwayError
+from base.errors import SchedulerOutputError
 from base.sanitize import digits, text
 from cluster.pbs_tasks.launcher import command
 from cluster.schedulers.jobs import Hold, Stage
-from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, one_try
+from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english
 
 WORK: Final = "SLIPWAY_WORK"
 """The variable of a job of ours that says what it makes; `qstat -f` shows the variables of a job to everybody."""
@@ -134,12 +134,6 @@ def whole(value: object) -> int | None:
     return None if number is None else -number if value.startswith("-") else number
 
 
-def parse_version(text: str) -> str | None:
-    """Parse the number in `pbs_version = 23.06.06`."""
-    match = re.search(r"pbs_version\s*=\s*(\S+)", text)
-    return match[1] if match else None
-
-
 def _word(value: object) -> str:
     """Return a text. PBS writes a text that looks like a number as a number."""
     return str(value) if isinstance(value, str | int | float) else ""
@@ -216,15 +210,6 @@ def query_jobs(
     give_up = time.monotonic() + patience_s
     found = (job_info(job_id, max(0.0, give_up - time.monotonic()), timeout_s, history=history) for job_id in job_ids)
     return tuple(job for job in found if job is not None)
-
-
-def pbs_version() -> str | None:
-    """Return a version such as `23.06.06`, or None if PBS cannot be used here."""
-    try:
-        result, _ = one_try(PBS, ("pbsnodes", "--version"), ANSWER_S)
-    except SlipwayError:
-        return None
-    return parse_version(result.stdout + result.stderr) if result is not None and result.returncode == 0 else None
 
 
 # The meaning of PBS's letters for the state of a job, of the ends of jobs, and of the reasons of their waits.

@@ -14,8 +14,9 @@ from typing import Final
 from base.errors import AllocationError
 from base.sanitize import digits
 from cluster.addresses import resolve
+from cluster.detection import SIGNS
 from cluster.schedulers import inside_job
-from cluster.schedulers.queries import SHORT_PATIENCE_S
+from cluster.schedulers.queries import SHORT_PATIENCE_S, version_of
 from cluster.schedulers.slurm.answers import (
     CPUS_PER_NODE,
     ENDED_BY,
@@ -34,7 +35,6 @@ from cluster.schedulers.slurm.answers import (
     job_info,
     node_addresses,
     query_jobs,
-    slurm_version,
 )
 from cluster.types import Allocation, AllocationRequest, Holder, Launch
 
@@ -57,7 +57,7 @@ def allocate(request: AllocationRequest, environ: Mapping[str, str], supervisor:
         raise AllocationError("the site says scheduler: slurm, and this process is not inside a job of Slurm: see docs/slurm.md")
     if NODE_LIST not in job:
         raise AllocationError(f"job {job[JOB_ID]}: {NODE_LIST}, which names its nodes, is not set; was its environment changed?")
-    return plan_allocation(request, environ, job, _addresses(expand(job[NODE_LIST])), slurm_version())
+    return plan_allocation(request, environ, job, _addresses(expand(job[NODE_LIST])), version_of(SLURM, SIGNS[NAME].version))
 
 
 def plan_allocation(

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from base.errors import SchedulerOutputError, SlipwayError
+from base.errors import SchedulerOutputError
 from base.sanitize import digits
 from base.sanitize import text as shown
 from cluster.schedulers.jobs import Hold
-from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, one_try
+from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english
 
 NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
 COMMENT_WIDTH: Final = 400
@@ -92,12 +92,6 @@ def parse_queue(answer: str) -> tuple[JobInfo, ...]:
             )
         )
     return tuple(sorted(found, key=lambda job: (job.submitted or 0.0, len(job.job_id), job.job_id)))
-
-
-def parse_version(text: str) -> str | None:
-    """Parse the number in `slurm-wlm 22.05.8` or `slurm 24.05.3`."""
-    match = re.search(r"\b(\d+\.\d+\.\d+\S*)", text)
-    return match[1] if match else None
 
 
 def parse_node_addresses(text: str) -> dict[str, str]:
@@ -346,15 +340,6 @@ def node_addresses(names: Sequence[str], patience_s: float = PATIENCE_S) -> dict
     except SchedulerOutputError:
         return {}
     return parse_node_addresses(answer)
-
-
-def slurm_version() -> str | None:
-    """Return a version such as `22.05.8`, or None if Slurm cannot be used here."""
-    try:
-        result, _ = one_try(SLURM, ("scontrol", "--version"), ANSWER_S)
-    except SlipwayError:
-        return None
-    return parse_version(result.stdout) if result is not None and result.returncode == 0 else None
 
 
 # The meaning of Slurm's words for the state of a job and for the reason of its wait.

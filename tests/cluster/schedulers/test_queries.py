@@ -11,7 +11,7 @@ from base.errors import NoScheduler, SchedulerOutputError, SchedulerSilent, Subm
 from base.process import CommandResult
 from cluster.schedulers.lsf.answers import LSF
 from cluster.schedulers.pbs.answers import PBS
-from cluster.schedulers.queries import Server, ask, complains_only_of, last_words, one_try, refusal_words, silence_of
+from cluster.schedulers.queries import Server, ask, complains_only_of, last_words, one_try, refusal_words, silence_of, version_of
 from cluster.schedulers.sge.answers import SGE
 from cluster.schedulers.slurm.answers import SLURM
 
@@ -108,6 +108,22 @@ def test_a_question_has_the_servers_environment_and_a_submission_its_own(command
         result, _ = one_try(server, ("slipway-question",), 20.0, "the script", env=environ)
         assert result is not None
         assert result.stdout == "tlh  \nthe script"
+
+
+@pytest.mark.processes
+def test_the_version_is_optional(command: Path) -> None:
+    for said, version in (
+        ("slurm-wlm 22.05.8", "22.05.8"),
+        ("slurm 24.05.3-1", "24.05.3-1"),
+        ("pbs_version = 23.06.06", "23.06.06"),
+        ("", None),
+    ):
+        command.write_text(f"#!/bin/sh\necho '{said}'\n")
+        assert version_of(SLURM, (command.name,)) == version
+    command.write_text("#!/bin/sh\necho 22.05.8\nexit 1\n")
+    assert version_of(SLURM, (command.name,)) is None
+    command.unlink()
+    assert version_of(SLURM, (command.name,)) is None
 
 
 def test_what_is_harmless_of_all_that_is_complained_of() -> None:

@@ -2,26 +2,21 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from base.errors import SchedulerOutputError, SchedulerSilent
-from base.process import CommandResult
-from cluster.schedulers.queries import ask, pauses, refusal_words
+from cluster.schedulers.queries import pauses
 from cluster.schedulers.slurm.answers import (
     COLUMNS,
-    SLURM,
     expand,
     expand_counts,
     job_environ,
     job_info,
     parse_duration,
     parse_queue,
-    parse_version,
-    slurm_version,
 )
 
 BATCH = {
@@ -150,11 +145,6 @@ def test_durations(text: str, expected: float | None) -> None:
     assert parse_duration(text) == expected
 
 
-@pytest.mark.parametrize(("text", "expected"), [("slurm-wlm 22.05.8\n", "22.05.8"), ("slurm 24.05.3-1", "24.05.3-1"), ("", None)])
-def test_versions(text: str, expected: str | None) -> None:
-    assert parse_version(text) == expected
-
-
 def test_questions_come_less_and_less_often() -> None:
     assert list(itertools.islice(pauses(), 7)) == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
 
@@ -165,37 +155,6 @@ def test_a_silent_controller_is_said_to_be_silent(answering: Path, name: str) ->
     answer(answering, "squeue", name)
     with pytest.raises(SchedulerSilent, match="does not answer `squeue .* --states=all --jobs=1`"):
         job_info("1", patience_s=0.0)
-
-
-@pytest.mark.processes
-def test_a_command_that_hangs_is_silence_too(answering: Path) -> None:
-    (answering / "squeue").write_text("#!/bin/sh\nexec sleep 10\n")
-    (answering / "squeue").chmod(0o755)
-    with pytest.raises(SchedulerSilent, match=r"no answer within 0\.1 s"):
-        ask(SLURM, ("squeue",), patience_s=0.0, timeout_s=0.1)
-
-
-@pytest.mark.processes
-def test_a_silent_controller_is_asked_again(answering: Path) -> None:
-    (answering / "squeue").write_text(
-        f'#!/bin/sh\nif [ -e "{answering}/asked" ]; then echo yes; exit; fi\n'
-        f'touch "{answering}/asked"; echo "slurm_load_jobs error: Socket timed out on send/recv operation" >&2; exit 1\n'
-    )
-    (answering / "squeue").chmod(0o755)
-    assert ask(SLURM, ("squeue",), patience_s=10.0) == "yes\n"
-
-
-@pytest.mark.processes
-def test_a_refusal_is_an_error(answering: Path) -> None:
-    answer(answering, "squeue", "no-configuration")
-    with pytest.raises(SchedulerOutputError, match="Could not establish a configuration source"):
-        ask(SLURM, ("squeue",))
-
-
-@pytest.mark.processes
-def test_a_missing_command_is_an_error(answering: Path) -> None:
-    with pytest.raises(SchedulerOutputError, match="Slurm has no command"):
-        ask(SLURM, (str(answering / "squeue"),))
 
 
 @pytest.mark.processes
@@ -213,31 +172,3 @@ def test_a_line_that_cannot_be_read_may_be_the_job(answering: Path) -> None:
     (answering / "out").write_text("what is this\n")
     with pytest.raises(SchedulerOutputError, match="a line of squeue cannot be read"):
         job_info("6")
-
-
-@pytest.mark.processes
-def test_the_version_is_optional(answering: Path) -> None:
-    answer(answering, "scontrol", "version")
-    assert slurm_version() == "22.05.8"
-    answer(answering, "scontrol", "no-configuration")
-    assert slurm_version() is None
-
-
-@pytest.mark.processes
-def test_times_are_asked_for_as_numbers(answering: Path) -> None:
-    path = answering / "squeue"
-    path.write_text('#!/bin/sh\necho "$SLURM_TIME_FORMAT $LC_ALL"\n')
-    path.chmod(0o755)
-    assert ask(SLURM, ("squeue",)) == "%s C\n"
-    assert "SLURM_TIME_FORMAT" not in os.environ
-
-
-def test_a_machine_without_a_cluster_is_told_so_and_what_to_do() -> None:
-    stderr = "squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: Could not establish a configuration source\n"
-    said = refusal_words(SLURM, CommandResult(argv=("squeue", "--noheader"), returncode=1, stdout="", stderr=stderr))
-    assert said.startswith("this machine belongs to no Slurm cluster that `squeue` could ask (squeue: error: fetch_config: DNS SRV")
-    assert "\n" not in said
-    assert "Could not establish a configuration source" in said
-    assert "choose a site with scheduler: local" in said
-    other = refusal_words(SLURM, CommandResult(argv=("squeue",), returncode=1, stdout="", stderr="squeue: error: odd\n"))
-    assert other == "squeue ended with 1\nsqueue: error: odd"
