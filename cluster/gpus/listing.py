@@ -222,9 +222,9 @@ def query_other_use(uuids: Sequence[str]) -> tuple[OtherUse, ...]:
         return (OtherUse("", f"whether other processes use the GPUs is not known: {error}"),)
 
 
-def query_apps() -> tuple[App, ...]:
+def query_apps(timeout_s: float = GPU_USE_S) -> tuple[App, ...]:
     """Query the compute processes on the visible GPUs. Raises SlipwayError and ValueError."""
-    result = run(PROCESSES_QUERY, timeout_s=GPU_USE_S)
+    result = run(PROCESSES_QUERY, timeout_s=timeout_s)
     if result.returncode:
         raise SlipwayError(describe(result))
     return tuple(app._replace(owner=processes.owner_of(app.pid)) for app in parse_apps(result.stdout))
@@ -245,7 +245,8 @@ Bus = tuple[int, int, int, int]
 
 ECC: Final = "ecc.errors.uncorrected.volatile.total"
 THROTTLE: Final = "clocks_throttle_reasons.active"
-THROTTLE_SINCE_535: Final = "clocks_event_reasons.active"
+RENAMED: Final = {THROTTLE: "clocks_event_reasons.active"}
+"""The names that fields have since driver 535."""
 FIELDS: Final = ("uuid", "pci.bus_id", ECC, "retired_pages.pending", "remapped_rows.pending", "remapped_rows.failure", THROTTLE)
 """Fields of `nvidia-smi --help-query-gpu`; a driver that does not know one of the last five names it, and is asked without."""
 YES: Final = {
@@ -278,23 +279,39 @@ _XID: Final = re.compile(
 _UNKNOWN_FIELD: Final = re.compile(r'Field "([a-z_.]+)" is not a valid field')
 
 
-def query(fields: Sequence[str]) -> tuple[str, ...]:
-    """Build the command that queries fields of all GPUs."""
-    return ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-
-
-def parse_health(answer: str, fields: Sequence[str]) -> list[dict[str, str]]:
-    """Parse a GPU per line, by the names of `fields`. Other lines are skipped."""
-    found = []
+def parse_fields(answer: str, fields: Iterable[str]) -> list[dict[str, str]]:
+    """Parse a GPU per line, by the names of `fields`, of which the first is the UUID. Other lines are skipped."""
+    names, found = tuple(fields), []
     for line in answer.splitlines():
         words = [word.strip() for word in line.split(",")]
-        if len(words) == len(fields) and words[0].startswith("GPU-"):
-            found.append(dict(zip(fields, words, strict=True)))
+        if len(words) == len(names) and words[0].startswith("GPU-"):
+            found.append(dict(zip(names, words, strict=True)))
+    return found
+
+
+def query_fields(asked: dict[str, str], timeout_s: float) -> list[dict[str, str]]:
+    """Query fields of all GPUs; `asked` has the driver's name of each. Raises SlipwayError.
+
+    A field that the driver does not know gets its newer name in `asked`, or leaves it, so that the next query is answered at once.
+    """
+    while True:
+        result = run(("nvidia-smi", f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"), timeout_s=timeout_s)
+        unknown = _UNKNOWN_FIELD.search(result.stdout + result.stderr) if result.returncode else None
+        field = next((field for field, name in asked.items() if unknown is not None and name == unknown[1]), None)
+        if field is None:
+            break
+        if asked[field] in RENAMED:
+            asked[field] = RENAMED[asked[field]]
+        else:
+            del asked[field]
+    found = parse_fields(result.stdout, asked)
+    if result.returncode and not found:
+        raise SlipwayError(describe(result))
     return found
 
 
 def faults_of(gpu: Mapping[str, str]) -> Iterable[str]:
-    """Yield the faults of one GPU of `parse_health`. What the driver does not know (`[N/A]`) is no fault."""
+    """Yield the faults of one GPU of `parse_fields`. What the driver does not know (`[N/A]`) is no fault."""
     errors = digits(gpu.get(ECC, "")) or 0
     if errors:
         yield f"{errors} uncorrected ECC error{'s' * (errors > 1)} since the driver was loaded"
@@ -341,27 +358,11 @@ def query_gpu_faults(uuids: Sequence[str]) -> tuple[GpuFault, ...]:
     if not uuids:
         return ()
     try:
-        gpus = _health_fields()
+        gpus = query_fields({field: field for field in FIELDS}, GPU_USE_S)
         return judge(uuids, gpus, _kernel_xids())
     except (SlipwayError, ValueError) as error:
         logger.debug("the health of the GPUs is not known: %s", error)
         return ()
-
-
-def _health_fields() -> list[dict[str, str]]:
-    asked = {field: field for field in FIELDS}
-    while True:
-        result = run(query(tuple(asked.values())), timeout_s=GPU_USE_S)
-        found = _UNKNOWN_FIELD.search(result.stdout + result.stderr) if result.returncode else None
-        field = next((field for field in FIELDS[2:] if found is not None and asked.get(field) == found[1]), None)
-        if field is None:
-            break
-        if asked.pop(field) == THROTTLE:
-            asked[field] = THROTTLE_SINCE_535
-    gpus = parse_health(result.stdout, tuple(asked))
-    if result.returncode and not gpus:
-        raise SlipwayError(describe(result))
-    return gpus
 
 
 def _kernel_xids() -> dict[Bus, list[int]]:

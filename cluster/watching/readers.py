@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from base.errors import SlipwayError
-from base.process import CommandResult, run
 from base.sanitize import digits, printable
 from base.system import machine_number, machine_text
-from cluster.gpus.listing import PROCESSES_QUERY, App, parse_apps
+from cluster.gpus.listing import ECC, THROTTLE, App, query_apps, query_fields
 from cluster.limits import GPU_WATCH_ANSWER_S, GPU_WATCH_EVERY_S
 from cluster.processes import TICKS_PER_S, ProcessState, all_pids, all_processes, owner_of, state_of
 
@@ -322,32 +321,29 @@ logger = logging.getLogger(__name__)
 TIMES_TOOK: Final = 50
 """A question that takes long is asked so seldom that it is 2 % of the time."""
 MOST_FAILURES: Final = 3
-REASONS: Final = ("clocks_throttle_reasons", "clocks_event_reasons")
-"""The name until driver 535, and the one since; both mean the same bits."""
-_NUMBERS: Final = ("mhz", "max_mhz", "reasons", "celsius", "watts", "busy_ratio", "ecc_errors")
+LOOK_FIELDS: Final = {
+    "uuid": "uuid",
+    "mhz": "clocks.sm",
+    "max_mhz": "clocks.max.sm",
+    "reasons": THROTTLE,
+    "celsius": "temperature.gpu",
+    "watts": "power.draw",
+    "busy_ratio": "utilization.gpu",
+    "ecc_errors": ECC,
+}
+"""The fields of nvidia-smi by their names in the lines of the watcher."""
 
 
-def query(reasons: str) -> tuple[str, ...]:
-    """Return the question, with the name that the driver has for what holds a clock down."""
-    fields = (
-        f"uuid,clocks.sm,clocks.max.sm,{reasons}.active,temperature.gpu,power.draw,utilization.gpu,ecc.errors.uncorrected.volatile.total"
-    )
-    return ("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-
-
-def parse_looks(answer: str) -> list[dict[str, Any]]:
-    """Parse a GPU per line. Values in brackets, such as `[N/A]`, are unknown. Other lines are skipped."""
-    found = []
-    for line in answer.splitlines():
-        uuid, *words = (word.strip() for word in line.split(","))
-        if not uuid.startswith("GPU-") or len(words) != len(_NUMBERS):
-            continue
-        told: dict[str, Any] = {"uuid": uuid[:100]}
-        for name, word in zip(_NUMBERS, words, strict=True):
-            told[name] = _bits(word) if name == "reasons" else _number(word)
-        told["busy_ratio"] = None if told["busy_ratio"] is None else told["busy_ratio"] / 100
-        found.append(told)
-    return found
+def look_of(words: Mapping[str, str]) -> dict[str, Any]:
+    """Convert the fields of one GPU. Values in brackets, such as `[N/A]`, are unknown, as are fields that the driver does not know."""
+    found: dict[str, Any] = {name: None if name == "reasons" else _number(words.get(name, "")) for name in LOOK_FIELDS if name != "uuid"}
+    busy = found["busy_ratio"]
+    return {
+        "uuid": words["uuid"][:100],
+        **found,
+        "reasons": _bits(words.get("reasons", "")),
+        "busy_ratio": None if busy is None else busy / 100,
+    }
 
 
 def _number(word: str) -> float | None:
@@ -382,7 +378,7 @@ class Gpus:
 
     def __init__(self, uuids: Collection[str], processors: Processors) -> None:
         self._uuids, self._processors = frozenset(uuids), processors
-        self._reasons = REASONS[0]
+        self._asked = dict(LOOK_FIELDS)
         self._failures = 0
         self._next = 0.0
 
@@ -402,23 +398,15 @@ class Gpus:
         return {"t": round(answered, 6), "gpus": found} if found else {}
 
     def _look(self) -> list[dict[str, Any]] | None:
-        result = _ask(query(self._reasons))
-        if result is not None and result.returncode and "not a valid field" in result.stdout + result.stderr:
-            self._reasons = next(name for name in REASONS if name != self._reasons)
-            result = _ask(query(self._reasons))
-        return None if result is None or result.returncode else parse_looks(result.stdout)
-
-    def _apps(self) -> Sequence[App] | None:
-        result = _ask(PROCESSES_QUERY)
         try:
-            return None if result is None or result.returncode else parse_apps(result.stdout)
-        except ValueError:
+            return [look_of(words) for words in query_fields(self._asked, GPU_WATCH_ANSWER_S)]
+        except SlipwayError as error:
+            logger.debug("the GPUs are not watched: %s", error)
             return None
 
-
-def _ask(argv: Sequence[str]) -> CommandResult | None:
-    try:
-        return run(argv, timeout_s=GPU_WATCH_ANSWER_S)
-    except SlipwayError as error:
-        logger.debug("the GPUs are not watched: %s", error)
-        return None
+    def _apps(self) -> Sequence[App] | None:
+        try:
+            return query_apps(GPU_WATCH_ANSWER_S)
+        except (SlipwayError, ValueError) as error:
+            logger.debug("the processes on GPUs are not watched: %s", error)
+            return None

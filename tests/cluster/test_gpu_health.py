@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import AllocationError
-from cluster.gpus.listing import FIELDS, judge, parse_health, query_gpu_faults, xids
+from cluster.gpus.listing import FIELDS, judge, parse_fields, query_gpu_faults, xids
 from cluster.grants import health_warnings
 from cluster.types import GpuFault
 from tests.cluster.smi import answer, install
@@ -25,7 +25,7 @@ LOG = """[    2.100000] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.1
 
 
 def test_each_gpu_is_told_with_what_is_wrong_with_it() -> None:
-    found = judge((ONE, TWO, THREE, FOUR), parse_health(answer("health"), FIELDS), {})
+    found = judge((ONE, TWO, THREE, FOUR), parse_fields(answer("health"), FIELDS), {})
     assert [(fault.uuid, fault.text.removeprefix(f"{fault.uuid}: ")) for fault in found] == [
         (TWO, "2 uncorrected ECC errors since the driver was loaded"),
         (TWO, "rows of its memory wait to be remapped, which a reset of the GPU does"),
@@ -51,9 +51,9 @@ def test_xids_of_hardware_of_the_last_day_count_once() -> None:
 
 
 def test_nothing_is_said_of_instances_nor_where_nothing_is_listed() -> None:
-    assert judge(("MIG-1",), parse_health(answer("health"), FIELDS), {}) == ()
+    assert judge(("MIG-1",), parse_fields(answer("health"), FIELDS), {}) == ()
     assert judge((ONE,), [], {}) == ()
-    assert parse_health("No devices were found\nUnable to determine the device handle\n", FIELDS) == []
+    assert parse_fields("No devices were found\nUnable to determine the device handle\n", FIELDS) == []
 
 
 def test_a_site_may_refuse_them() -> None:

@@ -25,7 +25,7 @@ from cluster.schedulers.slurm import answers, reason_of
 from cluster.schedulers.slurm.answers import parse_partitions, parse_queue
 from cluster.schedulers.slurm.jobs import partition_problem, queued_job
 from cluster.types import Allocation, Grant
-from cluster.watching.readers import parse_looks
+from cluster.watching.readers import LOOK_FIELDS, look_of
 from containers import reaping
 from containers.engines.container_client import End, Link
 from containers.engines.docker import _specifications
@@ -595,6 +595,11 @@ def _partitions(text: str) -> None:
     list(judge_partitions(partitions, (), local_site(has_gpu=False)))
 
 
+def _looks(text: str) -> None:
+    for words in listing.parse_fields(text, LOOK_FIELDS):
+        look_of(words)
+
+
 def _gpus(text: str) -> None:
     listing.with_instances(listing.parse_gpus(text), listing.parse_instances(text))
 
@@ -672,7 +677,7 @@ KINDS: Final[dict[str, Kind]] = {
     "journal": Kind("text", _journal_sample, _read_journal),
     "events": Kind("lines", _sample(_lines(EVENTS)), _read_events),
     "load of a node": Kind("lines", _sample(_lines(LOAD)), _read_load),
-    "nvidia-smi at work": Kind("text", _captured("nvidia-smi/load", "nvidia-smi/load-old-card"), _text(parse_looks)),
+    "nvidia-smi at work": Kind("text", _captured("nvidia-smi/load", "nvidia-smi/load-old-card"), _text(_looks)),
     "record": Kind("json", _record_sample, _read_record),
     "answers of a remote host": Kind("json", _sample(*map(_json, REMOTE.values())), _read_remote, "the answer of gate"),
     "scontrol show node": Kind("text", _captured("slurm-22.05/show-node"), _text(answers.parse_node_addresses)),

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cluster.gpus.listing import App
-from cluster.watching.readers import MOST_FAILURES, Gpus, Processors, parse_looks, query, with_others
+from cluster.gpus.listing import App, parse_fields
+from cluster.watching.readers import LOOK_FIELDS, MOST_FAILURES, Gpus, Processors, look_of, with_others
 from tests.cluster.smi import answer, install
 from workflow.run.record.machine_load import busy, load_of, parse_watched
 from workflow.run.record.model import Node
@@ -20,22 +20,26 @@ from workflow.run.record.model import Node
 ONE, TWO, THREE = (f"GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e{number}" for number in (1, 2, 3))
 
 
+def looks(text: str) -> list[dict[str, Any]]:
+    return [look_of(words) for words in parse_fields(text, LOOK_FIELDS)]
+
+
 def test_an_answer_is_read_and_what_is_not_known_is_null() -> None:
-    one, two, three = parse_looks(answer("load"))
+    one, two, three = looks(answer("load"))
     assert one == {
         **{"uuid": ONE, "mhz": 1755, "max_mhz": 1980, "reasons": 0, "celsius": 61, "watts": 655.03, "busy_ratio": 0.99, "ecc_errors": 0}
     }
     assert two["reasons"] == 0x48
     assert (three["watts"], three["ecc_errors"]) == (None, None)
-    (old,) = parse_looks(answer("load-old-card"))
+    (old,) = looks(answer("load-old-card"))
     assert (old["mhz"], old["ecc_errors"]) == (1328, None), "a card that is lost has no line"
 
 
 def test_only_processes_of_others_on_gpus_of_ours_count() -> None:
     apps = [App(ONE, 10, None, "ours"), App(ONE, 11, None, "another's"), App(THREE, 12, None, "another's")]
-    found = with_others(parse_looks(answer("load")), {ONE, TWO}, apps, {10})
+    found = with_others(looks(answer("load")), {ONE, TWO}, apps, {10})
     assert [(look["uuid"], look["others"]) for look in found] == [(ONE, 1), (TWO, 0)]
-    assert with_others(parse_looks(answer("load")), {ONE}, None, {10})[0]["others"] is None
+    assert with_others(looks(answer("load")), {ONE}, None, {10})[0]["others"] is None
 
 
 @pytest.mark.processes
@@ -65,7 +69,7 @@ def test_without_nvidia_smi_there_is_nothing_and_nobody_asks_for_ever(tmp_path: 
 
 def test_looks_become_a_load_and_what_held_the_clock_down_is_said() -> None:
     def look(t: float, **changes: Any) -> dict[str, Any]:
-        gpus = [{**told, "others": 0, **changes} for told in parse_looks(answer("load"))[:2]]
+        gpus = [{**told, "others": 0, **changes} for told in looks(answer("load"))[:2]]
         return {"t": t, "idle": t, "steal": 0, "interrupts": 0, "own": t, "faults": 0, "gpus": gpus}
 
     lines = [{"schema": "slipway.load/1", "cores": 2}, look(0.0), look(10.0, ecc_errors=3), look(20.0, ecc_errors=5, others=2)]
@@ -89,10 +93,5 @@ def test_damaged_answers_are_looks_or_nothing() -> None:
         text = answer(chance.choice(["load", "load-old-card", "load-old-name", "compute-apps", "p100x8-query"]))
         place = chance.randrange(len(text))
         damaged = text[:place] + chance.choice(["", ",", "\0", "9" * 30, "0x", "\n", "[", "\u0665", "-", "nan"]) + text[place + 1 :]
-        for look in parse_looks(damaged):
+        for look in looks(damaged):
             assert all(value is None or value >= 0 for key, value in look.items() if key != "uuid")
-
-
-def test_the_question_names_every_field_once() -> None:
-    fields = query("clocks_throttle_reasons")[1].partition("=")[2].split(",")
-    assert len(fields) == len(set(fields)) == 8
