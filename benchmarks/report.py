@@ -26,7 +26,7 @@ from tests.workflow.report.builder import failed, make_record, plausible_records
 from workflow.report.analysis import Analysis, analyse
 from workflow.report.collect import collect
 from workflow.report.collect import write_records as write_parquet
-from workflow.report.garbage_collection import without_garbage_collection
+from workflow.report.files import without_garbage_collection
 from workflow.report.outputs import write_all, write_page, write_tables
 
 Axes = Mapping[str, Sequence[Any]]

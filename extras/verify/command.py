@@ -14,7 +14,7 @@ from workflow.commands.chosen_study import report_outputs, results_as_they_are
 from workflow.commands.options import DEFAULT_STUDY, PlacesArgument, SiteOption, StudyOption
 from workflow.commands.watching import output
 from workflow.commands.watching.output import progress
-from workflow.report.garbage_collection import without_garbage_collection
+from workflow.report.files import without_garbage_collection
 
 MOST_SHOWN: Final = 200
 

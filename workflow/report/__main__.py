@@ -16,7 +16,7 @@ from pathlib import Path
 from base.errors import SlipwayError, StorageError
 from base.logs import configure
 from cluster.guard import guarded
-from workflow.report.garbage_collection import without_garbage_collection
+from workflow.report.files import without_garbage_collection
 
 logger = logging.getLogger("workflow.report")
 

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from containers.engines import ENGINES, in_container
 from workflow.report.collect import cell_of
-from workflow.run.record.columns import SETTINGS, SEVEN_STEPS, SOFTWARE, TIMES_ONLY, UNMEASURED
+from workflow.run.record.columns import SETTINGS, SOFTWARE, TIMES_ONLY, UNMEASURED
 from workflow.run.record.rate import MIN_STEPS, NOT_COMPARED, OTHERS, UNEVEN, first_of
+from workflow.run.record.step_clock import STEPS
 from workflow.run.record.window_seen import CONFIRMED, STAGGERED_RATIO, STAGGERED_S
 from workflow.study.cell import ARGS, SIZES, WORDS, Cell, plain_text
 from workflow.study.series import IMPLIED_BY_FRAMEWORK, NOT_SERIES, PARAMETERS_FILE, file_digest, redundant_keys
@@ -348,7 +349,7 @@ def marks_of_runs(rows: pl.DataFrame) -> dict[str, tuple[str, ...]]:
 
 # arithmetic means over the runs that were measured, or have wall times only: times add up only so
 MEANS: Final = (
-    *("run_s", *(f"{step}_s" for step in SEVEN_STEPS), "training_s"),
+    *("run_s", *(f"{step}_s" for step in STEPS), "training_s"),
     *("first_step_s", "window_s", "step_min_s", "step_p99_s", "step_max_s", "eval_accuracy", "eval_loss", "final_loss"),
 )
 SAMPLES: Final = ("rate_per_s", "step_p50_s", "step_p95_s")

@@ -29,8 +29,9 @@ from workflow.report.analysis import analyse
 from workflow.report.collect import collect, read_records
 from workflow.report.collect import write_records as write_parquet
 from workflow.report.record_reader import read_rows, read_runs
-from workflow.run.record.columns import FIELDS, MISSING, PREVENTED, RESULTS, SEVEN_STEPS, UNREADABLE
+from workflow.run.record.columns import FIELDS, MISSING, PREVENTED, RESULTS, UNREADABLE
 from workflow.run.record.reading import find_record, validate_record
+from workflow.run.record.step_clock import STEPS
 
 CELL = make_cell()
 RUN = f"{CELL['cell_id']}-r1"
@@ -91,8 +92,8 @@ def test_a_record_becomes_a_row(tmp_path: Path) -> None:
     assert (row["num_processes"], row["global_batch_size"], row["num_gpus"]) == (4, 8, 4)
     assert row["hardware"] == f"{GPU}, {CPU}"
     assert row["hosts"] == "node00,node01"
-    assert [row[f"{step}_s"] for step in SEVEN_STEPS] == list(record["steps_s"].values())
-    assert sum(row[f"{step}_s"] for step in SEVEN_STEPS[2:]) == pytest.approx(row["run_s"])
+    assert [row[f"{step}_s"] for step in STEPS] == list(record["steps_s"].values())
+    assert sum(row[f"{step}_s"] for step in STEPS[2:]) == pytest.approx(row["run_s"])
     assert (row["staged_bytes"], row["copied_bytes"]) == (3_800_000, 0)
     assert row["torch_version"] == "2.13.0"
     assert row["git_dirty"] == "false"

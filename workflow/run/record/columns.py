@@ -145,8 +145,7 @@ MISSING: Final = "missing"
 UNMEASURED: Final = "not measured"  # ended ok, but there is no rate
 TIMES_ONLY: Final = "wall times only"  # ended ok, and its program tells of no steps
 
-SEVEN_STEPS: Final = STEPS
-SHOWN_STEPS: Final = SEVEN_STEPS[1:]  # login is of the command, the same for all runs of a start: it says nothing of a cell
+SHOWN_STEPS: Final = STEPS[1:]  # login is of the command, the same for all runs of a start: it says nothing of a cell
 BESIDE: Final = "assign"  # told by the scheduler: it stands beside the sum of the others, which is run_s
 
 SOFTWARE: Final = ("framework_version", "torch_version", "cuda_version", "cudnn_version", "nccl_version", "driver_version")

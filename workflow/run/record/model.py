@@ -7,7 +7,6 @@ meaning. A key that a type does not know was written by another version: readers
 
 from __future__ import annotations
 
-import runpy
 import types
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin
@@ -627,7 +626,3 @@ def plain(kind: Any) -> Any:
         left = [one for one in get_args(kind) if one is not type(None)]
         return plain(left[0]) if len(left) == 1 else kind
     return kind
-
-
-if __name__ == "__main__":
-    runpy.run_module("workflow.run.record.schema", run_name="__main__")
