@@ -102,11 +102,10 @@ class Direct(Preflight):
         self._children = children
         self.asked = 0
 
-    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure | None]) -> None:
+    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure]) -> None:
         for index, order in enumerate(own):
-            if order is not None:
-                token = {"token": self._children.tokens[index]} if isinstance(order, commands.Listen) else {}
-                self._children.send(index, **msgspec.to_builtins(order), **token)
+            token = {"token": self._children.tokens[index]} if isinstance(order, commands.Listen) else {}
+            self._children.send(index, **msgspec.to_builtins(order), **token)
         self.asked += 1
 
     def _answers(self, kind: type[A], limit_s: float) -> list[A]:

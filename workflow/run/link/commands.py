@@ -102,10 +102,9 @@ class Alive(Message, frozen=True, kw_only=True):
 
 
 class Preflight(Message, frozen=True, kw_only=True):
-    """One step of the test of the network between the nodes, before anything is staged."""
+    """One step of the test of the network between the nodes, before anything is staged; the plan ends the test."""
 
-    order: Listen | Reach | Measure | None
-    """Null: the test is over."""
+    order: Listen | Reach | Measure
 
 
 class Plan(Message, frozen=True, kw_only=True):

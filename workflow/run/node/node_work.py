@@ -79,11 +79,8 @@ class NodeWork:
 
     # -- before the ranks
 
-    def do_preflight(self, order: commands.Listen | commands.Reach | commands.Measure | None) -> None:
-        """Let a child execute a command of the preflight. None ends the preflight."""
-        if order is None:
-            self._end_preflight()
-            return
+    def do_preflight(self, order: commands.Listen | commands.Reach | commands.Measure) -> None:
+        """Let a child execute a command of the preflight."""
         if self.preflight is None:
             self.preflight = Child(self.loop, PROBES, ProbeReport, self._probed, self._probes_ended)
         secret = {"token": derived(self.token, "preflight").hex()} if isinstance(order, commands.Listen) else {}
@@ -109,6 +106,7 @@ class NodeWork:
 
     def do_plan(self, order: commands.Plan) -> None:
         """Take the plan of this attempt; from here on we run on our own cores only."""
+        self._end_preflight()
         plan, nodes = with_own_cache(order, os.environ), order.allocation.nodes
         if self.index >= len(nodes):
             raise AllocationError(f"the plan is for {len(nodes)} nodes, and this is node {self.index} of them")

@@ -70,7 +70,6 @@ class Preflight:
             ring = [asdict(answer.all_reduce) for answer in answers if answer.all_reduce is not None]
             rings += [ring] if len(ring) == len(answers) else []
             findings, clear = network_verdict(self._places, attempts, rings)
-        self._tell([None] * len(self._places))
         found = summary(best_of(attempts))
         self._note(
             rate_mbit_median=found.median_mbit,
@@ -111,7 +110,7 @@ class Preflight:
 
     # -- orders and answers
 
-    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure | None]) -> None:
+    def _tell(self, own: Sequence[commands.Listen | commands.Reach | commands.Measure]) -> None:
         self._nodes.forget(reports.PreflightAnswered)
         for node, order in zip(self._nodes.all, own, strict=True):
             self._nodes.send(node, commands.Preflight(order=order))

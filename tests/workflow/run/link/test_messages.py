@@ -97,7 +97,6 @@ ORDERED: Final[tuple[commands.Command, ...]] = (
     PLAN,
     structs.replace(PLAN, ranks=RANKS),
     structs.replace(PLAN, ranks=structs.replace(RANKS, image=IMAGE)),
-    commands.Preflight(order=None),
     commands.Preflight(order=commands.Listen(index=0, nodes=2, address="127.0.0.1")),
     commands.Preflight(order=commands.Reach(peers=(("127.0.0.1", 4000),))),
     commands.Preflight(order=commands.Measure(attempt=0, ring=True, bytes=1, limit_s=0.5)),
