@@ -84,17 +84,6 @@ def test_too_many_gpu_hours_are_refused(house: House) -> None:
     assert "limits.gpu_hours" not in house("plan").err
 
 
-def test_another_file_of_the_name_is_refused(house: House) -> None:
-    publish_resolved(house.load())
-    (house.root / "other").mkdir()
-    house.path = write(house.root / "other", changed(axes={"batch_size": [16]}))
-    said = house("plan")
-    assert said.code == 10
-    assert "missing; " in said.out
-    assert f"would write into the results of another file: {house.load().results_dir}" in said.err
-    assert f"`slipway run {house.path} --adopt " in said.err
-
-
 def test_hours_are_of_processes_on_the_cpu(house: House) -> None:
     study = house.study(base={"gpus_per_node": 2}, limits={"walltime": "30m", "gpu_hours": 0})
     assert most_hours_on("cuda", study, study.runs) == 0

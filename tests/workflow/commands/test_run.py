@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -14,16 +13,14 @@ from pathlib import Path
 import pytest
 
 from base.errors import LeaseError, RecordError, StorageError
-from cluster.holder import holder_of
 from cluster.limits import SAME_INTERRUPT_S
 from tests.base.test_frozen import still_frozen
 from tests.data_prep.staging.disks import ext4
 from tests.workflow.commands.conftest import House
+from tests.workflow.commands.test_status_logs import hold
 from workflow.commands.run import Child, end
 from workflow.commands.watching.live_table import Lines
 from workflow.dag.graph import Graph
-from workflow.run.storage.lease import new_lease
-from workflow.study.paths import run_dir
 
 pytestmark = pytest.mark.processes
 
@@ -145,13 +142,6 @@ def ended(house: House, tmp_path: Path) -> Callable[..., None]:
         end(Graph(house.load(), retry_failed=False), asked, 1, (), log, table=False)
 
     return call
-
-
-def hold(house: House, run_id: str) -> None:
-    """By this process."""
-    path = run_dir(house.load().results_dir, run_id)
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "lease.json").write_text(json.dumps(new_lease(holder_of(os.getpid(), "local", "1", 0), 1).to_json()))
 
 
 def test_who_has_the_runs_that_are_left_is_named(house: House, ended: Callable[..., None]) -> None:

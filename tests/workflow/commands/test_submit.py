@@ -23,6 +23,7 @@ from workflow.commands import main
 from workflow.commands.plan import refuse_jobs
 from workflow.commands.submit import submit_once
 from workflow.run.storage.lease import acquire, new_lease
+from workflow.study.publishing import publish_resolved
 
 pytestmark = pytest.mark.processes
 
@@ -177,6 +178,7 @@ def test_a_submission_that_is_waited_for_ends_as_a_run_does(
 ) -> None:
     assert submit("--print").code == 0  # the site has Slurm now
     study = house.load()
+    publish_resolved(study)
     finish(house)
     runs = study.results_dir / "runs"
     last = runs / study.runs[-1].run_id / "record.json"
@@ -276,12 +278,6 @@ def test_what_snakemake_would_refuse_is_refused(house: House, queue: Queue, subm
     assert "GPU hours" in said.err
     assert submit("--retry", "everything").code == 10
     assert queue.script is None
-
-
-def test_too_few_nodes(queue: Queue, submit: Callable[..., Said]) -> None:
-    said = submit("--nodes", "1")
-    assert said.code == 10
-    assert "a run of the study needs 2 nodes" in said.err
 
 
 def test_this_machine_has_no_queue(house: House, queue: Queue, submit: Callable[..., Said]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from extras.doctor import command as doctor
 from extras.doctor.types import Finding
 from tests.workflow.commands.conftest import House
+from workflow.study.publishing import publish_resolved
 
 pytestmark = pytest.mark.processes
 
@@ -23,6 +24,7 @@ COMMANDS = [("plan",), ("status",), ("tables", "--show"), ("cache", "ls")]
 def study(house: House) -> House:
     """With runs of every state, long names, and something in the cache."""
     study = house.study(study="a-study-with-a-rather-long-name", axes=KEYS, base={"layout": "nhwc", "comm_hook": "powersgd"})
+    publish_resolved(study)
     for run, status in zip(study.runs, ("ok", "ok", "ok", "oom", "storage", "nan"), strict=False):
         reason = f"rank 1 of 2 at {study.results_dir}/runs/{run.run_id}/attempts/1/logs: {'many words and 12.5 GB ' * 6}"
         kind = "prevented" if status == "storage" else "result"

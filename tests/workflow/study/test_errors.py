@@ -236,10 +236,6 @@ def test_an_excluded_combination_is_not_checked(tmp_path: Path) -> None:
     assert len(load(tmp_path, study).cells) == 3
 
 
-def test_control_characters_of_a_study_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    assert "\x1b" not in message_of(tmp_path, changed(study="\x1b[2J"))
-
-
 def test_what_the_site_cannot_do_is_refused(tmp_path: Path) -> None:
     site = tmp_path / "tiny.yaml"
     site.write_text("storage: s\ncache: {path: c}\nscheduler: slurm\ngpus_per_node: 2\nwalltime: 1h\n")

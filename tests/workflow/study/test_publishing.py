@@ -194,7 +194,10 @@ def test_the_plan_is_refused_too_and_that_of_a_cell(two: Two, capsys: pytest.Cap
     cell = load_study(path, str(two.site), {}).cells[0].cell_id
     for words in ([], ["--cell", cell], ["--cell", cell, "--json"]):
         assert main.run(["plan", str(path), "--site", str(two.site), *words]) == 10
-        assert "would write into the results of another file" in capsys.readouterr().err
+        said = capsys.readouterr()
+        assert f"would write into the results of another file: {two.load(two.one, changed()).study.results_dir}" in said.err
+        assert f"`slipway run {path} --adopt " in said.err
+        assert words or "missing; " in said.out, "the plan is shown before it is refused"
 
 
 def test_tables_of_a_file_whose_results_are_anothers_are_refused(two: Two, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,17 +7,8 @@ import threading
 
 import pytest
 
+from tests.workflow.commands.watching.test_live_table import Clock
 from workflow.commands.watching.output import describe, progress, waiting
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Terminal(io.StringIO):
