@@ -18,11 +18,11 @@ from blake3 import blake3
 
 from base.errors import ConfigError, RecordError, RemoteError, SlipwayError
 from base.lock import LockFile
-from base.process import Sink
+from base.process import CommandResult, Sink
 from base.typed import read_as
 from cluster.ssh import openssh
 from extras.remote import asking
-from extras.remote.asking import Have, Placed, RemoteHost, ResultFile, Results, fetch, find_slipway
+from extras.remote.asking import Have, Placed, RemoteHost, ResultFile, Results, answer_of, fetch, find_slipway
 from extras.remote.command import _run_typed
 from extras.remote.kept import Settings
 from extras.remote.typed import parse_typed
@@ -301,3 +301,12 @@ def test_a_file_is_described_by_one_reading_and_what_is_none_is_left_out(tmp_pat
     expected = ResultFile(name="report.html", bytes=len(CONTENT), blake3=blake3(CONTENT).hexdigest())
     assert asking.described(tmp_path, "report.html") == expected
     assert [asking.described(tmp_path, name) for name in ("tables", "pipe", "gone", "report.html/gone")] == [None] * 4
+
+
+@pytest.mark.parametrize("code", [2, 19])
+def test_what_a_host_says_of_its_error_is_shown_up_to_a_length(code: int) -> None:
+    result = CommandResult(argv=("slipway",), returncode=code, stdout="", stderr=f"slipway: {'x' * 10**6} the end")
+    with pytest.raises(RecordError if code == 19 else RemoteError) as error:
+        answer_of(Have, result, "gate")
+    assert "the end" in str(error.value)
+    assert len(str(error.value)) < 3000
