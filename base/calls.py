@@ -26,7 +26,7 @@ from typing import Any, Final, NoReturn
 
 from base.errors import Defect, SlipwayError, StorageError, error_named
 from base.jsonfile import json_line, parse_json
-from base.process import rooms_environ
+from base.process import packages_environ
 from base.system import machine_text
 
 MOVED_EVERY_S: Final = 1.0
@@ -208,7 +208,7 @@ class _Interpreter:
         with theirs:
             argv = [sys.executable, "-P", "-m", "base.calls"]
             files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_DUP2, theirs.fileno(), CALLS_FD)]
-            environ = {**os.environ, **rooms_environ(os.environ)}
+            environ = {**os.environ, **packages_environ(os.environ)}
             self._pid = os.posix_spawn(sys.executable, argv, environ, file_actions=files)
 
     def answer(self, call: bytes, deadline: float) -> bytes:

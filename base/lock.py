@@ -20,7 +20,7 @@ from base.untrusted import NEVER_FOLLOW, trusted_directory
 
 PAUSE_S: Final = 0.1
 TRIES: Final = 10
-MOST_SAID: Final = 4096
+HOLDER_BYTES: Final = 4096
 
 
 def try_lock(descriptor: int) -> bool:
@@ -105,7 +105,7 @@ class LockFile:
 
     def said(self) -> str:
         """Return what the last holder has written; it stays when nobody holds the lock any more."""
-        return os.pread(self.descriptor, MOST_SAID, 0).decode(errors="replace").strip()
+        return os.pread(self.descriptor, HOLDER_BYTES, 0).decode(errors="replace").strip()
 
     def leave(self) -> None:
         """Let others have the lock; we may come back."""

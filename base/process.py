@@ -255,17 +255,17 @@ def first_line(descriptor: int, limit_s: float) -> bytes:
 # what lies there by the name of a module of ours or of the standard library.
 
 
-ROOMS: Final = Path(__file__).resolve().parents[1]
+CODE_ROOT: Final = Path(__file__).resolve().parents[1]
 """The directory that base, cluster, containers, data_prep, workflow and extras lie in: a checkout, or site-packages."""
 
 
-def rooms_environ(environ: Mapping[str, str]) -> dict[str, str]:
+def packages_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what the environment of a Python of ours gains, so that it finds the packages that we run from: a checkout goes before all
     else. A wheel adds nothing, since its interpreter finds it, and site-packages in front would hide modules of the standard library."""
-    if ROOMS in {Path(found).resolve() for found in (*site.getsitepackages(), site.getusersitepackages())}:
+    if CODE_ROOT in {Path(found).resolve() for found in (*site.getsitepackages(), site.getusersitepackages())}:
         return {}
-    before = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(ROOMS)]
-    return {"PYTHONPATH": os.pathsep.join([str(ROOMS), *before])}
+    before = [entry for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(CODE_ROOT)]
+    return {"PYTHONPATH": os.pathsep.join([str(CODE_ROOT), *before])}
 
 
 # A Python of ours as a child that is asked on its standard input and answers on its standard output, by a caller that waits for it.
@@ -276,7 +276,7 @@ class PipedChild:
 
     def __init__(self, module: str, *words: str, stderr: int | None = None, **environ: str) -> None:
         argv = [sys.executable, "-P", "-m", module, *words]
-        env = {**os.environ, **rooms_environ(os.environ), **environ}
+        env = {**os.environ, **packages_environ(os.environ), **environ}
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=env)
         assert self.process.stdin is not None
         assert self.process.stdout is not None

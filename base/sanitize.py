@@ -71,7 +71,7 @@ def whole(value: object, least: int = 0, most: int = MAX_WHOLE) -> int | None:
     return int(value)
 
 
-def digits(value: str) -> int | None:
+def ascii_int(value: str) -> int | None:
     """Parse 1 to 18 ASCII digits; None for anything else, digits of other scripts and signs included."""
     return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError
-from base.sanitize import digits
+from base.sanitize import ascii_int
 
 _NAME_VARIABLES: Final = ("LOGNAME", "USER", "LNAME", "USERNAME")
 """Where Python looks for the name, in this order."""
@@ -103,7 +103,7 @@ def machine_text(path: str | Path) -> str:
 
 def machine_number(path: str | Path) -> int | None:
     """Read the one number in such a file; None where there is none."""
-    return digits(machine_text(path))
+    return ascii_int(machine_text(path))
 
 
 # What the operating system answers where a disk is full or network storage fails, and the time by a file system's own clock.

@@ -37,8 +37,6 @@ class Check:
 
     words: str
     holds: Callable[[Any], bool]
-    least: float | None = None
-    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,12 @@ class Closed:
 
 def between(least: int, most: int) -> Check:
     """Return a check for numbers from `least` to `most`."""
-    return Check(f"a number from {least} to {most}", lambda value: bool(least <= value <= most), least, most)
+    return Check(f"a number from {least} to {most}", lambda value: bool(least <= value <= most))
 
 
 def at_least(least: int) -> Check:
     """Return a check for numbers of `least` and more."""
-    return Check(f"a number from {least} on", lambda value: bool(value >= least), least)
+    return Check(f"a number from {least} on", lambda value: bool(value >= least))
 
 
 def above(least: int) -> Check:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from workflow.report.cells import RUN_MARKS
 from workflow.run.record.events import RankEvents, RequestedSteps, read_events
 from workflow.run.record.run_record import Measurements, measured
@@ -29,7 +29,7 @@ ASKED: Final = RequestedSteps(110, 100)
 
 def library(name: str) -> ModuleType:
     """Return a fresh copy of a module of containers/lib."""
-    spec = importlib.util.spec_from_file_location(name, ROOMS / "containers" / "lib" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, CODE_ROOT / "containers" / "lib" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

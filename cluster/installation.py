@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 
-_PACKAGED: Final = ROOMS / "workflow" / "installed"
+_PACKAGED: Final = CODE_ROOT / "workflow" / "installed"
 FROM_CHECKOUT: Final = not _PACKAGED.is_dir()
-FILES: Final = ROOMS if FROM_CHECKOUT else _PACKAGED
+FILES: Final = CODE_ROOT if FROM_CHECKOUT else _PACKAGED
 SNAKEFILE: Final = FILES / "Snakefile"
 PROFILES: Final = FILES / "profiles"
 CONFIG: Final = FILES / "config"
@@ -29,7 +29,7 @@ DISTRIBUTION: Final = "slipway-cluster"
 """What pip calls us; `slipway` on the Python package index is another project."""
 
 
-def own_checkout(rooms: Path = ROOMS) -> Path | None:
+def own_checkout(rooms: Path = CODE_ROOT) -> Path | None:
     """Return the checkout that this program runs from, or None if this user may not write in it, as in one of a group."""
     kept = rooms / ".slipway"
     return rooms if FROM_CHECKOUT and os.access(kept if kept.exists() else rooms, os.W_OK) else None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from base.sanitize import digits, text
+from base.sanitize import ascii_int, text
 from base.system import machine_number, machine_text
 
 
@@ -106,7 +106,7 @@ def memory_bytes(path: Path = Path("/proc/meminfo")) -> int | None:
     """Return the installed memory."""
     for line in machine_text(path).splitlines():
         if line.startswith("MemTotal:"):
-            amount = digits((line.split() + [""])[1])
+            amount = ascii_int((line.split() + [""])[1])
             return None if amount is None else amount * 1024
     return None
 
@@ -132,7 +132,7 @@ def oom_counters(cgroups: Path, root: Path = Path("/sys/fs/cgroup")) -> tuple[Pa
 def read_oom_kills(path: Path) -> int | None:
     """Read the count in one of those files. Returns None if it is missing."""
     entries = [entry.split() for entry in machine_text(path).splitlines()]
-    return next((digits(words[1]) for words in entries if len(words) == 2 and words[0] == "oom_kill"), None)
+    return next((ascii_int(words[1]) for words in entries if len(words) == 2 and words[0] == "oom_kill"), None)
 
 
 def driver_version(path: Path = Path("/sys/module/nvidia/version")) -> str | None:

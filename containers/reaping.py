@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypedDict
 
 from base.errors import ContainerError, RecordError
 from base.process import last_lines
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from base.typed import Check, json_as
 from cluster.schedulers import SCHEDULERS, get_scheduler
 from cluster.types import Holder, is_job_id
@@ -114,7 +114,7 @@ def _holder(container: Found) -> Holder | None:
     """Return None where the labels contradict each other."""
     scheduler, _, rest = container.label(JOB).partition(":")
     job_id, _, restart = rest.rpartition(":")
-    count = digits(restart)
+    count = ascii_int(restart)
     if scheduler not in SCHEDULERS or count is None or not is_job_id(job_id):
         return None
     try:

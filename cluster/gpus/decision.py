@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from base.errors import AllocationError
 from base.humanize import counted
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from cluster.detection import scheduler_of
 from cluster.gpus.listing import Gpu, Place, bus_key, in_pci_order, parse_instances, short_bus
 
@@ -52,7 +52,7 @@ class Claim:
             return "nothing"
         if all(_UUID.fullmatch(name) for name in self.names):
             return "uuids"
-        return "numbers" if all(digits(name) is not None for name in self.names) else "other"
+        return "numbers" if all(ascii_int(name) is not None for name in self.names) else "other"
 
     def describe(self) -> str:
         kind = {
@@ -84,7 +84,7 @@ def granted_count(environ: Mapping[str, str], scheduler: str | None) -> int | No
     if scheduler != "slurm":
         return None
     value = environ.get("SLURM_GPUS_ON_NODE", "")
-    return len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or digits(value)
+    return len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or ascii_int(value)
 
 
 def _cuda(environ: Mapping[str, str]) -> tuple[Claim, ...]:

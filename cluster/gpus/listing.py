@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from base.errors import AllocationError, SlipwayError
 from base.jsonfile import read_content
 from base.process import CommandResult, describe, run
-from base.sanitize import digits, printable, text
+from base.sanitize import ascii_int, printable, text
 from cluster import processes
 from cluster.detection import scheduler_of
 from cluster.limits import GPU_LIST_S, GPU_USE_S, XID_RECENT_S
@@ -88,7 +88,7 @@ def parse_gpus(answer: str) -> tuple[Gpu, ...]:
     found = []
     for line in answer.splitlines():
         words = [word.strip() for word in line.split(",", 3)]
-        number = digits(words[0])
+        number = ascii_int(words[0])
         if len(words) != 4 or number is None or not _UUID.fullmatch(words[1]) or not _BUS.fullmatch(words[2]):
             raise AllocationError(
                 f"nvidia-smi answered {line[:200]!r}, expected `index, GPU-uuid, bus id, name`: a GPU of this node may be lost; "
@@ -197,10 +197,10 @@ def parse_apps(answer: str) -> tuple[App, ...]:
         words = [word.strip() for word in line.split(",", 3)]
         if not line.strip() or line.strip().startswith(("[", "No running", "No devices")):
             continue
-        pid = digits(words[1]) if len(words) == 4 else None
+        pid = ascii_int(words[1]) if len(words) == 4 else None
         if pid is None or not words[0].startswith(("GPU-", "MIG-")):
             raise ValueError(f"nvidia-smi answered {line[:200]!r}, expected `GPU-uuid, pid, memory, name`")
-        amount = digits(words[2].split()[0]) if words[2] else None
+        amount = ascii_int(words[2].split()[0]) if words[2] else None
         found.append(App(printable(words[0]), pid, amount, text(words[3], 200)))
     return tuple(found)
 
@@ -312,7 +312,7 @@ def query_fields(asked: dict[str, str], timeout_s: float) -> list[dict[str, str]
 
 def faults_of(gpu: Mapping[str, str]) -> Iterable[str]:
     """Yield the faults of one GPU of `parse_fields`. What the driver does not know (`[N/A]`) is no fault."""
-    errors = digits(gpu.get(ECC, "")) or 0
+    errors = ascii_int(gpu.get(ECC, "")) or 0
     if errors:
         yield f"{errors} uncorrected ECC error{'s' * (errors > 1)} since the driver was loaded"
     for field, words in YES.items():

@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 
 from base.errors import AllocationError, NoScheduler, SchedulerOutputError, UnsupportedRequest
 from base.humanize import some
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from cluster import addresses
 from cluster.detection import SIGNS, scheduler_of
 from cluster.gpus.decision import claims_of, decide, or_raise
@@ -161,13 +161,13 @@ def read_grant(environ: Mapping[str, str], device: str | None, peer: str, interf
         address=address,
         interface=found_interface,
         cores=usable_cores(),
-        cpus=digits(environ.get(signs.cpus, "")),
+        cpus=ascii_int(environ.get(signs.cpus, "")),
         gpus=tuple(gpu.uuid for gpu in granted),
         gpu_models=tuple(gpu.model for gpu in granted),
         gpu_indices=claims[0].names if claims else (),
         gpu_rule=None if found is None else found.rule,
         foreign=query_other_use([gpu.uuid for gpu in granted]),
-        restart_count=digits(environ.get(signs.restarts, "")),
+        restart_count=ascii_int(environ.get(signs.restarts, "")),
     )
 
 
@@ -208,7 +208,7 @@ def _by_process(holder: Holder, ours: Start) -> tuple[bool, bool | None]:
 
 def exported_end(environ: Mapping[str, str]) -> float | None:
     """Return the unix time when the job must have ended, by STARTED and SECONDS."""
-    started, seconds = digits(environ.get(STARTED, "")), digits(environ.get(SECONDS, ""))
+    started, seconds = ascii_int(environ.get(STARTED, "")), ascii_int(environ.get(SECONDS, ""))
     return None if started is None or seconds is None else float(started + seconds)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from base.errors import SlipwayError
-from base.sanitize import digits, printable
+from base.sanitize import ascii_int, printable
 from base.system import machine_number, machine_text
 from cluster.gpus.listing import ECC, THROTTLE, App, query_apps, query_fields
 from cluster.limits import GPU_WATCH_ANSWER_S, GPU_WATCH_EVERY_S
@@ -132,10 +132,10 @@ def parse_cpu(text: str, cores: Collection[int]) -> Cpu | None:
         if not line.startswith("cpu"):
             break
         words = line.split()
-        number = digits(words[0][3:])
+        number = ascii_int(words[0][3:])
         if number is None or number not in cores:
             continue
-        ticks = [digits(word) for word in words[1:9]]
+        ticks = [ascii_int(word) for word in words[1:9]]
         if len(ticks) < 8 or None in ticks:
             return None
         _, _, _, nothing, waiting, hard, soft, stolen = (tick or 0 for tick in ticks)
@@ -151,7 +151,7 @@ def parse_pressure(text: str) -> dict[str, float] | None:
         words = line.split()
         if len(words) < 2 or words[0] not in ("some", "full") or not words[-1].startswith("total="):
             return None
-        micros = digits(words[-1].removeprefix("total="))
+        micros = ascii_int(words[-1].removeprefix("total="))
         if micros is None:
             return None
         found[words[0]] = micros / 1e6
@@ -164,7 +164,7 @@ def parse_counts(text: str, names: Mapping[str, str]) -> dict[str, int]:
     for line in text.splitlines():
         words = line.split(None, 2)
         name = names.get(words[0].rstrip(":")) if len(words) > 1 else None
-        count = digits(words[1]) if name is not None else None
+        count = ascii_int(words[1]) if name is not None else None
         if name is not None and count is not None:
             found[name] = count
     return found
@@ -348,7 +348,7 @@ def look_of(words: Mapping[str, str]) -> dict[str, Any]:
 
 def _number(word: str) -> float | None:
     whole, dot, part = word.partition(".")
-    if digits(whole) is None or (dot and digits(part) is None):
+    if ascii_int(whole) is None or (dot and ascii_int(part) is None):
         return None
     return float(word)
 

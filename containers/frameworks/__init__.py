@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from base.errors import ConfigError, UnsupportedRequest
 from base.humanize import choices
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from containers.frameworks.spec import FrameworkSpec, read_framework
 from containers.models import reads_tokens
 
@@ -25,7 +25,7 @@ HISTORIC: Final = (
 )
 """What HISTORIC_DISTRIBUTION brings: the frameworks of the literature that are no longer developed."""
 HISTORIC_DISTRIBUTION: Final = "slipway-cluster-historic"
-HISTORIC_IN_CHECKOUT: Final = ROOMS / "historic" / "slipway_historic"
+HISTORIC_IN_CHECKOUT: Final = CODE_ROOT / "historic" / "slipway_historic"
 NAMES: Final = (*OWN, *sorted(HISTORIC))
 """What a study may write after `framework:`, whether it is installed or not."""
 ENTRY_POINTS: Final = "slipway.frameworks"

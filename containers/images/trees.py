@@ -18,7 +18,7 @@ from typing import Final
 
 from base.errors import ContainerError
 from base.process import last_lines
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from containers.engines import container_client, pyxis
 from containers.images.marks import tree_of
 from containers.limits import IMAGE_REMOVE_S, PYXIS_UNPACK_S
@@ -64,7 +64,7 @@ def parse(text: str) -> tuple[Tree, ...]:
         words = line.split()
         match = _LISTED_AS.fullmatch(words[0]) if words and not line.startswith(" ") else None
         if match is not None:
-            runs = len(words) > 1 and digits(words[1]) is not None
+            runs = len(words) > 1 and ascii_int(words[1]) is not None
             job = f"slurm:{match['job']}:{match['restart']}"
             found.append(Tree(listed_as=words[0], name=match["name"], uid=int(match["uid"]), job=job, host=match["host"], runs=runs))
     return tuple(found)

@@ -19,7 +19,7 @@ import numpy as np
 
 from base.errors import DatasetError
 from base.jsonfile import parse_json
-from base.process import last_lines, rooms_environ, run
+from base.process import last_lines, packages_environ, run
 from data_prep.limits import UNPICKLE_S
 from data_prep.sources.files import OffsetReader, OpenFiles
 from data_prep.sources.naming import printable, to_text
@@ -195,7 +195,7 @@ def _unpickled(blob: _Blob, name: str, records: Path) -> dict[str, Any]:
     _check_size(blob, name, MAX_MEMBER_BYTES)
     words = (str(blob.path), str(blob.offset), str(blob.size), str(records))
     argv = [sys.executable, "-P", "-m", "data_prep.sources.unpickle", *words]
-    result = run(argv, timeout_s=UNPICKLE_S, env={**os.environ, **rooms_environ(os.environ)})
+    result = run(argv, timeout_s=UNPICKLE_S, env={**os.environ, **packages_environ(os.environ)})
     if result.returncode < 0:
         died = signal.Signals(-result.returncode).name
         raise DatasetError(f"{blob.path}: {name} is no safe pickle of arrays, lists, numbers and strings: its reader died with {died}")

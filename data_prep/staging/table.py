@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from data_prep.file_set import JOURNAL_NAME
 from data_prep.hashing import ChunkedFile
 
@@ -80,7 +80,7 @@ def parse_line(line: bytes) -> list[Chunk] | None:
     text, _, _ = line.decode("latin-1").rpartition(" ")
     if _line(text) != line:
         return None
-    words = [digits(word) for word in text.split()]
+    words = [ascii_int(word) for word in text.split()]
     if len(words) != 3 or None in words:
         return None
     file, first, last = (word or 0 for word in words)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from base.errors import SlipwayError
-from base.process import last_lines, rooms_environ, run
+from base.process import last_lines, packages_environ, run
 from cluster.schedulers import get_scheduler
 from cluster.types import Allocation, Node
 from data_prep.mounts import place_of
@@ -65,7 +65,7 @@ def _ask_node(context: Context, name: str) -> Answer | str:
     node = Node(name=name, hostname=name, address="")
     allocation = Allocation(scheduler=context.scheduler, job_id=context.job_id, nodes=(node,), device=context.site.device, exclusive=None)
     (launch,) = scheduler.launches(allocation, ARGV)
-    environ = {**scheduler.launch_environ(os.environ), **rooms_environ(os.environ)}
+    environ = {**scheduler.launch_environ(os.environ), **packages_environ(os.environ)}
     for _ in range(STARTS if launch.may_be_mute else 1):
         before = time.time()
         try:

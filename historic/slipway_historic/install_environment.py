@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import ConfigError, SlipwayError
-from base.process import ROOMS, last_lines, run
+from base.process import CODE_ROOT, last_lines, run
 from base.publish import remove_tree
 from containers.frameworks.spec import FrameworkSpec, read_framework
 from containers.models import build
@@ -40,7 +40,7 @@ from containers.models import build
 HERE: Final = Path(__file__).resolve().parent
 PIP: Final = HERE / "pip.txt"
 DEBIAN: Final = "debian-packages.txt"
-LIBRARIES_OF_PROGRAMS: Final = (ROOMS / "containers" / "lib", HERE / "lib")
+LIBRARIES_OF_PROGRAMS: Final = (CODE_ROOT / "containers" / "lib", HERE / "lib")
 INSTALL: Final = "slipway_install.py"
 """In a folder that wants more than packages: a program for the new environment, which finds the layers of a LeNet on its standard input."""
 SOURCE_OF_MPI: Final = re.compile(r"^mpi4py==3\.", re.MULTILINE)

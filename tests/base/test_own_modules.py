@@ -19,20 +19,20 @@ HOSTILE = ("base", "cluster", "types", "queue", "json", "workflow", "data_prep")
 
 
 def test_children_find_the_checkout_first_and_nothing_stands_before_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = str(process.ROOMS)
-    assert process.rooms_environ({"PYTHONPATH": f"/mine:{root}:"}) == {"PYTHONPATH": f"{root}:/mine"}
-    assert process.rooms_environ({}) == {"PYTHONPATH": root}
-    (tmp_path / "linked").symlink_to(process.ROOMS)
+    root = str(process.CODE_ROOT)
+    assert process.packages_environ({"PYTHONPATH": f"/mine:{root}:"}) == {"PYTHONPATH": f"{root}:/mine"}
+    assert process.packages_environ({}) == {"PYTHONPATH": root}
+    (tmp_path / "linked").symlink_to(process.CODE_ROOT)
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path / "linked")])
-    assert process.rooms_environ({"PYTHONPATH": "/mine"}) == {}
+    assert process.packages_environ({"PYTHONPATH": "/mine"}) == {}
 
 
 def test_a_child_apart_is_told_of_the_rooms_as_all_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a wheel, where site-packages must not stand before the standard library, nothing is said."""
-    monkeypatch.setattr(site, "getsitepackages", lambda: [str(process.ROOMS)])
-    monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{process.ROOMS}")
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(process.CODE_ROOT)])
+    monkeypatch.setenv("PYTHONPATH", f"/mine{os.pathsep}{process.CODE_ROOT}")
     end_kept()
-    assert call_apart("looking", in_children.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{process.ROOMS}"
+    assert call_apart("looking", in_children.environment, "PYTHONPATH", timeout_s=60) == f"/mine{os.pathsep}{process.CODE_ROOT}"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from cluster.exit_file import read_exit
 
 pytestmark = pytest.mark.processes
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.processes
 
 def start(file: Path, command: str) -> subprocess.Popen[str]:
     argv = [sys.executable, "-P", "-m", "cluster.exit_file", str(file), command]
-    return subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(ROOMS)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        argv, env={**os.environ, "PYTHONPATH": str(CODE_ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.parametrize(

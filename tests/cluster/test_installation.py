@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from cluster import installation
 from tests.nobody import NOBODY, as_nobody
 
@@ -31,7 +31,7 @@ def test_what_is_ours_is_there() -> None:
 
 
 def test_a_checkout_of_ones_own_keeps_what_is_ones_own(home: Path) -> None:
-    root = ROOMS
+    root = CODE_ROOT
     assert installation.default_storage() == root / ".slipway" / "storage"
     assert installation.default_cache() == root / ".slipway" / "cache"
     assert installation.own_sites() == root / "config" / "sites"
@@ -41,7 +41,7 @@ def test_a_checkout_of_ones_own_keeps_what_is_ones_own(home: Path) -> None:
 def _said(rooms: Path, code: str) -> list[str]:
     """The lines that `code` prints where the rooms that it needs lie in `rooms`."""
     for room in ("base", "cluster"):
-        shutil.copytree(ROOMS / room, rooms / room)
+        shutil.copytree(CODE_ROOT / room, rooms / room)
     return subprocess.run([sys.executable, "-c", code], cwd=rooms, capture_output=True, text=True, check=True).stdout.splitlines()
 
 

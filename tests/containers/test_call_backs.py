@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from workflow.run.record.events import RankEvents, read_events
 
 pytestmark = pytest.mark.slow
-LIBRARY = ROOMS / "containers" / "lib"
+LIBRARY = CODE_ROOT / "containers" / "lib"
 CELL = {"steps": {"warmup": 2, "measured": 5}, "epochs": None, "batch_size": 8, "device": "cpu", "args": {}}
 """Each library is told to accumulate the gradients of two batches of 4 samples."""
 SCRIPT = """

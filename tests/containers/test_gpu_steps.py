@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from tests.containers.frameworks.programs import interpreter
 from tests.containers.test_steps_in_flight import footnotes
 from tests.gpu import NEEDS_GPU
@@ -155,7 +155,7 @@ def measured(path: Path, python: str, program: str, steps: int, *words: str) -> 
     (path / "program.py").write_text(program)
     cell = {"steps": {"warmup": WARMUP, "measured": steps}, "batch_size": BATCH, "device": "cuda"}
     (path / "cell.json").write_text(json.dumps(cell))
-    variables = {"SLIPWAY_CELL": str(path / "cell.json"), "SLIPWAY_OUT": str(path), "PYTHONPATH": str(ROOMS / "containers" / "lib")}
+    variables = {"SLIPWAY_CELL": str(path / "cell.json"), "SLIPWAY_OUT": str(path), "PYTHONPATH": str(CODE_ROOT / "containers" / "lib")}
     env = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **variables}
     argv = [python, str(path / "program.py"), str(steps), *words]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from workflow.run.record.events import RankEvents, read_events
 
 pytestmark = pytest.mark.processes
-HELPER = ROOMS / "containers" / "lib" / "slipway_events.py"
+HELPER = CODE_ROOT / "containers" / "lib" / "slipway_events.py"
 LOOP = """
 import slipway_events
 run = slipway_events.start({facts})

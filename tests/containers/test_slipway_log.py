@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from workflow.run.record.events import RankEvents, read_events
 
 pytestmark = pytest.mark.processes
-ADAPTER = ROOMS / "containers" / "lib" / "slipway_log.py"
+ADAPTER = CODE_ROOT / "containers" / "lib" / "slipway_log.py"
 STEP = r"it (?P<step>\d+) loss (?P<loss>\S+)"
 CELL = {"steps": {"warmup": 2, "measured": 5}}
 

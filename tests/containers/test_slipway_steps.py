@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from containers.frameworks import framework_folders, load_framework
 from containers.step_lines import GROUPS, StepLines, events_of, expression_fault
 from tests.containers.specs import library
 
-CASES = sorted((ROOMS / "tests" / "captured" / "step-lines").glob("*.json"))
+CASES = sorted((CODE_ROOT / "tests" / "captured" / "step-lines").glob("*.json"))
 WINDOW = {"warmup": 10, "measured": 20, "total": 1000}
 
 
@@ -58,7 +58,7 @@ def test_the_readme_says_of_each_file_where_its_lines_come_from() -> None:
 
 def test_the_expressions_of_the_guide_tell_what_the_captured_lines_say() -> None:
     """As they stand in the file, and as a page shows them, where a table takes the backslash from a bar."""
-    text = (ROOMS / "docs" / "your-own-program.md").read_text()
+    text = (CODE_ROOT / "docs" / "your-own-program.md").read_text()
     rows = re.findall(r"^\| (.+) \| `([^`]*\(\?P<[^`]*)`(?:, and `every: (\d+)`)? \|$", text, re.MULTILINE)
     assert [program for program, *_ in rows] == list(IN_THE_GUIDE)
     for program, expression, every in rows:
@@ -186,7 +186,7 @@ def test_an_expression_is_checked_when_it_is_read(expression: str, words: str) -
 
 
 def test_every_group_is_read() -> None:
-    text = (ROOMS / "containers" / "lib" / "slipway_steps.py").read_text()
+    text = (CODE_ROOT / "containers" / "lib" / "slipway_steps.py").read_text()
     assert [name for name in GROUPS if f'"{name}"' not in text] == []
 
 

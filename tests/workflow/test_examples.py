@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from tests.containers.frameworks.programs import why_not
 from tests.workflow.gallery import STEPS, together
 from workflow.report.collect import read_records
 from workflow.study.study import load_study
 
 pytestmark = pytest.mark.slow
-EXAMPLES = {path.parent.name: path for path in sorted((ROOMS / "examples").glob("*/study.yaml"))}
+EXAMPLES = {path.parent.name: path for path in sorted((CODE_ROOT / "examples").glob("*/study.yaml"))}
 PACKAGES = {"huggingface": "transformers", "lightning": "lightning"}
 """What an example asks for beside torch."""
 FRAMEWORKS = {"jax": ["jax"], "keras": ["keras"], "frameworks": ["jax", "tensorflow", "keras"]}
@@ -98,5 +98,5 @@ def check_they_are_the_same(study: Path, place: Path, others: int) -> None:
 def slipway(command: str, study: Path, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it there, with the site that lies there."""
     argv = [sys.executable, "-m", "workflow.commands.main", command, str(study), "--site", str(place / "site.yaml"), *options]
-    environ = {**os.environ, "PYTHONPATH": str(ROOMS)}
+    environ = {**os.environ, "PYTHONPATH": str(CODE_ROOT)}
     return subprocess.run(argv, cwd=place, env=environ, capture_output=True, text=True, check=False, timeout=1500)

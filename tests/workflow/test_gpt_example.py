@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from tests.gpu import NEEDS_GPU
 from workflow.run.record.events import RankEvents, read_events
 
 pytestmark = pytest.mark.slow
-PROGRAM = ROOMS / "examples" / "gpt-fsdp2" / "train" / "train.py"
+PROGRAM = CODE_ROOT / "examples" / "gpt-fsdp2" / "train" / "train.py"
 CELL = {"steps": {"warmup": 2, "measured": 4}, "batch_size": 2}
 SIZE = ("--seq-len=16", "--width=32", "--layers=2", "--batch-size=2", "--ask-every=2")
 
@@ -27,7 +27,7 @@ def train(out: Path, expected: int, device: str = "cpu", ranks: int = 2, **env: 
     (out / "cell.json").write_text(json.dumps({**CELL, "device": device}))
     env |= {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}  # on a machine with GPUs the program would take one
     env |= {"SLIPWAY_OUT": str(out), "SLIPWAY_CELL": str(out / "cell.json"), "OMP_NUM_THREADS": "1"}
-    env |= {"PYTHONPATH": str(ROOMS / "containers" / "lib"), "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= {"PYTHONPATH": str(CODE_ROOT / "containers" / "lib"), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(PROGRAM), *SIZE]
     done = subprocess.run(argv, cwd=out, env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode == 0) == (expected == 0), done.stdout + done.stderr

@@ -24,7 +24,7 @@ from base.calls import call_apart, call_limited
 from base.errors import Cancelled, ConfigError, Killed, LeaseError, RecordError, SchedulerOutputError, StorageError, error_of_exit
 from base.humanize import closest, counted
 from base.logs import private_umask
-from base.process import dies_with_us, rooms_environ
+from base.process import dies_with_us, packages_environ
 from base.system import refuse_without_home
 from cluster import processes
 from cluster.detection import scheduler_of
@@ -532,7 +532,7 @@ def run_study(words: Sequence[str], ours: Mapping[str, str], profile: str | None
         return
     argv = child_argv(path, study, graph.study.results_dir, sorted_words, os.environ)
     if sorted_words.looks:
-        os.execve(argv[0], argv, {**os.environ, **rooms_environ(os.environ)})
+        os.execve(argv[0], argv, {**os.environ, **packages_environ(os.environ)})
     if profile is not None:  # only now is it known to fit the site
         refuse_unreachable(site, os.environ)
     other_jobs = profile is not None or any(word.partition("=")[0] in CHANGE_JOBS for word in sorted_words.rest)
@@ -559,7 +559,7 @@ def _run(graph: Graph, argv: Sequence[str], other_jobs: bool, *, table: bool) ->
         if nodes := local_nodes(study, len(usable_cores())):
             view.print(nodes)
         login = with_login(os.environ, age_s(os.getpid()))
-        with Child(argv, log, {**os.environ, **rooms_environ(os.environ), **login, SHOWN: "1"}) as child:
+        with Child(argv, log, {**os.environ, **packages_environ(os.environ), **login, SHOWN: "1"}) as child:
             code, jobs = _follow(child, Refresher(watch.look), view, watch)
             signals = list(child.signals)
         view.clear()
@@ -634,7 +634,7 @@ def _signal_text(number: int, *, again: bool) -> str:
 
 def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
     chosen = log.with_name("would-run")
-    with Child(argv, log, {**os.environ, **rooms_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
+    with Child(argv, log, {**os.environ, **packages_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
         code = child.wait(DRY_S)
     if code != 0:
         text = log_text(log)

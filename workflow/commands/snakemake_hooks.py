@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from base.errors import SlipwayError
 from base.logs import private_umask
-from base.process import rooms_environ, wait_or_end
+from base.process import packages_environ, wait_or_end
 from base.sanitize import printable
 from base.system import account_environ
 from cluster.processes import age_s
@@ -149,7 +149,7 @@ def print_ending(graph: Graph) -> None:
     site = [] if study.chosen_site is None else ["--site", study.chosen_site]
     argv = [sys.executable, "-P", "-m", "workflow.commands.main", "tables", "--study", str(study.path.absolute()), *site, "--show"]
     sys.stdout.flush()
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **rooms_environ(os.environ)})
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **packages_environ(os.environ)})
     code = wait_or_end(child, REPORT_TIMEOUT_S)
     for line in advice_lines(graph) if code == 0 else closing_lines(graph):
         output.line(line)

@@ -11,7 +11,7 @@ from typing import Final
 from base.calls import call_apart
 from base.errors import RecordError, SlipwayError
 from base.humanize import counted, some
-from base.process import describe, rooms_environ, run
+from base.process import describe, packages_environ, run
 from workflow.dag.graph import Graph
 from workflow.run.storage.prepare import held_runs
 from workflow.run.storage.results import waiting_runs
@@ -30,7 +30,7 @@ def after_failure(graph: Graph) -> str:
     try:
         graph.publish_study()
         argv = [sys.executable, "-P", "-m", "workflow.report", "all", "--results", graph.results_dir]
-        done = run(argv, timeout_s=REPORT_TIMEOUT_S, env=os.environ | rooms_environ(os.environ))
+        done = run(argv, timeout_s=REPORT_TIMEOUT_S, env=os.environ | packages_environ(os.environ))
         if done.returncode:
             raise RecordError(f"the tables could not be made: {describe(done)}")
     except SlipwayError as error:

@@ -21,7 +21,7 @@ from typing import Any, Final, TypedDict, TypeVar
 from base.calls import call_apart
 from base.errors import RecordError, SchedulerOutputError
 from base.jsonfile import canonical_json, read_content, read_json
-from base.process import rooms_environ
+from base.process import packages_environ
 from cluster.machine import usable_cores
 from cluster.schedulers import Jobs
 from cluster.schedulers.jobs import mark_of
@@ -409,7 +409,7 @@ class Graph:
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that Snakemake's environment gains: where our modules are, and whose jobs it submits."""
-        ours = rooms_environ(environ)
+        ours = packages_environ(environ)
         if self.mode.way == "jobs":
             ours[SUBMITS] = f"{self.study.site.scheduler} {mark_of(self.study.name, self.results_dir)}"
         return ours

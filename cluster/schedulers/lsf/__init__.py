@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from cluster.detection import scheduler_of
 from cluster.schedulers import inside_job
 from cluster.schedulers.lsf.answers import EARLY_S, LSF, Details, ended_by_of, job_details, listed_jobs, signal_of
@@ -51,7 +51,7 @@ def hosts_of_job(environ: Mapping[str, str]) -> dict[str, int]:
     A variable is not set if it would be too long. The file names a host once for each slot.
     """
     pairs = environ.get("LSB_MCPU_HOSTS", "").split()
-    counts = [digits(word) for word in pairs[1::2]]
+    counts = [ascii_int(word) for word in pairs[1::2]]
     if pairs and len(pairs) % 2 == 0 and all(counts):
         return _summed(zip(pairs[::2], (count or 0 for count in counts), strict=True))
     if environ.get("LSB_DJOB_HOSTFILE"):
@@ -69,7 +69,7 @@ def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 def restart_count(environ: Mapping[str, str]) -> int:
     """Return how often the job was started before."""
-    return digits(environ.get(STARTS, "")) or 0
+    return ascii_int(environ.get(STARTS, "")) or 0
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:

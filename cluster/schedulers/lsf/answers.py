@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from base.sanitize import digits, text
+from base.sanitize import ascii_int, text
 from cluster.schedulers.jobs import Stage
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ
 
@@ -228,7 +228,7 @@ def parse_queues(answer: str) -> tuple[str, ...]:
 def parse_hosts(answer: str) -> dict[str, tuple[str, int | None]]:
     """Parse the answer of `bhosts -w` into the status and the slots of each host; None if the slots are not limited."""
     found = (line.split() for line in answer.splitlines()[1:])
-    return {words[0]: (words[1], digits(words[3])) for words in found if len(words) > 4}
+    return {words[0]: (words[1], ascii_int(words[3])) for words in found if len(words) > 4}
 
 
 # Queries to mbatchd about jobs.

@@ -16,7 +16,7 @@ from typing import Final
 
 from base.errors import AllocationError, SchedulerSilent, UnsupportedRequest
 from base.publish import publish
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from cluster.detection import SIGNS, scheduler_of
 from cluster.pbs_tasks.launcher import launcher_argv
 from cluster.runtime import runtime_directory
@@ -61,7 +61,7 @@ def plan_allocation(
         is_batch=environ.get("PBS_ENVIRONMENT") == "PBS_BATCH",
         advice=f"; submit it with -l select={inside_job.nodes_of_all_sets(request)}:... -l place=scatter",
     )
-    cpus = digits(environ.get("NCPUS", "")) or request.cpus_per_node
+    cpus = ascii_int(environ.get("NCPUS", "")) or request.cpus_per_node
     return dataclasses.replace(found, scheduler_version=version, restart_count=restarts, cpus_per_node=cpus)
 
 
@@ -110,7 +110,7 @@ def restart_count(environ: Mapping[str, str]) -> int:
     AllocationError if the server is silent from the beginning, as two starts of one job must not be taken for one.
     """
     kept = runtime_directory() / f"pbs-{job_start(environ)}.start"
-    found = digits(kept.read_text().strip()) if kept.exists() else None
+    found = ascii_int(kept.read_text().strip()) if kept.exists() else None
     if found is not None:
         return found
     try:

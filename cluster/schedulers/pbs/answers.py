@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from base.errors import SchedulerOutputError
-from base.sanitize import digits, text
+from base.sanitize import ascii_int, text
 from cluster.pbs_tasks.launcher import command
 from cluster.schedulers.jobs import Hold, Stage
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english
@@ -130,7 +130,7 @@ def whole(value: object) -> int | None:
         return value
     if not isinstance(value, str):
         return None
-    number = digits(value.removeprefix("-"))
+    number = ascii_int(value.removeprefix("-"))
     return None if number is None else -number if value.startswith("-") else number
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from base.errors import AllocationError, SchedulerOutputError, SchedulerSilent
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from cluster.detection import scheduler_of
 from cluster.schedulers import inside_job
 from cluster.schedulers.queries import SHORT_PATIENCE_S
@@ -55,7 +55,7 @@ def parse_hosts(text: str) -> dict[str, int]:
     """Parse a PE_HOSTFILE into slots by host, in its order. A host has a line for each of its queues."""
     found: dict[str, int] = {}
     for words in map(str.split, text.splitlines()):
-        slots = digits(words[1]) if len(words) > 1 else None
+        slots = ascii_int(words[1]) if len(words) > 1 else None
         if slots is not None:
             found[words[0]] = found.get(words[0], 0) + slots
     return found
@@ -73,7 +73,7 @@ def restart_count(environ: Mapping[str, str]) -> int:
     """Return 0 in the first start of the job. Grid Engine does not number the later ones: they have the time when they began."""
     if environ.get("RESTARTED", "0") in ("", "0"):
         return 0
-    return digits(environ.get(inside_job.STARTED, "")) or 1
+    return ascii_int(environ.get(inside_job.STARTED, "")) or 1
 
 
 def job_start(environ: Mapping[str, str]) -> str | None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from base.errors import SchedulerOutputError
-from base.sanitize import digits, text
+from base.sanitize import ascii_int, text
 from base.system import account_name
 from cluster.schedulers.jobs import Hold, Stage
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english, inherited_environ, query, refusal
@@ -99,7 +99,7 @@ def _listed(job: ElementTree.Element) -> Listed | None:
         job_id=job_id,
         name=words.get("full_job_name") or words.get("JB_name", ""),
         letters=letters,
-        slots=digits(words.get("slots", "")) or 1,
+        slots=ascii_int(words.get("slots", "")) or 1,
         host=words.get("queue_name", "").partition("@")[2],
         submitted=_time(words.get("JB_submission_time", ""), "%Y-%m-%dT%H:%M:%S"),
         started=_time(words.get("JAT_start_time", ""), "%Y-%m-%dT%H:%M:%S"),
@@ -179,7 +179,7 @@ def parse_hosts(answer: str) -> Iterator[str]:
 
 def duration_s(word: str) -> int | None:
     """Convert `3600` or `1:00:00` to seconds. Returns None for anything else."""
-    parts = [digits(part or "0") for part in word.split(":")]
+    parts = [ascii_int(part or "0") for part in word.split(":")]
     if not word or len(parts) > 3 or any(part is None for part in parts):
         return None
     seconds = 0

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from base.errors import AllocationError
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from cluster.addresses import resolve
 from cluster.detection import SIGNS
 from cluster.schedulers import inside_job
@@ -75,8 +75,8 @@ def plan_allocation(
     return dataclasses.replace(
         found,
         scheduler_version=version,
-        restart_count=digits(job.get(RESTART_COUNT, "")) or 0,
-        deadline=digits(job.get("SLURM_JOB_END_TIME", "")),
+        restart_count=ascii_int(job.get(RESTART_COUNT, "")) or 0,
+        deadline=ascii_int(job.get("SLURM_JOB_END_TIME", "")),
         gres=request.gres,
         cpus_per_node=_cpus(job) or request.cpus_per_node,
         memory_per_node_bytes=_memory(job),
@@ -91,7 +91,7 @@ def _cpus(job: Mapping[str, str]) -> int | None:
 
 def _memory(job: Mapping[str, str]) -> int | None:
     """Return the bytes per node; None for --mem=0 (all memory of the node), which Slurm does not report."""
-    node, cpu = digits(job.get("SLURM_MEM_PER_NODE", "")), digits(job.get("SLURM_MEM_PER_CPU", ""))
+    node, cpu = ascii_int(job.get("SLURM_MEM_PER_NODE", "")), ascii_int(job.get("SLURM_MEM_PER_CPU", ""))
     if node is not None:
         return node * MIB or None
     return None if cpu is None else cpu * MIB * (_cpus(job) or 1) or None

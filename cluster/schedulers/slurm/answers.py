@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from base.errors import SchedulerOutputError
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from base.sanitize import text as shown
 from cluster.schedulers.jobs import Hold
 from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_english
@@ -76,7 +76,7 @@ def parse_queue(answer: str) -> tuple[JobInfo, ...]:
             word = line[start : start + width].strip()
             words[key] = "" if word in NEVER else word
             start += width
-        restarts = digits(words["restarts"] or "0")
+        restarts = ascii_int(words["restarts"] or "0")
         if restarts is None or not _JOB_ID.fullmatch(words["job_id"]):
             continue
         found.append(
@@ -124,7 +124,7 @@ def state_word(text: str) -> str:
 
 def time_of(text: str) -> float | None:
     """Parse unix seconds. Returns None for a value that is no time or is later than LATEST."""
-    found = digits(text)
+    found = ascii_int(text)
     return None if not found or found > LATEST else float(found)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Final
 
 from base.humanize import choices, counted, format_duration
-from base.sanitize import digits
+from base.sanitize import ascii_int
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, QueuedJob, Stage, one_line, parse_work, script_lines, work_words
 from cluster.schedulers.queries import QUICK_ANSWER_S, ask, inherited_names, submit_script
 from cluster.schedulers.slurm.answers import (
@@ -236,7 +236,7 @@ forget = cancel
 
 def num_nodes_of_job(environ: Mapping[str, str]) -> int | None:
     """Read the number of nodes from the job's own variable, which steps do not change."""
-    return digits(environ.get("SLURM_JOB_NUM_NODES", ""))
+    return ascii_int(environ.get("SLURM_JOB_NUM_NODES", ""))
 
 
 def end_of_job(environ: Mapping[str, str], patience_s: float) -> float | None:

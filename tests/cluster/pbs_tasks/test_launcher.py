@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from cluster.pbs_tasks.launcher import PLACE, launcher_argv, main
 
 pytestmark = pytest.mark.processes
@@ -23,7 +23,7 @@ shift
 setsid env -i PATH=/bin:/usr/bin HOME=/ PBS_JOBID=7.n0 PBS_NODENUM=1 TMPDIR=/node/tmp NCPUS=3 "$@" </dev/null >/dev/null 2>&1 &
 wait $!
 """
-ENVIRON = {"PBS_JOBID": "7.n0", "PBS_NODENUM": "0", "TMPDIR": "/head/tmp", "NCPUS": "5", "OURS": "a \xe9\nb", "PYTHONPATH": str(ROOMS)}
+ENVIRON = {"PBS_JOBID": "7.n0", "PBS_NODENUM": "0", "TMPDIR": "/head/tmp", "NCPUS": "5", "OURS": "a \xe9\nb", "PYTHONPATH": str(CODE_ROOT)}
 
 
 @pytest.fixture

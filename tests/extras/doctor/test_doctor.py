@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from cluster.schedulers.slurm.answers import parse_nodes
 from extras.doctor import nodes, storage
 from extras.doctor.checks import run_guarded
@@ -153,8 +153,8 @@ def test_a_name_stands_for_a_file_of_ones_own_where_the_installation_is_anothers
     """As from a wheel: beside the rooms lies what a wheel carries."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "not-there-yet"))
     for room in ("base", "cluster", "containers", "data_prep", "extras", "workflow"):
-        shutil.copytree(ROOMS / room, tmp_path / "rooms" / room, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOMS / "config", tmp_path / "rooms" / "workflow" / "installed" / "config")
+        shutil.copytree(CODE_ROOT / room, tmp_path / "rooms" / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(CODE_ROOT / "config", tmp_path / "rooms" / "workflow" / "installed" / "config")
     argv = [sys.executable, "-m", "workflow.commands.main", "doctor", "--write-site", "mine"]
     done = subprocess.run(argv, cwd=tmp_path / "rooms", capture_output=True, text=True, check=True)
     assert "next: slipway doctor --site mine\n" in done.stdout
@@ -263,7 +263,7 @@ def test_the_node_program_says_what_it_found(tmp_path: Path) -> None:
     site = replace(HERE.site, cache=Cache(path=tmp_path / "cache"), env=(("SECRET", "x"),))
     line = nodes.request_of(replace(HERE, site=site, place="job", job_id="7", nodes=("n7", "n8")))
     environ = {**os.environ, "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n7"}
-    done = subprocess.run([*nodes.ARGV, "--nodes", "x"], input=line, cwd=ROOMS, env=environ, capture_output=True, text=True, check=True)
+    done = subprocess.run([*nodes.ARGV, "--nodes", "x"], input=line, cwd=CODE_ROOT, env=environ, capture_output=True, text=True, check=True)
     answer = nodes.parse_answer(done.stdout)
     assert {finding.nodes for finding in answer.findings} == {("n7",)}
     assert {finding.subject for finding in answer.findings} == {"cache", "limits", "network", "gpus", "engines"}
@@ -273,7 +273,7 @@ def test_the_node_program_says_what_it_found(tmp_path: Path) -> None:
 def test_the_node_program_imports_little() -> None:
     heavy = "{'pydantic', 'yaml', 'numpy', 'typer', 'rich'}"
     script = f"import sys, extras.doctor.checks; sys.stderr.write(' '.join({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOMS, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], cwd=CODE_ROOT, capture_output=True, text=True, check=False)
     assert done.stderr == ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from base.errors import ConfigError
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from cluster.schedulers.jobs import JobSize
 from cluster.schedulers.slurm.jobs import batch_script
 from tests.workflow.study.studies import changed, write
@@ -207,7 +207,7 @@ def test_a_run_that_never_fits_is_refused(tmp_path: Path) -> None:
 
 def test_the_environment_of_a_snakemake_that_submits(tmp_path: Path) -> None:
     ours = graph(tmp_path, JOBS).environment({"PATH": "/bin", "PYTHONPATH": "/mine"})
-    assert ours["PYTHONPATH"] == f"{ROOMS}:/mine"
+    assert ours["PYTHONPATH"] == f"{CODE_ROOT}:/mine"
     assert ours["SLIPWAY_SUBMITS"].startswith("slurm slipway=small-")
     assert set(graph(tmp_path, ALLOCATION, environ=INSIDE).environment({"PATH": "/bin"})) == {"PYTHONPATH"}
 

@@ -14,7 +14,7 @@ import pytest
 
 from base.errors import ConfigError, RecordError, StagingError
 from base.humanize import expanded, expanded_path
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from cluster.detection import scheduler_of
 from cluster.types import Allocation, Node
 from extras.doctor.storage import check_cache, check_cache_path
@@ -244,8 +244,8 @@ def test_a_site_beside_a_study_of_another_user_is_never_taken_unasked(tmp_path: 
 
 def test_the_built_in_site_lies_under_the_checkout() -> None:
     site = local_site(has_gpu=False)
-    assert site.storage == ROOMS / ".slipway" / "storage"
-    assert site.cache.path == ROOMS / ".slipway" / "cache"
+    assert site.storage == CODE_ROOT / ".slipway" / "storage"
+    assert site.cache.path == CODE_ROOT / ".slipway" / "cache"
     assert (site.scheduler, site.engine, site.device) == ("local", "bare", "cpu")
     assert local_site(has_gpu=True).device == "cuda"
 

@@ -33,7 +33,7 @@ from base.errors import PushError, RecordError, SlipwayError, StagingError, Stor
 from base.humanize import expanded_path, is_name
 from base.jsonfile import json_text, publish_json, read_json
 from base.lock import LockFile, has_name, try_lock
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from base.publish import publish_in, remove_leftover, reserve
 from base.seal import sealed_text
 from base.untrusted import NEVER_FOLLOW, directory, entries, trusted_directory
@@ -134,14 +134,17 @@ NODE_BYTES: Final = 16 << 10
 PENDING_BYTES: Final = 64 << 10
 """The bytes of a note with long paths and many ranks."""
 LIBRARY: Final = {
-    **{f"slipway_{name}.py": ROOMS / "containers" / "lib" / f"slipway_{name}.py" for name in ("huggingface", "lightning", "keras")},
-    "slipway_reader": ROOMS / "data_prep" / "reader",
-    "slipway_program": ROOMS / "containers" / "lib" / "slipway_program",
-    **{name: ROOMS / "containers" / "lib" / name for name in ("slipway_events.py", "slipway_log.py", "slipway_mpi.py", "slipway_steps.py")},
-    **{f"slipway_{name}.py": ROOMS / "containers" / "lib" / f"slipway_{name}.py" for name in ("session", "proxy", "terminal")},
+    **{f"slipway_{name}.py": CODE_ROOT / "containers" / "lib" / f"slipway_{name}.py" for name in ("huggingface", "lightning", "keras")},
+    "slipway_reader": CODE_ROOT / "data_prep" / "reader",
+    "slipway_program": CODE_ROOT / "containers" / "lib" / "slipway_program",
+    **{
+        name: CODE_ROOT / "containers" / "lib" / name
+        for name in ("slipway_events.py", "slipway_log.py", "slipway_mpi.py", "slipway_steps.py")
+    },
+    **{f"slipway_{name}.py": CODE_ROOT / "containers" / "lib" / f"slipway_{name}.py" for name in ("session", "proxy", "terminal")},
 }
 """What programs find of ours on their path, by its name there."""
-WATCHDOG: Final = ROOMS / "containers" / "lib" / "slipway_watchdog.py"
+WATCHDOG: Final = CODE_ROOT / "containers" / "lib" / "slipway_watchdog.py"
 
 
 def room_bytes(nodes: int) -> dict[str, int]:

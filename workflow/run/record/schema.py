@@ -20,7 +20,7 @@ from typing import Any, Final, get_args, get_origin
 import msgspec
 
 from base.errors import RecordError
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from base.publish import publish
 from base.seal import read_sealed
 from cluster.installation import SCHEMAS
@@ -29,7 +29,7 @@ from workflow.run.record.model import Part, Provenance, RunRecord, plain
 from workflow.run.record.reading import validate_record
 
 SCHEMA_FILE: Final = SCHEMAS / "record.schema.json"
-PAGE: Final = ROOMS / "docs" / "record.md"
+PAGE: Final = CODE_ROOT / "docs" / "record.md"
 _TABLE: Final = re.compile(r"<!-- fields of (\w+), .* -->\n(?:\|.*\n)*")
 
 

@@ -13,7 +13,7 @@ from typing import Final, TypeVar, cast
 from base.handshake import new_token
 from base.humanize import some
 from base.logs import masked, printable
-from base.process import last_lines, rooms_environ
+from base.process import last_lines, packages_environ
 from cluster.launching import Launched
 from cluster.types import Allocation, Launch, Node
 from workflow.run.link import commands, reports
@@ -121,7 +121,7 @@ class Nodes:
 
     def launch(self, launches: Iterable[Launch], environ: Mapping[str, str], held: tuple[int, ...] = ()) -> None:
         """Start the commands that bring node programs up; they inherit the descriptors `held`. Raises AllocationError."""
-        env = {**environ, **rooms_environ(environ)}
+        env = {**environ, **packages_environ(environ)}
         for launch in launches:
             self._launch(launch, env, held, time.monotonic() + time_limits.LAUNCH_RETRY_S)
 

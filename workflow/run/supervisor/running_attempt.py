@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from base import errors
 from base.errors import SlipwayError, error_named
 from base.humanize import counted
-from base.process import ROOMS, run
+from base.process import CODE_ROOT, run
 from cluster.addresses import listening_address
 from cluster.gpus.decision import beyond
 from cluster.schedulers import node_cache
@@ -308,7 +308,7 @@ class GitState(Struct, frozen=True, kw_only=True):
     git_dirty: bool | None = None
 
 
-def git_state(root: str = str(ROOMS)) -> GitState:
+def git_state(root: str = str(CODE_ROOT)) -> GitState:
     """Ask git for the state of the checkout."""
     if not Path(root, ".git").exists():
         return GitState()

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from base.errors import Cancelled, RecordError
-from base.process import ROOMS
+from base.process import CODE_ROOT
 from cluster.types import Allocation, Launch, Node
 from tests.workflow.run.supervisor.made import RUN, running_attempt
 from workflow.run.link import reports
@@ -222,7 +222,7 @@ runpy.run_module("workflow.run.supervisor", run_name="__main__")
 def test_a_signal_in_the_last_moments_of_a_supervisor_is_not_its_exit_code(tmp_path: Path) -> None:
     """Such as one of a requeue just after the record was published."""
     argv = [sys.executable, "-P", "-c", LAST_MOMENTS, "--results", str(tmp_path / "none"), "--run", "a-r1"]
-    done = subprocess.run(argv, env={**os.environ, "PYTHONPATH": str(ROOMS)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env={**os.environ, "PYTHONPATH": str(CODE_ROOT)}, capture_output=True, text=True, check=False)
     assert done.returncode == RecordError.exit_code, done.stderr
 
 
