@@ -109,19 +109,13 @@ class Manifest:
             pixels = array("f", base64.b64decode(self.mean_image, validate=True))
             require(len(pixels) == height * width * self.channels > 0, "mean_image does not fit size and channels")
             require(all(0 <= pixel <= 255 for pixel in pixels), "mean_image has pixels that are not from 0 to 255")
-        names = [shard.name for shard in self.shards]
-        require(len(set(names)) == len(names), "two shards have the same name")
         require(self.bytes == sum(shard.bytes for shard in self.shards), "bytes is not the sum over the shards")
         require(self.samples == sum(shard.samples for shard in self.shards), "samples is not the sum over the shards")
         self._check_splits()
 
     def _check_splits(self) -> None:
-        positions = sorted(position for split in self.splits.values() for position in split.shards)
-        require(positions == list(range(len(self.shards))), "the splits do not share out the shards")
+        check_splits(self.splits, self.shards, "samples")
         for name, split in self.splits.items():
-            held = [self.shards[position] for position in split.shards]
-            require(all(shard.split == name for shard in held), f"split {name!r}: a shard names another split")
-            require(split.samples == sum(shard.samples for shard in held), f"split {name!r}: samples is not the sum over its shards")
             require(len(split.class_counts) == len(self.classes), f"split {name!r}: class_counts does not fit the classes")
             require(split.samples == sum(split.class_counts), f"split {name!r}: class_counts does not add up to samples")
 
@@ -132,6 +126,26 @@ class Manifest:
         if self.mean_image is None:
             del plain["mean_image"]  # manifests without one have the digest that they always had
         return plain
+
+
+class SplitOfShards(Protocol):
+    """A split of any manifest of shards."""
+
+    @property
+    def shards(self) -> tuple[int, ...]: ...
+
+
+def check_splits(splits: Mapping[str, SplitOfShards], shards: Sequence[Shard], *sums: str) -> None:
+    """Check that the splits share out the shards, and that these keys of each are the sums over its shards. Raises ValueError."""
+    require(len({shard.name for shard in shards}) == len(shards), "two shards have the same name")
+    positions = sorted(position for split in splits.values() for position in split.shards)
+    require(positions == list(range(len(shards))), "the splits do not share out the shards")
+    for name, split in splits.items():
+        held = [shards[position] for position in split.shards]
+        require(all(shard.split == name for shard in held), f"split {name!r}: a shard names another split")
+        for key in sums:
+            total = sum(getattr(shard, key) for shard in held)
+            require(getattr(split, key) == total, f"split {name!r}: {key} is not the sum over its shards")
 
 
 class AnyManifest(Protocol):

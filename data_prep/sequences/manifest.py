@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from base.typed import Count, FromOne, Name
 from data_prep.hashing import require
-from data_prep.manifest import FORMAT, Progress, Shard, read_manifest_as, schema_in, verify_shards
+from data_prep.manifest import FORMAT, Progress, Shard, check_splits, read_manifest_as, schema_in, verify_shards
 
 # Token ids
 
@@ -91,19 +91,13 @@ class SequenceManifest:
         require(self.vocabulary <= MOST_IDS and self.id_bytes == width_of(self.vocabulary), "id_bytes does not fit the vocabulary")
         require(self.words is None or len(self.words) == self.vocabulary - 2, "words does not fit the vocabulary")
         require(bool(self.lengths) and list(self.lengths) == sorted(set(self.lengths)), "lengths are none, or not in order")
-        names = [shard.name for shard in self.shards]
-        require(len(set(names)) == len(names), "two shards have the same name")
         require(all(shard.length in self.lengths and shard.tokens <= shard.samples * shard.length for shard in self.shards), "a shard")
         for key in ("bytes", "samples", "tokens"):
             require(getattr(self, key) == sum(getattr(shard, key) for shard in self.shards), f"{key} is not the sum over the shards")
-        positions = sorted(position for split in self.splits.values() for position in split.shards)
-        require(positions == list(range(len(self.shards))), "the splits do not share out the shards")
+        check_splits(self.splits, self.shards, "samples", "tokens")
         for name, split in self.splits.items():
-            held = [self.shards[position] for position in split.shards]
-            require(all(shard.split == name for shard in held), f"split {name!r}: a shard names another split")
-            require([shard.length for shard in held] == sorted(shard.length for shard in held), f"split {name!r}: buckets are not in order")
-            for key in ("samples", "tokens"):
-                require(getattr(split, key) == sum(getattr(shard, key) for shard in held), f"split {name!r}: {key} is not the sum")
+            lengths = [self.shards[position].length for position in split.shards]
+            require(lengths == sorted(lengths), f"split {name!r}: buckets are not in order")
 
     def groups(self, split: str) -> dict[int, tuple[int, int]]:
         """Return the rows and tokens of each bucket of a split, by length."""

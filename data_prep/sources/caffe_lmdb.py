@@ -12,8 +12,8 @@ from base.errors import DatasetError
 from data_prep.image_header import sniff
 from data_prep.reader.datum import parse
 from data_prep.reader.errors import DatumError
-from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, key_text
-from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, Found, Pixels, Prepared, Refused, Root
+from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
+from data_prep.sources.types import BadSample, Found, Pixels, Prepared, Refused, Root
 
 VALUES = "datum"
 
@@ -48,10 +48,10 @@ def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[Datum
 
 
 def _reason(entry: dict[str, Any]) -> str | None:
-    if entry["bytes"] > MAX_MEMBER_BYTES:
-        return f"larger than {MAX_MEMBER_BYTES >> 20} MiB"
+    if reason := entry_reason(entry["bytes"], entry["head"] if entry["encoded"] else None):
+        return reason
     if entry["encoded"]:
-        return None if sniff(bytes.fromhex(entry["head"])) else "not an image of a listed format"
+        return None
     shape = (entry["channels"], entry["height"], entry["width"])
     return None if shape[0] in (1, 3) and min(shape) > 0 else f"a Datum of {shape[0]} x {shape[1]} x {shape[2]} is not an image"
 

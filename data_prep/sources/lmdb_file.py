@@ -14,9 +14,10 @@ from typing import Any, Self
 
 from base.errors import DatasetError
 from base.process import PipedChild, last_lines
+from data_prep.image_header import sniff
 from data_prep.lmdb_child import FRAME, LENGTH
 from data_prep.sources.naming import to_text
-from data_prep.sources.types import MAX_MEMBERS, Found, Refused
+from data_prep.sources.types import MAX_MEMBER_BYTES, MAX_MEMBERS, Found, Refused
 
 
 def data_file(path: Path) -> Path | None:
@@ -42,6 +43,13 @@ def entries(path: Path, values: str) -> Iterator[dict[str, Any] | Refused]:
 def key_text(key: str) -> str:
     """Convert a key from the child's form to text."""
     return to_text(key.encode("latin-1"))
+
+
+def entry_reason(num_bytes: int, head: str | None) -> str | None:
+    """Return why an entry cannot be a sample, by its length and the first bytes of its image file in hex, None of pixels; or None."""
+    if num_bytes > MAX_MEMBER_BYTES:
+        return f"larger than {MAX_MEMBER_BYTES >> 20} MiB"
+    return "not an image of a listed format" if head is not None and sniff(bytes.fromhex(head)) is None else None
 
 
 def child(mode: str, *paths: Path) -> PipedChild:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from base.errors import DatasetError
-from data_prep.image_header import sniff
-from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, key_text
+from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
 from data_prep.sources.naming import printable
-from data_prep.sources.types import MAX_MEMBER_BYTES, Found, Prepared, Refused, Root
+from data_prep.sources.types import Found, Prepared, Refused, Root
 
 VALUES: Final = "image"
 NAME: Final = re.compile(r"(?P<category>.+?)(?:_(?P<set>train|val))?(?:_lmdb)?")
@@ -52,12 +51,9 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
                 yield entry
                 continue
             name = f"{part['folder']}/{key_text(entry['key'])}"
-            if entry["bytes"] > MAX_MEMBER_BYTES:
-                yield Refused(name, f"larger than {MAX_MEMBER_BYTES >> 20} MiB")
-            elif sniff(bytes.fromhex(entry["head"])) is None:
-                yield Refused(name, "not an image of a listed format")
-            else:
-                yield Found(name, part["class"], entry["bytes"], 0, (entry["key"], number), root.whole or part["split"])
+            found = Found(name, part["class"], entry["bytes"], 0, (entry["key"], number), root.whole or part["split"])
+            reason = entry_reason(entry["bytes"], entry["head"])
+            yield Refused(name, reason) if reason else found
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[ImageReader]:

@@ -8,10 +8,9 @@ from typing import Final
 
 from base.errors import DatasetError
 from data_prep.datapoint import DatapointError, parse_datapoint
-from data_prep.image_header import sniff
-from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, key_text
+from data_prep.sources.lmdb_file import LmdbReader, data_file, entries, entry_reason, key_text
 from data_prep.sources.naming import class_name
-from data_prep.sources.types import MAX_MEMBER_BYTES, BadSample, Found, Pixels, Prepared, Refused, Root
+from data_prep.sources.types import BadSample, Found, Pixels, Prepared, Refused, Root
 
 VALUES: Final = "datapoint"
 KEYS: Final = "__keys__"
@@ -42,12 +41,9 @@ def scan(root: Root, prepared: Prepared) -> Iterator[Found | Refused]:
             continue
         num_values += 1
         name = key_text(entry["key"])
-        if entry["bytes"] > MAX_MEMBER_BYTES:
-            yield Refused(name, f"larger than {MAX_MEMBER_BYTES >> 20} MiB")
-        elif entry["head"] is not None and sniff(bytes.fromhex(entry["head"])) is None:
-            yield Refused(name, "not an image of a listed format")
-        else:
-            yield Found(name, class_name(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
+        found = Found(name, class_name(entry["label"]), entry["bytes"], 0, (entry["key"], 0), root.whole)
+        reason = entry_reason(entry["bytes"], entry["head"])
+        yield Refused(name, reason) if reason else found
 
 
 def open_reader(_root: Root, prepared: Prepared) -> AbstractContextManager[DatapointReader]:

@@ -66,6 +66,10 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "hash": lambda m: m["shards"][0].update(blake3="x" * 64),
     "chunks": lambda m: m["shards"][0]["chunks"].append("0" * 32),
     "counts": lambda m: m["splits"]["train"]["class_counts"].__setitem__(0, 99),
+    "a split with more than its shards": lambda m: m["splits"]["train"].update(
+        samples=m["splits"]["train"]["samples"] + 1,
+        class_counts=[m["splits"]["train"]["class_counts"][0] + 1, *m["splits"]["train"]["class_counts"][1:]],
+    ),
     "no shard of mine": lambda m: m["splits"]["train"].update(shards=[0, 99]),
     "shard of two": lambda m: m["splits"]["test"].update(shards=[0]),
     "mean": lambda m: m.update(mean=[1.0]),

@@ -15,6 +15,7 @@ from base.errors import PushError
 from base.publish import part_path
 from data_prep.push import deliver_pending, keep_pending, publish_attempt, push_files
 from tests.data_prep.staging.disks import exit_code, ext4, in_child, tmpfs
+from tests.data_prep.tree.corpus import contents
 
 pytestmark = pytest.mark.slow
 
@@ -31,10 +32,6 @@ def result(out: Path, seed: int) -> Path:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_bytes(chance.randbytes(chance.choice((0, 10, 5_000, 200_000))))
     return out
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def push(out: Path, target: Path) -> None:

@@ -17,6 +17,7 @@ from data_prep.file_set import parse_chunk_list
 from data_prep.hashing import hash_file
 from data_prep.push import Naming, deliver_pending, keep_pending, publish_attempt, push_files
 from data_prep.push.copy import MOST_FILES, list_files
+from tests.data_prep.tree.corpus import contents
 
 
 def anywhere(_target: Path) -> None:
@@ -30,10 +31,6 @@ def result(out: Path, text: str = "1") -> Path:
     (out / "logs" / "rank-0.log").write_text("hello\n")
     (out / "parameters.safetensors").write_bytes(bytes(range(256)) * 100)
     return out
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def test_a_result_arrives_whole_and_is_named_last(tmp_path: Path) -> None:

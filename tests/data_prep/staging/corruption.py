@@ -44,6 +44,7 @@ from data_prep.staging.table import parse_line
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import ext4
 from tests.data_prep.staging.two_nodes import stage_on_two
+from tests.data_prep.tree.corpus import contents
 
 CAUGHT, WITHOUT, WRONG = "caught", "without effect", "WRONG"
 SIZES: Final = [60_000, 32_768, 1, 33_333]
@@ -53,10 +54,6 @@ Trial = Callable[[random.Random, Path], str]
 
 class Stopped(Exception):
     """Ends a copy in the middle."""
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 def flip(chance: random.Random, path: Path) -> None:

@@ -23,7 +23,8 @@ from data_prep.staging.exchange import BEAT, CHUNK, HAVE, HEAD, WANT, frame, hav
 from data_prep.staging.table import ChunkTable
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.crew import TOKEN, crew
-from tests.data_prep.staging.test_stage import Stopped, contents, stop_after
+from tests.data_prep.staging.test_stage import Stopped, stop_after
+from tests.data_prep.tree.corpus import contents
 
 pytestmark = pytest.mark.slow
 

@@ -21,6 +21,7 @@ from data_prep.staging.copy import CopyOptions
 from data_prep.staging.hits import Entry, recheck
 from tests.data_prep.reader.small import random_dataset
 from tests.data_prep.staging.disks import idle_process
+from tests.data_prep.tree.corpus import contents
 
 SIZES = [60_000, 4096 * 8, 1, 33_333]
 QUICK = StageOptions(stall_s=0.2, patience_s=0.0, copy=CopyOptions(sync_bytes=10_000))
@@ -36,10 +37,6 @@ def stop_after(num_bytes: int) -> Any:
             raise Stopped
 
     return progress
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def assert_whole(staged: StagedFiles, source: Path) -> None:
