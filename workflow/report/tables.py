@@ -3,10 +3,8 @@ utilisation, o failures."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Final
@@ -158,13 +156,8 @@ def _files(row: Mapping[str, Any]) -> str | None:
 
 
 def last_lines(row: Mapping[str, Any]) -> str:
-    """Return the last lines that the failed rank wrote. A record may also hold its lines as a JSON list."""
-    told = row["failed_last_lines"] or ""
-    lines = told.splitlines()
-    if told.startswith("["):
-        with suppress(ValueError):
-            lines = [str(line) for line in json.loads(told)]
-    return "\n".join(lines[-LAST_LINES:])
+    """Return the last lines that the failed rank wrote."""
+    return "\n".join((row["failed_last_lines"] or "").splitlines()[-LAST_LINES:])
 
 
 def short(value: str | None) -> str | None:

@@ -57,7 +57,7 @@ def test_a_record_that_is_too_large_is_not_read() -> None:
 )
 def test_a_value_that_is_not_of_its_type_is_not_believed_and_named(path: str, value: Any, message: str) -> None:
     record = make_record(make_cell(), **{path: value})
-    with pytest.raises(NotBelieved, match=re.escape(message)):
+    with pytest.raises(NotBelieved, match=f"^{re.escape(message)}$"):
         read_record(sealed_text(record))
 
 
