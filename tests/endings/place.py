@@ -16,7 +16,7 @@ from pathlib import Path
 from cluster.processes import state_of
 from cluster.schedulers import jobs_of
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize
-from containers import labels
+from containers import spec
 from containers.engines import STORES
 from containers.engines.cli import remove_argv
 from containers.images import trees
@@ -250,8 +250,8 @@ class Others:
         self.job = self._submit()
         marked: dict[str, dict[str, str]] = {
             "nobody": {},
-            "user": {labels.TAG: "theirs-r1-a1-00000000", labels.JOB: f"{place.scheduler}:999999:0", labels.USER: "12345"},
-            "job": {labels.TAG: "other-r1-a1-00000000", labels.JOB: f"{place.scheduler}:{self.job}:0", labels.USER: str(place.user_id)},
+            "user": {spec.TAG: "theirs-r1-a1-00000000", spec.JOB: f"{place.scheduler}:999999:0", spec.USER: "12345"},
+            "job": {spec.TAG: "other-r1-a1-00000000", spec.JOB: f"{place.scheduler}:{self.job}:0", spec.USER: str(place.user_id)},
         }
         self.started: dict[str, dict[str, str]] = {}
         """Node -> id -> moment."""
