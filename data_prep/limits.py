@@ -25,7 +25,7 @@ EXCHANGE_TURN_S: Final = 0.25
 """The longest wait of a stager for messages before it looks at its other work."""
 SLOW_SCAN_EVERY_S: Final = 0.25
 """The interval at which a stager looks for nodes that do not bring their share."""
-STAGING_SAID_EVERY_S: Final = 0.5
+STAGING_PROGRESS_EVERY_S: Final = 0.5
 """The interval of a stager's progress messages."""
 
 UNPICKLE_CPU_S: Final = 60.0

@@ -78,7 +78,7 @@ def describe(holder: Mapping[str, Any]) -> str:
 
 logger = logging.getLogger(__name__)
 
-_SAID = 512
+_LEAST_LETTERS = 512
 """Letters that are always written, so that the file keeps its size."""
 
 
@@ -178,7 +178,7 @@ class Lock:
     def _say(self, **news: Any) -> None:
         with self._writing:
             self._said.update(news)
-            self._file.say(json_line(self._said).decode().ljust(_SAID))
+            self._file.say(json_line(self._said).decode().ljust(_LEAST_LETTERS))
 
 
 # Leases

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from base.errors import Cancelled, ConfigError, SlipwayError
 from base.logs import configure
-from data_prep.limits import PEER_HANG_S, PEER_LATE_S, RECHECK_S, STAGING_SAID_EVERY_S
+from data_prep.limits import PEER_HANG_S, PEER_LATE_S, RECHECK_S, STAGING_PROGRESS_EVERY_S
 from data_prep.staging.copy import CopyOptions
 from data_prep.staging.exchange import PeerGroup
 from data_prep.staging.stage import GroupStaging, StageOptions, stage
@@ -43,7 +43,7 @@ class _Progress:
         if os.getppid() != self.parent:
             raise Cancelled("the program that asked for these files has gone; the unfinished copy is kept, the next one resumes it")
         now = time.monotonic()
-        if now - self.shown_at >= STAGING_SAID_EVERY_S or (done == total and total > 0):
+        if now - self.shown_at >= STAGING_PROGRESS_EVERY_S or (done == total and total > 0):
             self.shown_at = now
             say({"progress": [done, total]})
 

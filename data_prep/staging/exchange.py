@@ -102,7 +102,7 @@ MOST_WANTED: Final = 64
 Piece = tuple[int, int, int]  # descriptor, offset, bytes
 
 
-class Hearer(Protocol):
+class FrameHandler(Protocol):
     """A listener that a connection calls about what has arrived."""
 
     def peer_has(self, peer: Connection, content: bytes) -> None:
@@ -126,14 +126,14 @@ class Connection:
     """A connection to another node: chunks go out of files, and come into buffers. `index` is the other node once it has proved its
     identity. `heard` is when anything arrived last, `moved` when bytes of a chunk arrived last."""
 
-    def __init__(self, connection: socket.socket, hearer: Hearer) -> None:
+    def __init__(self, connection: socket.socket, handler: FrameHandler) -> None:
         self.socket = connection
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.index = -1
         self.heard = self.moved = time.monotonic()
-        self._hearer = hearer
+        self._handler = handler
         self._news: list[int] = []
         self._later = bytearray()
         self._queue: deque[int] = deque()
@@ -190,7 +190,7 @@ class Connection:
             raise _broken(error) from error
 
     async def _send_chunk(self, chunk: int) -> None:
-        piece = self._hearer.peer_wants(self, chunk)
+        piece = self._handler.peer_wants(self, chunk)
         if piece is None:
             await self.send(frame(MISS, chunk))
             return
@@ -220,19 +220,19 @@ class Connection:
             if kind == HAVE:
                 if not 0 < number <= MOST_HAVE:
                     raise PeerError(f"{number} chunks in one frame")
-                self._hearer.peer_has(self, await self.exactly(4 * number))
+                self._handler.peer_has(self, await self.exactly(4 * number))
             elif kind == WANT:
                 if len(self._queue) >= MOST_WANTED:
                     raise PeerError(f"it wants more than {MOST_WANTED} chunks at once")
                 self._queue.append(number)
                 self._more.set()
             elif kind == MISS:
-                self._hearer.peer_misses(self, number)
+                self._handler.peer_misses(self, number)
             elif kind == CHUNK:
-                buffer = self._hearer.buffer_for(self, number)
+                buffer = self._handler.buffer_for(self, number)
                 async for _ in self._filled(buffer):
                     self.heard = self.moved = time.monotonic()
-                self._hearer.peer_sent(self, number, buffer)
+                self._handler.peer_sent(self, number, buffer)
             elif kind != BEAT:
                 raise PeerError(f"a frame of kind {kind}")
             await asyncio.sleep(0)  # the others' turn, whatever waits here
