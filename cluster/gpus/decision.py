@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -72,11 +72,36 @@ def names_in(value: str) -> tuple[str, ...]:
 
 def claims_of(environ: Mapping[str, str], scheduler: str | None, place: Place) -> tuple[Claim, ...]:
     """Return the claims of a job, the most trusted first: a list of the whole node before one of the visible GPUs."""
-    readers = {"slurm": _slurm, "lsf": _lsf, "pbs": _pbs, "sge": _sge}
-    found = readers[scheduler](environ, place) if scheduler in readers else _cuda(environ)
+    pattern = rf"{CUDA}\d*" if scheduler == "lsf" else CUDA  # LSF has a numbered one for each further task of the node
+    visible = sorted((name for name in environ if re.fullmatch(pattern, name)), key=lambda name: (len(name), name))
+    value = ",".join(environ[name] for name in visible if environ[name])
+    seen = (Claim("+".join(visible), value, "seen", names_in(value)),) if visible else ()
+    found = (*_of_node(environ, scheduler, place, has_none=bool(visible) and not names_in(value)), *seen)
     if not found and environ.get(ALIAS):
         return (Claim(ALIAS, environ[ALIAS], "seen", names_in(environ[ALIAS])),)
     return found
+
+
+def _of_node(environ: Mapping[str, str], scheduler: str | None, place: Place, *, has_none: bool) -> Iterator[Claim]:
+    """Yield the lists that count all GPUs of the node. `has_none`: no GPU is visible to this process."""
+    if scheduler == "slurm":
+        of_job = ("SLURM_JOB_GPUS",) if environ.get("SLURM_NODEID") == "0" and not has_none else ()  # of the first node only
+        names = [name for name in ("SLURM_STEP_GPUS", *of_job) if environ.get(name)]
+        yield from (Claim(name, environ[name], "node", names_in(environ[name])) for name in names)
+    elif scheduler == "sge":  # the site chooses the name; the numbers may be `gpu0`
+        names = sorted(name for name in environ if _GPU_COMPLEX.fullmatch(name) and environ[name])
+        yield from (Claim(name, environ[name], "node", tuple(map(_plain, names_in(environ[name])))) for name in names)
+    elif scheduler == "pbs":  # the file of Torque; OpenPBS lists UUIDs as visible ones
+        lines = [line.strip().rpartition("-gpu") for line in place.gpu_file.splitlines() if line.strip()]
+        here = place.hostname.partition(".")[0]
+        ours = dict.fromkeys(number for host, _, number in lines if host.partition(".")[0] == here)
+        if lines:
+            yield Claim("PBS_GPUFILE", environ.get("PBS_GPUFILE", ""), "node", tuple(ours))
+
+
+def _plain(name: str) -> str:
+    found = _NUMBERED.fullmatch(name)
+    return found[1] if found else name
 
 
 def granted_count(environ: Mapping[str, str], scheduler: str | None) -> int | None:
@@ -85,50 +110,6 @@ def granted_count(environ: Mapping[str, str], scheduler: str | None) -> int | No
         return None
     value = environ.get("SLURM_GPUS_ON_NODE", "")
     return len(names_in(environ.get("SLURM_STEP_GPUS", ""))) or ascii_int(value)
-
-
-def _cuda(environ: Mapping[str, str]) -> tuple[Claim, ...]:
-    return (Claim(CUDA, environ[CUDA], "seen", names_in(environ[CUDA])),) if CUDA in environ else ()
-
-
-def _slurm(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # noqa: ARG001 - the same for all
-    """Use SLURM_JOB_GPUS, the list of the first node only, for a step that has no list; not for a step without GPUs."""
-    cuda = _cuda(environ)
-    variables = ["SLURM_STEP_GPUS"]
-    if environ.get("SLURM_NODEID") == "0" and not any(claim.kind == "nothing" for claim in cuda):
-        variables.append("SLURM_JOB_GPUS")
-    return (*(Claim(name, environ[name], "node", names_in(environ[name])) for name in variables if environ.get(name)), *cuda)
-
-
-def _lsf(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # noqa: ARG001 - the same for all
-    """Join CUDA_VISIBLE_DEVICES of this process and CUDA_VISIBLE_DEVICES<n> of the job's other tasks here: together they are the node's."""
-    tasks = sorted((name for name in environ if re.fullmatch(rf"{CUDA}\d+", name)), key=lambda name: int(name.removeprefix(CUDA)))
-    variables = [name for name in (CUDA, *tasks) if name in environ]
-    if not variables:
-        return ()
-    value = ",".join(environ[name] for name in variables if environ[name])
-    return (Claim("+".join(variables), value, "seen", names_in(value)),)
-
-
-def _pbs(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:
-    """Read the file of Torque, and the UUIDs of OpenPBS's cgroup hook."""
-    lines = [line.strip().rpartition("-gpu") for line in place.gpu_file.splitlines() if line.strip()]
-    here = place.hostname.partition(".")[0]
-    ours = tuple(dict.fromkeys(number for host, _, number in lines if host.partition(".")[0] == here))
-    file = (Claim("PBS_GPUFILE", environ.get("PBS_GPUFILE", ""), "node", ours),) if lines else ()
-    return (*file, *_cuda(environ))
-
-
-def _sge(environ: Mapping[str, str], place: Place) -> tuple[Claim, ...]:  # noqa: ARG001 - the same for all
-    """Read the complex, whose name the site chooses, and whose numbers may be `gpu0`. Son of Grid Engine has no variable."""
-    variables = sorted(name for name in environ if _GPU_COMPLEX.fullmatch(name) and environ[name])
-    claims = [Claim(name, environ[name], "node", tuple(map(_plain, names_in(environ[name])))) for name in variables]
-    return (*claims, *_cuda(environ))
-
-
-def _plain(name: str) -> str:
-    found = _NUMBERED.fullmatch(name)
-    return found[1] if found else name
 
 
 Rule = Literal["nothing", "uuids", "hidden", "numbers", "all"]
