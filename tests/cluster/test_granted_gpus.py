@@ -20,7 +20,7 @@ SLURM = {"SLURM_JOB_ID": "17"}
 LSF = {"LSB_JOBID": "17"}
 PBS = {"PBS_JOBID": "17.server", "PBS_NODEFILE": "/nodes"}
 SGE = {"JOB_ID": "17", "SGE_ROOT": "/opt/sge"}
-TORQUE_FILE = "gpu06-gpu0\ngpu06-gpu2\ngpu07-gpu1\ngpu07-gpu3\n"
+TORQUE_FILE = "gpu06-gpu0\ngpu06-gpu2\ngpu07-gpu1\ngpu07.cluster-gpu3\n"
 
 # scheduler -> (environment without device cgroup, with it); None: without a scheduler nobody hides GPUs from numbers that count them all
 WHOLE: dict[str, tuple[dict[str, str], dict[str, str] | None]] = {
