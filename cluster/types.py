@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from base.typed import Check, Count, Pid
 
@@ -113,7 +113,7 @@ class Allocation:
         """Return the node of rank 0 and of the rendezvous."""
         return self.nodes[0]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -189,5 +189,5 @@ class Holder:
     machine: str | None = None
     """Which machine, whatever it is called (processes.machine); None where that is not known, as in leases of earlier versions."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)

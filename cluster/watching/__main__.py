@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from base.jsonfile import json_line
 from cluster.limits import GPU_WATCH_EVERY_S, LOAD_WATCH_EVERY_S
@@ -31,7 +31,7 @@ def watch(out: int, readers: Sequence[tuple[Reader, float]], period_s: float = L
     ending = False
     while not ending:
         ending = signal.sigtimedwait({signal.SIGTERM}, max(0.0, min(due) - time.monotonic())) is not None
-        line: dict[str, Any] = {}
+        line: dict[str, object] = {}
         for index, (reader, share) in enumerate(readers):
             now = time.monotonic()
             if not ending and due[index] > now + period_s / 2:

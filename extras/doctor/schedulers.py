@@ -22,7 +22,7 @@ from cluster.schedulers.lsf.answers import parse_hosts as lsf_hosts
 from cluster.schedulers.lsf.answers import parse_queues as lsf_queues
 from cluster.schedulers.pbs import node_names as nodes_of_pbs_job
 from cluster.schedulers.pbs.answers import PBS, parse_clock, parse_size, whole
-from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries, parse_entries
+from cluster.schedulers.pbs.jobs import NODES, QUEUES, UNUSABLE, Entries, parse_entries, resources_of
 from cluster.schedulers.queries import QUICK_ANSWER_S, Server, ask
 from cluster.schedulers.sge import hosts_of_job as hosts_of_sge_job
 from cluster.schedulers.sge.answers import SGE, SHORT_NOTICE_S, parse_settings
@@ -193,11 +193,10 @@ def propose_pbs() -> dict[str, Value]:
     name = str(server.get("default_queue"))
     if name in queues:
         found["queue"] = Value(value=name, why="the default queue; there are " + ", ".join(sorted(queues)), sure=len(queues) == 1)
-        most = queues[name].get("resources_max")
-        longest = parse_clock(str(most.get("walltime", ""))) if isinstance(most, dict) else None
+        longest = parse_clock(str(resources_of(queues[name], "resources_max").get("walltime", "")))
         if longest is not None:
             found["walltime"] = Value(value=f"{int(longest)}s", why=f"the longest that queue {name} allows")
-    has = [node["resources_available"] for node in nodes.values() if isinstance(node.get("resources_available"), dict)]
+    has = [one for node in nodes.values() if (one := resources_of(node, "resources_available"))]
     for key, resource in (("cpus_per_node", "ncpus"), ("gpus_per_node", "ngpus")):
         counts = [whole(one.get(resource)) or 0 for one in has]
         if any(counts):

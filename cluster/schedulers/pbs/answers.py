@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from base.errors import SchedulerOutputError
 from base.sanitize import ascii_int, text
@@ -75,7 +75,7 @@ def blocks(answer: str) -> Iterator[tuple[str, str]]:
             lines.append(line)
 
 
-def read_job(job_id: str, job: Mapping[str, Any]) -> JobInfo:
+def read_job(job_id: str, job: Mapping[str, object]) -> JobInfo:
     """Read one entry. A value that is missing, or is not what it should be, is unknown."""
     asked, variables = _mapping(job.get("Resource_List")), _mapping(job.get("Variable_List"))
     state = _word(job.get("job_state"))
@@ -139,7 +139,7 @@ def _word(value: object) -> str:
     return str(value) if isinstance(value, str | int | float) else ""
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 

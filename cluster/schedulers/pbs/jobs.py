@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Final
 
 from base.errors import AllocationError, ConfigError, SchedulerOutputError
 from base.humanize import choices, counted, format_duration
@@ -44,16 +44,16 @@ from cluster.schedulers.queries import (
 # Checks before the submission: PBS takes jobs that no node can hold, and lets them wait for ever.
 
 
-Entries = Mapping[str, Mapping[str, Any]]
+Entries = Mapping[str, Mapping[str, object]]
 QUEUES = ("qstat", "-Q", "-f", "-F", "json")
 NODES = ("pbsnodes", "-a", "-F", "json")
 UNUSABLE: Final = ("down", "offline", "state-unknown", "unresolvable")
 """Words in the state of a node that takes no jobs."""
 
 
-def parse_entries(answer: str) -> dict[str, Mapping[str, Any]]:
+def parse_entries(answer: str) -> dict[str, Mapping[str, object]]:
     """Parse an answer to QUEUES or NODES into entries by name. Entries that cannot be read are left out."""
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Mapping[str, object]] = {}
     for name, block in blocks(answer):
         try:
             value = json.loads(block, strict=False)
@@ -71,7 +71,7 @@ def queue_problem(queues: Entries, size: JobSize) -> str | None:
         return None
     if name not in queues:
         return f"queue {name!r} of the site file is no queue of this cluster; {choices(name, queues)}"
-    most = _resources(queues[name], "resources_max")
+    most = resources_of(queues[name], "resources_max")
     longest = parse_clock(str(most.get("walltime", "")))
     if longest is not None and size.minutes * 60 > longest:
         return (
@@ -96,7 +96,7 @@ def others(nodes: Entries, size: JobSize) -> tuple[str, ...]:
     return tuple(names[: size.nodes]) if len(names) >= size.nodes else ()
 
 
-def _is_up(node: Mapping[str, Any]) -> bool:
+def _is_up(node: Mapping[str, object]) -> bool:
     return not any(word in str(node.get("state", "")) for word in UNUSABLE)
 
 
@@ -116,7 +116,7 @@ def nodes_problem(nodes: Entries, size: JobSize) -> str | None:
         return None
     hosts: dict[str, dict[str, int]] = {}
     for name, node in nodes.items():
-        has = _resources(node, "resources_available")
+        has = resources_of(node, "resources_available")
         host = hosts.setdefault(str(has.get("host", name)), {"ncpus": 0, "ngpus": 0, "mem": 0})
         host["ncpus"] += whole(has.get("ncpus")) or 0
         host["ngpus"] += whole(has.get("ngpus")) or 0
@@ -140,7 +140,8 @@ def never_starts(size: JobSize) -> str | None:
     return problem or nodes_problem(parse_entries(ask(PBS, NODES, 0.0, QUICK_ANSWER_S)), size)
 
 
-def _resources(entry: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def resources_of(entry: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """Return the resources under a key of an entry; empty if there are none."""
     value = entry.get(key)
     return value if isinstance(value, dict) else {}
 
