@@ -8,9 +8,20 @@ import pytest
 
 from cluster.gpus import listing
 from cluster.gpus.decision import listed_uuids
-from cluster.gpus.listing import Gpu, other_use, parse_apps, parse_gpus, parse_instances, query_apps, query_gpus
+from cluster.gpus.listing import (
+    RENAMED,
+    THROTTLE,
+    Gpu,
+    other_use,
+    parse_apps,
+    parse_fields,
+    parse_gpus,
+    parse_instances,
+    query_apps,
+    query_gpus,
+)
 from cluster.gpus.peak import peak
-from cluster.watching.readers import parse_looks, query
+from cluster.watching.readers import LOOK_FIELDS, look_of
 from extras.doctor.machine import judge_gpus
 from extras.doctor.machine import parse_gpus as parse_doctor
 from tests.cluster.smi import answer, install
@@ -50,7 +61,7 @@ def test_its_peak_is_found_by_its_name() -> None:
 @pytest.mark.parametrize("case", ["h200-health", "h200-health-at-work"])
 def test_idle_and_at_its_power_limit_it_is_well(case: str) -> None:
     """It has no retired pages, which it says in brackets; a power cap is no fault."""
-    (found,) = listing.parse_health(answer(case), listing.FIELDS)
+    (found,) = parse_fields(answer(case), listing.FIELDS)
     assert (found["retired_pages.pending"], found["remapped_rows.failure"]) == ("[N/A]", "No")
     assert list(listing.faults_of(found)) == []
 
@@ -60,13 +71,13 @@ def test_an_unknown_field_is_named_as_it_is_read() -> None:
 
 
 def test_driver_580_knows_both_names_of_what_holds_a_clock_down() -> None:
-    idle, work, new = (parse_looks(answer(f"h200-load{name}"))[0] for name in ("-idle", "", "-new-name"))
+    idle, work, new = (look_of(parse_fields(answer(f"h200-load{name}"), LOOK_FIELDS)[0]) for name in ("-idle", "", "-new-name"))
     assert idle == {
         "uuid": UUID, "mhz": 345, "max_mhz": 1980, "reasons": 1, "celsius": 39, "watts": 80.06, "busy_ratio": 0.0, "ecc_errors": 0,
     }  # fmt: skip
     assert (work["busy_ratio"], work["reasons"], work["watts"]) == (1.0, 4, 689.66)
     assert (new["busy_ratio"], new["reasons"], new["watts"]) == (1.0, 4, 690.43)
-    assert query("clocks_event_reasons")[1].count("clocks_event_reasons.active") == 1
+    assert RENAMED[THROTTLE] == "clocks_event_reasons.active"
 
 
 def test_nobody_and_somebody_use_it() -> None:
