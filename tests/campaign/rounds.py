@@ -103,7 +103,7 @@ class Round:
         """Nodes that lost their power or their link, or on which a node program was killed: what it had stays until the next run there."""
         self.beside: list[subprocess.Popen[bytes]] = []
         """Commands that were typed while another one worked."""
-        self.log = (home / f"{self.name}.log").open("ab")
+        self.log = home / f"{self.name}.log"
 
     def start(self) -> subprocess.Popen[bytes]:
         """The user's command on the login node."""
@@ -120,8 +120,9 @@ class Round:
         if way == "run":
             words = ["--profile", profile, "--snakefile", str(ROOT / "Snakefile")]
             argv = [str(BIN / "snakemake"), *words, "--configfile", str(self.study), "--config", f"site={site}"]
-        options: dict[str, Any] = {"cwd": self.cluster.spec.home, "stdin": subprocess.DEVNULL, "stdout": self.log, "stderr": self.log}
-        return self.cluster.popen("login", argv, user=self.user, **options)
+        with self.log.open("ab") as log:
+            options: dict[str, Any] = {"cwd": self.cluster.spec.home, "stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            return self.cluster.popen("login", argv, user=self.user, **options)
 
     def goes_on(self) -> bool:
         return self.command.poll() is None
