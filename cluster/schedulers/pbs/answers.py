@@ -52,13 +52,20 @@ class JobInfo:
 
 def parse_jobs(answer: str) -> Iterator[JobInfo]:
     """Yield the jobs in an answer of `qstat -f -F json`. Jobs that cannot be read are left out: they are of other users."""
-    for job_id, block in blocks(answer):
+    yield from (read_job(job_id, job) for job_id, job in parse_entries(answer).items())
+
+
+def parse_entries(answer: str) -> dict[str, Mapping[str, object]]:
+    """Parse an answer in JSON about jobs, nodes or queues into entries by name. Entries that cannot be read are left out."""
+    found: dict[str, Mapping[str, object]] = {}
+    for name, block in blocks(answer):
         try:
-            job = json.loads(block, strict=False)
+            value = json.loads(block, strict=False)
         except (ValueError, RecursionError):  # RecursionError: brackets in brackets
             continue
-        if isinstance(job, dict):
-            yield read_job(job_id, job)
+        if isinstance(value, dict):
+            found[name] = value
+    return found
 
 
 def blocks(answer: str) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -20,11 +19,11 @@ from cluster.schedulers.pbs.answers import (
     PBS,
     WORK,
     JobInfo,
-    blocks,
     ended_by,
     hold_of,
     job_info,
     parse_clock,
+    parse_entries,
     parse_jobs,
     parse_size,
     plain_reason,
@@ -49,19 +48,6 @@ QUEUES = ("qstat", "-Q", "-f", "-F", "json")
 NODES = ("pbsnodes", "-a", "-F", "json")
 UNUSABLE: Final = ("down", "offline", "state-unknown", "unresolvable")
 """Words in the state of a node that takes no jobs."""
-
-
-def parse_entries(answer: str) -> dict[str, Mapping[str, object]]:
-    """Parse an answer to QUEUES or NODES into entries by name. Entries that cannot be read are left out."""
-    found: dict[str, Mapping[str, object]] = {}
-    for name, block in blocks(answer):
-        try:
-            value = json.loads(block, strict=False)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found[name] = value
-    return found
 
 
 def queue_problem(queues: Entries, size: JobSize) -> str | None:

@@ -16,13 +16,14 @@ from cluster.schedulers.pbs.answers import (
     blocks,
     ended_by,
     parse_clock,
+    parse_entries,
     parse_jobs,
     parse_size,
     plain_reason,
     stage_of,
     time_of,
 )
-from cluster.schedulers.pbs.jobs import nodes_problem, parse_entries, queue_problem
+from cluster.schedulers.pbs.jobs import nodes_problem, queue_problem
 from cluster.schedulers.queries import parse_job_id, refusal_words, silence_of
 from cluster.types import Holder
 from tests.cluster.schedulers.pbs.captured import answer, answers
@@ -148,3 +149,9 @@ def test_what_can_never_run_is_known_beforehand() -> None:
 def test_sizes_and_times() -> None:
     assert [parse_size(text) for text in ("8gb", "1048576kb", "100", "8 gb", "x")] == [8 << 30, 1 << 30, 100, None, None]
     assert [parse_clock(text) for text in ("26:03:00", "", "1:00:00:00")] == [93780.0, None, None]
+
+
+def test_a_node_of_brackets_in_brackets_is_left_out() -> None:
+    entry = '{"a":' * 100_000 + "1" + "}" * 100_000
+    answer = f'\t\t"n1":\t{{\n\t\t\t"x":{entry}\n\t\t}},\n\t\t"n2":\t{{\n\t\t\t"x":1\n\t\t}}\n'
+    assert parse_entries(answer) == {"n2": {"x": 1}}
