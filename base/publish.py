@@ -29,6 +29,9 @@ THREADS: Final = 8
 FEW: Final = 16
 """So many are done one after the other: threads would cost more."""
 
+NO_LINKS: Final = frozenset((errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS))
+"""Error numbers of a file system that makes no hard link there."""
+
 T = TypeVar("T")
 
 
@@ -146,7 +149,7 @@ def publish_new(target: Path, content: bytes) -> bool:
             except FileExistsError:
                 return part.stat().st_nlink > 1  # our own: the answer of a server was lost, and asked for again
             except OSError as error:
-                if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+                if error.errno not in NO_LINKS:
                     raise
                 return create_exclusive(target, content)
     finally:

@@ -6,7 +6,6 @@ without one is made again. `dataset.json` is the only file that runs depend on.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol, Typ
 from base.errors import DatasetError, SlipwayError
 from base.humanize import format_size
 from base.jsonfile import read_json
-from base.publish import publish_directory, remove_tree
+from base.publish import NO_LINKS, publish_directory, remove_tree
 from base.typed import Check, Count, Digest, Name, read_as
 from data_prep.build.locks import held, own_part, publish_json_of, remove_all_dead_parts, remove_dead_parts
 from data_prep.hashing import FileHashes, hash_file
@@ -309,7 +308,7 @@ def _link(built: Path, target: Path, shard: Shard) -> None:
     try:
         os.link(built, target)
     except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
+        if error.errno not in NO_LINKS:
             raise
         shutil.copyfile(built, target)
         target.chmod(0o444)

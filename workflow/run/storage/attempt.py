@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from base.errors import DigestMismatch, LeaseError, PushError, RecordError, StagingError, StorageError
 from base.humanize import format_size
 from base.jsonfile import read_json
-from base.publish import move_directory, part_path, remove_leftover, remove_tree
+from base.publish import NO_LINKS, move_directory, part_path, remove_leftover, remove_tree
 from base.seal import publish_checked, publish_sealed, read_sealed, read_sealed_bytes
 from base.untrusted import Unusable, open_file
 from containers.spec import CHECKPOINT, PARAMETERS
@@ -114,8 +114,8 @@ def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: b
     fails. What is not whole is removed."""
     try:
         found = _copy(source, os.devnull if is_here else target, num_bytes)
-        if is_here:
-            os.link(source, target)
+        if is_here and not _link(source, target):
+            found = _copy(source, target, num_bytes)
     except FileNotFoundError as error:
         raise DigestMismatch(f"the file {source} is not there any more") from error
     except Unusable as error:
@@ -132,6 +132,17 @@ def fetch_file(source: str, target: str, num_bytes: int, digest: str, is_here: b
             f"the file {source} is damaged or was changed: found {format_size(found[0])} with hash {found[1][:12]}, "
             f"expected {format_size(num_bytes)} with {digest[:12]}"
         )
+
+
+def _link(source: str, target: str) -> bool:
+    """Give the file another name. Return False where the file system has no links, as exFAT and BeeGFS across directories."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return False
+    return True
 
 
 def _copy(source: str, target: str, most: int) -> tuple[int, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +265,24 @@ def test_a_checkpoint_is_brought_whole_or_not_at_all(tmp_path: Path) -> None:
         fetch_file(str(tmp_path / "nothing"), str(target), 7, good)
     with pytest.raises(StagingError, match="cannot be copied to"):
         fetch_file(str(source), str(tmp_path), 7, good)
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_checkpoint_on_the_same_disk_is_linked_where_there_are_links(
+    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from blake3 import blake3
+
+    def refused(*_names: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refused)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"numbers")
+    fetch_file(str(source), str(target), 7, blake3(b"numbers").hexdigest(), is_here=True)
+    assert target.read_bytes() == b"numbers"
+    assert target.samefile(source) == has_links
 
 
 def test_an_ending_by_our_own_clock_has_time_to_push() -> None:
