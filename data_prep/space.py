@@ -1,4 +1,4 @@
-"""Check for free space with the file system itself, since a full disk shows as many different errors (LMDB says "Input/output error")."""
+"""Ask the file system for free space, since a full disk shows as many different errors (LMDB says "Input/output error")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A container that runs: its client in the foreground, its watchdog at the other end of a socket, its ranks by their pipes.
+"""Start a container and watch it: its client in the foreground, its watchdog at the other end of a socket, its ranks by their pipes.
 
 Nothing here waits: the descriptors are watched by the node program's event loop, and what they bring is handled in `exit_code`. When the
 ranks are told to end (shutdown), that goes to the watchdog; what the engine must do is done in `remove`, within limits.

@@ -147,7 +147,7 @@ class OpenFiles(Generic[T]):
         return len(self._files)
 
     def trim(self) -> None:
-        """Close those that are not kept, after what kept them open is done."""
+        """Close the files beyond those kept open. To be called when what kept a file open, such as a sync, is done."""
         with self._lock:
             self._trim()
 

@@ -1,4 +1,4 @@
-"""Stage a dataset or a single file: check the copy that is here, or make one that nobody else on this node makes at the same time."""
+"""Stage a dataset or a single file: check the copy that is here, or make one; a copy that fails, as on a full disk, is removed."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Journal:
         self._end += len(text)
 
     def strike(self, chunks: set[Chunk]) -> None:
-        """Forget `chunks`, before their place is given anew. A kill in between forgets more, never less."""
+        """Forget `chunks`, whose place is used again. If we are killed meanwhile, more are forgotten (and copied again), never fewer."""
         if not chunks:
             return
         self.done -= chunks

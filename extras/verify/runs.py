@@ -360,7 +360,8 @@ def _problem(on_read: OnRead, path: Path, sizes: tuple[int, Any], digest: Any) -
 
 
 def verify_programs(results: Path, digests: Iterable[str], until: float | None = None) -> Verified:
-    """Read what is kept of each digest. `until`: by the monotonic clock; then none is begun. None is waited for longer than SILENCE_S."""
+    """Verify the kept files of each digest, each within SILENCE_S. After the first whose storage fails or is silent, and from `until`
+    (monotonic) on, the others are only counted as left."""
     total = Verified()
     for digest in sorted(set(digests)):
         if total.left_programs or (until is not None and time.monotonic() >= until):

@@ -276,7 +276,8 @@ class Graph:
         return found
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
-        """Return the dataset file that a run depends on; if the run is done, none that is missing, so that a deleted one repeats no run."""
+        """Return the dataset file that a run depends on, or [] if the run is done and the file is missing: otherwise Snakemake would build
+        the dataset and repeat the run."""
         manifest = self._manifest_of[run_id]
         return [] if self._is_done(run_id) and manifest not in self._built else manifest
 

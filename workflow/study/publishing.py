@@ -133,9 +133,11 @@ def known_datasets(results_dir: str) -> tuple[list[Any], list[str]]:
 
 
 def refuse_other_file(results_dir: Path, mine: Mapping[str, Any], last: Mapping[str, Any]) -> None:
-    """Raise ConfigError when the `last` that ran is another file, and asks for other cells, or for other data under the same relative path;
-    an earlier version says of no file. A file whose results are on other storage was copied to become ours. One that cannot be found was
-    moved, or is on the disk of another host: it is ours if its text or its cells are the same, as at the first start after a move."""
+    """Raise ConfigError if these results belong to another study file than `mine`. `last`: the file that ran last.
+
+    Allowed are: adoption that was asked for; the same file; a `last` without a path, of an early version; another storage, since the
+    results were copied; the same cells whose relative paths lead to the same data; and a `last` that cannot be found but has the same text
+    or the same cells, as at the first start after a move."""
     if mine["adopt"] or last.get("path") is None or is_same_file(last["path"], mine["path"]):
         return
     if not is_same_file(last.get("storage"), mine["storage"]):

@@ -98,8 +98,8 @@ def starting_rows(layer: Layer, shape: Sequence[int], seed: int, what: str = "we
 
 
 def starting_parameters(layers: Sequence[Layer], seed: int) -> Arrays:
-    """Return those of all layers, float32. Raises ValueError where a layer has another count than the list says, or is of a kind that is
-    not known.
+    """Return the parameters that all layers start with, float32. Raises ValueError if their number differs from the layer list's, or
+    a layer's kind is unknown.
     """
     shapes = {layer["name"]: layer["shape_out"] for layer in layers}
     found = {}  # type: Arrays

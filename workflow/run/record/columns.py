@@ -1,4 +1,4 @@
-"""The columns of records.parquet, which follow from the record's types. Names carry units; null means not measured.
+"""The columns of records.parquet, which follow from the record's types (`Column` in model.py). Names carry units; null means not measured.
 
 Series of losses stay in the records: they are read where a curve is drawn, and would be most of the bytes here.
 """
@@ -54,7 +54,7 @@ class _Machine(NamedTuple):
 
 
 def machines_of(nodes: Sequence[Node]) -> Machines:
-    """Return what the nodes of a record are together."""
+    """Sum up the nodes of a record: hosts, hardware, GPUs, staged bytes, and the load of the node that others used most."""
     gpus = [tuple([gpu.model for gpu in node.gpus]) for node in nodes]
     machines = {
         _machine(own, node.cpu_model, node.machine_cores, node.memory_bytes, node.network) for own, node in zip(gpus, nodes, strict=True)

@@ -1,4 +1,4 @@
-"""Continue a training over several attempts: its checkpoints, deadline, login time, progress line and waiting results. Pure."""
+"""Continue a training over several attempts: its checkpoints, walltime budget, login time, progress line and waiting results. Pure."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Part(Struct, frozen=True):
 
 
 class FailedRank(Part, frozen=True, kw_only=True):
-    """The first rank that failed, or the sidecar. Neither code nor signal: it hangs."""
+    """The first process that failed: a rank, a sidecar or a launcher. Where exit code and signal are both null, the rank hangs."""
 
     rank: Annotated[Whole | None, Column("failed_rank")] = None
     """from 0, or null | null for a sidecar, and for a torchrun"""

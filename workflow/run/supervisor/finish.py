@@ -94,7 +94,7 @@ class Retries:
         return call.result(kind)
 
     def wait(self, done: Callable[[], bool], limit_s: float | None = None) -> None:
-        """Wait until `done()`, for a while only when we are told to end."""
+        """Wait until `done()`, at most `limit_s`. If we are told to end meanwhile, wait at most CANCELLED_PUSH_S from then on."""
         self._scope.loop.until(lambda: done() or self.cancelled, limit_s)
         if not done() and self.cancelled:
             self._scope.loop.until(done, CANCELLED_PUSH_S)
