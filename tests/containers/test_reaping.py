@@ -121,22 +121,21 @@ def test_labels_that_contradict_each_other_are_believed_by_nobody() -> None:
 
 
 @pytest.mark.processes
-def test_the_scheduler_is_asked_once_for_each_job_and_only_about_what_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    captured = json.loads((Path(__file__).parents[1] / "captured" / "slurm-22.05" / "show-job-running.json").read_text())
-    (tmp_path / "answer").write_text(captured["stdout"])
-    scontrol = tmp_path / "scontrol"
-    unknown = "echo slurm_load_jobs error: Invalid job id specified >&2; exit 1"
-    scontrol.write_text(f"#!/bin/sh\necho $4 >> {tmp_path}/asked\ncase $4 in 8) cat {tmp_path}/answer;; *) {unknown};; esac\n")
-    scontrol.chmod(0o755)
+def test_the_scheduler_is_asked_once_for_all_jobs_and_only_about_what_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    captured = json.loads((Path(__file__).parents[1] / "captured" / "slurm-22.05" / "squeue-states.json").read_text())
+    (tmp_path / "answer").write_text("".join(line for line in captured["stdout"].splitlines(keepends=True) if line.startswith("6 ")))
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f"#!/bin/sh\nfor word; do echo $word >> {tmp_path}/asked; done\ncat {tmp_path}/answer\n")
+    squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    lives = dataclasses.replace(SLURM, job_id="8", restart_count=0)
+    lives = dataclasses.replace(SLURM, job_id="6", restart_count=0)
     others = (dataclasses.replace(lives, job_id="9"), dataclasses.replace(lives, job_id="10"))
     wanted = [found(lives), found(others[0]), found(lives), found(others[0]), found(others[0]), found(others[1], uid=7)]
     containers = [dataclasses.replace(container, id=str(number)) for number, container in enumerate(wanted)]
     decisions = plan_reap(containers, reaping.jobs_alive, UID)
     assert [decision.remove for decision in decisions] == [False, True, False, True, True, False]
-    assert (tmp_path / "asked").read_text().split() == ["8", "9"]
+    assert [word for word in (tmp_path / "asked").read_text().split() if word.startswith("--jobs")] == ["--jobs=6,9"]
 
 
 def test_what_an_engine_answers_is_read_or_refused() -> None:
