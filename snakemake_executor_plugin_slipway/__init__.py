@@ -31,8 +31,8 @@ class Executor(RealExecutor):  # type: ignore[misc] # its package has no types
     def run_job(self, job: Any) -> None:
         """Submit the job, or find it in the queue. A refusal of the scheduler fails this job only, and Snakemake goes on."""
         from base.errors import SlipwayError
+        from workflow.dag.job_size import size_of
         from workflow.dag.submissions import log_reason
-        from workflow.dag.watched_jobs import size_of
 
         if job.is_group() or job.rule.shellcmd is None:
             raise WorkflowError(f"rule {job.name}: the executor slipway runs rules that are one shell command, and no groups of them")

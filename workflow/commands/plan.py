@@ -43,6 +43,7 @@ from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, Stu
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag.execution import jobs_at
+from workflow.dag.job_size import run_size
 from workflow.dag.refusals import refuse_runs, refuse_site
 from workflow.dag.requirements import (
     DatasetRequirements,
@@ -59,7 +60,7 @@ from workflow.dag.requirements import (
     requirements_of,
 )
 from workflow.dag.submission import Width, plan_submission
-from workflow.dag.watched_jobs import run_job, run_size
+from workflow.dag.watched_jobs import run_job
 from workflow.run.node.preparation import for_this_node
 from workflow.run.node.stagers import PeerGroup, stage_argv
 from workflow.run.node.workdir import WorkDirectory

@@ -27,8 +27,8 @@ from cluster.schedulers import Jobs
 from cluster.schedulers.jobs import mark_of
 from data_prep.spec import DatasetSpec
 from workflow.dag.execution import NODES, SUBMITS, Mode, Way, jobs_at, refuse_wrong_executor
+from workflow.dag.job_size import resources_of, run_size, shard_size
 from workflow.dag.requirements import images_file
-from workflow.dag.watched_jobs import resources_of, run_size, shard_size
 from workflow.report.files import PLOT_FILES, RECORDS_FILE, TABLE_FILES
 from workflow.run.record.continuation import LEAST_MARGINS, margin_of
 from workflow.run.record.model import NotBelieved

@@ -38,9 +38,9 @@ from data_prep.space import free_bytes, free_inodes, not_enough_space
 from data_prep.tree.manifest import advice
 from workflow.dag.execution import Mode, refuse_too_few_nodes, refuse_wrong_way
 from workflow.dag.graph import Graph
+from workflow.dag.job_size import refuse_owned_directives
 from workflow.dag.queue_view import QUEUE_S
 from workflow.dag.requirements import DatasetRequirements, refuse_over_budget, requirements_of
-from workflow.dag.watched_jobs import refuse_owned_directives
 from workflow.run.node import requirements
 from workflow.run.node.caches import cache_or_none
 from workflow.run.plan import of_program

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from cluster.installation import PROFILES
 from cluster.schedulers import shared_profile
 from cluster.schedulers.jobs import JOB_ID_PLACEHOLDER, BatchJob, JobSize, job_name
 from workflow.dag.execution import NODES, snakemake_argv
-from workflow.dag.watched_jobs import START_S, node_share, requests_of_site
+from workflow.dag.job_size import START_S, node_share, requests_of_site, whole_minutes
 from workflow.study.cell import SETS, Cell, Run, node_sets
 from workflow.study.study import Study
 
@@ -95,7 +94,7 @@ def minutes_for(study: Study, runs: Iterable[Run], nodes: int, built: bool = Tru
         widths[taken[run.run_id]].append(run.cell.nodes)
     rounds = max(num_rounds(found, nodes // sets) for found in widths.values())
     needed_s = rounds * (study.limits.walltime_s + BETWEEN_S) + study.site.deadline_margin_s + START_S + (0.0 if built else BUILD_S)
-    return math.ceil(min(needed_s, study.site.walltime_s or math.inf) / 60)
+    return whole_minutes(needed_s, study.site)
 
 
 def num_rounds(widths: Iterable[int], nodes: int) -> int:

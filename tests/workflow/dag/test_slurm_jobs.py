@@ -16,9 +16,9 @@ from cluster.schedulers.slurm.jobs import batch_script
 from tests.workflow.study.studies import changed, write
 from workflow.dag.execution import Mode, mode_of, refuse_wrong_executor, refuse_wrong_way
 from workflow.dag.graph import Graph, shard_threads
+from workflow.dag.job_size import job_minutes, refuse_owned_directives, resources_of, size_of
 from workflow.dag.refusals import load_graph
 from workflow.dag.submission import Width, minutes_for, num_rounds, plan_submission
-from workflow.dag.watched_jobs import job_minutes, refuse_owned_directives, resources_of, size_of
 from workflow.study.cell import node_sets
 
 pytestmark = pytest.mark.processes
@@ -139,8 +139,9 @@ def test_a_shard_is_a_small_job(tmp_path: Path) -> None:
 def test_the_job_outlives_the_run_by_what_the_push_needs(tmp_path: Path) -> None:
     site = graph(tmp_path, None).study.site
     assert job_minutes(600.0, site) == 13
-    limited = graph(tmp_path, None, SITE + "walltime: 12m\n", limits={"walltime": "10m"}).study.site
-    assert job_minutes(600.0, limited) == 12
+    for walltime in ("12m", "12m30s"):  # a queue with this limit refuses 13 minutes
+        limited = graph(tmp_path, None, f"{SITE}walltime: {walltime}\n", limits={"walltime": "10m"}).study.site
+        assert job_minutes(600.0, limited) == 12
 
 
 @pytest.mark.parametrize("line", ["--nodes=4", "-N 4", "--time=1:00", "--mem=4G", "--gres=gpu:1", "-p gpu", "--account x", "--output=x"])

@@ -283,7 +283,7 @@ class TimeLimit:
         self._arm()
 
     def goes_on(self, earlier: EarlierAttempt | None) -> None:
-        """Go on from the checkpoint of `earlier`: the time trained up to it counts. None: the run begins anew, and nothing counts."""
+        """Continue from the checkpoint of `earlier`: the time trained up to it counts. None: the run begins anew, and nothing counts."""
         self._resumed_step = None if earlier is None else earlier.step
         self._budget = replace(self._budget, used_s=0.0 if earlier is None else earlier.used_s)
         self._arm()
