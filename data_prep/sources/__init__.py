@@ -24,12 +24,12 @@ SOURCES: Final = {
     "lsun": "lsun",
     "tensorpack": "tensorpack",
     "synthetic": "synthetic",
-    "sklearn-digits": "digits",
+    "sklearn-digits": "sklearn",
 }
 """The module of each kind, under the name that study files use."""
 COUNTED: Final = ("idx", "cifar")
 """The kinds that can tell the number of their samples from a few headers."""
-_DIGITS: Final = 1797
+_SKLEARN_IMAGES: Final = 1797
 _PAGE: Final = 4096
 _HEADER: Final = 32  # of a Datum and its page
 _LARGEST_IN_LEAF: Final = 2000
@@ -56,7 +56,7 @@ def estimate(spec: DatasetSpec) -> Estimate:
 
 def _count(spec: DatasetSpec) -> int | None:
     if spec.source not in COUNTED:
-        return _DIGITS if spec.source == "sklearn-digits" else spec.samples
+        return _SKLEARN_IMAGES if spec.source == "sklearn-digits" else spec.samples
     source = cast("CountedSource", source_of(spec.source))
     counts = [source.estimate(Path(path)) for path in (spec.path, *spec.split_paths.values()) if path is not None]
     return None if None in counts else sum(count or 0 for count in counts)

@@ -32,7 +32,7 @@ SIDE = 32
 _TRAIN = re.compile(r"data_batch_\d{1,3}|train")
 _TEST = re.compile(r"test_batch|test")
 _META = ("batches.meta.txt", "fine_label_names.txt", "batches.meta", "meta")
-_WANTED = "data_batch_1.bin ... test_batch.bin, train.bin and test.bin, or the python version's files"
+_FILES = "data_batch_1.bin ... test_batch.bin, train.bin and test.bin, or the python version's files"
 
 
 class _Blob(NamedTuple):
@@ -65,7 +65,7 @@ def prepare(root: Root) -> Prepared:
         parts.append({**part, "name": printable(stem), "split": None if single else split, "file": len(files)})
         files.append(blob.path)
     if not parts:
-        raise DatasetError(f"{root.path} holds no CIFAR files: {_WANTED}")
+        raise DatasetError(f"{root.path} holds no CIFAR files: {_FILES}")
     return Prepared(files=tuple(files), facts={"parts": parts, "classes": _class_names(blobs, root)})
 
 
@@ -116,7 +116,7 @@ def _blobs(root: Root) -> dict[str, _Blob]:
     if path.is_dir():
         return _in_directory(path)
     if not path.is_file():
-        raise DatasetError(f"{path} does not exist: source: cifar wants the directory or the tar.gz of CIFAR: {_WANTED}")
+        raise DatasetError(f"{path} does not exist: source: cifar wants the directory or the tar.gz of CIFAR: {_FILES}")
     if not _is_archive(root):
         names = (path.name, *_META)
         return {name: _Blob(path.parent / name, 0, (path.parent / name).stat().st_size) for name in names if (path.parent / name).is_file()}

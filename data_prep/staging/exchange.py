@@ -98,7 +98,7 @@ def parse_have_text(text: str, num_chunks: int) -> bytearray:
 # Connections
 
 
-MOST_WANTED: Final = 64
+MOST_REQUESTED: Final = 64
 Piece = tuple[int, int, int]  # descriptor, offset, bytes
 
 
@@ -222,8 +222,8 @@ class Connection:
                     raise PeerError(f"{number} chunks in one frame")
                 self._handler.peer_has(self, await self.exactly(4 * number))
             elif kind == WANT:
-                if len(self._queue) >= MOST_WANTED:
-                    raise PeerError(f"it wants more than {MOST_WANTED} chunks at once")
+                if len(self._queue) >= MOST_REQUESTED:
+                    raise PeerError(f"it wants more than {MOST_REQUESTED} chunks at once")
                 self._queue.append(number)
                 self._more.set()
             elif kind == MISS:

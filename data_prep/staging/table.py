@@ -137,7 +137,7 @@ class ChunkTable:
 
 def pack(marks: bytearray) -> bytes:
     """Pack the marks into bits, the first chunk in the lowest bit."""
-    return int(bytes(marks[::-1]).translate(_DIGITS) or b"0", 2).to_bytes(packed_bytes(len(marks)), "little")
+    return int(bytes(marks[::-1]).translate(_AS_BINARY) or b"0", 2).to_bytes(packed_bytes(len(marks)), "little")
 
 
 def unpack(packed: bytes, num_chunks: int) -> bytearray:
@@ -153,5 +153,5 @@ def packed_bytes(num_chunks: int) -> int:
     return -(-num_chunks // 8)
 
 
-_DIGITS = bytes.maketrans(b"\0\1", b"01")
+_AS_BINARY = bytes.maketrans(b"\0\1", b"01")
 _VALUES = bytes.maketrans(b"01", b"\0\1")
