@@ -51,7 +51,7 @@ def closing_lines(graph: Graph) -> list[str]:
     if failed:
         reasons = ", ".join(f"{count} {status}" for status, count in failed.items())
         line += f", {sum(failed.values())} of them failed ({reasons})"
-    return [line, f"report: {graph.results_dir}/report.html", *advice]
+    return [line, *([f"report: {graph.results_dir}/report.html"] if ends else []), *advice]
 
 
 def advice_lines(graph: Graph) -> list[str]:

@@ -236,7 +236,7 @@ class Graph:
         self._order = {run.run_id: len(study.runs) - index for index, run in enumerate(study.runs)}
         build_dirs = {name: study.build_dir(name) for name in datasets_of(study.cells)}
         manifests = {name: f"{path}/dataset.json" for name, path in build_dirs.items()}
-        self._manifest_of: dict[str, str | list[str]] = {run.run_id: manifests.get(run.cell.dataset, []) for run in study.runs}
+        self._manifest_of = {run.run_id: manifests[run.cell.dataset] for run in study.runs if run.cell.dataset in manifests}
         self._built: set[str] = set()
         self._datasets: dict[str, tuple[str, DatasetSpec]] = {path.name: (name, study.datasets[name]) for name, path in build_dirs.items()}
         self.data_priority = len(study.runs) + 1
@@ -276,10 +276,10 @@ class Graph:
         return found
 
     def _dataset_of(self, run_id: str) -> str | list[str]:
-        """Return the dataset file that a run depends on, or [] if the run is done and the file is missing: otherwise Snakemake would build
-        the dataset and repeat the run."""
-        manifest = self._manifest_of[run_id]
-        return [] if self._is_done(run_id) and manifest not in self._built else manifest
+        """Return the dataset file that a run depends on, or [] if it has no dataset, or is done and the file is missing: otherwise
+        Snakemake would build the dataset and repeat the run."""
+        manifest = self._manifest_of.get(run_id)
+        return [] if manifest is None or (self._is_done(run_id) and manifest not in self._built) else manifest
 
     def _is_done(self, run_id: str) -> bool:
         end = self._finished.get(run_id)
@@ -376,7 +376,7 @@ class Graph:
         directory = Path(self.receipts_dir)
         receipts = os.listdir(directory) if before_runs and directory.is_dir() else []
         what, digest = f"the results of {self.study.name}", self.digest if before_runs else None
-        manifests = sorted({path for path in self._manifest_of.values() if isinstance(path, str)})
+        manifests = sorted(set(self._manifest_of.values()))
         arguments = (self.results_dir, list(self._order), manifests, origin_of(self.study, self.adopt), digest)
         seen: StorageView = call_apart(what, look_at_storage, *arguments, timeout_s=self.storage_s)
         self._finished, self._built = seen["results"], set(seen["built"])
