@@ -16,7 +16,7 @@ from cluster.schedulers.queries import ANSWER_S, PATIENCE_S, Server, ask, in_eng
 
 NEVER: Final = ("Unknown", "None", "N/A", "NONE", "(null)", "")
 COMMENT_WIDTH: Final = 400
-"""The number of characters of a comment that squeue prints. Our words must be among them."""
+"""The number of bytes of a comment that squeue prints. Our words must be among them."""
 LATEST: Final = 2**33
 """The latest time that is accepted, in unix seconds: the year 2242. Not every C library can format later times."""
 _DURATION: Final = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
@@ -38,7 +38,7 @@ COLUMNS: Final = (
     ("limit_s", "TimeLimit", 24),
     ("preempted", "PreemptTime", 24),
 )
-"""Columns of squeue with their widths. Values that are cut off are long node lists, which are only shown, or belong to jobs of others."""
+"""Columns of squeue with their widths in bytes. Values that are cut off are long node lists, which are only shown, or belong to jobs of others."""
 QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
 _JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
 """A job id, with the number in an array or in a job of several parts."""
@@ -71,9 +71,9 @@ def parse_queue(answer: str) -> tuple[JobInfo, ...]:
     """Parse the answer to QUESTION, oldest job first. Lines that cannot be read are left out."""
     found = []
     for line in answer.splitlines():
-        words, start = {}, 0
+        row, words, start = line.replace("\N{REPLACEMENT CHARACTER}", "?").encode(), {}, 0
         for key, _, width in COLUMNS:
-            word = line[start : start + width].strip()
+            word = row[start : start + width].decode(errors="replace").strip()
             words[key] = "" if word in NEVER else word
             start += width
         restarts = ascii_int(words["restarts"] or "0")

@@ -97,7 +97,7 @@ def sbatch_options(job: BatchJob) -> tuple[str, ...]:
     comment, directives = split_comment(size.directives)
     if job.work is not None:
         words = [comment, work_words(job.work)]
-        comment = " ".join(words if len(" ".join(words)) <= COMMENT_WIDTH else reversed(words)).strip()
+        comment = " ".join(words if len(" ".join(words).encode()) <= COMMENT_WIDTH else reversed(words)).strip()
     options = [
         ("job-name", job.name),
         ("nodes", size.nodes),

@@ -117,11 +117,11 @@ def test_a_comment_is_taken_out_of_the_directives(directives: tuple[str, ...], s
 
 
 def test_a_long_comment_of_the_site_does_not_hide_the_job() -> None:
-    size = JobSize(nodes=1, minutes=1, directives=(f"--comment={'c' * 900}",))
+    size = JobSize(nodes=1, minutes=1, directives=(f"--comment={'ü' * 250}",))
     options = sbatch_options(dataclasses.replace(SMALL, size=size, work=WORK))
     (comment,) = (shlex.split(option)[0].partition("=")[2] for option in options if option.startswith("--comment"))
     width = next(width for key, _, width in COLUMNS if key == "comment")
-    assert parse_work(comment[:width]) == WORK
+    assert parse_work(comment.encode()[:width].decode(errors="replace")) == WORK
 
 
 def test_a_directive_is_refused_for_what_it_sets() -> None:
@@ -251,6 +251,15 @@ def test_a_time_that_no_calendar_has_is_not_known() -> None:
     job = queued_job(info)
     assert (job.submitted, job.expected) == (None, None)
     assert job_words(job, 0.0) == "job 7 waits: waiting for nodes to become free (Resources)"
+
+
+def test_columns_are_counted_in_bytes_as_squeue_counts_them() -> None:
+    words = {"name": "größe", "comment": "für Ä", "directory": "/home/jürgen/\udcfc", "end": "1795775617", "limit_s": "5:00"}
+    values = {key: words.get(key, "7").encode(errors="surrogateescape") for key, _, _ in COLUMNS}
+    line = b"".join(values[key].ljust(width) for key, _, width in COLUMNS)
+    (job,) = parse_queue(line.decode(errors="replace"))
+    assert (job.name, job.comment, job.directory) == ("größe", "für Ä", "/home/jürgen/?")
+    assert (job.end, job.limit_s, job.preempted) == (1795775617.0, 300.0, 7.0)
 
 
 @pytest.mark.processes
