@@ -48,6 +48,14 @@ def moved() -> None:
         _Telling.last = time.monotonic()
 
 
+def is_readable(descriptor: int, limit_s: float) -> bool:
+    """Wait for bytes or the end, at most `limit_s`. The descriptor may have any number: select() takes none above 1023, and strangers make
+    a supervisor open more by connecting to it."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(1000 * limit_s))
+
+
 class LimitedCall:
     """A running child: poll `done()` from an event loop over `fileno()`, or `wait()`. The result travels as JSON, after an empty line
     for each `moved()`. With `renewed`, for what may have any number of bytes to copy, the limit is one of silence and begins anew at
@@ -83,7 +91,7 @@ class LimitedCall:
 
     def done(self) -> bool:
         """Take what the child has written; True when it has ended."""
-        while not self._ended and select.select([self._reader], [], [], 0)[0]:
+        while not self._ended and is_readable(self._reader, 0.0):
             chunk = os.read(self._reader, 1 << 16)
             if chunk:
                 self._chunks.append(chunk)
@@ -120,7 +128,7 @@ class LimitedCall:
             if left <= 0:
                 self.abandon()
                 raise self.late()
-            select.select([self._reader], [], [], left)
+            is_readable(self._reader, left)
         return self.result()
 
 

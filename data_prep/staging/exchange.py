@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import os
-import select
 import socket
 import struct
 import time
@@ -371,7 +370,7 @@ class PeerListener:
             self._pending.add(peer, host)
             peer.talks = [self._exchange.start(self._greet(peer))]
             oldest = self._pending.surplus()
-            if oldest is not None and not select.select([oldest.socket], [], [], 0)[0]:  # else its answer is here, and not read yet
+            if oldest is not None and not _has_answered(oldest.socket):
                 self._dismiss(oldest, "too many wait, and it was the oldest")
 
     async def _greet(self, peer: Connection) -> None:
@@ -469,6 +468,14 @@ class PeerListener:
             self._pending.remove(peer)
             peer.close()
         self._refusals.log()
+
+
+def _has_answered(connection: socket.socket) -> bool:
+    """Return True if the whole answer of a newcomer is here, and not read yet."""
+    try:
+        return len(connection.recv(ANSWER_BYTES, socket.MSG_PEEK)) == ANSWER_BYTES
+    except OSError:
+        return False
 
 
 class Taker(Protocol):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import os
+import resource
 import select
 import signal
 from collections.abc import Callable, Iterator
@@ -28,6 +30,20 @@ def fail(error: Exception) -> None:
 
 def test_the_result_travels() -> None:
     assert call_limited("adding", lambda a, b: {"sum": a + b}, 2, 3, timeout_s=ENOUGH_S) == {"sum": 5}
+
+
+def test_a_result_travels_over_a_descriptor_of_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ends = os.pipe2(os.O_CLOEXEC)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    try:
+        high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 1024) for end in ends)  # as while very many connect to a supervisor
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for end in ends:
+            os.close(end)
+    monkeypatch.setattr(os, "pipe2", lambda _flags: high)
+    assert call_limited("adding", lambda: 2 + 3, timeout_s=ENOUGH_S) == 5
 
 
 def test_a_large_result_travels() -> None:

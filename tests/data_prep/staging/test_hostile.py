@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
 import socket
 import struct
 from collections.abc import Iterator
@@ -95,6 +96,28 @@ def test_no_words_before_the_proof_disturb_a_stager(source: Path, count: int) ->
         node.turns(5)
         come_in(node, connection, 1)
     assert not node.exchange.lost
+    node.close()
+
+
+def test_a_flood_is_bounded_whatever_the_numbers_of_its_descriptors(source: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    node = Node(source)
+    node.exchange._peers_listener._pending.most = 4
+    failures: list[object] = []
+    node.exchange._loop.set_exception_handler(lambda _loop, context: failures.append(context))
+    with contextlib.ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1100):
+            held.callback(os.close, os.dup(node.orders))
+        flood = [held.enter_context(knock(node.address)) for _ in range(20)]
+        node.turns(5)
+        assert len(node.exchange._peers_listener._pending) == 4
+        for connection in flood:
+            with contextlib.suppress(OSError):
+                connection.sendall(b"x")  # a part of an answer is none
+        come_in(node, held.enter_context(knock(node.address)), 1)
+    assert failures == []
     node.close()
 
 
