@@ -229,8 +229,10 @@ def _sync_path(path: Path) -> None:
 # Remove a directory tree that somebody else may have made, and may still write to.
 
 
-TRIES: Final = 5
-"""Somebody may add to it meanwhile, some servers lose their place in a directory that shrinks, and a locked directory may hold another."""
+TRIES: Final = 3
+"""Somebody may add to it meanwhile, and some servers lose their place in a directory that shrinks."""
+MOST_TRIES: Final = 1000
+"""A locked directory may hold another, which is seen at the next try: so deep as Python goes."""
 MOST_SHOWN: Final = 4096
 """Characters of the path of what stays."""
 
@@ -243,21 +245,23 @@ def remove_tree(path: Path) -> None:
     import subprocess
 
     problems: list[OSError] = []
+    unlocked: list[str] = []
 
     def note(_function: object, name: str, found: tuple[type[BaseException], BaseException, object]) -> None:
         error = found[1]
         if not isinstance(error, OSError) or error.errno == errno.EMFILE:
             raise RecursionError from error
         if error.errno != errno.ENOENT:
-            problems[:] = problems or [OSError(error.errno, error.strerror, name[:MOST_SHOWN])]  # there may be very many
-            _unlock(name, path)
+            problems[:] = problems or [OSError(error.errno, error.strerror or str(error), name[:MOST_SHOWN])]  # there may be very many
+            unlocked[:] = unlocked or ([name] if _unlock(name, path) else [])
 
     with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISDIR(path.lstat().st_mode):
-            path.unlink()
-            return
-        for _ in range(TRIES):
-            problems[:] = []
+        for tries in range(MOST_TRIES):
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                path.unlink()
+                return
+            problems.clear()
+            unlocked.clear()
             try:
                 shutil.rmtree(str(path), onerror=note)
             except RecursionError:
@@ -265,16 +269,27 @@ def remove_tree(path: Path) -> None:
                 problems[:] = [OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))]  # unless the next try finds nothing
             if not problems:
                 return
+            if tries + 1 >= TRIES and not unlocked:
+                break
         raise problems[0]
 
 
-def _unlock(name: str, root: Path) -> None:
-    """Make the directory `name` below `root`, and the one that holds it, ours to empty."""
-    for place in (Path(name), Path(name).parent):
-        with contextlib.suppress(OSError):
-            mode = place.lstat().st_mode
-            if place.is_relative_to(root) and stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
-                place.chmod(stat.S_IMODE(mode) | 0o700)
+def _unlock(name: str, root: Path) -> bool:
+    """Make the directories from `root` down to `name` ours to empty, and return True if one was not. By descriptors, since whoever made the
+    tree may put a link in a directory's place meanwhile, and `chmod` would follow it."""
+    above, found = None, False
+    with contextlib.suppress(OSError):
+        for part in (str(root), *Path(name).relative_to(root).parts):
+            handle = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            if above is not None:
+                os.close(above)
+            above = handle
+            if os.fstat(handle).st_mode & 0o700 != 0o700:
+                os.chmod(f"/proc/self/fd/{handle}", 0o700)
+                found = True
+    if above is not None:
+        os.close(above)
+    return found
 
 
 def remove_leftover(path: Path) -> str | None:

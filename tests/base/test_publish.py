@@ -13,6 +13,7 @@ import pytest
 
 from base.publish import (
     FEW,
+    _unlock,
     create_exclusive,
     each,
     move_directory,
@@ -177,6 +178,16 @@ def test_only_links_go_and_what_is_behind_them_keeps_its_mode(tmp_path: Path) ->
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o555
 
 
+@pytest.mark.parametrize("way", ["link", "link/closed"])
+def test_a_link_that_takes_the_place_of_a_locked_directory_changes_no_mode_elsewhere(tmp_path: Path, way: str) -> None:
+    (tmp_path / "home" / "closed").mkdir(parents=True)
+    (tmp_path / "home" / "closed").chmod(0o077)
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "link").symlink_to(tmp_path / "home")
+    assert not _unlock(str(tmp_path / "tree" / way), tmp_path / "tree")
+    assert (tmp_path / "home" / "closed").stat().st_mode & 0o777 == 0o077
+
+
 def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:
     remove_tree(tmp_path / "nothing")
     (tmp_path / "file").touch()
@@ -190,9 +201,9 @@ def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_locked_directories_go(tmp_path: Path) -> None:
     def removed() -> bool:
-        deepest = Path("tree/readable/closed/closed")
+        deepest = Path("tree/readable", *["closed"] * 8)
         deepest.mkdir(parents=True)
-        for place in (deepest, deepest.parent, deepest.parents[1]):
+        for place in (deepest, *deepest.parents[:8]):
             (place / "file").touch()
             place.chmod(0o500 if place.name == "readable" else 0)
         remove_tree(Path("tree"))

@@ -38,7 +38,8 @@ COLUMNS: Final = (
     ("limit_s", "TimeLimit", 24),
     ("preempted", "PreemptTime", 24),
 )
-"""Columns of squeue with their widths in bytes. Values that are cut off are long node lists, which are only shown, or belong to jobs of others."""
+"""Columns of squeue with their widths in bytes. Values that are cut off are long node lists, which are only shown, or belong to jobs of
+others."""
 QUESTION: Final = ("squeue", "--noheader", f"--Format={','.join(f'{name}:{width}' for _, name, width in COLUMNS)}")
 _JOB_ID: Final = re.compile(r"[0-9]+([_+]\S+)?")
 """A job id, with the number in an array or in a job of several parts."""
