@@ -213,8 +213,10 @@ def test_jobs_of_a_snakemake_that_was_killed_are_waited_for(place: Place) -> Non
 
 @pytest.mark.long
 def test_ctrl_c_cancels_all_jobs_at_once(place: Place) -> None:
+    """Once the command has shown why some wait: of jobs that it has not yet seen in the queue it says nothing."""
     run = place.slipway("run", f"{place.name}.yaml", seconds=200.0)
     wait_until(lambda: len(ours(place)) == 4 and bool(place.started()), 120, "all runs are in the queue, and one has started")
+    assert any("to become free" in line for line in run.stdout or ())
     for pid in on_login(place, "workflow.commands.main"):
         os.kill(pid, signal.SIGINT)
     said, _ = run.communicate(timeout=120)
