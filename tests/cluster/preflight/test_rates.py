@@ -143,6 +143,7 @@ def test_a_node_that_is_slow_one_way_only() -> None:
         (4, lambda a, b: 100 if (a, b) == (3, 0) else 10_000, [(3, 0)]),
         (2, lambda a, b: 100 if (a, b) == (1, 0) else 10_000, [(1, 0)]),
         (2, lambda _a, _b: 900, []),
+        (5, lambda a, b: 10_000 if a < 2 and b < 2 else 1000, []),  # a link is as fast as the slower of its ends
     ],
 )
 def test_slow_nodes_and_links_are_all_named(nodes: int, mbit: Callable[[int, int], float], found: list[tuple[int, ...]]) -> None:
