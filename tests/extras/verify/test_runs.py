@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 from blake3 import blake3
 
@@ -441,6 +442,21 @@ def test_a_directory_that_was_copied_is_verified_by_what_lies_in_it(results: Pat
     assert sentence.startswith(f"{changed / 'records.parquet'}: 1 row not as they say, such as {RUN}")
     shutil.rmtree(results)
     assert verify_outputs(good).findings == []
+
+
+def test_records_that_an_earlier_version_collected_are_verified_by_their_values(results: Path) -> None:
+    """It wrote the keys of a cell in another order, and one more key of a source."""
+    write_tables(write_collected([results], results), results)
+    path = results / "records.parquet"
+    metadata, frame = pl.read_parquet_metadata(path), pl.read_parquet(path)
+    (source,) = json.loads(metadata["slipway"])
+    own = {key: value for key, value in metadata.items() if key.startswith("slipway")}
+    of_then = {**own, "slipway": json.dumps([{**source, "has_study": True}])}
+    (cell,) = frame["cell"]
+    for changes, num_findings in ({}, 0), ({"nodes": 3}, 1):
+        text = json.dumps({**json.loads(cell), **changes}, sort_keys=True)
+        frame.with_columns(pl.lit(text).alias("cell")).write_parquet(path, metadata=of_then)
+        assert len(verify_outputs(results).findings) == num_findings
 
 
 @pytest.mark.parametrize("target", ["study.json", "/nowhere/study.json"])
