@@ -160,7 +160,8 @@ def read_study(directory: Path) -> StudyFile:
             file_sha256=digest if isinstance(digest, str) else None,
         )
     except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
-        raise RecordError(f"{path} is no resolved study ({type(error).__name__}: {error}); remove it and plan the study again") from error
+        problem = f"{path} is no resolved study ({type(error).__name__}: {error})"
+        raise RecordError(f"{problem}; remove it, and `slipway run STUDY` writes it anew") from error
 
 
 def check_directory(directory: Path) -> None:

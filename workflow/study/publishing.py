@@ -277,7 +277,9 @@ def parse_resolved(value: Any, path: Path) -> ResolvedStudy:
     found = value.get("schema") if isinstance(value, dict) else None
     if found != SCHEMA:
         raise RecordError(f"{path}: schema: found {text(found, 80)}, this version of Slipway reads {SCHEMA!r}")
-    return read_as(ResolvedStudy, value, path, advice="it was edited, or is of another version of Slipway: `slipway run` writes it anew")
+    return read_as(
+        ResolvedStudy, value, path, advice="it was edited, or is of another version: remove it, and `slipway run` writes it anew"
+    )
 
 
 def find_run(study: ResolvedStudy, run_id: str) -> Run:
