@@ -195,11 +195,13 @@ def test_a_submission_that_is_waited_for_ends_as_a_run_does(
     assert ("1 run has no result; go on: slipway submit " in table) != complete, done
 
 
-def test_a_refusal_of_slurm_is_said(queue: Queue, submit: Callable[..., Said]) -> None:
+def test_a_refusal_of_slurm_is_said(house: House, queue: Queue, submit: Callable[..., Said]) -> None:
     queue.command("sbatch", "cat > /dev/null; echo 'sbatch: error: invalid partition specified: main' >&2; exit 1")
     said = submit()
     assert said.code == 12
     assert "invalid partition specified: main" in said.err
+    left = house.load().results_dir
+    assert [path.relative_to(left) for path in left.rglob("*")] == [Path("logs")]
 
 
 PARTITIONS = json.loads((Path(__file__).parents[2] / "captured" / "slurm-22.05" / "show-partition.json").read_text())["stdout"]
