@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the wheel carries the files that a checkout has beside its rooms, where cluster/installation.py looks."""
+"""What pyproject.toml cannot say: the wheel carries the files that lie beside the packages, where cluster/installation.py looks."""
 
 from pathlib import Path
 

@@ -15,7 +15,6 @@ import importlib
 import logging
 import math
 import os
-import select
 import signal
 import socket
 import sys
@@ -26,7 +25,7 @@ from typing import Any, Final, NoReturn
 
 from base.errors import Defect, SlipwayError, StorageError, error_named
 from base.jsonfile import json_line, parse_json
-from base.process import packages_environ
+from base.process import is_readable, packages_environ
 from base.system import machine_text
 
 MOVED_EVERY_S: Final = 1.0
@@ -46,14 +45,6 @@ def moved() -> None:
     if _Telling.writer is not None and time.monotonic() - _Telling.last >= MOVED_EVERY_S:
         os.write(_Telling.writer, b"\n")
         _Telling.last = time.monotonic()
-
-
-def is_readable(descriptor: int, limit_s: float) -> bool:
-    """Wait for bytes or the end, at most `limit_s`. The descriptor may have any number: select() takes none above 1023, and strangers make
-    a supervisor open more by connecting to it."""
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    return bool(waiting.poll(1000 * limit_s))
 
 
 class LimitedCall:
@@ -169,16 +160,16 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes
     try:
         on_signals(signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
-        said: list[Any] = ["ok", function(*arguments)]
+        answer: list[Any] = ["ok", function(*arguments)]
     except SlipwayError as error:
-        said = [type(error).__name__, str(error)]
+        answer = [type(error).__name__, str(error)]
     except OSError as error:
-        said = ["StorageError", f"{error.strerror}: {error.filename}" if error.filename else str(error)]
+        answer = ["StorageError", f"{error.strerror}: {error.filename}" if error.filename else str(error)]
     except BaseException as error:  # the child must answer whatever happens: the parent turns this into its own error
         words = f"{type(error).__name__}: {error}"
         ours = isinstance(error, Exception) and not isinstance(error, MemoryError)
-        said = [Defect.__name__, words, traceback.format_exc().strip()] if ours else [SlipwayError.__name__, words]
-    return json_line(said)
+        answer = [Defect.__name__, words, traceback.format_exc().strip()] if ours else [SlipwayError.__name__, words]
+    return json_line(answer)
 
 
 def on_signals(handler: signal.Handlers) -> None:
@@ -270,18 +261,18 @@ def call_apart(what: str, function: Callable[..., Any], *arguments: Any, timeout
     JSON. Raises what it raises of our errors, and StorageError, whose message begins with `what`, where there is no answer in time or none
     at all."""
     deadline = time.monotonic() + timeout_s
-    asked = _waiting() or _Interpreter()
+    interpreter = _waiting() or _Interpreter()
     try:
-        answer = asked.answer(json_line([_umask(), function.__module__, function.__name__, arguments]), deadline)
+        answer = interpreter.answer(json_line([_umask(), function.__module__, function.__name__, arguments]), deadline)
     except TimeoutError:
-        raise too_late(what, timeout_s, computes=asked.kill()) from None
+        raise too_late(what, timeout_s, computes=interpreter.kill()) from None
     except BaseException:  # such as an interrupt: its answer is still to come, and would be that of the next call
-        asked.kill()
+        interpreter.kill()
         raise
     if answer.endswith(b"\n"):
-        _kept.append(asked)
+        _kept.append(interpreter)
     else:
-        asked.kill()
+        interpreter.kill()
     return result_of(what, answer)
 
 

@@ -93,8 +93,8 @@ class Handshake:
         if not proves(self._token, self._role(purpose, listener, self._me), self._challenge, _text(welcome)):
             raise NoProof("it does not know the token")
 
-    def _role(self, purpose: str, speaker: int, hearer: int) -> str:
-        return f"{self._use} {purpose} {speaker} to {hearer}"
+    def _role(self, purpose: str, speaker: int, listener: int) -> str:
+        return f"{self._use} {purpose} {speaker} to {listener}"
 
 
 def _text(content: Words) -> str:

@@ -89,17 +89,17 @@ def collect(
     """Collect what a program says, which `passing(out, err)` hands over and returns its exit code. Raises `error` for more than MAX_OUTPUT
     bytes: an answer of gigabytes is none, and must not fill our memory."""
 
-    def into(said: bytearray) -> Sink:
+    def into(output: bytearray) -> Sink:
         def sink(data: bytes) -> None:
-            said.extend(data)
-            if len(said) > MAX_OUTPUT:
+            output.extend(data)
+            if len(output) > MAX_OUTPUT:
                 raise error(f"{name} says more than {MAX_OUTPUT >> 20} MiB and was ended: that is no answer")
 
         return sink
 
-    said = (bytearray(), bytearray())
-    code = passing(into(said[0]), into(said[1]))
-    stdout, stderr = (one.decode(errors="replace") for one in said)
+    output = (bytearray(), bytearray())
+    code = passing(into(output[0]), into(output[1]))
+    stdout, stderr = (one.decode(errors="replace") for one in output)
     return CommandResult(argv=tuple(argv), returncode=code, stdout=stdout, stderr=stderr)
 
 
@@ -236,17 +236,24 @@ MOST_BYTES: Final = 4096
 def first_line(descriptor: int, limit_s: float) -> bytes:
     """Read the first line with its end, or what there is of it where the descriptor ends or the line is longer than MOST_BYTES. Raises
     TimeoutError."""
-    said, give_up, waiting = b"", time.monotonic() + limit_s, select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    while b"\n" not in said and len(said) < MOST_BYTES:
-        if not waiting.poll(max(0.0, give_up - time.monotonic()) * 1000):
+    content, give_up = b"", time.monotonic() + limit_s
+    while b"\n" not in content and len(content) < MOST_BYTES:
+        if not is_readable(descriptor, max(0.0, give_up - time.monotonic())):
             raise TimeoutError(f"no line came within {limit_s:g} s")
         piece = os.read(descriptor, MOST_BYTES)
         if not piece:
             break
-        said += piece
-    line, end, _ = said.partition(b"\n")
+        content += piece
+    line, end, _ = content.partition(b"\n")
     return line + end
+
+
+def is_readable(descriptor: int, limit_s: float) -> bool:
+    """Wait for bytes or the end, at most `limit_s`. The descriptor may have any number: select() takes none above 1023, and others may
+    connect so often that a supervisor opens more."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(1000 * limit_s))
 
 
 # Where our packages lie, and the environment that makes every Python we start find them, whatever directory it is started in.

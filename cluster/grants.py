@@ -21,14 +21,14 @@ def complete(
     """
     if all(grant is None for grant in grants):
         return allocation, ()
-    told = [grant for grant in grants if grant is not None]
-    if len(told) != len(allocation.nodes):
-        raise AllocationError(f"{len(allocation.nodes)} nodes were asked, and {len(told)} said what they got")
-    nodes = tuple(_node(allocation, node, grant, processes) for node, grant in zip(allocation.nodes, told, strict=True))
-    crowded = _crowded(nodes, told, processes)
+    answered = [grant for grant in grants if grant is not None]
+    if len(answered) != len(allocation.nodes):
+        raise AllocationError(f"{len(allocation.nodes)} nodes were asked, and {len(answered)} said what they got")
+    nodes = tuple(_node(allocation, node, grant, processes) for node, grant in zip(allocation.nodes, answered, strict=True))
+    crowded = _crowded(nodes, answered, processes)
     done = dataclasses.replace(allocation, nodes=nodes, oversubscribed=allocation.oversubscribed or bool(crowded))
-    foreign = _other_use(allocation, nodes, told, foreign_gpu)
-    return done, (*crowded, *_unbound(allocation, told), *_different_models(nodes), *foreign)
+    foreign = _other_use(allocation, nodes, answered, foreign_gpu)
+    return done, (*crowded, *_unbound(allocation, answered), *_different_models(nodes), *foreign)
 
 
 def _node(allocation: Allocation, node: Node, grant: Grant, processes: int) -> Node:

@@ -1,7 +1,8 @@
 """Where this installation's own files lie, and where a user's files go who says nothing: the one place that tells a checkout from a wheel.
 
-A checkout has Snakefile, profiles and config beside the rooms. A wheel carries the same files, in the same order, in `workflow/installed`
-(setup.py), and nothing is ever written there: what a user owns goes where the platform keeps such things, unless the checkout is theirs.
+A checkout has Snakefile, profiles and config beside the packages. A wheel carries the same files, in the same order, in
+`workflow/installed` (setup.py), and nothing is ever written there: what a user owns goes where the platform keeps such things, unless the
+checkout is theirs.
 """
 
 from __future__ import annotations
@@ -25,14 +26,12 @@ TEMPLATES: Final = CONFIG / "templates"
 
 NAME: Final = "slipway"
 """The name of our directories below the platform's."""
-DISTRIBUTION: Final = "slipway-cluster"
-"""What pip calls us; `slipway` on the Python package index is another project."""
 
 
-def own_checkout(rooms: Path = CODE_ROOT) -> Path | None:
+def own_checkout(root: Path = CODE_ROOT) -> Path | None:
     """Return the checkout that this program runs from, or None if this user may not write in it, as in one of a group."""
-    kept = rooms / ".slipway"
-    return rooms if FROM_CHECKOUT and os.access(kept if kept.exists() else rooms, os.W_OK) else None
+    kept = root / ".slipway"
+    return root if FROM_CHECKOUT and os.access(kept if kept.exists() else root, os.W_OK) else None
 
 
 def default_storage() -> Path:

@@ -1,4 +1,4 @@
-"""Time limits of the machines' room: processes, GPUs, preflight, watching. Those of a scheduler stand with it."""
+"""Time limits of this package: processes, GPUs, preflight, watching. Those of a scheduler stand with it."""
 
 from __future__ import annotations
 

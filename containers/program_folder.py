@@ -57,7 +57,7 @@ def check(folder: Path) -> None:
 
 
 def copy(folder: Path | None, digest: str | None, target: Path) -> None:
-    """Make `target`, with the files of `folder` in it, which may not be written to; None: empty. Raises StagingError where they
+    """Copy `folder` to `target`, whose files may not be written to; without a folder it is empty. Raises StagingError where the files
     are not those of `digest` any more, ConfigError as `look_at` does."""
     target.mkdir()
     if folder is not None and _taken(_read_all(folder, target, executed=True)).digest != digest:

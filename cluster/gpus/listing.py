@@ -248,7 +248,7 @@ THROTTLE: Final = "clocks_throttle_reasons.active"
 RENAMED: Final = {THROTTLE: "clocks_event_reasons.active"}
 """The names that fields have since driver 535."""
 FIELDS: Final = ("uuid", "pci.bus_id", ECC, "retired_pages.pending", "remapped_rows.pending", "remapped_rows.failure", THROTTLE)
-"""Fields of `nvidia-smi --help-query-gpu`; a driver that does not know one of the last five names it, and is asked without."""
+"""Fields of `nvidia-smi --help-query-gpu`. Of the last five a driver may not know one: it says so, and is asked for the others."""
 YES: Final = {
     "retired_pages.pending": "memory pages wait to be retired, which a reset of the GPU does",
     "remapped_rows.pending": "rows of its memory wait to be remapped, which a reset of the GPU does",

@@ -27,9 +27,9 @@ MAX_LINE: Final = 1 << 24
 
 async def run() -> int:
     """Execute the commands, one after the other, and return the exit code when their stream ends."""
-    orders = asyncio.StreamReader(limit=MAX_LINE)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    line = await orders.readline()
+    commands = asyncio.StreamReader(limit=MAX_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    line = await commands.readline()
     if not line:
         return 0
     first = json.loads(line)
@@ -41,15 +41,15 @@ async def run() -> int:
     wire.serve()
     say("listening", address=first["address"], port=wire.port)
     peers: list[tuple[str, int]] = []
-    async for line in orders:
-        order = json.loads(line)
-        if order["do"] == "reach":
-            peers = [(str(address), int(port)) for address, port in order["peers"]]
+    async for line in commands:
+        command = json.loads(line)
+        if command["do"] == "reach":
+            peers = [(str(address), int(port)) for address, port in command["peers"]]
             say("reached", reached=await probes.reach(wire, peers))
         else:
-            attempt = int(order["attempt"])
-            ring = await probes.all_reduce(wire, peers, attempt) if order["ring"] else None
-            rates = await probes.tournament(wire, peers, attempt, int(order["bytes"]), float(order["limit_s"]))
+            attempt = int(command["attempt"])
+            ring = await probes.all_reduce(wire, peers, attempt) if command["ring"] else None
+            rates = await probes.tournament(wire, peers, attempt, int(command["bytes"]), float(command["limit_s"]))
             say("measured", attempt=attempt, rates=rates, all_reduce=ring)
     wire.close()
     return 0

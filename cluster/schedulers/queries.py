@@ -201,16 +201,16 @@ def pauses() -> Iterator[float]:
 
 def silence_of(server: Server, result: CommandResult) -> str:
     """Return the words by which a command reports that the server is silent, or an empty string."""
-    said = result.stderr
-    if not result.returncode or (server.nowhere_first and _holds(said, server.nowhere)):
+    output = result.stderr
+    if not result.returncode or (server.nowhere_first and _holds(output, server.nowhere)):
         return ""
-    return last_words(server, result) if _holds(said, server.silence) else ""
+    return last_words(server, result) if _holds(output, server.silence) else ""
 
 
 def last_words(server: Server, result: CommandResult) -> str:
     """Return the reason why a command failed, in one line of its own words."""
-    said, count = (f"{result.stdout}\n{result.stderr}", 3) if server.on_both else (result.stderr, 2)
-    lines = dict.fromkeys(line.strip() for line in last_lines(said, 2 * count).splitlines() if line.strip() not in server.dull)
+    output, count = (f"{result.stdout}\n{result.stderr}", 3) if server.on_both else (result.stderr, 2)
+    lines = dict.fromkeys(line.strip() for line in last_lines(output, 2 * count).splitlines() if line.strip() not in server.dull)
     return text("; ".join([*lines][-count:])) or f"exit code {result.returncode}"
 
 
@@ -238,8 +238,8 @@ def complains_only_of(result: CommandResult, words: Sequence[str]) -> bool:
     return bool(lines) and all(_holds(line, words) for line in lines)
 
 
-def _holds(said: str, words: Sequence[str]) -> bool:
-    return any(word in said for word in words)
+def _holds(output: str, words: Sequence[str]) -> bool:
+    return any(word in output for word in words)
 
 
 # One job for one submission.
@@ -258,16 +258,16 @@ def submit_script(
     While nobody answers, the submission is repeated for `patience_s`, which may be infinite; a message says so once. Raises SubmitError.
     """
     command = server.submit[0]
-    give_up, said = time.monotonic() + patience_s, False
+    give_up, is_reported = time.monotonic() + patience_s, False
     for pause in pauses():
         result, silence = one_try(server, server.submit, SUBMIT_S, script, SubmitError, server.submission(os.environ))
         if result is not None and not silence:
             return parse_job_id(server, result)
-        if not said:
+        if not is_reported:
             line = f"slipway: {command} got no answer ({silence}); looking whether the job is in the queue before another try"
             sys.stderr.write(f"{printable(line)}\n")
             sys.stderr.flush()
-            said = True
+            is_reported = True
         try:
             found = jobs_named(name, max(LEAST_S, give_up - time.monotonic()))
             if not found:  # the server may process the submission only after that query

@@ -117,7 +117,7 @@ def remote_line(argv: Sequence[str], word: str) -> str:
 
 
 class After:
-    """Hands over the part of a stream after the boundary `word`, and keeps at most MOST bytes of `noise` before it."""
+    """A filter that hands over what follows the boundary `word` in a stream, and keeps at most MOST bytes of the `noise` before it."""
 
     MOST: Final = 1 << 16
 

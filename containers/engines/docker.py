@@ -68,7 +68,7 @@ def find_cdi(engine: str, gpus: Sequence[str]) -> Cdi:
 
 
 def _specifications(directory: Path) -> list[str]:
-    """Return what those for GPUs say. None where the directory is the administrator's alone, or not there."""
+    """Return the texts of the specifications for GPUs in a directory; none if it is missing, or the administrator's alone."""
     try:
         files = [path.read_text(errors="replace") for path in sorted(directory.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
     except OSError:

@@ -26,24 +26,16 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def held(path: Path, wait_s: float = BUILDER_WAIT_S) -> Iterator[bool]:
-    """Hold the lock file `path`; False when it could not be had, and the caller goes on without it."""
+def held(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`, or go on without it after a while, or where the file system has no locks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with LockFile(path) as lock:
-        yield _take(lock, wait_s)
-
-
-def _take(lock: LockFile, wait_s: float) -> bool:
-    try:
-        if lock.try_take():
-            return True
-        logger.info("waiting for another builder that holds %s, at most %.0f s", lock.path, wait_s)
-        if lock.take(wait_s):
-            return True
-    except OSError:  # a file system without locks
-        return False
-    logger.warning("%s is held for more than %.0f s: continuing without it", lock.path, wait_s)
-    return False
+        with contextlib.suppress(OSError):  # a file system without locks
+            if not lock.try_take():
+                logger.info("waiting for another builder that holds %s, at most %.0f s", lock.path, BUILDER_WAIT_S)
+                if not lock.take(BUILDER_WAIT_S):
+                    logger.warning("%s is held for more than %.0f s: continuing without it", lock.path, BUILDER_WAIT_S)
+        yield
 
 
 def _host() -> str:

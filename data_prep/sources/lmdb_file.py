@@ -46,7 +46,7 @@ def key_text(key: str) -> str:
 
 
 def entry_reason(num_bytes: int, head: str | None) -> str | None:
-    """Return why an entry cannot be a sample, by its length and the first bytes of its image file in hex, None of pixels; or None."""
+    """Return why an entry cannot be a sample, or None. `head`: the first bytes of its image file, in hex; None if it holds pixels."""
     if num_bytes > MAX_MEMBER_BYTES:
         return f"larger than {MAX_MEMBER_BYTES >> 20} MiB"
     return "not an image of a listed format" if head is not None and sniff(bytes.fromhex(head)) is None else None

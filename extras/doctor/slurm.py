@@ -138,7 +138,7 @@ def _tracking(config: Config, site: Site) -> Iterator[Finding]:
 
 @dataclass(frozen=True, kw_only=True)
 class Association:
-    """One of our associations in the answer of sacctmgr. `qos` may be used with `account`, and only in `partition` unless that is empty."""
+    """An association of ours in the answer of sacctmgr: the `qos` that `account` may use, only in `partition` unless that is empty."""
 
     account: str
     partition: str

@@ -35,7 +35,7 @@ Draft = Mapping[str, Value]
 
 
 def gather(where: Context, user: str) -> dict[str, Value]:
-    """Look everywhere."""
+    """Gather values for the site file from the scheduler and this machine."""
     found: dict[str, Value] = {"scheduler": Value(value=where.scheduler, why=why_scheduler(where))}
     if where.scheduler != "local":
         found |= BATCH[where.scheduler].propose()

@@ -64,7 +64,7 @@ def get(path: str, target: str, token: str) -> tuple[int, bytes]:
 
 
 def ask(kind: str, sockets: Sequence[str], token_file: str) -> object:
-    """Return the Use of all of it together, as JSON."""
+    """Return the Use of all programs of a session together, as JSON."""
     token = Path(token_file).read_text().strip()
     try:
         found = [_ask_one(kind, path, token) for path in sockets]

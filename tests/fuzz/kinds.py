@@ -52,7 +52,7 @@ from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from tests.workflow.run.cells import ended_note
 from workflow.dag.graph import result_at
-from workflow.run.images import image_of, read_pinned
+from workflow.run.images import image_of, read_pinned, references
 from workflow.run.node.ranks import RankEvents
 from workflow.run.plan import allocation_request
 from workflow.run.record.continuation import Budget, budget_of, resumable
@@ -64,7 +64,7 @@ from workflow.run.record.reading import read_record
 from workflow.run.record.run_record import Measurements, join_measurements, measured
 from workflow.run.storage import lease
 from workflow.run.storage.attempt import complete_delivered
-from workflow.run.storage.results import published_result, results_of
+from workflow.run.storage.results import published_result, records, results_of
 from workflow.study.cell import Cell
 from workflow.study.publishing import find_run, read_resolved
 from workflow.study.site import local_site
@@ -132,7 +132,6 @@ def _study_sample(_directory: Path) -> tuple[bytes, ...]:
 
 
 def _read_study(content: bytes, directory: Path) -> None:
-    from workflow.run.images import references
 
     _written(content, directory / "study.json")
     study = read_resolved(directory)
@@ -568,7 +567,6 @@ def _read_record(content: bytes, directory: Path) -> None:
     published_result(path.parent)
     _written(content, path.parent / "attempts" / "1" / "record.json")
     results_of(path.parent)
-    from workflow.run.storage.results import records
 
     for earlier in resumable(records(path.parent, [1]), Cell.from_json(make_cell()), Budget(walltime_s=1e6, margin_s=1.0)):
         found = join_measurements(Measurements(training=earlier.training), earlier.performance, earlier.training, earlier.step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.minicluster import building, daemons, dockerd, gpus, hosts, network, packages, processes, registry, schedulers
 from tests.minicluster.spec import ClusterError, Spec, check_mbit, read_state
@@ -134,6 +134,12 @@ class Cluster:
 
     def down(self) -> None:
         building.remove(self.spec)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
 
 
 def default_directory(name: str) -> str:

@@ -22,11 +22,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     scheduler = request.param
     if reason := missing_here(scheduler=scheduler):
         pytest.skip(reason)
-    cluster = Cluster.up(f"{scheduler}{os.getpid()}", scheduler=scheduler, cores=4, slurmd_timeout=10, **SIZES[scheduler])
-    try:
+    with Cluster.up(f"{scheduler}{os.getpid()}", scheduler=scheduler, cores=4, slurmd_timeout=10, **SIZES[scheduler]) as cluster:
         yield cluster
-    finally:
-        cluster.down()
 
 
 @pytest.fixture(autouse=True)

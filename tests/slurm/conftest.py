@@ -17,11 +17,8 @@ def cluster() -> Iterator[Cluster]:
     """3 nodes x 2 GPUs; a node that is silent for 10 s is down."""
     if reason := missing_here():
         pytest.skip(reason)
-    cluster = Cluster.up(f"test{os.getpid()}", nodes=3, gpus=2, cores=4, slurmd_timeout=10)
-    try:
+    with Cluster.up(f"test{os.getpid()}", nodes=3, gpus=2, cores=4, slurmd_timeout=10) as cluster:
         yield cluster
-    finally:
-        cluster.down()
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +57,6 @@ def docker_cluster() -> Iterator[Cluster]:
     if reason := missing_here(docker=True) or images.missing_here():
         pytest.skip(reason)
     archive = images.base_image()
-    cluster = Cluster.up(f"dock{os.getpid()}", nodes=2, gpus=8, cores=8, docker=True)
-    try:
+    with Cluster.up(f"dock{os.getpid()}", nodes=2, gpus=8, cores=8, docker=True) as cluster:
         cluster.load_image(archive, "login", *cluster.nodes)
         yield cluster
-    finally:
-        cluster.down()

@@ -108,8 +108,7 @@ def test_a_killed_dockerd_leaves_its_containers_until_it_is_back(docker_cluster:
 
 
 def test_down_takes_containers_daemons_and_cgroups_along(docker_cluster: Cluster) -> None:
-    cluster = Cluster.up(f"dd{os.getpid()}", nodes=1, gpus=1, docker=True)
-    try:
+    with Cluster.up(f"dd{os.getpid()}", nodes=1, gpus=1, docker=True) as cluster:
         cluster.load_image(images.base_image(), "n1")
         cluster.load_image(images.base_image(), "n1", engine="podman")
         for engine in ("docker", "podman"):
@@ -121,8 +120,6 @@ def test_down_takes_containers_daemons_and_cgroups_along(docker_cluster: Cluster
         cluster.heal("n1")
         assert told(cluster, "n1", ["docker", "ps", "-q"]) == "", "a lost node comes back without containers, and with a dockerd"
         assert told(cluster, "n1", ["docker", "images", "-q"]) != "", "and with its disk"
-    finally:
-        cluster.down()
     assert not [pid for pid, start in born.items() if started(pid) == start]
     assert not list(Path("/sys/fs/cgroup").glob(f"*/{cluster.spec.cgroup_name}"))
     assert cluster.spec.directory not in Path("/proc/self/mounts").read_text()

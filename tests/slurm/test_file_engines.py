@@ -20,8 +20,5 @@ def test_a_run_tells_of_the_gpus_that_it_was_not_granted(engine: str) -> None:
         pytest.skip(reason)
     if runtimes.path_of(engine) is None:
         pytest.skip(f"{engine} is not here: tests/runtimes/{'get' if engine == 'apptainer' else 'build'}-{engine}.sh")
-    cluster = Cluster.up(f"file{os.getpid()}", nodes=2, gpus=4, cores=8, docker=True)
-    try:
+    with Cluster.up(f"file{os.getpid()}", nodes=2, gpus=4, cores=8, docker=True) as cluster:
         run(Place(cluster, "file", engine), *cluster.nodes)
-    finally:
-        cluster.down()

@@ -27,11 +27,8 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     if runtimes.path_of("pyxis") is None or not runtimes.plugin().exists():
         pytest.skip("pyxis is not here: tests/runtimes/build-pyxis.sh")
     opened = (sys.base_prefix, str(runtimes.place()), str(images.cache())) if request.param else ()
-    cluster = Cluster.up(f"pyx{os.getpid()}", nodes=2, gpus=4, cores=8, docker=True, opened=opened)
-    try:
+    with Cluster.up(f"pyx{os.getpid()}", nodes=2, gpus=4, cores=8, docker=True, opened=opened) as cluster:
         yield Place(cluster, "pyxis", "pyxis", request.param)
-    finally:
-        cluster.down()
 
 
 def unpacked(place: Place, node: str) -> list[str]:

@@ -61,16 +61,13 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """A cluster of Slurm, and a laptop beside it."""
     if reason := missing_here():
         pytest.skip(reason)
-    cluster = Cluster.up(f"desk{os.getpid()}", nodes=2, gpus=2, cores=4, for_users=True)
-    try:
+    with Cluster.up(f"desk{os.getpid()}", nodes=2, gpus=2, cores=4, for_users=True) as cluster:
         found = Desk(cluster, tmp_path_factory.mktemp("desk"))
         try:
             found.open()
             yield found
         finally:
             found.close()
-    finally:
-        cluster.down()
 
 
 @pytest.fixture(scope="module")

@@ -72,8 +72,8 @@ class SnakemakeHooks:
 
     @property
     def dataset_pattern(self) -> str:
-        """Return the pattern of the datasets that rules may build: not those that are there, where all is to be made anew or deleted, since
-        results are meant, and a source may be terabytes."""
+        """Return the pattern of the datasets that rules may build. Where all is to be made anew or deleted, those that are built are
+        left out: results are meant, and a source may be terabytes."""
         return self.graph.dataset_pattern(without_built=any(REMAKES_ALL.match(word) for word in sys.argv))
 
     def start(self) -> None:

@@ -319,7 +319,7 @@ class Graph:
         return [f"{self.datasets_dir}/.build/{wildcards.dataset}/shard-{index:05d}.json" for index in range(spec.shards)]
 
     def dataset_pattern(self, *, without_built: bool) -> str:
-        """Return the pattern of the names of datasets; `without_built`: no rule of a dataset's build fits to one that is built."""
+        """Return the pattern of the names of datasets; `without_built`: it matches none that is built."""
         built = sorted(re.escape(Path(path).parent.name) for path in self._built) if without_built else []
         return (f"(?!(?:{'|'.join(built)})/)" if built else "") + "[a-z0-9][a-z0-9._-]*-[0-9a-f]{12}"
 

@@ -43,7 +43,7 @@ from workflow.dag.queue_view import QUEUE_S
 from workflow.dag.requirements import DatasetRequirements, refuse_over_budget, requirements_of
 from workflow.run.node import requirements
 from workflow.run.node.caches import cache_or_none
-from workflow.run.plan import of_program
+from workflow.run.plan import allocation_request, of_program
 from workflow.study.cell import Cell, Run, datasets_of
 from workflow.study.explain import first_names
 from workflow.study.loader import parse_document
@@ -369,8 +369,6 @@ def _refuse_missing_gpus(study: Study, cells: Sequence[Cell], environ: Mapping[s
     """Refuse the largest run with GPUs as its start would, where its node is this machine."""
     on_gpus = [cell for cell in cells if device_of(cell.device, study.site) == "cuda"]
     if on_gpus:
-        from workflow.run.plan import allocation_request
-
         largest = max(on_gpus, key=lambda cell: cell.world_size)
         request = allocation_request(largest, study.cells, study.site)
         plan_allocation(study.site.scheduler, request, environ)

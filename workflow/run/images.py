@@ -25,7 +25,7 @@ from base.typed import read_as
 from containers.engines import STORES, in_container
 from containers.images import archiving, commands, pinning
 from containers.images.model import PinnedImage, StudyImage, read_manifest
-from workflow.run.plan import at_site
+from workflow.run.plan import at_site, describe_framework
 from workflow.study.cell import Cell
 from workflow.study.site import Site, device_of
 
@@ -150,8 +150,6 @@ def _how(image: PinnedImage) -> str:
 
 def references(site: Site, cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
     """Return (reference, interpreter) by framework of these cells: the site's own image, or the one in framework.yaml."""
-    from workflow.run.plan import describe_framework
-
     found = {}
     for cell in cells:
         if cell.framework not in found:

@@ -59,8 +59,6 @@ def analysis(place: Path, **record: Any) -> Analysis:
 
 
 def with_site(place: Path, site: dict[str, Any], **record: Any) -> Analysis:
-    from workflow.report.analysis import analyse
-    from workflow.report.collect import collect
 
     analysis(place, **record)
     content = json.loads((place / "study.json").read_text())
@@ -154,9 +152,6 @@ def test_the_commit_is_told_as_far_as_it_is_known(tmp_path: Path, provenance: di
 
 
 def test_two_studies_have_files_of_their_own(tmp_path: Path) -> None:
-    from tests.workflow.report.builder import write_records, write_study
-    from workflow.report.analysis import analyse
-    from workflow.report.collect import collect
 
     places = [tmp_path / name for name in ("alpha", "omega")]
     for place in places:

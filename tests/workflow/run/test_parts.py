@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import NodeLost
-from workflow.run.link.event_loop import Loop
+from workflow.run.link.event_loop import SIGNALS, Loop
 from workflow.run.node.ranks import FIRST_PORT, LAST_PORT, RECENT_BYTES, RankEvents, RankLog, Reservation, ports
 from workflow.run.record.events import read_events
 from workflow.run.record.step_clock import STEPS, Clock, run_s
@@ -302,7 +302,6 @@ def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
 
 
 def test_signals_are_those_that_end_jobs() -> None:
-    from workflow.run.link.event_loop import SIGNALS
 
     assert set(SIGNALS) == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 

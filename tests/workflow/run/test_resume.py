@@ -22,7 +22,7 @@ from base.humanize import format_duration, format_size
 from base.seal import publish_sealed
 from extras.verify.runs import verify_runs
 from tests.workflow.run.test_runs import checked
-from tests.workflow.run.world import World
+from tests.workflow.run.world import FAKE, World
 from workflow.run.node.workdir import deliver
 
 pytestmark = pytest.mark.slow
@@ -332,7 +332,6 @@ def test_a_job_that_ends_while_the_run_waits_for_its_turn(world: World) -> None:
 
 
 def test_a_framework_without_checkpoints_begins_anew(world: World, tmp_path: Path) -> None:
-    from tests.workflow.run.world import FAKE
 
     folder = tmp_path / "frameworks" / "fake"
     shutil.copytree(FAKE, folder)

@@ -24,7 +24,7 @@ from tests.cluster import smi
 from tests.data_prep.staging.disks import tmpfs
 from tests.workflow.run.reading import held_up
 from tests.workflow.run.world import World
-from workflow.run.node.workdir import check_target, deliver
+from workflow.run.node.workdir import check_target, deliver, sweep
 from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
@@ -666,7 +666,6 @@ def test_who_is_told_to_end_while_storage_refuses_leaves_the_result_on_the_node(
 
 
 def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_delivered(world: World) -> None:
-    from workflow.run.node.workdir import sweep
 
     world.shorter["push_s"] = 0.5
     run_id = world.cell(last="fill")

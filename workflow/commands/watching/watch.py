@@ -531,7 +531,7 @@ def _elsewhere(silent: str) -> Alive:
 
 
 def _within_limit(scheduler: Scheduler, jobs: Sequence[QueuedJob]) -> Alive:
-    """Return a check of holders within a time limit: the queue has answered for our jobs, for others one question each is asked."""
+    """Return a check of holders within a time limit: the queue has answered for our jobs; the scheduler is queried for each other."""
     living = {(job.job_id, job.restarts) for job in jobs if not job.waits}
     give_up = time.monotonic() + QUEUE_ANSWER_S
 

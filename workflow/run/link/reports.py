@@ -154,7 +154,7 @@ class Failed(Message, frozen=True, kw_only=True):
     """Something that was asked for cannot be done."""
 
     during: str
-    """What: the name of the command, or of a part of it."""
+    """The name of the command that failed, or of a part of it."""
     error: str
     """Name of a class of base/errors.py."""
     message: str

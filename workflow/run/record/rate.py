@@ -138,8 +138,8 @@ class Window:
     def samples(self, asked: int) -> list[float]:
         """Return the samples that each rank reports; where a step does not, its share of `asked`, those of a step of all ranks."""
         share = asked / len(self.ranks)
-        told = [[rank.steps[step].samples for step in own] for rank, own in zip(self.ranks, self.own, strict=True)]
-        return [math.fsum(share if count is None else count for count in rank) for rank in told]
+        samples = [[rank.steps[step].samples for step in own] for rank, own in zip(self.ranks, self.own, strict=True)]
+        return [math.fsum(share if count is None else count for count in rank) for rank in samples]
 
     def requested_samples(self, asked: int) -> int:
         """Return the number of samples that the cell requests in these steps. `asked`: samples of a step, all ranks together."""
@@ -161,9 +161,9 @@ def window_of(events: Mapping[int, RankEvents], num_ranks: int, mode: str) -> Wi
 
 
 def _tokens(window: Window, walls_s: Sequence[float], mode: str) -> tuple[int | None, float | None]:
-    told = [[rank.steps[step].tokens for step in own] for rank, own in zip(window.ranks, window.own, strict=True)]
-    counts = [sum(tokens for tokens in rank if tokens is not None) for rank in told]
-    if any(tokens is None for rank in told for tokens in rank):
+    reported = [[rank.steps[step].tokens for step in own] for rank, own in zip(window.ranks, window.own, strict=True)]
+    counts = [sum(tokens for tokens in rank if tokens is not None) for rank in reported]
+    if any(tokens is None for rank in reported for tokens in rank):
         return None, None
     wall_s = _together(counts, walls_s, mode)
     return sum(counts), sum(counts) / wall_s if wall_s else None

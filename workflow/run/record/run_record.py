@@ -200,9 +200,9 @@ def network_warnings(preflight: Preflight | None) -> list[str]:
 def _miscounted(window: Window, global_batch: int) -> list[str]:
     """Return a warning where the ranks report another number of samples than the cell asks for in their steps; more than that are not
     counted."""
-    told, asked = round(math.fsum(window.samples(global_batch))), window.requested_samples(global_batch)
+    reported, asked = round(math.fsum(window.samples(global_batch))), window.requested_samples(global_batch)
     where = f"in {len(window.measured)} measured steps"
-    return [] if told == asked else [f"the ranks tell of {told} samples {where}, and the cell asks for {asked}"]
+    return [] if reported == asked else [f"the ranks tell of {reported} samples {where}, and the cell asks for {asked}"]
 
 
 def _windows(events: Mapping[int, RankEvents]) -> list[str]:

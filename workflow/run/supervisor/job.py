@@ -72,7 +72,7 @@ class NodeLocks:
         return done
 
     def take(self) -> None:
-        """Take them, waiting in the loop. Raises RunEnded if the run ends meanwhile."""
+        """Take the locks, waiting in the loop. Raises RunEnded if the run ends meanwhile."""
         if self._queue is not None:
             while not self._queue.held and not _try_take(self._queue):
                 self._wait([self._queue], 1)
@@ -113,7 +113,7 @@ class NodeLocks:
                 lock.say(text)
 
     def signature(self) -> str:
-        """Return who has them now, as far as is known."""
+        """Return who holds the locks now, as far as is known."""
         found = [lock.said() for lock in self._locks if not lock.held]
         return ", ".join(dict.fromkeys(text for text in found if text))
 

@@ -126,7 +126,6 @@ def plain(message: reports.Message | commands.Message) -> dict[str, Any]:
 
 
 SAYS: Final = tuple(map(plain, SAID))
-ORDERS: Final = tuple(map(plain, ORDERED))
 
 
 @pytest.mark.parametrize("message", [*SAID, *ORDERED], ids=lambda message: type(message).__name__)

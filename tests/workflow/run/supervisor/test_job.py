@@ -13,7 +13,7 @@ import pytest
 
 from base.errors import AllocationError
 from workflow.run.link.event_loop import Loop
-from workflow.run.node.preparation import is_older
+from workflow.run.node.preparation import end_older_attempts, is_older
 from workflow.run.supervisor.job import NodeLocks
 from workflow.run.supervisor.time_limits import RunScope
 
@@ -171,8 +171,6 @@ def test_what_an_earlier_attempt_left_on_this_node_is_ended() -> None:
     left = subprocess.Popen(["sleep", "60"], env=old)
     current = subprocess.Popen(["sleep", "60"], env={**old, "SLIPWAY_ATTEMPT": f"left-r1-a2-{where}00000000"})
     try:
-        from workflow.run.node.preparation import end_older_attempts
-
         end_older_attempts(f"left-r1-a2-{where}11111111")
         assert left.wait(10) == -9
         assert current.poll() is None
