@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
@@ -22,6 +21,8 @@ from tests.minicluster import Cluster
 from tests.minicluster.spec import USER
 from tests.minicluster.studies import (
     END_S,
+    LIMIT_S,
+    Started,
     await_nothing_left,
     check,
     left,
@@ -133,26 +134,24 @@ print(*(job.ended_by for job in known_jobs(sys.argv[1:], 30.0)))
 @on("sge")
 def test_a_run_whose_node_loses_its_power_goes_on_on_another(cluster: Cluster) -> None:
     """Grid Engine keeps its job until the node is back; it is not waited for."""
-    results = write(cluster, "powerless", 60, [1])
-    argv = ["slipway", "run", "powerless.yaml", "--site", str(cluster.site_file)]
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    running = cluster.popen("login", argv, user=USER, cwd=cluster.spec.home, **streams)
+    started = Started(cluster, "powerless", nodes=1, repeats=1)
+    started.start()
     try:
-        await_training(results)
-        (lost,) = {line.partition(":")[0] for line in left(cluster)}
+        wait_until(lambda: bool(started.began()), LIMIT_S, "the run trains")
+        (lost,) = started.began()
         cluster.kill(lost)
-        said, _ = running.communicate(timeout=2 * END_S)
+        started.go_on.touch()
+        codes = started.codes()
     finally:
-        running.terminate()
-        running.wait()
+        started.end()
         for node in cluster.nodes:
             cluster.heal(node)
-    assert running.returncode == 0, said
-    snakemake = "".join(path.read_text() for path in (results / "logs").glob("snakemake*.log"))
-    assert f"has lost its first node: {lost} has not answered" in snakemake, f"{said}\n{snakemake}"
-    (record,) = records(results)
+    said = started.said()
+    assert codes == [0], said
+    assert f"has lost its first node: {lost} has not answered" in said
+    (record,) = records(started.results)
     assert (record["status"], [node["name"] == lost for node in record["nodes"]]) == ("ok", [False]), said
-    (job,) = re.findall(r"job (\d+) has lost its first node", snakemake)
+    (job,) = re.findall(r"job (\d+) has lost its first node", said)
     told = cluster.exec("login", [sys.executable, "-c", KNOWN, job], user=USER, cwd=ROOT, timeout=60)
     assert told.stdout.strip() == "node_lost", told
     cluster.exec(lost, ["slipway", "reap", "--remove", "--site", str(cluster.site_file)], user=USER, timeout=60)
