@@ -17,7 +17,7 @@ COMMANDS = (
     "helper_overhead --pairs 1 --steps 100 --only helper",
     "marks --trials 20 --only curves",
     "overhead --repeats 1",
-    "rate --steps 50 --ranks 2",
+    "rate --steps 50 --ranks 3",
     "reader --samples 64 --side 16 --repeats 1",
     "report --records 20 --shape models",
     "stage --size 4MB --repeats 1",
@@ -35,4 +35,7 @@ def test_a_benchmark_runs_to_its_end(command: str, tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=600)
     assert done.stdout
     assert "Traceback" not in done.stderr
-    assert done.returncode in (0, 1), done.stderr  # 1: an aim is missed, which two trials do not tell
+    missed = (
+        name == "helper_overhead" and not done.stderr
+    )  # the aim of this one is missed where the machine is busy: only it may end with 1
+    assert done.returncode in (0, int(missed)), done.stderr
