@@ -65,6 +65,5 @@ def test_what_a_rule_waits_for_by_the_docs_is_what_snakemake_says(tmp_path: Path
     done = subprocess.run([*argv, "-d", str(tmp_path)], capture_output=True, text=True, check=True, timeout=120)
     names = dict(re.findall(r'(\d+)\[label = "(\w+)"', done.stdout))
     edges = {(names[one], names[two]) for one, two in re.findall(r"(\d+) -> (\d+)", done.stdout)}
-    assert len(edges) > 5
-    told = {(before, rule) for rule, befores in IN_DOCS.findall(read("docs/structure.md")) for before in re.findall(r"\w+", befores)}
-    assert edges <= told
+    told = {(before, rule) for rule, befores in IN_DOCS.findall(read("docs/structure.md")) for before in re.findall(r"`(\w+)`", befores)}
+    assert edges == {edge for edge in told if not {"stage", "image"} & set(edge)}  # this study has neither rule

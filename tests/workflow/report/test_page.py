@@ -231,25 +231,26 @@ def on(jobs: str, hosts: str) -> list[dict[str, Any]]:
 
 
 SCALED = plausible_records(scaling_cells(nodes=[1, 2]))
+ON_TWO, OF_ONE = "lenet \N{MIDDLE DOT} batch 32 on 2 processes: ", "times the throughput of 1 process"
+BEHIND = "Behind a cell stand"
 ON_ONE_NODE = "all runs were on the same nodes: these intervals"
-SLOWED = "A baseline that was slowed down makes a speed-up too large. 125.0 % efficiency of lenet \N{MIDDLE DOT} batch 32 on 2 processes: "
+SLOWED = f"A baseline that was slowed down makes a speed-up too large. 125.0 % efficiency of {ON_TWO}"
 
 
 @pytest.mark.parametrize(
     ("records", "study", "said", "unsaid"),
     [
         (SCALED, {}, "<span>speed-up: 2 processes against 1 process</span>", "largest of"),
-        (SCALED, {}, "times the throughput of 1 process (efficiency", "no proof of a speed-up"),
+        (SCALED, {}, f"{ON_TWO}1.706 \N{PLUS-MINUS SIGN}0.079 {OF_ONE} (efficiency 85.3 %, weak scaling).", "no proof of a"),
         (plausible_records(scaling_cells(nodes=[1, 2]), noise=0.6), {}, "no proof of a speed-up", "slower than the baseline"),
         (timed(0.1, 0.37), {}, "The whole interval is below 1, so this is slower than the baseline.", "includes 1"),
-        (SCALED[::3], {"repeats": 1}, "times the throughput of 1 process (efficiency", "largest of"),
-        (SCALED[::3], {"repeats": 1}, ", weak scaling; n=1, no CI).", "Behind a cell stand "),
+        (SCALED[::3], {"repeats": 1}, f"{ON_TWO}1.700 {OF_ONE} (efficiency 85.0 %, weak scaling; n=1, no CI).", "Behind a cell stand "),
         (SCALED[::3], {"repeats": 1}, "Behind a cell stands 1 measured run, from", "allows for that choice"),
-        (timed(0.1, 0.15, exclusive=False), {}, "is marked shared", "The largest speed-up"),
-        ([{**record, "exclusive": False} for record in SCALED], {}, "It carries the marks shared", "The largest speed-up"),
+        (timed(0.1, 0.15, exclusive=False), {}, f"The speed-up of {ON_TWO}the baseline, 1 process, is marked shared.", "The largest"),
+        ([{**record, "exclusive": False} for record in SCALED], {}, "It carries the marks shared: see the footnotes", "The largest"),
         (timed(0.1, 0.08, oversubscribed=True), {}, f"{SLOWED}the baseline, 1 process, is marked oversubscribed.", "In every cell that"),
-        (on("123", "aaa"), {}, "3 measured runs, from 3 allocations, on 1 set of nodes. In every cell all runs were", "on 3 sets"),
-        (on("111", "abc"), {}, "3 measured runs, from 1 allocation, on 3 sets of nodes.</p>", "on the same nodes"),
+        (on("123", "aaa"), {}, f"{BEHIND} 3 measured runs, from 3 allocations, on 1 set of nodes. In every cell all runs", "on 3 sets"),
+        (on("111", "abc"), {}, f"{BEHIND} 3 measured runs, from 1 allocation, on 3 sets of nodes.</p>", "on the same nodes"),
         (SCALED[:4], {}, f"In every cell that has several measured runs {ON_ONE_NODE}", "In every cell that have"),
         (SCALED[:5], {"baseline": {"nodes": 2}}, "<span>run not run yet</span>", "runs not run yet"),
         (SCALED[:5], {"baseline": {"nodes": 2}}, "speed-up: 1 process against 2 processes</span>", "1 processes"),
