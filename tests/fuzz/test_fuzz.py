@@ -36,7 +36,7 @@ are read first (running.py)."""
 REFUSED: Final = 0.6
 """Of the damaged ones of a kind at least: three in four changes are to a value that means something, and most of these break a type."""
 REFUSED_OF: Final = {"node list": 0.3, "nvidia-smi apps": 0.3, "nvidia-smi": 0.5}
-"""Where less is: most words of `scontrol show job` are read by nobody; a damaged name of a node, a process or a GPU is a name too."""
+"""Where less is: a damaged name of a node, a process or a GPU is a name too."""
 
 
 def test_the_lists_name_kinds() -> None:
