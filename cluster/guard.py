@@ -56,9 +56,12 @@ def guarded(command: Callable[[], int], say_s: float = STORAGE_WAIT_SHOWN_S, giv
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started us may ignore it, and then the child's exit code is lost
     prepare_prctl()
     reader, writer = os.pipe()
+    early = signal.sigpending() & {*heard}  # of those that a terminal sends now, the child is not told
     pid = os.fork()
     if pid:
         os.close(writer)
+        for number in early:
+            os.kill(pid, number)
         return _Guard(pid, reader, heard, say_s, give_up_s).exit_code()
     os.close(reader)
     die_with_parent(parent)

@@ -105,6 +105,22 @@ def test_the_hangup_of_its_own_terminal_ends_the_command() -> None:
         process.wait()
 
 
+def test_a_ctrl_c_of_its_terminal_before_there_is_a_command_ends_it() -> None:
+    master, slave = os.openpty()
+    waits = 'os.login_tty(0); guard.prepare_prctl = lambda: (print("begun", flush=True), sys.stdin.readline())'
+    code = f"import os, sys; from cluster import guard; {waits}" + COMMAND.format(command="pass", say_s=60, give_up_s=60)
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=slave)
+    os.close(slave)
+    try:
+        assert os.read(master, 100).startswith(b"begun")
+        os.write(master, b"\x03\n")
+        assert process.wait(60) == -signal.SIGINT
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
 @pytest.mark.parametrize("beginning", ["os.close(1)", "os.close(2)", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"])
 def test_a_command_runs_without_standard_streams_and_where_its_starter_ignores_children(beginning: str) -> None:
     code = COMMAND.format(command="sys.stdout.flush(), sys.stderr.flush()", say_s=60, give_up_s=60)
