@@ -65,6 +65,7 @@ class LimitedCall:
         # Python calls functions of modules in the child before it returns there.
         collects = gc.isenabled()
         gc.disable()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # raised in such a function, KeyboardInterrupt is dropped
         try:
             self.pid = os.fork()
             if self.pid == 0:
@@ -74,6 +75,7 @@ class LimitedCall:
         finally:
             if collects:
                 gc.enable()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(writer)
 
     def fileno(self) -> int:
@@ -159,6 +161,7 @@ def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes
     """Call the function in the child, and return the line for result_of()."""
     try:
         on_signals(signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         signal.set_wakeup_fd(-1)
         answer: list[Any] = ["ok", function(*arguments)]
     except SlipwayError as error:

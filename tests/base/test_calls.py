@@ -50,6 +50,17 @@ def test_a_large_result_travels() -> None:
     assert len(call_limited("many", lambda: "x" * 3_000_000, timeout_s=ENOUGH_S)) == 3_000_000
 
 
+def test_an_interrupt_while_python_forks_is_raised() -> None:
+    early = [signal.SIGINT]
+    os.register_at_fork(after_in_parent=lambda: early and os.kill(os.getpid(), early.pop()))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call_limited("adding", lambda: 2 + 3, timeout_s=ENOUGH_S)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [

@@ -79,6 +79,9 @@ class Child:
     Ctrl-C goes to its whole group, as a terminal would send it: Snakemake waits for its runs, and they end by it; what a second one does is
     up to them. SIGHUP is as Ctrl-C, since Snakemake would end by it at once and leave its temporary directory. SIGTERM goes to Snakemake
     alone, which then starts nothing more and waits for what runs; a second one is as Ctrl-C.
+
+    Python drops a KeyboardInterrupt that is raised in what it calls while it forks, or when it has imported a module. So our signals are
+    noted before the fork, and Ctrl-C is blocked in Snakemake until SnakemakeHooks.of() unblocks it.
     """
 
     def __init__(self, argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
@@ -86,20 +89,26 @@ class Child:
         self._passed: dict[int, float] = {}
         self.storage_wait_s = 0.0
         self._abandoned = False
+        self._early: list[int] = []
+        heard = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
+        self._handlers = {number: signal.signal(number, lambda number, _: self._early.append(number)) for number in heard}
+        dies = dies_with_us()
         self._process = subprocess.Popen(
             [*TO_LOG, str(log), *argv],
             stdin=subprocess.DEVNULL,
             env=dict(environ),
             process_group=0,
-            preexec_fn=dies_with_us(),
+            preexec_fn=lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), dies()),
         )
         self._descriptor = os.pidfd_open(self._process.pid)
         self._storage_waits: dict[int, StorageWait] = {}
         self._looked = 0.0
 
     def __enter__(self) -> Child:
-        heard = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup's choice stands
-        self._handlers = {number: signal.signal(number, self._signalled) for number in heard}
+        for number in self._handlers:
+            signal.signal(number, self._signalled)
+        for early in self._early:
+            self._signalled(early, None)
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -10,6 +10,7 @@ import gc
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,7 @@ class SnakemakeHooks:
         # The graph of a large study is millions of small objects that live to the end: looking for garbage among them is a quarter of
         # `snakemake -n` of 10,000 runs (benchmarks/dry_run.py). The collector is back before the first job starts.
         gc.disable()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see workflow.commands.run.Child
         os.environ.update(account_environ(os.environ))
         graph = _load(workflow)
         private_umask(group=graph.shared_by_group)

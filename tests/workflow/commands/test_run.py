@@ -31,6 +31,7 @@ def end(*_):
     sys.exit(0)
 signal.signal(signal.SIGINT, end)
 pathlib.Path(sys.argv[1] + ".ready").touch()
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 while True:
     time.sleep(0.05)
 """
@@ -72,6 +73,14 @@ def test_a_terminal_that_is_closed_is_an_interrupt(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         assert child.wait(30) == 0
     assert (mark.read_text(), child.signals) == ("asked", [signal.SIGHUP])
+
+
+def test_a_ctrl_c_while_python_forks_is_heard_and_waits_until_the_child_listens(tmp_path: Path) -> None:
+    mark, early = tmp_path / "mark", [signal.SIGINT]
+    os.register_at_fork(after_in_parent=lambda: early and os.kill(os.getpid(), early.pop()))
+    with Child([sys.executable, "-c", ASKED, str(mark)], tmp_path / "log", os.environ) as child:
+        assert child.wait(30) == 0
+    assert (mark.read_text(), child.signals) == ("asked", [signal.SIGINT])
 
 
 def test_a_second_term_ends_the_runs_too(tmp_path: Path) -> None:
