@@ -28,6 +28,9 @@ SLOW_SCAN_EVERY_S: Final = 0.25
 STAGING_PROGRESS_EVERY_S: Final = 0.5
 """The interval of a stager's progress messages."""
 
+PUSH_STALL_S: Final = 600.0
+"""The time without a byte that moved after which the push of a result that waits on a node is given up."""
+
 UNPICKLE_CPU_S: Final = 60.0
 """The time of a core to read a pickle of CIFAR, which takes less than one second; UNPICKLE_S holds where storage or the machine is slow."""
 UNPICKLE_S: Final = 600.0

@@ -7,7 +7,6 @@ The manifest is written last: an archive without one is not there.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from pathlib import Path
 from typing import Final
@@ -21,8 +20,6 @@ from containers.images.commands import save_argv
 from containers.images.model import FILES, ArchivedImage, PinnedImage, manifest_path, read_manifest
 from containers.images.streams import HashingWriter, copy_hashed, not_enough, require, save_compressed
 from containers.limits import ARCHIVER_DEAD_S
-
-logger = logging.getLogger(__name__)
 
 DIRECTORY: Final = "images"
 

@@ -20,6 +20,7 @@ from base.lock import has_name, try_lock
 from base.publish import part_path, publish_in, remove_leftover, remove_tree
 from base.typed import FileName, read_as
 from base.untrusted import directory, open_directory, open_regular
+from data_prep.limits import PUSH_STALL_S
 from data_prep.push.copy import AS_THEY_ARE, Naming, TargetDiffers, publish_or_differ, push_files, write_list
 
 SCHEMA = "slipway.pending/1"
@@ -68,13 +69,12 @@ def keep_pending(
 def deliver_pending(
     cache_dir: Path,
     check: Check,
-    timeout_s: float = 600.0,
     remove: Remove = remove_leftover,
     only: Container[Path] | None = None,
     record: Remove = lambda _target: None,
 ) -> list[Delivery]:
     """Push every waiting result of this user on this node, or those in the directories `only`, each in a child process that is given up
-    when no byte has moved for `timeout_s`; what was delivered leaves the cache by `remove`. `check` says where a result may go.
+    when no byte has moved for PUSH_STALL_S; what was delivered leaves the cache by `remove`. `check` says where a result may go.
     `record` is called with where it lies, before it leaves the cache: a kill between the two, or an error of it, and it is delivered again.
 
     Where another result has the name meanwhile (the run was repeated), this one goes beside it as `<name>.lost-<work directory>`. A result
@@ -85,7 +85,7 @@ def deliver_pending(
     for run_dir in waiting if only is None else [path for path in waiting if path in only]:
         with _taken(run_dir) as note:
             if note is not None:
-                found.append(_deliver(run_dir, note, check, timeout_s, record, remove))
+                found.append(_deliver(run_dir, note, check, record, remove))
     return found
 
 
@@ -134,12 +134,12 @@ def push(root: int, name: str, note: _Note, check: Check) -> str:
     return str(target)
 
 
-def _deliver(run_dir: Path, taken: tuple[int, int], check: Check, timeout_s: float, record: Remove, remove: Remove) -> Delivery:
+def _deliver(run_dir: Path, taken: tuple[int, int], check: Check, record: Remove, remove: Remove) -> Delivery:
     (root, note), target = taken, Path("unknown")
     try:
         said = _content(run_dir, root, note)
         target = said["target"]
-        went = Path(call_limited(f"push of {run_dir}", push, root, run_dir.name, said, check, timeout_s=timeout_s, renewed=True))
+        went = Path(call_limited(f"push of {run_dir}", push, root, run_dir.name, said, check, timeout_s=PUSH_STALL_S, renewed=True))
         record(went)
         remove(run_dir)
     except SlipwayError as error:

@@ -84,13 +84,6 @@ def spec(place: Path, *commands: tuple[str, ...], **changes: Any) -> ContainerSp
     return ContainerSpec(processes=processes, paths=paths(place), **{**fields, **changes})
 
 
-def until(process: Process, what: Callable[[], Any]) -> Any:
-    """`what()`, once it is not None, asked whenever the process may have something to tell."""
-    while (found := what()) is None:
-        assert select.select([process.exit_fd, process.output_fd], [], [], PATIENCE_S)[0], "nothing happens"
-    return found
-
-
 def ended(process: Process) -> int:
     """Its exit code, waited for as the event loop does."""
     while (code := process.exit_code()) is None:

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -21,12 +20,12 @@ from containers.engines import STORES
 from containers.engines.cli import remove_argv
 from containers.images import trees
 from tests import images, runtimes
+from tests.checkout import copy_checkout
 from tests.minicluster import Cluster, queue
 from tests.minicluster.hosts import environment
 from tests.minicluster.processes import init_of
 from tests.minicluster.spec import USER_ID
 from tests.slurm.test_container_runs import ContainerWorld
-from tests.slurm.test_profiles import ROOMS
 from tests.slurm.test_scheduler import ClusterWorld
 from tests.workflow.run.world import FAKE, ROOT
 from workflow.run.plan import TAG
@@ -156,9 +155,7 @@ class Place(ContainerWorld):
     def prepare_submissions(self) -> None:
         """A checkout whose framework pytorch is the fake one, and its image on the nodes, where the job looks for it."""
         self.checkout.mkdir()
-        shutil.copy(ROOT / "Snakefile", self.checkout)
-        for room in ROOMS:
-            shutil.copytree(ROOT / room, self.checkout / room, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_checkout(self.checkout)
         framework = self.checkout / "containers" / "frameworks" / "pytorch"
         (framework / "framework.yaml").write_text(
             (FAKE / "framework.yaml").read_text().replace("name: fake", "name: pytorch").replace("image: none", f"image: {self.tag}")

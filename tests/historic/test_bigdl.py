@@ -11,7 +11,7 @@ from containers.frameworks import load_framework
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from tests.containers.frameworks.programs import interpreter
-from tests.workflow.run.test_sidecars import ended
+from tests.workflow.run.test_runs import ended
 from tests.workflow.run.world import World
 
 

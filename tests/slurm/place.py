@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from containers.spec import TAG
+from tests.checkout import copy_checkout
 from tests.minicluster import Cluster
-from tests.slurm.test_profiles import ROOMS
-from tests.workflow.run.world import ROOT
 from workflow.run.record.reading import validate_record
 
 
@@ -24,9 +22,7 @@ class Place:
         self.cluster, self.engine, self.name = cluster, engine, f"{name}-{engine}"
         self.root = cluster.shared / f"checkout-{self.name}"
         self.root.mkdir()
-        shutil.copy(ROOT / "Snakefile", self.root)
-        for room in ROOMS:
-            shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_checkout(self.root)
         (self.root / "study.yaml").write_text(study(self.name))
         (self.root / "site.yaml").write_text(cluster.site_file.read_text().replace("engine: bare", f"engine: {engine}"))
         self.results = cluster.shared / "slipway" / "results" / self.name

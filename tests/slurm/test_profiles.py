@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.checkout import copy_checkout
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-ROOMS = ("base", "cluster", "containers", "data_prep", "extras", "workflow", "profiles", "config", "snakemake_executor_plugin_slipway")
 
 SUPERVISOR = """
 import argparse, json, os, time
@@ -66,9 +66,7 @@ class Place:
         self.root = Path(cluster.shared) / "checkout"
         if not self.root.exists():
             self.root.mkdir()
-            shutil.copy(ROOT / "Snakefile", self.root)
-            for room in ROOMS:
-                shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
+            copy_checkout(self.root)
             (self.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(SUPERVISOR)
             shutil.copy(ROOT / "tests" / "workflow" / "report" / "builder.py", self.root / "workflow" / "run")
         (self.root / f"{name}.yaml").write_text(STUDY.format(name=name))

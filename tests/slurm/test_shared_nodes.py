@@ -7,7 +7,6 @@ tests/slurm/test_scheduler.py has runs side by side in one job.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ import pytest
 
 from containers.spec import PIDS, TAG
 from tests import images
+from tests.checkout import copy_checkout
 from tests.minicluster import Cluster
 from tests.minicluster.waiting import wait_until
-from tests.slurm.test_profiles import ROOMS
-from tests.workflow.run.world import FAKE, ROOT
+from tests.workflow.run.world import FAKE
 from workflow.run.record.reading import validate_record
 
 pytestmark = pytest.mark.slow
@@ -70,9 +69,7 @@ def checkout(cluster: Cluster, name: str, engine: str) -> Path:
     """On shared storage, with the fake framework in the place of PyTorch's: its ranks tell what they see, and go on when they may."""
     root = Path(cluster.shared) / f"checkout-{name}"
     root.mkdir()
-    shutil.copy(ROOT / "Snakefile", root)
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, root / room, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_checkout(root)
     folder = root / "containers" / "frameworks" / "pytorch"
     (folder / "framework.yaml").write_text((FAKE / "framework.yaml").read_text().replace("name: fake", "name: pytorch"))
     (folder / "program.py").write_text(LOOK + (FAKE / "program.py").read_text())

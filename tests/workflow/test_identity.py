@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import copy_checkout
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-ROOMS = ("base", "cluster", "containers", "data_prep", "extras", "workflow", "profiles", "config")
 
 SUPERVISOR = """
 import argparse, json, os
@@ -66,9 +67,7 @@ class Checkout:
         if storage is not None:
             (self.root / ".slipway").mkdir()
             (self.root / ".slipway" / "storage").symlink_to(storage)
-        shutil.copy(ROOT / "Snakefile", self.root)
-        for room in ROOMS:
-            shutil.copytree(ROOT / room, self.root / room, ignore=shutil.ignore_patterns("__pycache__"))
+        copy_checkout(self.root)
         (self.root / "workflow" / "run" / "supervisor" / "__main__.py").write_text(SUPERVISOR)
         shutil.copy(ROOT / "tests" / "workflow" / "report" / "builder.py", self.root / "workflow" / "run")
         self.study = place / "study.yaml"

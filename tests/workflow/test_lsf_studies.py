@@ -3,7 +3,6 @@ What a real look-alike does, tests/schedulers tries."""
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -17,12 +16,12 @@ import pytest
 
 from base.errors import RecordError
 from tests.cluster.fake_lsf import FakeLsf
+from tests.minicluster.studies import IN_THE_RUN, tables
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 240.0
 NO_RESULT = RecordError.exit_code
-IN_THE_RUN = ("stage", "train", "result", "push", "release")
 PROGRAM = """\
 import pathlib, sys
 import slipway_events
@@ -137,11 +136,6 @@ def records(results: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def columns(results: Path) -> dict[str, list[str]]:
-    """Of each table."""
-    return {path.name: next(csv.reader(path.read_text().splitlines())) for path in sorted(results.glob("tables/*.csv"))}
-
-
 def test_both_ways_of_a_study_give_the_same_tables(place: Place) -> None:
     found = []
     for name, words in (("perjob", ("run",)), ("alljob", ("submit", "--wait"))):
@@ -155,7 +149,7 @@ def test_both_ways_of_a_study_give_the_same_tables(place: Place) -> None:
             assert steps["assign"] >= 0
         assert sorted(len({node["name"] for node in record["nodes"]}) for record in of_name) == [1, 2]
         place.check_nothing_left(results)
-        found.append(columns(results))
+        found.append(tables(results))
     assert found[0]
     assert found[0] == found[1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -168,13 +168,6 @@ def parse_settings(answer: str) -> dict[str, str]:
     """Parse the answer of `qconf -sp` or `-sq`: lines of a key and a value, which may go on after a backslash."""
     lines = re.sub(r"\\\n\s*", " ", answer).splitlines()
     return {pair[0]: pair[1].strip() for line in lines if len(pair := line.split(None, 1)) == 2}
-
-
-def parse_hosts(answer: str) -> Iterator[str]:
-    """Yield the names of execution hosts in the answer of qhost."""
-    for words in map(str.split, answer.splitlines()[2:]):
-        if len(words) > 6 and words[0] != "global":
-            yield words[0]
 
 
 def duration_s(word: str) -> int | None:

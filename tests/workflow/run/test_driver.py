@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.run.test_programs import program
-from tests.workflow.run.test_sidecars import ended
+from tests.workflow.run.test_runs import ended
 from tests.workflow.run.world import World
 
 pytestmark = pytest.mark.slow

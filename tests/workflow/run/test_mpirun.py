@@ -7,12 +7,11 @@ import re
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.workflow.run.test_programs import program
-from tests.workflow.run.test_runs import checked
+from tests.workflow.run.test_runs import ended
 from tests.workflow.run.world import PATIENCE_S, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not here (openmpi-bin)")]
@@ -51,13 +50,6 @@ def run_of(world: World, *words: str, nodes: int = 2, each: int = 2, measured: i
     world.cells[-1]["steps"] = {"warmup": 0, "measured": measured}
     world.write()
     return run_id
-
-
-def ended(world: World, run_id: str) -> dict[str, Any]:
-    code, log = world.run(run_id)
-    assert code == 0, log
-    assert world.left() == []
-    return checked(world, run_id)
 
 
 def test_one_mpirun_starts_the_ranks_of_all_nodes(world: World) -> None:

@@ -21,7 +21,7 @@ from blake3 import blake3
 from base.humanize import format_duration, format_size
 from base.seal import publish_sealed
 from extras.verify.runs import verify_runs
-from tests.workflow.run.test_runs import checked
+from tests.workflow.run.test_runs import checked, ended
 from tests.workflow.run.world import FAKE, World
 from workflow.run.node.workdir import deliver
 
@@ -100,13 +100,6 @@ def started_until_it_saves(world: World, run_id: str, name: str) -> subprocess.P
     return started_until(world, run_id, lambda: list(world.cache.glob(f"local-*/runs/*/out/{name}")))
 
 
-def whole(world: World, run_id: str) -> dict[str, Any]:
-    code, log = world.run(run_id)
-    assert code == 0, log
-    assert world.left() == []
-    return checked(world, run_id)
-
-
 def test_a_checkpoint_that_was_delivered_later_is_gone_on_from(world: World) -> None:
     run_id = long_cell(world, 1)
     short_jobs(world)
@@ -126,7 +119,7 @@ def test_a_checkpoint_that_was_delivered_later_is_gone_on_from(world: World) -> 
         record = checked(world, run_id, 1)
         longer_jobs(world)
     long_jobs(world)
-    last = whole(world, run_id)
+    last = ended(world, run_id)
     assert (last["status"], last["resumed_from"]["attempt"], last["resumed_from"]["step"]) == ("ok", 1, record["checkpoint"]["step"])
 
 
@@ -161,7 +154,7 @@ def test_a_run_that_its_job_cuts_off_goes_on_in_the_next_one(world: World, nodes
 
 def test_three_jobs_make_one_run(world: World) -> None:
     run_id, records = interrupted(world, 2)
-    last = whole(world, run_id)
+    last = ended(world, run_id)
     assert records[0]["checkpoint"]["step"] < records[1]["checkpoint"]["step"]
     trained = sum(record["steps_s"]["train"] for record in records)
     assert last["resumed_from"] == {"attempt": 2, "step": records[1]["checkpoint"]["step"], "used_s": pytest.approx(trained)}
@@ -172,7 +165,7 @@ def test_the_budget_counts_over_all_attempts_and_its_end_is_a_row(world: World) 
     short_jobs(world, job_s=4.0, walltime_s=8.0)
     first = cut_off(world, run_id)
     long_jobs(world)
-    last = whole(world, run_id)
+    last = ended(world, run_id)
     assert last["status"] == "timeout"
     assert last["checkpoint"]["step"] > first["checkpoint"]["step"]
     walltime, used = (format_duration(seconds) for seconds in (world.limits["walltime_s"], first["steps_s"]["train"]))
@@ -181,7 +174,7 @@ def test_the_budget_counts_over_all_attempts_and_its_end_is_a_row(world: World) 
     world.limits["walltime_s"] = 600.0
     world.cells[0]["steps"]["measured"] = 5
     world.write()
-    again = whole(world, f"{run_id}.after-1")
+    again = ended(world, f"{run_id}.after-1")
     assert again["resumed_from"] is None, "another cell: from the start"
 
 
@@ -189,22 +182,22 @@ def test_a_timeout_is_gone_on_with_when_there_is_more_walltime(world: World) -> 
     run_id = long_cell(world)
     world.limits["walltime_s"] = 3.0
     world.write()
-    while not (first := whole(world, run_id))["checkpoint"]:  # the machine is busy: it had not begun, or the checkpoint took too long
+    while not (first := ended(world, run_id))["checkpoint"]:  # the machine is busy: it had not begun, or the checkpoint took too long
         shutil.rmtree(world.run_dir(run_id))
         world.limits["walltime_s"] *= 2
         world.write()
     assert first["status"] == "timeout"
     world.limits["walltime_s"] = 600.0
     long_jobs(world)
-    last = whole(world, f"{run_id}.after-1")
+    last = ended(world, f"{run_id}.after-1")
     assert (last["status"], last["result_number"]) == ("ok", 2)
     assert last["resumed_from"]["step"] == first["checkpoint"]["step"]
 
 
 def test_the_retry_of_any_other_result_begins_anew(world: World) -> None:
     run_id, _ = interrupted(world, do={"0": [STEPS - 100, "exit 3"]})
-    assert whole(world, run_id)["status"] == "error"
-    again = whole(world, f"{run_id}.after-1")
+    assert ended(world, run_id)["status"] == "error"
+    again = ended(world, f"{run_id}.after-1")
     assert (again["attempt"], again["resumed_from"]) == (3, None)
 
 
@@ -214,7 +207,7 @@ def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
     content = bytearray(path.read_bytes())
     content[5] ^= 1
     path.write_bytes(content)
-    last = whole(world, run_id)
+    last = ended(world, run_id)
     assert last["resumed_from"]["attempt"] == 1
     assert last["resumed_from"]["step"] == first["checkpoint"]["step"]
     warning, *busy = last["warnings"]
@@ -226,7 +219,7 @@ def test_a_damaged_checkpoint_is_passed_over(world: World) -> None:
 def test_without_a_whole_checkpoint_it_begins_anew(world: World) -> None:
     run_id, _ = interrupted(world)
     (world.run_dir(run_id) / "attempts/1/checkpoint.safetensors").unlink()
-    last = whole(world, run_id)
+    last = ended(world, run_id)
     assert last["resumed_from"] is None
     assert "is not there any more" in last["warnings"][0]
     assert last["training"]["losses"][0][0] == 0
@@ -241,7 +234,7 @@ def test_a_checkpoint_that_the_program_refuses_is_an_error_that_names_it(world: 
         if file["path"] == "checkpoint.safetensors":
             file.update(bytes=len(content), blake3=blake3(content).hexdigest())
     publish_sealed(directory / "record.json", record)
-    last = whole(world, run_id)
+    last = ended(world, run_id)
     assert last["status"] == "error"
     assert "/resume/checkpoint.safetensors is a checkpoint of another cell" in last["status_reason"]
 
@@ -292,7 +285,7 @@ def test_a_supervisor_killed_while_it_writes_is_followed_by_one_that_goes_on(wor
     process.communicate(timeout=30)
     world.wait_for(lambda: not world.processes())
     long_jobs(world)
-    last = whole(world, run_id)
+    last = ended(world, run_id)
     assert last["status"] == "ok"
     assert last["resumed_from"]["step"] >= first["checkpoint"]["step"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.run.test_programs import program
-from tests.workflow.run.test_runs import checked
+from tests.workflow.run.test_runs import checked, ended
 from tests.workflow.run.world import PATIENCE_S, World
 
 pytestmark = pytest.mark.slow
@@ -55,13 +55,6 @@ def run_of(world: World, does: str, **keys: Any) -> str:
     run_id = program(world, TRAIN, nodes=2, command=["{python}", "{folder}/train.py", "{head}", "{port.echo}", asked], sidecars=sidecars)
     (world.path / "train" / "serve.py").write_text(SERVE)
     return run_id
-
-
-def ended(world: World, run_id: str) -> dict[str, Any]:
-    code, log = world.run(run_id)
-    assert code == 0, log
-    assert world.left() == []
-    return checked(world, run_id)
 
 
 def test_they_serve_the_ranks_and_are_stopped_after_them(world: World) -> None:

@@ -1,0 +1,16 @@
+"""A copy of the checkout, in which a test exchanges what it likes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("base", "cluster", "containers", "data_prep", "extras", "workflow", "profiles", "config", "snakemake_executor_plugin_slipway")
+
+
+def copy_checkout(target: Path) -> None:
+    """Into a directory that is there, what Snakemake and Slipway's commands need."""
+    shutil.copy(ROOT / "Snakefile", target)
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__"))
