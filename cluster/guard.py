@@ -26,22 +26,26 @@ SI_KERNEL: Final = 0x80
 
 
 class StorageWait:
-    """The time that the first thread of a process has been in one and the same uninterruptible sleep."""
+    """The longest time that a thread of a process has been in one and the same uninterruptible sleep: a first thread that waits for others,
+    which read or write, sleeps otherwise."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._sleep: str | None = None
-        self._since = 0.0
+        self._threads = f"/proc/{pid}/task"
+        self._since: dict[tuple[str, str], float] = {}
+        """When each sleep, of a thread with its number of switches, was seen first."""
 
     def seconds(self) -> float:
-        """Return the seconds of the present sleep since the first call that saw it; 0.0 while the process does anything else."""
-        now, sleep = time.monotonic(), None
-        status = machine_text(f"/proc/{self._pid}/status")
-        if "\nState:\tD" in status:
-            sleep = status.partition("\nvoluntary_ctxt_switches:")[2]
-        if sleep is None or sleep != self._sleep:
-            self._sleep, self._since = sleep, now
-        return now - self._since
+        """Return the seconds of the longest present sleep since the first call that saw it; 0.0 while no thread is in one."""
+        now, threads, since = time.monotonic(), [], {}
+        with suppress(OSError):
+            threads = os.listdir(self._threads)
+        for thread in threads:
+            status = machine_text(f"{self._threads}/{thread}/status")
+            if "\nState:\tD" in status:
+                sleep = (thread, status.partition("\nvoluntary_ctxt_switches:")[2])
+                since[sleep] = self._since.get(sleep, now)
+        self._since = since
+        return now - min(since.values(), default=now)
 
 
 def guarded(command: Callable[[], int], say_s: float = STORAGE_WAIT_SHOWN_S, give_up_s: float = STORAGE_WAIT_S) -> int:

@@ -130,9 +130,10 @@ def test_a_command_runs_without_standard_streams_and_where_its_starter_ignores_c
 
 
 @pytest.mark.slow
-def test_a_wait_for_storage_is_told_and_given_up(disk: Disk) -> None:
+@pytest.mark.parametrize("thread", ["os.mkdir('{}/x')", "it = threading.Thread(target=os.mkdir, args=['{}/x']); it.start(); it.join()"])
+def test_a_wait_for_storage_is_told_and_given_up(disk: Disk, thread: str) -> None:
     with still_frozen(disk):
-        code, err = ended(start(f"os.mkdir('{disk.place}/x')", 0.5, 2.0))
+        code, err = ended(start(thread.format(disk.place), 0.5, 2.0))
         assert code == 22
         assert "slipway: storage has not answered for" in err
         assert err.endswith("is killed, and ends when storage answers\n")
