@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,8 +84,9 @@ def _found(runs_dir: str, runs: Sequence[str]) -> list[Found]:
     found = [find_record(runs_dir, run_id) for run_id in runs[:FIRST]]
     if time.perf_counter() - started <= SLOW_STORAGE_S * FIRST:
         return found + [find_record(runs_dir, run_id) for run_id in runs[FIRST:]]
-    with ThreadPoolExecutor(THREADS) as pool:
-        return found + list(pool.map(lambda run_id: find_record(runs_dir, run_id), runs[FIRST:]))
+    signal.siginterrupt(signal.SIGINT, True)  # polars lets the kernel go on with the wait for the threads after Ctrl-C
+    with ThreadPool(THREADS) as pool:  # an executor waits at its end for a thread that silent storage holds
+        return found + pool.map(lambda run_id: find_record(runs_dir, run_id), runs[FIRST:])
 
 
 def _beside(runs_dir: str, found: Sequence[Found], rows: pl.DataFrame) -> pl.DataFrame:

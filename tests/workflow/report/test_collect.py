@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -356,3 +359,31 @@ def test_a_record_that_lies_in_two_directories_is_counted_once_and_that_is_said(
     assert "5 records in two of the directories, counted once" in said
     assert said.startswith("5 of 6 runs ok, 1 missing;" if whole else "6 of 7 runs ok, 1 missing;")
     assert [cell.num_measured for cell in analysis.cells if cell.source == analysis.sources[0].label] == [3, 2]
+
+
+HELD = """
+import sys, threading
+from workflow.report import record_reader
+
+def find_record(runs_dir, run_id, found=record_reader.find_record):
+    if run_id == "held":
+        print("reads", flush=True)
+        threading.Event().wait()
+    return found(runs_dir, run_id)
+
+record_reader.find_record, record_reader.SLOW_STORAGE_S = find_record, 0.0
+record_reader.read_chunk(sys.argv[1], [*map(str, range(record_reader.FIRST)), "held"])
+"""
+
+
+@pytest.mark.processes
+def test_ctrl_c_ends_a_command_one_of_whose_threads_waits_for_a_record(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", HELD, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "reads\n"
+            process.send_signal(signal.SIGINT)
+            assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
