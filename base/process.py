@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import math
 import os
@@ -42,6 +43,7 @@ PIPE_BYTES = 512
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """What stands in text for no character and, unlike what `os.environ` holds of bytes that are no text, for no byte."""
 Sink = Callable[[bytes], None]
+codecs.register_error("each_byte", lambda error: ("?" * (error.end - error.start), error.end))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,7 @@ def collect(
 
     output = (bytearray(), bytearray())
     code = passing(into(output[0]), into(output[1]))
-    stdout, stderr = (one.decode(errors="replace") for one in output)
+    stdout, stderr = (one.decode(errors="each_byte") for one in output)  # as wide as it was, for tables with columns of bytes
     return CommandResult(argv=tuple(argv), returncode=code, stdout=stdout, stderr=stderr)
 
 

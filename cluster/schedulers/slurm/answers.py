@@ -71,8 +71,8 @@ class JobInfo:
 def parse_queue(answer: str) -> tuple[JobInfo, ...]:
     """Parse the answer to QUESTION, oldest job first. Lines that cannot be read are left out."""
     found = []
-    for line in answer.splitlines():
-        row, words, start = line.replace("\N{REPLACEMENT CHARACTER}", "?").encode(), {}, 0
+    for line in answer.split("\n"):  # a comment may hold other ends of lines
+        row, words, start = line.encode(), {}, 0
         for key, _, width in COLUMNS:
             word = row[start : start + width].decode(errors="replace").strip()
             words[key] = "" if word in NEVER else word
@@ -322,7 +322,7 @@ def query_jobs(options: Sequence[str], patience_s: float = PATIENCE_S, timeout_s
     """
     answer = ask(SLURM, (*QUESTION, "--states=all", *options), patience_s, timeout_s)
     jobs = parse_queue(answer)
-    if len(jobs) < sum(bool(line.strip()) for line in answer.splitlines()):
+    if len(jobs) < sum(bool(line.strip()) for line in answer.split("\n")):
         raise SchedulerOutputError(f"a line of squeue cannot be read: {shown(answer, 400)}")
     return jobs
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from base.errors import ConfigError, SchedulerOutputError
+from base.process import run
 from cluster.schedulers import owned_by_us
 from cluster.schedulers.jobs import (
     JOB_ID_PLACEHOLDER,
@@ -253,12 +254,15 @@ def test_a_time_that_no_calendar_has_is_not_known() -> None:
     assert job_words(job, 0.0) == "job 7 waits: waiting for nodes to become free (Resources)"
 
 
-def test_columns_are_counted_in_bytes_as_squeue_counts_them() -> None:
-    words = {"name": "größe", "comment": "für Ä", "directory": "/home/jürgen/\udcfc", "end": "1795775617", "limit_s": "5:00"}
-    values = {key: words.get(key, "7").encode(errors="surrogateescape") for key, _, _ in COLUMNS}
+@pytest.mark.processes
+@pytest.mark.parametrize("comment", ["für Ä".encode(), ("€" * 200).encode()[:400], b"\xff\xe2\x82", "\ufffd\u2028".encode()])
+def test_columns_are_counted_in_bytes_as_squeue_counts_them(comment: bytes) -> None:
+    words = {"name": "größe", "directory": "/home/jürgen/\udcfc", "end": "1795775617", "limit_s": "5:00"}
+    values = {key: words.get(key, "7").encode(errors="surrogateescape") for key, _, _ in COLUMNS} | {"comment": comment}
     line = b"".join(values[key].ljust(width) for key, _, width in COLUMNS)
-    (job,) = parse_queue(line.decode(errors="replace"))
-    assert (job.name, job.comment, job.directory) == ("größe", "für Ä", "/home/jürgen/?")
+    answer = run(["cat"], timeout_s=60, stdin=line.decode(errors="surrogateescape")).stdout
+    (job,) = parse_queue(answer)
+    assert (job.name, job.comment[:5], job.directory) == ("größe", comment.decode(errors="each_byte").strip()[:5], "/home/jürgen/?")
     assert (job.end, job.limit_s, job.preempted) == (1795775617.0, 300.0, 7.0)
 
 
