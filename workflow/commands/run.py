@@ -645,6 +645,8 @@ def _dry(graph: Graph, argv: Sequence[str], log: Path) -> None:
     chosen = log.with_name("would-run")
     with Child(argv, log, {**os.environ, **packages_environ(os.environ), WOULD_RUN: str(chosen)}) as child:
         code = child.wait(DRY_S)
+    if code and child.signals:
+        raise Cancelled(f"ended by {signal.Signals(child.signals[0]).name}")
     if code != 0:
         text = log_text(log)
         refuse(text, code or 0, snakemake_error(text) or f"it did not end within {DRY_S:.0f} s, or failed: exit code {code}", "")
