@@ -265,7 +265,8 @@ def remove_tree(path: Path) -> None:
             try:
                 shutil.rmtree(str(path), onerror=note)
             except RecursionError:
-                subprocess.run(["rm", "-rf", "--", str(path)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+                for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+                    subprocess.run([*words, "--", str(path)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
                 problems[:] = [OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))]  # unless the next try finds nothing
             if not problems:
                 return

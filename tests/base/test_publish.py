@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -199,10 +200,11 @@ def test_what_is_not_there_or_no_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_locked_directories_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("depth", [0, 1200])
+def test_locked_directories_go(tmp_path: Path, depth: int) -> None:
     def removed() -> bool:
-        deepest = Path("tree/readable", *["closed"] * 8)
-        deepest.mkdir(parents=True)
+        deepest = Path("tree", *["d"] * depth, "readable", *["closed"] * 8)
+        subprocess.run(["mkdir", "-p", str(deepest)], check=True)  # pathlib goes no deeper than Python
         for place in (deepest, *deepest.parents[:8]):
             (place / "file").touch()
             place.chmod(0o500 if place.name == "readable" else 0)
