@@ -106,7 +106,7 @@ def parse_list(answer: str, now: float, home: str) -> tuple[Listed, ...]:
     LSF's times have no year, which `now` completes; directories below `home` are printed without it.
     """
     found: dict[str, Listed] = {}
-    for line in answer.splitlines():
+    for line in answer.split("\n"):  # a directory may hold other ends of lines
         words = line.split(DELIMITER, len(FIELDS) - 1)
         if len(words) != len(FIELDS) or not words[0].isdecimal():
             continue
@@ -121,7 +121,7 @@ def parse_list(answer: str, now: float, home: str) -> tuple[Listed, ...]:
             directory=_directory(directory, home),
         )
         found.setdefault(job_id, job)
-    return tuple(sorted(found.values(), key=lambda job: int(job.job_id)))
+    return tuple(sorted(found.values(), key=lambda job: (len(job.job_id), job.job_id)))
 
 
 def parse_details(answer: str, now: float) -> dict[str, Details]:

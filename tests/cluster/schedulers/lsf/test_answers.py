@@ -117,6 +117,11 @@ def test_lines_that_are_no_jobs_are_left_out(answer: str) -> None:
     assert parse_list(answer, NOW, HOME) == ()
 
 
+def test_a_number_of_very_many_digits_and_other_ends_of_lines_hide_no_job() -> None:
+    rest = "^RUN^Nov 22 05:58^-^n1^/home/a\N{LINE SEPARATOR}b^slipway-a"
+    assert [len(job.job_id) for job in parse_list(f"{'9' * 5000}{rest}\n7{rest}\n10{rest}\n", NOW, HOME)] == [1, 2, 5000]
+
+
 def test_tasks_of_an_array_are_one_job_and_a_name_may_hold_anything() -> None:
     line = "^".join(["9", "RUN", "-", "-", "8*n1:8*n2", "$HOME/w", "a^b"])
     (job,) = parse_list(f"{line}\n{line}\n", NOW, HOME)
