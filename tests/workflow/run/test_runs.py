@@ -529,8 +529,8 @@ def log_until(process: Any, words: str) -> str:
     for line in process.stderr:
         log += line
         if words in line:
-            break
-    return log
+            return log
+    raise AssertionError(f"it has not said {words!r}: {log}")
 
 
 def test_a_result_that_storage_does_not_take_stays_on_the_node_and_can_be_delivered(world: World) -> None:
@@ -666,7 +666,6 @@ def test_who_is_told_to_end_while_storage_refuses_leaves_the_result_on_the_node(
 
 
 def test_a_result_that_neither_storage_nor_a_full_cache_takes_waits_and_is_delivered(world: World) -> None:
-
     world.shorter["push_s"] = 0.5
     run_id = world.cell(last="fill")
     world.run_dir(run_id).mkdir(parents=True)
