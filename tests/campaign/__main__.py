@@ -41,7 +41,8 @@ def main() -> int:
     disk = Disk(cluster)
     try:
         for number in range(options.faults):
-            fault, way = names[number % len(names)], ways[(number // len(names)) % len(ways)]
+            again, index = divmod(number, len(names))
+            fault, way = names[index], ways[(again + index) % len(ways)]
             began = time.monotonic()
             one = Round(cluster, disk, way, fault, number, random.Random(options.seed * 1000 + number), options.light)  # noqa: S311 - no secret
             problem = play(one)
