@@ -9,6 +9,7 @@ import os
 import resource
 import select
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,7 +53,8 @@ def test_a_large_result_travels() -> None:
 
 def test_an_interrupt_while_python_forks_is_raised() -> None:
     early = [signal.SIGINT]
-    os.register_at_fork(after_in_parent=lambda: early and os.kill(os.getpid(), early.pop()))
+    this = threading.get_ident()  # pytest-xdist has a second thread, which would take a signal that is sent to the process
+    os.register_at_fork(after_in_parent=lambda: early and signal.pthread_kill(this, early.pop()))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
