@@ -36,9 +36,14 @@ def write(cluster: Cluster, name: str, steps: int, nodes: list[int], walltime: s
 
 
 def slipway(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command of ours about a study, with the cluster's site file."""
+    """A command of ours about a study, with the cluster's site file. Raises AssertionError with what is at work, if it does not end."""
     argv = ["slipway", *words, "--site", str(cluster.site_file)]
-    return cluster.exec("login", argv, user=USER, cwd=cluster.spec.home, timeout=END_S)
+    try:
+        return cluster.exec("login", argv, user=USER, cwd=cluster.spec.home, timeout=END_S)
+    except subprocess.TimeoutExpired as error:
+        jobs = cluster.exec("login", queue.words_of(cluster).listed.split(), timeout=60).stdout
+        processes = [cluster.exec(node, ["ps", "-eo", "pid,stat,wchan:30,etimes,args"], timeout=60).stdout for node in cluster.nodes]
+        raise AssertionError("\n".join([str(error), repr(error.stderr), jobs, *processes])) from None
 
 
 def records(results: Path) -> list[dict[str, Any]]:
