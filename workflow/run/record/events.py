@@ -26,6 +26,8 @@ MAX_STEPS: Final = 1_000_000
 """Per rank; so are MAX_KEPT."""
 MAX_SECONDS: Final = 1e8
 """Three years: the sum over MAX_STEPS is still a number that the tables take."""
+PART_ROUNDING: Final = 0.01
+"""How much longer than its step a part may be: a GPU's clock tells both as single-precision milliseconds."""
 MAX_FLOP: Final = 1e30
 """The most FLOP of a sample: more than any training has taken in all."""
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -101,6 +103,10 @@ class StepEvent(NamedTuple):
     seconds: Annotated[float, _between(MAX_SECONDS)]
     input_s: Seconds = None
     exchange_s: Seconds = None
+    copy_s: Seconds = None
+    forward_s: Seconds = None
+    backward_s: Seconds = None
+    optimizer_s: Seconds = None
     measured: Flag = False
     samples: Count = None
     tokens: Count = None
@@ -235,8 +241,8 @@ def checked_event(value: Any) -> Event | None:
 
 
 class Step(NamedTuple):
-    """One step of one rank. `input_s` (waiting for the batch) and `exchange_s` (waiting in the exchange with the other ranks) are parts of
-    `seconds`; `end_ns` is the rank's monotonic clock when it was written."""
+    """One step of one rank. `input_s` (waiting for the batch), `exchange_s` (waiting in the exchange with the other ranks) and the four
+    after it are parts of `seconds`; `end_ns` is the rank's monotonic clock when it was written."""
 
     seconds: float
     input_s: float | None
@@ -245,6 +251,10 @@ class Step(NamedTuple):
     loss: float | None
     end_ns: int | None
     exchange_s: float | None = None
+    copy_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
     tokens: int | None = None
     length: int | None = None
     """The length of the sequences of these tokens, padding included."""
@@ -328,6 +338,10 @@ class RankEvents:
             loss=loss,
             end_ns=event.monotonic_ns,
             exchange_s=event.exchange_s if event.exchange_s is not None and event.exchange_s <= event.seconds else None,
+            copy_s=_within(event.copy_s, event.seconds),
+            forward_s=_within(event.forward_s, event.seconds),
+            backward_s=_within(event.backward_s, event.seconds),
+            optimizer_s=_within(event.optimizer_s, event.seconds),
             tokens=event.tokens,
             length=event.length,
             together=count,
@@ -339,6 +353,11 @@ class RankEvents:
             ended = None if end_ns is None else min(end_ns, max(least_ns, end_ns - int((last - one) * step.seconds * 1e9)))
             self.steps[one] = step if one == last else step._replace(loss=None, end_ns=ended, together=0)
         return True
+
+
+def _within(part_s: float | None, step_s: float) -> float | None:
+    """Return a part of a step, or None where it is longer than the step by more than rounding."""
+    return None if part_s is None or part_s > step_s * (1 + PART_ROUNDING) else min(part_s, step_s)
 
 
 def _no_count(value: Mapping[str, object], event: StepEvent) -> str | None:

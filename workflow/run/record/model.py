@@ -309,6 +309,30 @@ class Drift(Part, frozen=True, kw_only=True):
     steps: FromOne | None = None
 
 
+class StepParts(Part, frozen=True, kw_only=True):
+    """The parts of the mean step, over ranks and measured steps. A part that not every rank told of each of these steps is null, and is in
+    `other_s`."""
+
+    input_s: Annotated[Real | None, Column("part_input_s")] = None
+    """s or null | waiting for the batch"""
+    copy_s: Annotated[Real | None, Column("part_copy_s")] = None
+    """s or null | moving the batch to the device"""
+    forward_s: Annotated[Real | None, Column("part_forward_s")] = None
+    """s or null | forward and loss; backward, without what is waited for other ranks"""
+    backward_s: Annotated[Real | None, Column("part_backward_s")] = None
+    exposed_s: Annotated[Real | None, Column("part_exposed_s")] = None
+    """s or null | communication that nothing hides: of each step the least `exchange_s` of all ranks"""
+    skew_s: Annotated[Real | None, Column("part_skew_s")] = None
+    """s or null | waiting for a slower rank: own `exchange_s` less that"""
+    optimizer_s: Annotated[Real | None, Column("part_optimizer_s")] = None
+    """s or null | the update of the parameters"""
+    other_s: Annotated[Signed, Column("part_other_s")]
+    """s | `step_s` less all that is told; below 0 where parts overlap, or the clocks of parts and steps differ. Over `step_s` it is the
+    residual of the parts"""
+    step_s: Annotated[Real, Column("part_step_s")]
+    """s | the mean step, each rank's own"""
+
+
 class Performance(Part, frozen=True, kw_only=True):
     """The numbers of the measured window; a step is as long as its slowest rank's. Without `samples` it is of a version whose
     `samples_per_s` was the global batch / the median step, and whose `straggler_rank` was an arbitrary one: readers take samples /
@@ -375,6 +399,9 @@ class Performance(Part, frozen=True, kw_only=True):
     """ratio | the rate of the window by its steps / that of their last half but the last one. Null for fewer than 20 steps, as the next"""
     first_steps_ratio: Annotated[Real | None, Column()] = None
     """ratio | the first twentieth of the steps / the shortest stretch of as many in the last half"""
+    parts: StepParts | None = None
+    """object or null | what happens in a step ([where-the-time-goes.md](where-the-time-goes.md#the-parts-of-a-step)); null where no part is
+    told, and in records of earlier versions"""
 
 
 class WindowSeen(Part, frozen=True, kw_only=True):

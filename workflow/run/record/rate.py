@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 from workflow.run.record.events import RankEvents, RunStop, Step
 from workflow.run.record.model import Drift, Evaluation, Performance, Replicas, RunRecord, StepSeconds, Training, UnevenCause
+from workflow.run.record.step_parts import parts_of
 from workflow.run.record.window_seen import ReportedWindow
 
 # Order statistics.
@@ -528,6 +529,7 @@ def performance(
         drift=drift(means),
         last_half_ratio=_possible(begun[0]),
         first_steps_ratio=_possible(begun[1]),
+        parts=parts_of(ranks, measured),
     )
 
 

@@ -35,7 +35,11 @@ def lines_of(rng: random.Random, rank: int) -> list[bytes]:
     events: list[dict[str, Any]] = [{"event": "run_start", "parameters": number(10), "provenance": provenance, **names}]
     events.append({"event": "warning", "message": rng.choice(VALUES)})
     for step in range(rng.choice((1, 2, 5, 30, 120))):
-        seconds = {name: number(0.1) for name in ("seconds", "input_s", "exchange_s") if name == "seconds" or rng.random() < 0.5}
+        seconds = {
+            name: number(0.1)
+            for name in ("seconds", "input_s", "exchange_s", "copy_s", "forward_s")
+            if name == "seconds" or rng.random() < 0.5
+        }
         told = {"samples": number(2), "loss": number(1.0), "monotonic_ns": number((step + 1) * 10**8)}
         events.append({"event": "step", "step": step, "measured": rng.random() < 0.9, **seconds, **told})
     events.append({"event": "eval", "split": rng.choice(VALUES), **{name: number(0.5) for name in ("loss", "accuracy", "samples")}})

@@ -1,0 +1,127 @@
+"""The parts of a step, in numbers that can be checked by hand, and what no order of ranks and no unit of time may change."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from extras.verify.runs import differences
+from tests.workflow.report.builder import make_cell, make_record
+from workflow.run.record.events import Step, parse_events
+from workflow.run.record.model import Performance, RunRecord, StepParts
+from workflow.run.record.rate import performance
+from workflow.run.record.step_parts import parts_of
+
+WHOLE = {"input_s": 0.01, "copy_s": 0.002, "forward_s": 0.02, "backward_s": 0.04, "optimizer_s": 0.005}
+
+
+def step(seconds: float = 0.1, exchange_s: float | None = 0.02, **parts: Any) -> Step:
+    found = {"input_s": None, **parts}
+    return Step(seconds=seconds, measured=True, samples=2, loss=None, end_ns=None, exchange_s=exchange_s, **found)
+
+
+def test_communication_is_what_the_last_rank_waits_and_skew_what_the_others_wait_beyond_that() -> None:
+    """Rank 1 is 30 ms late in the first step, rank 0 in the second one; in both the exchange alone takes 5 ms, and 7 ms."""
+    ranks = [{4: step(0.1, 0.035, **WHOLE), 5: step(0.12, 0.007, **WHOLE)}, {4: step(0.1, 0.005, **WHOLE), 5: step(0.12, 0.037, **WHOLE)}]
+    found = parts_of(ranks, [4, 5])
+    assert found is not None
+    assert (found.exposed_s, found.skew_s, found.step_s) == (pytest.approx(0.006), pytest.approx(0.015), pytest.approx(0.11))
+    assert {name: getattr(found, name) for name in WHOLE} == {name: pytest.approx(value) for name, value in WHOLE.items()}
+    assert found.other_s == pytest.approx(0.11 - 0.077 - 0.021)
+
+
+def test_one_rank_waits_for_nobody() -> None:
+    found = parts_of([{0: step(0.1, 0.001, **WHOLE)}], [0])
+    assert found is not None
+    assert (found.exposed_s, found.skew_s) == (0.001, 0.0)
+
+
+def test_a_part_that_a_rank_left_out_of_a_step_is_not_known_and_in_the_rest() -> None:
+    ranks = [{0: step(**WHOLE), 1: step(**WHOLE)}, {0: step(**WHOLE), 1: step(**{**WHOLE, "copy_s": None}, exchange_s=None)}]
+    found = parts_of(ranks, [0, 1])
+    assert found == StepParts(
+        input_s=pytest.approx(0.01), forward_s=pytest.approx(0.02), backward_s=pytest.approx(0.04), optimizer_s=pytest.approx(0.005),
+        other_s=pytest.approx(0.025), step_s=pytest.approx(0.1),
+    )  # fmt: skip
+    assert parts_of(ranks, [0]) is not None
+    assert parts_of([{0: step(exchange_s=None)}], [0]) is None
+
+
+def test_parts_that_overlap_leave_a_rest_below_zero() -> None:
+    found = parts_of([{0: step(0.1, None, forward_s=0.08, backward_s=0.08)}], [0])
+    assert found is not None
+    assert found.other_s == pytest.approx(-0.06)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_neither_the_order_of_ranks_nor_the_unit_of_time_changes_what_is_found(seed: int) -> None:
+    rng = random.Random(seed)
+    count, steps = rng.randint(1, 5), range(rng.randint(1, 6))
+    ranks = [
+        {number: step(rng.uniform(0.1, 0.3), rng.uniform(0, 0.1), **{name: rng.uniform(0, 0.05) for name in WHOLE}) for number in steps}
+        for _ in range(count)
+    ]
+    found = parts_of(ranks, steps)
+    assert found is not None
+    values = msgspec.to_builtins(found)
+    assert sum(value for name, value in values.items() if name != "step_s") == pytest.approx(found.step_s)
+    assert found.skew_s is not None
+    assert found.exposed_s is not None
+    assert found.skew_s + found.exposed_s == pytest.approx(
+        sum(one.exchange_s or 0 for rank in ranks for one in rank.values()) / count / len(steps)
+    )
+    shuffled = rng.sample(ranks, count)
+    assert msgspec.to_builtins(parts_of(shuffled, rng.sample(steps, len(steps)))) == pytest.approx(values, abs=1e-15)
+    names = ("seconds", "exchange_s", *WHOLE)
+    slower = [{number: one._replace(**{name: 8 * getattr(one, name) for name in names}) for number, one in rank.items()} for rank in ranks]
+    assert msgspec.to_builtins(parts_of(slower, steps)) == {name: pytest.approx(8 * value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"), [("0.04", 0.04), ("0", 0.0), ("0.1005", 0.1), ("-1", None), ("0.2", None), ("NaN", None), ("[]", None)]
+)
+def test_a_part_longer_than_its_step_is_none(told: str, kept: float | None) -> None:
+    events = parse_events([b'{"event": "step", "step": 0, "seconds": 0.1, "forward_s": %s}\n' % told.encode()])
+    assert events.steps[0].forward_s == kept
+
+
+def lines(rank: int, **parts: float) -> bytes:
+    told = [
+        {"event": "step", "step": number, "seconds": 0.1, "measured": True, "samples": 8, "monotonic_ns": (number + 1) * 10**8, **parts}
+        for number in range(30)
+    ]
+    return b"".join(json.dumps(one).encode() + b"\n" for one in told)
+
+
+def test_the_record_has_what_the_events_give_and_verify_computes_it_again(tmp_path: Any) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"events-{rank}.jsonl").write_bytes(lines(rank, exchange_s=0.01 * (1 + rank), **WHOLE))
+    events = {rank: parse_events((tmp_path / f"events-{rank}.jsonl").read_bytes().splitlines(keepends=True)) for rank in (0, 1)}
+    found = performance(events, 2, 16)
+    assert found is not None
+    assert found.parts is not None
+    assert (found.parts.exposed_s, found.parts.skew_s) == (pytest.approx(0.01), pytest.approx(0.005))
+    cell = make_cell(nodes=2, batch_size=8)
+    parts = json.loads(msgspec.json.encode(found.parts))
+
+    def wrong(parts: dict[str, Any]) -> list[str]:
+        record = make_record(cell)
+        record["performance"]["parts"] = parts
+        return [said for said in differences(record, tmp_path, None, lambda _: None) if "parts" in said]
+
+    assert wrong(parts) == []
+    assert wrong({**parts, "exposed_s": 0.012})[0].startswith("performance.parts.exposed_s is 0.012, and its events give 0.01")
+
+
+def test_a_record_of_an_earlier_version_has_no_parts(tmp_path: Any) -> None:
+    (tmp_path / "events-0.jsonl").write_bytes(lines(0, **WHOLE))
+    record = make_record(make_cell())
+    record["performance"].pop("parts", None)
+    performance = msgspec.convert(record, RunRecord).performance
+    assert isinstance(performance, Performance)
+    assert performance.parts is None
+    assert not [said for said in differences(record, tmp_path, None, lambda _: None) if "parts" in said]
