@@ -13,7 +13,7 @@ from .checkpoint import CheckpointRequested, Request
 from .evaluation import evaluate, mean_loss
 from .events import Events, common_provenance
 from .feed import follow_native, start_reading
-from .loop import Around, HostClock, run_steps
+from .loop import Around, HostClock, Moments, run_steps
 from .parameters import (
     FILE_NAME,
     Arrays,
@@ -69,13 +69,13 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
 
     has_dropout = drops(cell["model_layers"])
 
-    def step(number: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, None]:
+    def step(number: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, Moments]:
         if has_dropout:
             trainer.dropout_seed = dropout_seed(cell["seed"], rank, number)
-        return trainer.step(images, labels), None
+        return trainer.step(images, labels), trainer.laps.take()
 
-    def infer(_: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, None]:
-        return mean_loss(trainer.outputs(images), labels), None
+    def infer(_: int, images: np.ndarray, labels: np.ndarray) -> Tuple[Any, Moments]:
+        return mean_loss(trainer.outputs(images), labels), ()
 
     request = Request(rank)
     eval_s = None

@@ -9,25 +9,59 @@ from .events import Events
 from .plan import Steps
 from .rank import LossNotFinite
 
-Moments = Tuple[Any, Any, Any, Any]
-"""Before and after a first wait for the other ranks, before and after a second one: seconds, or events of a stream."""
+Moments = Sequence[Tuple[str, Any]]
+"""The moments of a step in order, seconds or events of a stream: each ends the part of the step that it names, which begins at the moment
+before. A part without a name is not told."""
+
+
+class Laps:
+    """Take the moments of each step. On a GPU `now` returns an event of the stream."""
+
+    def __init__(self, now: Callable[[], Any] = time.perf_counter) -> None:
+        self._now = now
+        self._moments = []  # type: List[Tuple[str, Any]]
+
+    def begin(self) -> None:
+        self._moments = [("", self._now())]
+
+    def end(self, part: str) -> None:
+        """End a part; nothing where no step has begun, as in an evaluation."""
+        if self._moments:
+            self._moments.append((part, self._now()))
+
+    def end_backward(self) -> None:
+        """End the wait for the gradients of the other ranks, or where the end of the own ones was not met, what nobody can part."""
+        self.end("exchange" if self._moments and self._moments[-1][0] == "backward" else "")
+
+    def take(self) -> Moments:
+        """Return the moments of the step, which is over."""
+        found, self._moments = self._moments, []
+        return found
+
+
+def parts_of(moments: Moments, between: Callable[[Any, Any], float]) -> Dict[str, float]:
+    """Return the seconds of each part of a step."""
+    found = {}  # type: Dict[str, float]
+    for (_, begin), (part, end) in zip(moments, moments[1:]):
+        if part:
+            found[part] = found.get(part, 0.0) + between(begin, end)
+    return found
 
 
 class Issued(NamedTuple):
-    """A step whose work was handed to the device; seconds spent waiting for its batch, samples in it, when it waited for the others (None:
-    it did not, or that is not known); where samples are sequences, tokens that its loss is made of, and how long its sequences are, with
-    what fills them up."""
+    """A step whose work was handed to the device; seconds spent waiting for its batch, samples in it, the moments of its parts (empty: not
+    known); where samples are sequences, tokens that its loss is made of, and how long its sequences are, with what fills them up."""
 
     step: int
     input_s: float
     samples: int
-    waits: Optional[Moments]
+    moments: Moments
     tokens: Optional[int] = None
     length: Optional[int] = None
 
 
-Finished = NamedTuple("Finished", [("issued", Issued), ("seconds", float), ("exchange_s", Optional[float]), ("loss", float)])
-"""A step whose result exists. `exchange_s`: seconds that it waited for the other ranks."""
+Finished = NamedTuple("Finished", [("issued", Issued), ("seconds", float), ("parts", Dict[str, float]), ("loss", float)])
+"""A step whose result exists. `parts`: seconds by name, of them `exchange` that it waited for the other ranks."""
 
 
 class HostClock:
@@ -44,17 +78,15 @@ class HostClock:
         value = float(loss)
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
-        waits = issued.waits
-        exchange_s = None if waits is None else waits[1] - waits[0] + waits[3] - waits[2]
-        return [Finished(issued, seconds, exchange_s, value)]
+        return [Finished(issued, seconds, parts_of(issued.moments, lambda begin, end: end - begin), value)]
 
     def drain(self) -> List[Finished]:
         """Wait for all steps issued, and return those not returned yet."""
         return []
 
 
-Step = Callable[[int, Any, Any], Tuple[Any, Optional[Moments]]]
-"""(number, images, labels) -> the loss of this rank, and when it waited for the others."""
+Step = Callable[[int, Any, Any], Tuple[Any, Moments]]
+"""(number, images, labels) -> the loss of this rank, and the moments of the parts of the step."""
 
 Around = NamedTuple("Around", [("clock", Any), ("barrier", Callable[[], object]), ("events", Events), ("request", Request)])
 """What the steps run in: a HostClock or the like; a call that all ranks make together; where to write; who may ask for an end."""
@@ -71,14 +103,14 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
 
     def report(finished: Sequence[Finished]) -> None:
         nonlocal measured_s
-        for (number, input_s, samples, _, tokens, length), seconds, exchange_s, loss in finished:
+        for (number, input_s, samples, _, tokens, length), seconds, parts, loss in finished:
             if not math.isfinite(loss):
                 raise LossNotFinite("the loss of step %d is %r" % (number, loss))
             measured = steps.first_measured <= number < steps.end_measured
             measured_s += seconds if measured else 0.0
             times = {"seconds": seconds, "input_s": input_s, "samples": samples}  # type: Dict[str, Any]
-            told = {"exchange_s": exchange_s, "tokens": tokens, "length": length}
-            times.update({name: value for name, value in told.items() if value is not None})
+            times.update({part + "_s": lasted for part, lasted in parts.items()})
+            times.update({name: value for name, value in (("tokens", tokens), ("length", length)) if value is not None})
             events.emit("step", step=number, measured=measured, **times, loss=loss, loss_scope="local")
 
     start = time.perf_counter()
@@ -100,8 +132,8 @@ def run_steps(steps: Steps, step: Step, batches: Iterator[Any], around: Around) 
         before = time.perf_counter()
         images, labels = next(batches)
         input_s = time.perf_counter() - before
-        loss, waits = step(number, images, labels)
-        report(clock.end(Issued(number, input_s, len(labels), waits, *tokens_of(labels)), loss))
+        loss, moments = step(number, images, labels)
+        report(clock.end(Issued(number, input_s, len(labels), moments, *tokens_of(labels)), loss))
     report(clock.drain())
     end = time.perf_counter()
     window_s = marks.get(steps.end_measured, end) - marks.get(steps.first_measured, end)

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 import numpy as np
 import slipway_reader
 
+from .loop import Laps
 from .parameters import Arrays, Cell, Layer
 
 
@@ -55,7 +56,8 @@ class Trainer:
 
     def __init__(self, cell: Cell, dataset: Any) -> None:
         """Take what most frameworks want to know. `_mean` and `_scale` bring pixels to mean 0 and deviation 1 over the training split, and
-        leave token ids as they are."""
+        leave token ids as they are. `laps`: `step` tells it the parts that it can tell; where the whole step is compiled there are none."""
+        self.laps = Laps()
         self._drops = drops(cell["model_layers"])
         self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
         self._mean = np.float32(0) if self._of_tokens else np.asarray(dataset.mean, np.float32)

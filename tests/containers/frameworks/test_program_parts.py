@@ -377,3 +377,48 @@ def test_native_batches_begin_at_step_1_and_after_a_resume_where_they_were(part:
     assert same == [number >= trained or first + number == 0 for number in range(len(ours))]
     assert [int(images[0]) for images, _ in found[first == 0 : trained]] == list(range(max(first - 1, 0), plan.steps - 1))
     assert len(left_out) == max(first - 1, 0)
+
+
+def laps_of(part: Any, moments: list[float]) -> Any:
+    """Laps by a clock that tells these moments one after the other."""
+    return part("loop").Laps(iter(moments).__next__)
+
+
+def test_a_part_of_a_step_lasts_from_the_moment_before_and_one_without_a_name_is_not_told(part: Any) -> None:
+    laps = laps_of(part, [10, 11, 13, 13.5, 17, 25, 26, 29])
+    laps.begin()
+    for name in ("copy", "forward", "exchange", "forward", "backward"):
+        laps.end(name)
+    laps.end_backward()
+    laps.end("")
+    found = part("loop").parts_of(laps.take(), lambda begin, end: end - begin)
+    assert found == {"copy": 1, "forward": 2 + 3.5, "exchange": 0.5 + 1, "backward": 8}
+    assert laps.take() == []
+
+
+def test_a_backward_whose_last_own_gradient_was_not_met_is_not_parted(part: Any) -> None:
+    laps = laps_of(part, [0, 1, 5, 6])
+    laps.begin()
+    laps.end("forward")
+    laps.end_backward()
+    laps.end("optimizer")
+    assert part("loop").parts_of(laps.take(), lambda begin, end: end - begin) == {"forward": 1, "optimizer": 1}
+
+
+def test_an_evaluation_begins_no_parts(part: Any) -> None:
+    laps = laps_of(part, [])
+    laps.end("forward")
+    laps.end_backward()
+    assert laps.take() == []
+
+
+def test_the_events_of_steps_have_the_parts_that_are_told(part: Any) -> None:
+    loop, emitted = part("loop"), []
+    events = SimpleNamespace(emit=lambda kind, **fields: emitted.append((kind, fields)), phase=lambda _: None)
+    request = SimpleNamespace(is_there=lambda: False)
+    steps = SimpleNamespace(first=0, first_measured=1, end_measured=2, total=2)
+    batches = iter([(np.zeros(4), np.zeros(4, int))] * 2)
+    moments = [[], [("", 1.0), ("copy", 1.25), ("", 2.0), ("optimizer", 2.5)]]
+    loop.run_steps(steps, lambda number, *_: (0.5, moments[number]), batches, loop.Around(loop.HostClock(), lambda: None, events, request))
+    told = [{name: value for name, value in fields.items() if name in ("copy_s", "forward_s", "optimizer_s")} for _, fields in emitted]
+    assert told == [{}, {"copy_s": 0.25, "optimizer_s": 0.5}]

@@ -76,7 +76,9 @@ def test_the_events_of_a_run(run_program: Run) -> None:
         assert [step["step"] for step in steps] == list(range(7))
         assert [step["measured"] for step in steps] == [False, False, True, True, True, False, False]
         assert all(step["samples"] == 8 and 0 < step["input_s"] < step["seconds"] and math.isfinite(step["loss"]) for step in steps)
-        assert all(0 <= step["exchange_s"] <= step["seconds"] - step["input_s"] for step in steps)
+        parts = ("input_s", "copy_s", "forward_s", "backward_s", "exchange_s", "optimizer_s")
+        assert all(step[part] >= 0 for step in steps for part in parts)
+        assert all(sum(step[part] for part in parts) <= step["seconds"] for step in steps), "parts do not overlap"
         stop = done.of("run_stop", rank)[0]
         assert stop["window_steps_s"] == pytest.approx(sum(step["seconds"] for step in steps if step["measured"]))
         assert stop["window_wall_s"] == pytest.approx(stop["window_steps_s"], rel=0.02)
@@ -122,7 +124,8 @@ def test_every_model_trains_and_infers(run_program: Run, name: str) -> None:
         assert inferred.losses()[0] == pytest.approx(done.losses()[0], rel=1e-6), "same weights, same batch"
     assert not inferred.of("eval")
     assert not inferred.of("checkpoint")
-    assert not any("exchange_s" in step for step in inferred.of("step"))
+    assert not any({"exchange_s", "backward_s"} & step.keys() for step in inferred.of("step"))
+    assert all(0 < step["forward_s"] < step["seconds"] for step in inferred.of("step"))
 
 
 @pytest.mark.parametrize(

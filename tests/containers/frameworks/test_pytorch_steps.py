@@ -21,9 +21,8 @@ WAITING = """
 import json, sys, time
 import torch
 import torch.distributed as dist
-from slipway_pytorch.clock import HostClock, Issued
+from slipway_pytorch.clock import HostClock, Issued, Laps, tell_exchange
 from slipway_pytorch.steps import distribute
-from slipway_pytorch.clock import Exchange
 
 rank, slow, steps = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
@@ -37,14 +36,19 @@ dist.init_process_group("gloo", rank=rank, world_size=2)
 layers = [torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 2)]
 net = torch.nn.Sequential(Work(), *layers)
 ddp = distribute(net, "none", torch.device("cpu"))
-exchange, clock = Exchange(ddp), HostClock()
+laps, clock = Laps(), HostClock()
+tell_exchange(ddp, laps)
 dist.barrier()
 clock.begin()
 found = []
 for step in range(steps):
-    ddp(torch.ones(2, 1, 8, 8)).sum().backward()
-    (finished,) = clock.end(Issued(step, 0.0, 2, exchange.end()), torch.zeros(()))
-    found.append([finished.seconds, finished.exchange_s])
+    laps.begin()
+    loss = ddp(torch.ones(2, 1, 8, 8)).sum()
+    laps.end("forward")
+    loss.backward()
+    laps.end_backward()
+    (finished,) = clock.end(Issued(step, 0.0, 2, laps.take()), torch.zeros(()))
+    found.append([finished.seconds, finished.parts["exchange"]])
 print(json.dumps(found))
 """
 

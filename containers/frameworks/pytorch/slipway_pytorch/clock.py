@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import torch
-from slipway_program.loop import Finished, HostClock, Issued, Moments
+from slipway_program.loop import Finished, HostClock, Issued, Laps, parts_of
 from torch.nn.parallel import DistributedDataParallel
 
 
-class Exchange:
-    """The moments of each step of `ddp`. On a GPU call it with `now=recorded_event`."""
-
-    def __init__(self, ddp: DistributedDataParallel, now: Callable[[], Any] = time.perf_counter) -> None:
-        self._now = now
-        self._moments: dict[int, Any] = {}
-        ddp.register_forward_pre_hook(partial(self._take, 0))
-        ddp.module.register_forward_pre_hook(partial(self._take, 1))
-        # The gradient of the first layer is the last to be there.
-        next(ddp.module.parameters()).register_post_accumulate_grad_hook(partial(self._take, 2))
-
-    def _take(self, place: int, *_: Any) -> None:
-        self._moments[place] = self._now()
-
-    def end(self) -> Moments | None:
-        """Return after the backward of a step its moments; None where one of them was not met."""
-        self._take(3)
-        moments, self._moments = self._moments, {}
-        return (moments[0], moments[1], moments[2], moments[3]) if len(moments) == 4 else None
+def tell_exchange(ddp: DistributedDataParallel, laps: Laps) -> None:
+    """Part from forward and backward of `ddp` what is waited for the other ranks: before the forward for the running statistics of rank 0,
+    after the backward for the gradients of all. The gradient of the first layer is the last to be there.
+    """
+    ddp.register_forward_pre_hook(lambda *_: laps.end("forward"))
+    ddp.module.register_forward_pre_hook(lambda *_: laps.end("exchange"))
+    next(ddp.module.parameters()).register_post_accumulate_grad_hook(lambda _: laps.end("backward"))
 
 
 def recorded_event() -> torch.cuda.Event:
@@ -70,12 +54,21 @@ class CudaClock:
         finished = []
         while self._pending and self._pending[0][1].query():
             issued, event = self._pending.popleft()
-            seconds = self._last.elapsed_time(event) / 1000
+            seconds = _between(self._last, event)
+            if issued.moments:  # while the GPU computes the step before, it does not wait for what the program waits for
+                issued = issued._replace(input_s=min(issued.input_s, max(0.0, _between(self._last, issued.moments[0][1]))))
             self._last = event
-            waits = issued.waits
-            exchange_s = None if waits is None else (waits[0].elapsed_time(waits[1]) + waits[2].elapsed_time(waits[3])) / 1000
-            finished.append(Finished(issued, seconds, exchange_s, float(self._losses[issued.step])))
+            finished.append(Finished(issued, seconds, parts_of(issued.moments, _between), float(self._losses[issued.step])))
         return finished
+
+
+def _between(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+    return begin.elapsed_time(end) / 1000
+
+
+def make_laps(device: torch.device) -> Laps:
+    """Return what takes the moments of steps on this device."""
+    return Laps(recorded_event) if device.type == "cuda" else Laps()
 
 
 def make_clock(device: torch.device, steps: int) -> HostClock | CudaClock:

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from .checkpoint import MOMENTUM, State
-from .clock import Exchange, recorded_event
+from .clock import make_laps, tell_exchange
 from .feed import Batches, to_device
 from .network import Network, count_parameters
 
@@ -48,8 +48,8 @@ def memory_format(cell: Cell) -> torch.memory_format:
 
 
 def make_forward(cell: Cell, dataset: Any, module: torch.nn.Module, device: torch.device) -> Forward:
-    """Return the function of uint8 pixels [batch, height, width, channels] -> outputs [batch, classes] of `module`, in the cell's precision
-    and layout. Pixels get mean 0 and deviation 1 over the training split, on the device. Or token ids [batch, tokens] -> [batch, tokens,
+    """Return the function of uint8 pixels [batch, height, width, channels], on the device, -> outputs [batch, classes] of `module`, in the
+    cell's precision and layout. Pixels get mean 0 and deviation 1 over the training split. Or token ids [batch, tokens] -> [batch, tokens,
     vocabulary].
     """
     dtype = AUTOCAST.get(cell["precision"])
@@ -60,13 +60,13 @@ def make_forward(cell: Cell, dataset: Any, module: torch.nn.Module, device: torc
         return outputs.float()
 
     if isinstance(dataset, slipway_reader.Sequences):
-        return lambda tokens: computed(to_device(tokens, device))
+        return computed
     mean = torch.tensor(dataset.mean, dtype=torch.float32, device=device).view(-1, 1, 1)
     scale = 1 / torch.tensor(dataset.std, dtype=torch.float32, device=device).clamp(min=1).view(-1, 1, 1)
     layout = memory_format(cell)
 
     def forward(images: torch.Tensor) -> torch.Tensor:
-        pixels = to_device(images, device).permute(0, 3, 1, 2)
+        pixels = images.permute(0, 3, 1, 2)
         return computed(pixels.to(torch.float32, memory_format=layout).sub_(mean).mul_(scale))
 
     return forward
@@ -121,7 +121,7 @@ def evaluate(net: torch.nn.Module, forward: Forward, batches: Batches, split: st
     sums = torch.zeros(4, dtype=torch.float64, device=device)
     with torch.no_grad():
         for images, labels_read in batches:
-            sums += totals(forward(images), to_device(labels_read, device).long())
+            sums += totals(forward(to_device(images, device)), to_device(labels_read, device).long())
             events.phase("eval")  # a sign of life
     dist.all_reduce(sums)
     loss, correct, count, samples = sums.tolist()
@@ -167,14 +167,14 @@ def distribute(net: torch.nn.Module, comm_hook: str, device: torch.device, *, sa
     return ddp
 
 
-Step = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, Moments | None]]
-"""(number, images or token ids, labels or targets) -> the loss of this rank, and when it waited for the others."""
+Step = Callable[[int, torch.Tensor, torch.Tensor], tuple[torch.Tensor, Moments]]
+"""(number, images or token ids, labels or targets) -> the loss of this rank, and the moments of the parts of the step."""
 
 
 def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.device) -> tuple[Step, State]:
     """Return the step: forward, backward with the exchange of gradients, update. World size 1 takes the same way."""
     scaled = cell["precision"] == "fp16"
-    exchange = None
+    laps = make_laps(device)
     if cell["strategy"] == "fsdp2":
         from .sharding import shard
 
@@ -185,7 +185,7 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
     else:
         ddp = distribute(net, cell["comm_hook"], device, same_strides=scaled)
         forward = make_forward(cell, dataset, ddp, device)
-        exchange = Exchange(ddp, recorded_event) if device.type == "cuda" else Exchange(ddp)
+        tell_exchange(ddp, laps)
     optimizer = make_optimizer(cell["optimizer"], net, scaled=scaled)
     if cell["strategy"] == "horovod":
         from .horovod_exchange import averaging
@@ -196,18 +196,26 @@ def make_training_step(cell: Cell, dataset: Any, net: Network, device: torch.dev
     limit = cell["optimizer"].get("clip_norm")
     throw_dice = make_dice(cell["seed"], net, device)
 
-    def step(number: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments | None]:
+    # Where parameters lie in parts, forward and backward wait for them; Horovod waits for the averages before the update.
+    sharded, late = cell["strategy"] == "fsdp2", cell["strategy"] == "horovod"
+
+    def step(number: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments]:
         throw_dice(number)
         optimizer.zero_grad()
-        loss = mean_loss(forward(images), to_device(labels, device).long())
+        laps.begin()
+        inputs, targets = to_device(images, device), to_device(labels, device)
+        laps.end("copy")
+        loss = mean_loss(forward(inputs), targets.long())
+        laps.end("" if sharded else "forward")
         scaler.scale(loss).backward()
-        waits = None if exchange is None else exchange.end()
+        laps.end("backward") if late else laps.end_backward()
         if limit is not None:
             scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_(net.parameters(), limit)
         scaler.step(optimizer)
         scaler.update()
-        return loss.detach(), waits
+        laps.end("" if late else "optimizer")
+        return loss.detach(), laps.take()
 
     return step, State(net, optimizer, scaler)
 
@@ -238,8 +246,15 @@ def make_inference_step(cell: Cell, dataset: Any, net: Network, device: torch.de
     forward = make_forward(cell, dataset, net, device)
     net.eval()
 
-    def step(_: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments | None]:
+    laps = make_laps(device)
+
+    def step(_: int, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, Moments]:
+        laps.begin()
+        inputs, targets = to_device(images, device), to_device(labels, device)
+        laps.end("copy")
         with torch.no_grad():
-            return mean_loss(forward(images), to_device(labels, device).long()), None
+            loss = mean_loss(forward(inputs), targets.long())
+        laps.end("forward")
+        return loss, laps.take()
 
     return step, State(net)
