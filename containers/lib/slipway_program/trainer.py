@@ -53,11 +53,12 @@ class Trainer:
     device = "cpu"
     dropout_seed = 0
     """What dropout drops in the step that comes is a function of it: driver.py sets it before each, by `dropout_seed` of this module."""
+    laps = Laps()
+    """`step` tells it the parts that it can tell. Where a whole step is compiled there are none. There is one trainer in a process."""
 
     def __init__(self, cell: Cell, dataset: Any) -> None:
         """Take what most frameworks want to know. `_mean` and `_scale` bring pixels to mean 0 and deviation 1 over the training split, and
-        leave token ids as they are. `laps`: `step` tells it the parts that it can tell; where the whole step is compiled there are none."""
-        self.laps = Laps()
+        leave token ids as they are."""
         self._drops = drops(cell["model_layers"])
         self._of_tokens = isinstance(dataset, slipway_reader.Sequences)
         self._mean = np.float32(0) if self._of_tokens else np.asarray(dataset.mean, np.float32)

@@ -422,3 +422,11 @@ def test_the_events_of_steps_have_the_parts_that_are_told(part: Any) -> None:
     loop.run_steps(steps, lambda number, *_: (0.5, moments[number]), batches, loop.Around(loop.HostClock(), lambda: None, events, request))
     told = [{name: value for name, value in fields.items() if name in ("copy_s", "forward_s", "optimizer_s")} for _, fields in emitted]
     assert told == [{}, {"copy_s": 0.25, "optimizer_s": 0.5}]
+
+
+def test_a_trainer_of_another_distribution_that_sets_nothing_up_tells_no_parts(part: Any) -> None:
+    class Own(part("trainer").Trainer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            """As those of the frameworks of the literature, which do not call the base class."""
+
+    assert Own().laps.take() == []
