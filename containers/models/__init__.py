@@ -99,14 +99,18 @@ def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> 
     """Build the network `name` for images of `channels` x `size` (height, width). Raises ConfigError: unknown name, no channels or classes,
     image too small (with the smallest size that fits).
     """
+    return build_network(name, image_network(name), channels, size, num_classes)
+
+
+def build_network(name: str, network: Network, channels: int, size: tuple[int, int], num_classes: int) -> Model:
+    """Build the network, which messages call `name`, as `build` does. Raises ConfigError."""
     if num_classes < 1 or channels < 1:
         raise ConfigError(f"model {name!r} for {channels} channels and {num_classes} classes: both must be at least 1")
-    network = _image_network(name)
     net = LayerList(channels, size)
     try:
         network.add_layers(net, num_classes)
     except ShapeTooSmall as error:
-        smallest = smallest_size(name)
+        smallest = _smallest(name, network)
         raise ConfigError(
             f"model {name!r} does not fit images of {size[0]}x{size[1]} ({error}): the smallest that fits is {smallest}x{smallest}; "
             f"give the dataset `size: {smallest}` or more, or choose another model"
@@ -118,7 +122,7 @@ def build(name: str, channels: int, size: tuple[int, int], num_classes: int) -> 
         parameters=sum(layer["parameters"] for layer in net.layers),
         macs=sum(layer["macs"] for layer in net.layers),
         first_macs=first_macs(net.layers),
-        smallest_size=smallest_size(name),
+        smallest_size=_smallest(name, network),
     )
 
 
@@ -153,10 +157,13 @@ def reads_tokens(name: str) -> bool:
     return isinstance(MODELS.get(name), TokenNetwork)
 
 
-@cache
 def smallest_size(name: str) -> int:
     """Return the side of the smallest square image for which every layer of `name` has an output of at least one pixel."""
-    network = _image_network(name)
+    return _smallest(name, image_network(name))
+
+
+@cache
+def _smallest(name: str, network: Network) -> int:
     for side in range(1, LARGEST_SMALLEST):
         try:
             network.add_layers(LayerList(1, (side, side)), 1)
@@ -173,11 +180,12 @@ def has_dropout(name: str) -> bool:
         return False
     side = smallest_size(name)
     net = LayerList(1, (side, side))
-    _image_network(name).add_layers(net, 1)
+    image_network(name).add_layers(net, 1)
     return any(layer["kind"] == "dropout" for layer in net.layers)
 
 
-def _image_network(name: str) -> Network:
+def image_network(name: str) -> Network:
+    """Return the network for images that is called so. Raises ConfigError for an unknown name, and one that reads tokens."""
     network = _network(name)
     if not isinstance(network, Network):
         valid = ", ".join(other for other in MODELS if not reads_tokens(other))

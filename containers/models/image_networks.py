@@ -39,17 +39,17 @@ def alexnet(net: LayerList, num_classes: int) -> None:
     net.linear("fc8", num_classes)
 
 
-def alexnet_caffe(net: LayerList, num_classes: int) -> None:
+def alexnet_caffe(net: LayerList, num_classes: int, groups: int = 2) -> None:
     """Build caffe's bvlc_alexnet (Krizhevsky 2012): convolutions 2, 4, 5 in two groups, normalisation before pooling; made for 227x227."""
     net.conv("conv1", 96, 11, stride=4)
     net.relu("relu1")
     net.lrn("norm1", size=5, alpha=1e-4, beta=0.75)
     net.pool("pool1", 3, 2)
-    net.conv("conv2", 256, 5, padding=2, groups=2)
+    net.conv("conv2", 256, 5, padding=2, groups=groups)
     net.relu("relu2")
     net.lrn("norm2", size=5, alpha=1e-4, beta=0.75)
     net.pool("pool2", 3, 2)
-    _convolutions(net, groups=2, channels=(384, 384, 256))
+    _convolutions(net, groups=groups, channels=(384, 384, 256))
     fully_connected(net, num_classes)
 
 

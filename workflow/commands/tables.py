@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from workflow.report.table import Table
 
 FACTS: Final = "framework-facts"
+OF_MODELS: Final = ("model-facts", "convolutions")
+"""Tables that need no study: without one they have all networks, or those that are named."""
 
 
 @without_garbage_collection()
@@ -40,10 +42,14 @@ def main(  # noqa: PLR0913 - its options
     strict: Annotated[bool, typer.Option("--strict", help="Exit 19 if a run failed, was prevented, is missing or unreadable.")] = False,
 ) -> None:
     """Make the tables from whatever records there are. With --show print the speed-up, with the name of a table that one, and leave all
-    files alone. `slipway tables framework-facts` tells of all frameworks, and needs no study."""
+    files alone. `slipway tables framework-facts` tells of all frameworks, and needs no study; model-facts and convolutions tell of all
+    networks, of those that are named behind it, or of a study's."""
     name, rest = _split_table_name(places or [])
     if name == FACTS:
         _show_facts(rest, out, as_json)
+        return
+    if name in OF_MODELS and study == DEFAULT_STUDY and (networks := _networks(rest)) is not None:
+        _show_networks(name, networks, out, as_json)
         return
     if name is not None:
         analysis = _analyse(results_as_they_are(study, site, rest))
@@ -89,6 +95,26 @@ def _show_facts(places: Sequence[Path], out: Path | None, as_json: bool) -> None
         return
     for part in in_parts(table):
         print_table(part)
+
+
+def _networks(places: Sequence[Path]) -> list[str] | None:
+    """Return the networks that are named, all where nothing is; None for a study or directories. Raises ConfigError for a word that is none
+    of these."""
+    from containers.models.facts import NETWORKS
+
+    words = [str(place) for place in places]
+    if not set(words) <= set(NETWORKS) and any(place.exists() or place.suffix or place.name != str(place) for place in places):
+        return None
+    if unknown := [word for word in words if word not in NETWORKS]:
+        raise ConfigError(f"{unknown[0]!r} is no network, and no file or directory here; {choices(unknown[0], NETWORKS)}")
+    return words or list(NETWORKS)
+
+
+def _show_networks(name: str, networks: Sequence[str], out: Path | None, as_json: bool) -> None:
+    report_outputs()
+    from workflow.report.model_tables import CONVOLUTIONS, convolutions, model_facts
+
+    _output_table((convolutions if name == CONVOLUTIONS else model_facts)(networks), out, as_json)
 
 
 def _show_table(analysis: Analysis, name: str, out: Path | None, as_json: bool) -> None:

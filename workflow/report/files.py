@@ -20,6 +20,8 @@ TABLE_NAMES: Final = (
     "dlbench",
     "frameworks",
     "framework-facts",
+    "model-facts",
+    "convolutions",
     "scaling",
 )
 TABLE_SUFFIXES: Final = ("csv", "md", "tex", "html")

@@ -534,8 +534,21 @@ class Section:
     blocks: tuple[Block, ...] = ()
 
 
-PLACED: Final = ("speedup", "failures", "times", "budget", "hours", "utilisation", "dlbench", "frameworks", "framework-facts", "scaling")
-"""Tables that have their place in a section, or are the page's data; the others stand in a section of their own."""
+PLACED: Final = (
+    "speedup",
+    "failures",
+    "times",
+    "budget",
+    "hours",
+    "utilisation",
+    "dlbench",
+    "frameworks",
+    "framework-facts",
+    "model-facts",
+    "convolutions",
+    "scaling",
+)
+"""Tables that have their place in a section, are the page's data, or too long for it; the others stand in a section of their own."""
 
 
 def page(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None = None) -> str:
@@ -575,7 +588,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     failed, noted = failures(analysis), warnings(analysis)
     runs = runs_table(analysis, (failed.places, noted.places), page_dir)
 
-    further = [name for name in TABLES if name not in PLACED]
+    further = [table for name, build in TABLES.items() if name not in PLACED and (table := build(analysis)).num_rows]
 
     def plots(*names: str) -> tuple[str, ...]:
         return tuple(inline(svgs[name], PLOT_TITLES[name]) for name in names if name in svgs)
@@ -593,8 +606,8 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
         Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", "utilisation")),
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench", "frameworks")),
-        Section(id="frameworks", title="Frameworks", tables=tables("framework-facts")),
-        *([Section(id="further", title="Further tables", tables=tables(*further))] if further else []),
+        Section(id="frameworks", title="Frameworks and networks", tables=tables("framework-facts", "model-facts")),
+        *([Section(id="further", title="Further tables", tables=drawn(*further))] if further else []),
         Section(id="runs", title="Runs", text=RUNS_TEXT, tables=(runs.markup,)),
         Section(id="provenance", title="Provenance", blocks=provenance(analysis)),
         Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis)),

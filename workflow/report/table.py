@@ -161,6 +161,11 @@ def significant(value: float | None, digits: int = 3) -> str:
     return _fixed(value, max(0, digits - 1 - math.floor(math.log10(abs(value)))), digits)
 
 
+def scaled(unit: float, value: float | None, digits: int = 3) -> str:
+    """Format a number in a unit of so many, such as 1e9."""
+    return significant(None if value is None else value / unit, digits)
+
+
 def with_error(estimate: Estimate | None, digits: int = 4) -> tuple[str, str]:
     """Format value and error, such as `1.707` and `±0.034`; `n=2, no CI` where there is none.
 

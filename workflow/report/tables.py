@@ -29,6 +29,7 @@ from workflow.report.keys import (
     shares,
     size_columns,
 )
+from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
 from workflow.report.table import (
     NO_MARKS,
     NONE,
@@ -39,6 +40,7 @@ from workflow.report.table import (
     estimate_text,
     numbers,
     percent,
+    scaled,
     significant,
     time_unit,
     value_of,
@@ -278,12 +280,12 @@ def utilisation(analysis: Analysis) -> Table:
         numbers(
             "flop_per_unit",
             f"GFLOP per {' or '.join(unit.removesuffix('s') for unit in analysis.units)}",
-            partial(_in, GIGA),
+            partial(scaled, GIGA),
             each("flop_per_unit"),
         ),
         words("flop_source", "FLOP told by", each("flop_source")),
-        numbers("flop_per_s", "TFLOP/s", partial(_in, TERA), flop_per_s),
-        numbers("peak_flop_per_s", "Peak TFLOP/s", partial(_in, TERA, digits=4), each("peak_flop_per_s")),
+        numbers("flop_per_s", "TFLOP/s", partial(scaled, TERA), flop_per_s),
+        numbers("peak_flop_per_s", "Peak TFLOP/s", partial(scaled, TERA, digits=4), each("peak_flop_per_s")),
         numbers(
             "mfu",
             "MFU",
@@ -291,7 +293,7 @@ def utilisation(analysis: Analysis) -> Table:
             [None if why else row["mfu"] for row, why in zip(rows, whys, strict=True)],
             [cell.marks & {"impossible"} for cell in cells],
         ),
-        numbers("peak_memory_bytes", "Memory [GiB]", partial(_in, GIB), each("peak_memory_bytes")),
+        numbers("peak_memory_bytes", "Memory [GiB]", partial(scaled, GIB), each("peak_memory_bytes")),
         words("note", "Note", map(_reason, whys), wrap=True),
     ]
     sources = dict.fromkeys(f"{row['gpu_models']}: {row['peak_source']}" for row in rows if row["peak_source"])
@@ -331,10 +333,6 @@ def _cells(frame: pl.DataFrame) -> pl.DataFrame:
             pl.any_horizontal(pl.col(name).n_unique() > 1 for name in OF_A_CELL).alias("differ"),
         )
     )
-
-
-def _in(unit: float, value: float | None, digits: int = 3) -> str:
-    return significant(None if value is None else value / unit, digits)
 
 
 def _why_none(cell: CellResult, row: Mapping[str, Any]) -> str | None:
@@ -401,7 +399,7 @@ def times(analysis: Analysis) -> Table:
     unit, unit_s = time_unit(cell.means["run_s"] for cell in analysis.cells)
     untimed = [cell.marks & {"untimed"} for cell in cells]
     measured = [cell.marks.intersection(MEASURING) - {"partial"} for cell in cells]
-    in_unit, milliseconds = partial(_in, unit_s), partial(_in, 0.001)
+    in_unit, milliseconds = partial(scaled, unit_s), partial(scaled, 0.001)
 
     def means(name: str) -> list[float | None]:
         return [cell.means[name] for cell in cells]
@@ -543,6 +541,8 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "dlbench": dlbench,
     "frameworks": frameworks,
     FACTS: facts_of_study,
+    MODEL_FACTS: facts_of_models,
+    CONVOLUTIONS: convolutions_of_study,
     "scaling": scaling,
 }
 

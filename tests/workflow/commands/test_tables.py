@@ -202,6 +202,18 @@ def test_facts_of_frameworks_need_no_study(house: House) -> None:
     assert "'framework-fact' is no table, and no file or directory here; valid: budget" in house.capsys.readouterr().err
 
 
+def test_facts_of_networks_need_no_study_and_may_be_of_some(house: House) -> None:
+    assert main.run(["tables", "model-facts", "resnet152", "resnet152-v1", "--json"]) == 0
+    found = json.loads(house.capsys.readouterr().out)["rows"]
+    assert [(row["model"], round(row["macs"] / 1e6)) for row in found] == [("resnet152", 11514), ("resnet152-v1", 11282)]
+    assert main.run(["tables", "convolutions", "alexnet"]) == 0
+    assert "192→384, 3×3 on 13×13" in house.capsys.readouterr().out
+    assert main.run(["tables", "model-facts", "alexnt"]) == 10
+    assert "'alexnt' is no network, and no file or directory here; valid: alexnet, " in house.capsys.readouterr().err
+    assert main.run(["tables", "model-facts", "results/nowhere"]) == 19
+    assert "results/nowhere is not a directory" in house.capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["speedupp", "qqqq"])
 def test_an_unknown_name_of_a_table_lists_the_tables(house: House, word: str) -> None:
     """Whether it resembles a name or not; a path is still a path."""

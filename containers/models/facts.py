@@ -1,0 +1,87 @@
+"""What is counted of a network, for the table of model facts, and beside it what others have published of the same network. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from containers.models import MODELS, Model, Network, build_for_tokens, build_network, image_network, reads_tokens
+from containers.models.image_networks import alexnet_caffe, resnet
+from containers.models.layers import Layer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """Figures of a publication; None where it has none. `macs`: multiply-adds forward of one image."""
+
+    source: str
+    parameters: float
+    macs: float
+    conv: int | None = None
+    conv_depth: int | None = None
+    linear: int | None = None
+
+
+_SZE: Final = "Sze et al. 2017, table II"
+_TORCHVISION: Final = "torchvision's documentation of the weights (GFLOPS: multiply-adds)"
+_PAPER: Final = "He et al. 2015, table 1 (FLOPs: multiply-adds)"
+
+PUBLISHED: Final = {
+    "alexnet": Published(source=_TORCHVISION, parameters=61_100_840, macs=0.71e9),
+    "alexnet-caffe": Published(source=_SZE, parameters=61e6, macs=724e6, conv=5, conv_depth=5, linear=3),
+    "vgg16": Published(source=_SZE, parameters=138e6, macs=15.5e9, conv=13, conv_depth=13, linear=3),
+    "googlenet": Published(source=_SZE, parameters=7e6, macs=1.43e9, conv=57, conv_depth=21, linear=1),
+    "inception-v1": Published(source=_TORCHVISION, parameters=6_624_904, macs=1.50e9),
+    "resnet18": Published(source=_TORCHVISION, parameters=11_689_512, macs=1.81e9),
+    "resnet34": Published(source=_TORCHVISION, parameters=21_797_672, macs=3.66e9),
+    "resnet50": Published(source=_TORCHVISION, parameters=25_557_032, macs=4.09e9),
+    "resnet50-v1": Published(source=_SZE, parameters=25.5e6, macs=3.9e9, conv=53, conv_depth=49, linear=1),
+    "resnet101": Published(source=_TORCHVISION, parameters=44_549_160, macs=7.8e9),
+    "resnet152": Published(source=_TORCHVISION, parameters=60_192_808, macs=11.51e9),
+    "resnet152-v1": Published(source=_PAPER, parameters=60.2e6, macs=11.3e9),
+}
+
+COUNTED_ONLY: Final = {
+    "alexnet-caffe-ungrouped": Network(
+        variant="as alexnet-caffe without groups; counted, not trained here", add_layers=partial(alexnet_caffe, groups=1)
+    ),
+    "resnet152-v1": Network(
+        variant="v1, stride in the first 1x1, as the paper; counted, not trained here",
+        add_layers=resnet((3, 8, 36, 3), bottleneck=True, first_version=True),
+    ),
+}
+"""Networks of publications that no framework of Slipway trains."""
+NETWORKS: Final = (*MODELS, *COUNTED_ONLY)
+
+_IMAGENET: Final = ((3, 224, 224), 1000)
+_INPUTS: Final = {
+    **dict.fromkeys(("lenet", "fcn5", "fcn5-synthetic", "fcn8"), ((1, 28, 28), 10)),
+    **dict.fromkeys(("alexnet-caffe", "alexnet-caffe-ungrouped"), ((3, 227, 227), 1000)),
+    "resnet56-cifar": ((3, 32, 32), 10),
+}
+_SEQUENCES: Final = {"gpt2-small": (50257, 1024), "gpt2-tiny": (65, 64), "lstm": (10_000, 32)}
+"""Vocabulary and length."""
+
+
+def usual(name: str) -> Model:
+    """Build the network for the input that it is published for. Raises ConfigError for an unknown name."""
+    if reads_tokens(name):
+        return build_for_tokens(name, *_SEQUENCES[name])
+    (channels, *size), classes = _INPUTS.get(name, _IMAGENET)
+    return build_network(name, COUNTED_ONLY.get(name) or image_network(name), channels, (size[0], size[1]), classes)
+
+
+def count(layers: Sequence[Layer], kind: str) -> int:
+    """Return how many layers are of this kind."""
+    return sum(layer["kind"] == kind for layer in layers)
+
+
+def depth(layers: Sequence[Layer], kind: str = "conv") -> int:
+    """Return the most layers of this kind that lie one behind the other between input and output: what lies beside them, as the other
+    branches of a module or the convolution of a shortcut, is not in the depth."""
+    most: dict[str, int] = {}
+    for layer in layers:
+        most[layer["name"]] = (layer["kind"] == kind) + max((most[name] for name in layer["inputs"]), default=0)
+    return most[layers[-1]["name"]]

@@ -1,0 +1,119 @@
+"""Facts of networks against the publications, and the closed forms of their convolutions against figures worked out before them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from containers.models import MODELS
+from containers.models.convolutions import ALGORITHMS, Convolution, convolutions_of, cost
+from containers.models.facts import NETWORKS, PUBLISHED, count, depth, usual
+
+ORACLES = [  # tables.md section 3: convolutions in all and in depth, fully connected, million parameters, million multiply-adds
+    ("alexnet", 5, 5, 3, 61.10, 714.2),
+    ("alexnet-caffe", 5, 5, 3, 60.97, 724.4),
+    ("alexnet-caffe-ungrouped", 5, 5, 3, 62.38, 1135.3),
+    ("googlenet", 57, 21, 1, 7.00, 1582.7),
+    ("resnet50-v1", 53, 49, 1, 25.56, 3858.0),
+    ("resnet50", 53, 49, 1, 25.56, 4089.2),
+    ("resnet152-v1", 155, 151, 1, 60.19, 11282.4),
+    ("resnet152", 155, 151, 1, 60.19, 11513.6),
+    ("vgg16", 13, 13, 3, 138.36, 15470.3),
+]
+
+
+@pytest.mark.parametrize(("name", "conv", "in_depth", "linear", "parameters", "macs"), ORACLES)
+def test_the_facts_are_those_of_the_publications(name: str, conv: int, in_depth: int, linear: int, parameters: float, macs: float) -> None:
+    model = usual(name)
+    assert (count(model.layers, "conv"), depth(model.layers), count(model.layers, "linear")) == (conv, in_depth, linear)
+    assert (round(model.parameters / 1e6, 2), round(model.macs / 1e6, 1)) == (parameters, macs)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_is_published_differs_where_it_is_known_to(name: str) -> None:
+    """The paper's GoogLeNet has 1.43 G in Sze et al., and its layers have 1.58 G: both are shown."""
+    model, published = usual(name), PUBLISHED[name]
+    assert published.parameters == pytest.approx(model.parameters, rel=0.005)
+    assert (published.macs == pytest.approx(model.macs, rel=0.02)) is (name != "googlenet")
+    if published.conv is not None:
+        assert (published.conv, published.conv_depth) == (count(model.layers, "conv"), depth(model.layers))
+        assert published.linear == count(model.layers, "linear")
+
+
+def test_every_network_has_an_input() -> None:
+    assert set(PUBLISHED) <= set(NETWORKS)
+    assert set(MODELS) < set(NETWORKS)
+    assert all(usual(name).macs > usual(name).first_macs >= 0 for name in NETWORKS)
+
+
+ALEXNET = {one.name: one for one in convolutions_of(usual("alexnet").layers)}
+GIGA = [  # tables.md section 3, batch 128; its 20.8 for the FFT of conv1 is not this form's: 10 x 10 tiles of 32 need 21.6
+    ("conv1", 9.0, 21.6, None, None),
+    ("conv2", 28.7, 3.5, 11.1, 4.9),
+    ("conv3", 14.4, 4.7, 7.4, 5.4),
+]
+
+
+@pytest.mark.parametrize(("name", "direct", "fft", "winograd2", "winograd4"), GIGA)
+def test_the_multiplications_of_alexnet(name: str, direct: float, fft: float, winograd2: float | None, winograd4: float | None) -> None:
+    found = {algorithm: cost(ALEXNET[name], 128, algorithm) for algorithm in ALGORITHMS}
+    giga = {algorithm: one and round(one.multiplications / 1e9 + 1e-3, 1) for algorithm, one in found.items()}
+    assert giga == {"direct": direct, "gemm": direct, "fft": fft, "winograd2": winograd2, "winograd4": winograd4}
+
+
+def square(size: int, kernel: int, stride: int = 1, groups: int = 1) -> Convolution:
+    out = (size + 2 * (kernel // 2) - kernel) // stride + 1
+    pair = {"kernel": (kernel, kernel), "stride": (stride, stride), "padding": (kernel // 2, kernel // 2)}
+    return Convolution(name="conv", channels_in=8, channels_out=12, size_in=(size, size), size_out=(out, out), groups=groups, **pair)
+
+
+def multiplications(convolution: Convolution, batch_size: int, algorithm: str) -> int:
+    found = cost(convolution, batch_size, algorithm)
+    assert found is not None
+    return found.multiplications
+
+
+@pytest.mark.parametrize("size", range(2, 40))
+def test_winograd_multiplies_less_than_direct(size: int) -> None:
+    for algorithm, outputs in (("winograd2", 2), ("winograd4", 4)):
+        if size >= outputs:
+            assert multiplications(square(size, 3), 1, algorithm) < multiplications(square(size, 3), 1, "direct")
+    assert multiplications(square(4 * size, 3), 1, "direct") * 16 == multiplications(square(4 * size, 3), 1, "winograd2") * 36
+    assert multiplications(square(4 * size, 3), 1, "direct") * 36 == multiplications(square(4 * size, 3), 1, "winograd4") * 144
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("name", ["alexnet-caffe", "googlenet", "resnet50"])
+def test_a_larger_batch_costs_more(algorithm: str, name: str) -> None:
+    for convolution in convolutions_of(usual(name).layers):
+        costs = [cost(convolution, batch, algorithm) for batch in (1, 2, 3, 64)]
+        if costs[0] is None:
+            assert costs == [None] * 4
+            assert convolution.stride != (1, 1) or convolution.kernel == (1, 1)
+            continue
+        counts = [one.multiplications for one in costs if one is not None]
+        assert counts == sorted(set(counts))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_groups_share_the_products_and_not_the_tiles(algorithm: str) -> None:
+    whole, halves = (multiplications(square(28, 3, groups=groups), 4, algorithm) for groups in (1, 2))
+    assert whole / 2 <= halves < whole
+    if algorithm != "fft":
+        assert halves * 2 == whole
+
+
+def test_what_an_algorithm_cannot_compute() -> None:
+    assert cost(square(28, 3, stride=2), 1, "winograd2") is None
+    assert cost(square(28, 1), 1, "winograd4") is None
+    assert cost(square(40, 33), 1, "fft") is None
+    assert cost(replace(square(28, 3), kernel=(3, 1)), 1, "winograd2") is None
+    assert cost(square(28, 3), 1, "direct") == replace(cost(square(28, 3), 1, "gemm"), workspace_bytes=0)  # type: ignore[type-var]
+
+
+def test_direct_is_what_the_layer_list_counts() -> None:
+    for name in ("alexnet-caffe", "googlenet", "resnet152", "vgg16"):
+        layers = usual(name).layers
+        of_layers = [layer["macs"] for layer in layers if layer["kind"] == "conv"]
+        assert [multiplications(one, 1, "direct") for one in convolutions_of(layers)] == of_layers
