@@ -17,6 +17,7 @@ TABLE_NAMES: Final = (
     "budget",
     "hours",
     "utilisation",
+    "bounds",
     "dlbench",
     "frameworks",
     "framework-facts",

@@ -18,6 +18,7 @@ import polars as pl
 from base.humanize import and_more, counted, some
 from base.logs import printable
 from workflow.report.analysis import Analysis
+from workflow.report.bounds import advice
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
 from workflow.report.derive import Comparison
 from workflow.report.formats import CSP, STYLE, html_table
@@ -529,6 +530,8 @@ class Section:
     id: str
     title: str
     text: str = ""
+    items: Sequence[str] = ()
+    """Sentences of a list."""
     plots: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     blocks: tuple[Block, ...] = ()
@@ -536,6 +539,7 @@ class Section:
 
 PLACED: Final = (
     "speedup",
+    "bounds",
     "failures",
     "times",
     "budget",
@@ -599,8 +603,10 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     def tables(*names: str) -> tuple[str, ...]:
         return drawn(*(TABLES[name](analysis) for name in names))
 
+    bounded = TABLES["bounds"](analysis)
     return [
         Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
+        *([Section(id="bounds", title="What bounds it", items=advice(analysis), tables=drawn(bounded))] if bounded.num_rows else []),
         Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
@@ -618,7 +624,14 @@ def _marked(section: Section) -> dict[str, Any]:
     from markupsafe import Markup
 
     ours = {"plots": [Markup(plot) for plot in section.plots], "tables": [Markup(table) for table in section.tables]}
-    return {"id": section.id, "title": section.title, "text": printable(section.text), "blocks": section.blocks, **ours}
+    return {
+        "id": section.id,
+        "title": section.title,
+        "text": printable(section.text),
+        "items": section.items,
+        "blocks": section.blocks,
+        **ours,
+    }
 
 
 def _data(table: Table) -> list[dict[str, Any]]:

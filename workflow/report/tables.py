@@ -13,6 +13,7 @@ import polars as pl
 
 from base.logs import printable
 from workflow.report.analysis import Analysis
+from workflow.report.bounds import bounds
 from workflow.report.cells import ENDED_WELL, MARKS, MEASURED, MEASURING, CellResult, Estimate
 from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, facts_of_study, frameworks, marked_words
@@ -538,6 +539,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "budget": budget,
     "hours": hours,
     "utilisation": utilisation,
+    "bounds": bounds,
     "dlbench": dlbench,
     "frameworks": frameworks,
     FACTS: facts_of_study,

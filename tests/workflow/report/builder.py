@@ -32,6 +32,12 @@ DATASET: dict[str, Any] = {
 }
 CPU = "Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz"
 GPU = "NVIDIA H100 80GB HBM3"
+PARTS = {
+    **{"input": 0.05, "copy": 0.0, "forward": 0.25, "backward": 0.5, "exposed": 0.1, "skew": 0.02, "optimizer": 0.05, "other": 0.04},
+    "step": 1.01,
+}
+WHAT_IF = {"step": 1.01, "no_input": 0.96, "no_copy": 1.01, "no_exposed": 0.91, "no_skew": 0.99, "no_other": 0.97}
+"""Both in median steps."""
 
 
 def make_cell(**keys: Any) -> dict[str, Any]:
@@ -90,6 +96,8 @@ def make_record(cell: Mapping[str, Any], repeat: int = 1, *, step_s: float = 0.1
             "samples_per_s": cell["global_batch_size"] / step_s, "samples_per_s_per_gpu": cell["batch_size"] / step_s,
             "rank_skew_p95_ratio": 1.02, "straggler_rank": 0, "drift_ratio": 1.004,
             "drift": drift_of(0.004, 0.006) if measured >= 100 else None,
+            "parts": {f"{name}_s": share * step_s for name, share in PARTS.items()},
+            "what_if": {f"{name}_s": share * step_s for name, share in WHAT_IF.items()} | {"slow_part": "compute"},
         },
         "training": {
             "final_loss": 0.2, "first_loss": 2.3, "losses": [[step, 0.2 + 2.1 * 0.98**step] for step in range(0, 210, 2)],

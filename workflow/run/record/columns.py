@@ -17,7 +17,21 @@ import polars as pl
 from msgspec import UnsetType
 
 from workflow.run.record.machine_load import beyond
-from workflow.run.record.model import Column, Interface, Load, Long, MachineCores, Node, Part, Provenance, Real, RunRecord, Whole, plain
+from workflow.run.record.model import (
+    Column,
+    Interface,
+    Load,
+    Long,
+    MachineCores,
+    Node,
+    Part,
+    Provenance,
+    Real,
+    RunRecord,
+    Share,
+    Whole,
+    plain,
+)
 from workflow.run.record.outcome import TABLE
 from workflow.run.record.step_clock import STEPS
 from workflow.study.cell import SIZES, WORDS, Cell
@@ -45,6 +59,11 @@ class Machines(Part, frozen=True, kw_only=True):
     busy_of_cores: Annotated[Whole | None, Column()]
     others_unseen: Annotated[bool | None, Column()]
     """Whether on a node nobody knows what others used while it measured; None of a version that did not watch."""
+    io_wait_ratio: Annotated[Share | None, Column()]
+    """Part of the window in which some task waited for a disk; pages read from one in a second: each of the node with most."""
+    faults_per_s: Annotated[Real | None, Column()]
+    gpu_busy_ratio: Annotated[Share | None, Column()]
+    """Mean of the GPUs that were looked at."""
 
 
 class _Machine(NamedTuple):
@@ -64,6 +83,8 @@ def machines_of(nodes: Sequence[Node]) -> Machines:
     loads = [node.load for node in nodes if isinstance(node.load, Load)]
     busiest = max(map(_others, loads), key=lambda found: found[0] or 0.0, default=(None, None))
     stages = [node.stage for node in nodes]
+    during = [load.during for load in loads if load.during is not None]
+    gpus_busy = [gpu.busy_ratio_mean for part in during for gpu in part.gpus or () if gpu.busy_ratio_mean is not None]
     return Machines(
         hosts=",".join([node.hostname for node in nodes]) or None,
         hardware=" + ".join(sorted(names)) or None,
@@ -77,6 +98,11 @@ def machines_of(nodes: Sequence[Node]) -> Machines:
         busy_cores=busiest[0],
         busy_of_cores=busiest[1],
         others_unseen=_unseen(nodes),
+        io_wait_ratio=max((part.io_wait_ratio for part in during if part.io_wait_ratio is not None), default=None),
+        faults_per_s=max(
+            (part.major_faults / part.seconds for part in during if part.major_faults is not None and part.seconds), default=None
+        ),
+        gpu_busy_ratio=sum(gpus_busy) / len(gpus_busy) if gpus_busy else None,
     )
 
 

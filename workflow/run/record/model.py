@@ -50,6 +50,7 @@ Long = Annotated[str, Meta(max_length=65536)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Texts = tuple[Long, ...]
 Pairs = tuple[tuple[Whole, Signed], ...]
+SlowPart = Literal["input", "copy", "compute", "host"]
 UnevenCause = Literal["input", "stalls", "stragglers", "gaps"]
 Reported = Text | int | float | bool
 """What a program tells of itself; a column has its text."""
@@ -333,6 +334,24 @@ class StepParts(Part, frozen=True, kw_only=True):
     """s | the mean step, each rank's own"""
 
 
+class WhatIf(Part, frozen=True, kw_only=True):
+    """How long the mean step would be if a part took no time on any rank, or nobody waited for a slower rank."""
+
+    step_s: Annotated[Real, Column("if_step_s")]
+    """s | the mean step as it was: longest own work of a rank, and exposed communication"""
+    no_input_s: Annotated[Real | None, Column("if_no_input_s")] = None
+    """s or null | without waiting for batches; without moving them to the device"""
+    no_copy_s: Annotated[Real | None, Column("if_no_copy_s")] = None
+    no_exposed_s: Annotated[Real | None, Column("if_no_exposed_s")] = None
+    """s or null | without exposed communication; if the rank `straggler_rank` was no slower than the others, or all worked as long as their
+    mean, whichever is less; without what is no part"""
+    no_skew_s: Annotated[Real | None, Column("if_no_skew_s")] = None
+    no_other_s: Annotated[Real | None, Column("if_no_other_s")] = None
+    slow_part: Annotated[SlowPart | None, Column()] = None
+    """word or null | in which part the rank `straggler_rank` is slower than the others by most: `input`, `copy`, `compute`, or `host`,
+    what is no part; null without such a rank, and where that is not told"""
+
+
 class Performance(Part, frozen=True, kw_only=True):
     """The numbers of the measured window; a step is as long as its slowest rank's. Without `samples` it is of a version whose
     `samples_per_s` was the global batch / the median step, and whose `straggler_rank` was an arbitrary one: readers take samples /
@@ -402,6 +421,9 @@ class Performance(Part, frozen=True, kw_only=True):
     parts: StepParts | None = None
     """object or null | what happens in a step ([where-the-time-goes.md](where-the-time-goes.md#the-parts-of-a-step)); null where no part is
     told, and in records of earlier versions"""
+    what_if: WhatIf | None = None
+    """object or null | what the step would be without a part ([where-the-time-goes.md](where-the-time-goes.md#what-bounds-it)); null where
+    ranks train together and do not tell how long they wait for each other, and in records of earlier versions"""
 
 
 class WindowSeen(Part, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from typing import Final, Literal
 from workflow.run.record.events import RankEvents, RunStop, Step
 from workflow.run.record.model import Drift, Evaluation, Performance, Replicas, RunRecord, StepSeconds, Training, UnevenCause
 from workflow.run.record.step_parts import parts_of
+from workflow.run.record.what_if import what_if
 from workflow.run.record.window_seen import ReportedWindow
 
 # Order statistics.
@@ -497,6 +498,7 @@ def performance(
         alone_s = scale * _together(samples, [_sum_s(steps, own) for steps, own in zip(ranks, window.own, strict=True)], mode)
         parts: dict[UnevenCause, float] = {**_parts(window, slowest, work, alone_s), "gaps": scale * wall_s - alone_s}
         cause = max(parts.items(), key=lambda part: part[1] if ratio < 1 else -part[1])[0]
+    slow = straggler(work)
     tokens, tokens_per_s = _tokens(window, walls_s, mode)
     rate, tokens_per_s = _possible(rate), _possible(tokens_per_s)
     together = [ranks[0][step].together for step in measured]
@@ -524,12 +526,13 @@ def performance(
         rate_to_median_ratio=_possible(ratio),
         uneven_cause=cause,
         rank_skew_p95_ratio=_possible(skew(work)),
-        straggler_rank=straggler(work),
+        straggler_rank=slow,
         drift_ratio=_possible(_halves(means)),
         drift=drift(means),
         last_half_ratio=_possible(begun[0]),
         first_steps_ratio=_possible(begun[1]),
         parts=parts_of(ranks, measured),
+        what_if=what_if(ranks, measured, mode, slow),
     )
 
 

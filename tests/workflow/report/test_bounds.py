@@ -1,0 +1,181 @@
+"""What bounds a cell: closed forms, anchors that are found by their keys, and what is not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.report.builder import make_cell, make_record, write_records, write_study
+from workflow.report.analysis import Analysis, analyse
+from workflow.report.bounds import LEAST, Bound, advice, bound_of, bounds, judged, share_of
+from workflow.report.cells import Estimate
+from workflow.report.collect import collect
+from workflow.report.page import page
+
+RUN: dict[str, Any] = {
+    **{"if_step_s": 0.1, "if_no_input_s": 0.099, "if_no_copy_s": 0.1, "if_no_exposed_s": 0.095, "if_no_skew_s": 0.098},
+    **{"if_no_other_s": 0.099, "part_forward_s": 0.03, "part_backward_s": 0.05, "part_optimizer_s": 0.01, "part_step_s": 0.1},
+    **{"slow_part": None, "straggler_rank": None, "hosts": "node00,node01", "gpus_per_node": 2, "num_processes": 4, "mode": "train"},
+    **{"io_wait_ratio": None, "faults_per_s": None, "gpu_busy_ratio": None},
+}
+
+
+def run(**changes: Any) -> dict[str, Any]:
+    return {**RUN, **changes}
+
+
+@pytest.mark.parametrize(
+    ("column", "verdict"),
+    [
+        ("if_no_input_s", "input"),
+        ("if_no_copy_s", "copy"),
+        ("if_no_exposed_s", "communication"),
+        ("if_no_skew_s", "stragglers"),
+        ("if_no_other_s", "host"),
+    ],
+)
+def test_the_part_with_the_largest_share_bounds_it(column: str, verdict: str) -> None:
+    found = bound_of([run(**{column: 0.075})])
+    assert (found.verdict, found.share) == (verdict, pytest.approx(0.25))
+    assert found.gains[verdict].factor.value == pytest.approx(4 / 3)
+    assert (found.low, found.high) == (None, None), "one run has no interval"
+    little = bound_of([run(**{column: 0.1 * (1 - LEAST + 0.01)})])
+    assert (little.verdict, little.share) == ("compute", pytest.approx(0.9))
+
+
+def test_the_interval_is_that_of_the_runs() -> None:
+    """Three gains with the geometric mean 1.2, by Student's t on their logarithms, of which two are log(1.25 / 1.2) from the mean."""
+    gains = (1.2, 1.25, 1.2 * 1.2 / 1.25)
+    found = bound_of([run(if_no_input_s=0.1 / gain) for gain in gains])
+    factor = found.gains["input"].factor
+    assert factor.value == pytest.approx(1.2)
+    half = 4.302652729911275 * 0.04082199452 / 3**0.5  # t of 2 degrees of freedom; deviation of the logarithms: log(1.25 / 1.2)
+    assert factor.high == pytest.approx(1.2 * 2.718281828459045**half, rel=1e-6)
+    assert (found.low, found.high) == (pytest.approx(share_of(factor.low or 0)), pytest.approx(share_of(factor.high or 0)))
+
+
+def test_runs_may_come_in_any_order() -> None:
+    runs = [run(if_no_input_s=seconds) for seconds in (0.07, 0.075, 0.08)]
+    first, last = bound_of(runs), bound_of(runs[::-1])
+    assert (first.verdict, first.share, first.low) == (last.verdict, pytest.approx(last.share or 0), pytest.approx(last.low or 0))
+
+
+def test_slow_input_of_one_rank_is_input_and_the_rank_is_named() -> None:
+    slow = run(if_no_input_s=0.071, if_no_skew_s=0.07, straggler_rank=3, slow_part="input")
+    found = bound_of([slow, slow, run(if_no_input_s=0.071, if_no_skew_s=0.07)])
+    assert found.verdict == "input"
+    assert "the others wait for rank 3 on node01 in 2 of 3 runs, by its input" in found.notes
+    slow_rank = run(if_no_skew_s=0.07, straggler_rank=0, slow_part="compute")
+    assert bound_of([slow_rank]).verdict == "stragglers"
+    assert bound_of([slow_rank]).notes == ("the others wait for rank 0 on node00 in 1 of 1 runs, by its compute",)
+    assert bound_of([run(if_no_skew_s=0.07)]).notes == ("ranks are slow in turn",)
+
+
+@pytest.mark.parametrize(
+    ("io_wait", "words"), [(0.2, "its disk is slow"), (0.01, "not its disk"), (None, "whether the disk or decoding is slow is not known")]
+)
+def test_a_slow_disk_is_told_from_slow_decoding_by_the_load_of_the_node(io_wait: float | None, words: str) -> None:
+    found = bound_of([run(if_no_input_s=0.07, io_wait_ratio=io_wait, faults_per_s=120.0)])
+    assert found.verdict == "input"
+    assert found.notes[0].startswith(words)
+
+
+def test_a_gpu_that_idles_in_the_midst_of_computing_waits_for_its_host() -> None:
+    """60 % busy: of the 40 ms that it idles, 1 ms is input, 1 ms is no part, and 38 ms are left: with the 1 ms the host has 39 ms."""
+    found = bound_of([run(gpu_busy_ratio=0.6)])
+    assert (found.verdict, found.share) == ("host", pytest.approx(0.39))
+    assert bound_of([run(gpu_busy_ratio=0.98)]).verdict == "compute"
+
+
+def test_what_is_not_told_is_not_known() -> None:
+    found = bound_of([run(), run(if_step_s=None)])
+    assert (found.verdict, found.share, dict(found.gains)) == ("not known", None, {})
+    assert "does not tell how long it waits for the others" in found.notes[0]
+    assert "tells no part" in bound_of([run(if_step_s=None, num_processes=1)]).notes[0]
+    assert bound_of([]) == Bound(verdict="not known", notes=("no run was measured",))
+    some = bound_of([run(if_no_input_s=0.07), run(if_no_input_s=None)])
+    assert "input" not in some.gains, "one of the runs does not tell it"
+    assert some.verdict == "compute"
+
+
+def test_compute_is_the_rest_where_its_parts_are_not_told() -> None:
+    alone = dict.fromkeys(("part_forward_s", "part_backward_s", "part_optimizer_s", "if_no_copy_s", "if_no_other_s"))
+    found = bound_of([run(**alone)])
+    assert (found.verdict, found.share) == ("compute", pytest.approx(1 - 0.01 - 0.05 - 0.02))
+
+
+def test_a_part_that_is_the_whole_step_is_no_division_by_zero() -> None:
+    found = bound_of([run(if_no_input_s=0.0)])
+    assert (found.verdict, found.share) == ("input", pytest.approx(0.999))
+    assert bound_of([run(**{name: 0.0 for name in RUN if name.startswith("if_")})]).verdict == "compute"
+
+
+def test_an_anchor_takes_the_place_of_the_estimate_and_a_contradiction_is_said() -> None:
+    runs = [run(if_no_exposed_s=0.08 * (1 + 0.001 * place)) for place in range(3)]
+    anchor = Estimate(value=1.5, low=1.45, high=1.55, n=3)
+    found = bound_of(runs, {"communication": anchor})
+    assert (found.verdict, found.share) == ("communication", pytest.approx(1 / 3))
+    assert found.notes == ("communication: the anchor measures 1.50 [1.45, 1.55], the parts alone say 1.25 [1.25, 1.25]",)
+    assert bound_of(runs, {"communication": Estimate(value=1.25, low=1.1, high=1.4, n=3)}).notes == ()
+
+
+def test_a_part_that_may_be_as_large_is_named() -> None:
+    runs = [run(if_no_input_s=seconds, if_no_exposed_s=0.078) for seconds in (0.07, 0.072, 0.085)]
+    found = bound_of(runs)
+    assert (found.verdict, found.notes[-1]) == ("input", "communication may be as large: its share is up to 22 %")
+    assert bound_of([run(if_no_input_s=0.07, if_no_exposed_s=0.078)] * 3).notes[-1].startswith("whether the disk")
+
+
+def study(tmp_path: Path, exposed: dict[int, float], **keys: Any) -> Analysis:
+    """Cells of 1, 2 and 4 nodes of two series: plain, and with an anchor of the largest one. `exposed`: nodes -> share of the step."""
+    cells = [make_cell(nodes=nodes) for nodes in exposed]
+    records = []
+    for cell in cells:
+        for repeat in (1, 2, 3):
+            no_exposed = 0.101 * (1 - exposed[cell["nodes"]]) * (1 + 0.002 * repeat)
+            records.append(make_record(cell, repeat, **{"performance.what_if.no_exposed_s": no_exposed, **keys}))
+    anchor = make_cell(nodes=max(exposed), comm_hook="noop")
+    records += [make_record(anchor, repeat, step_s=0.06 + 0.0001 * repeat) for repeat in (1, 2, 3)]
+    results = write_study(tmp_path / "results" / "s", [*cells, anchor])
+    write_records(results, records)
+    return analyse(collect([results]))
+
+
+def test_cells_of_a_study_with_an_anchor_that_its_keys_find(tmp_path: Path) -> None:
+    analysis = study(tmp_path, {1: 0.02, 2: 0.18, 4: 0.4})
+    found = {(one.cell.cell.nodes, one.cell.cell.comm_hook): one.bound for one in judged(analysis)}
+    assert [found[nodes, "none"].verdict for nodes in (1, 2, 4)] == ["compute", "communication", "communication"]
+    assert not found[2, "none"].gains["communication"].is_anchor
+    anchored = found[4, "none"].gains["communication"]
+    assert anchored.is_anchor
+    assert anchored.factor.value == pytest.approx(0.1 / 0.0602, rel=0.01)
+    assert not found[4, "noop"].gains["communication"].is_anchor, "an anchor has none itself"
+    table = bounds(analysis)
+    rows = [{column.key: value for column, value in zip(table.columns, row, strict=True)} for row in table.rows]
+    assert rows[2]["basis"].text == "anchor (communication), else estimate"
+    assert rows[2]["rate_without_per_s"].raw == pytest.approx(128 / 0.0602, rel=0.01)
+
+
+def test_one_sentence_for_each_line_and_the_page_hides_what_is_empty(tmp_path: Path) -> None:
+    analysis = study(tmp_path, {1: 0.02, 2: 0.18, 4: 0.4})
+    (sentence,) = advice(analysis)
+    assert sentence.startswith("lenet \N{MIDDLE DOT} no hook \N{MIDDLE DOT} batch 32: communication bounds it at 4 processes, with ")
+    assert "A faster network would bring +66 % [" in sentence
+    assert "The bound changes: 1 process: compute, 2 processes: communication." in sentence
+    assert "What bounds it" in page(analysis, {})
+    (tmp_path / "old").mkdir()
+    old = study(tmp_path / "old", {1: 0.02, 2: 0.18}, **{"performance.what_if": None, "performance.parts": None})
+    silent = [one for one in judged(old) if one.bound.verdict == "not known"]
+    assert len(silent) == 2
+
+
+def test_records_of_earlier_versions_have_no_chapter(tmp_path: Path) -> None:
+    cells = [make_cell(nodes=nodes) for nodes in (1, 2)]
+    results = write_study(tmp_path / "results" / "s", cells)
+    write_records(results, [make_record(cell, repeat, **{"performance.what_if": None}) for cell in cells for repeat in (1, 2, 3)])
+    analysis = analyse(collect([results]))
+    assert bounds(analysis).num_rows == 0
+    assert advice(analysis) == []
+    assert "What bounds it" not in page(analysis, {})

@@ -1,0 +1,392 @@
+"""Find what bounds a cell, and what the removal of each part of its step would bring.
+
+A record tells for each run how long the mean step would be without a part (workflow/run/record/what_if.py). The step over that is the gain
+of a run; runs make an estimate of it with an interval, as of any ratio. Its share of the step is 1 - 1 / gain. The bound is the part with
+the largest share, if that is LEAST or more; else the step is made of compute, which nothing but a faster processor, another precision or
+another network shortens. Where the study has an anchor, a cell that differs in nothing but that the part is really gone, its rate over that
+of the cell takes the place of the estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import polars as pl
+from msgspec import Struct
+
+from base.jsonfile import canonical_json
+from base.logs import printable
+from workflow.report.analysis import Analysis
+from workflow.report.cells import MEASURED, CellResult, Estimate, LogSample, geometric_mean, ratio
+from workflow.report.derive import Comparison
+from workflow.report.keys import counted_shape, key_columns, line_label, linked, sentence, size_columns
+from workflow.report.table import NONE, Column, Table, numbers, percent, significant, value_of, words
+
+PARTS: Final[dict[str, str]] = {
+    "input": "if_no_input_s",
+    "copy": "if_no_copy_s",
+    "communication": "if_no_exposed_s",
+    "stragglers": "if_no_skew_s",
+    "host": "if_no_other_s",
+}
+"""Part -> the column of a mean step without it."""
+COMPUTE: Final = ("part_forward_s", "part_backward_s", "part_optimizer_s")
+ANCHORS: Final[dict[str, tuple[str, str]]] = {"communication": ("comm_hook", "noop"), "input": ("reader", "memory")}
+"""Part -> the key of the study, and its value, by which it is gone."""
+LEAST: Final = 0.15
+"""A part with a smaller share bounds nothing (benchmarks/bounds.py)."""
+MOST_GAIN: Final = 1000.0
+OF_DISK: Final = 0.5
+"""A disk is the cause if some task waited for one in so much of the time that the input was waited for, or more."""
+
+
+class Gain(Struct, frozen=True, kw_only=True):
+    """How much faster the cell would be; `share` of the step that the part has; whether an anchor was run, and without one what is lost."""
+
+    factor: Estimate
+    is_anchor: bool = False
+    estimated: Estimate | None = None
+    """What the estimate says where an anchor says more."""
+
+    @property
+    def share(self) -> float:
+        return share_of(self.factor.value)
+
+
+class Bound(Struct, frozen=True, kw_only=True):
+    """What bounds a cell. `share`: of the step, as `low`, `high` (None: no interval); `gains` of the parts that are known."""
+
+    verdict: str
+    """One of PARTS, `compute`, or `not known`."""
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+    gains: Mapping[str, Gain] = {}
+    notes: tuple[str, ...] = ()
+
+
+def share_of(gain: float) -> float:
+    """Return the share of a step whose removal brings `gain`."""
+    return max(0.0, 1 - 1 / gain)
+
+
+def bound_of(runs: Sequence[Mapping[str, Any]], anchors: Mapping[str, Estimate] | None = None) -> Bound:
+    """Judge a cell by its measured runs, which are rows of records.parquet, and by the gains that its anchors measured."""
+    if not runs or any(run["if_step_s"] is None for run in runs):
+        by_anchor = {part: Gain(factor=factor, is_anchor=True) for part, factor in (anchors or {}).items()}
+        return Bound(verdict="not known", gains=by_anchor, notes=(_why_not_known(runs),))
+    gains = {part: found for part in PARTS if (found := _gain(runs, part, (anchors or {}).get(part)))}
+    compute = [_compute(run) for run in runs]
+    best = max(gains, key=lambda part: gains[part].share, default=None)
+    if best == "stragglers" and (cause := _cause(runs)) in gains and gains[cause].share >= LEAST:
+        best = cause
+    if best is None or gains[best].share < LEAST:
+        share = math.fsum(compute) / len(compute)
+        made = geometric_mean(log_sample(compute)) if min(compute) > 0 else None
+        notes = _doubts(gains, best, LEAST)
+        low, high = (None, None) if made is None else (made.low, _most_one(made.high))
+        return Bound(verdict="compute", share=share, low=low, high=high, gains=gains, notes=notes)
+    factor = gains[best].factor
+    low, high = (None if end is None else share_of(end) for end in (factor.low, factor.high))
+    notes = (*_disk(runs, best, gains[best].share), *_who(runs, best), *_doubts(gains, best, gains[best].share))
+    return Bound(verdict=best, share=gains[best].share, low=low, high=high, gains=gains, notes=notes)
+
+
+def log_sample(values: Sequence[float]) -> LogSample:
+    """Return mean and variance of the logarithms of positive numbers."""
+    logs = [math.log(value) for value in values]
+    mean = math.fsum(logs) / len(logs)
+    squares = math.fsum((one - mean) ** 2 for one in logs)
+    return LogSample(n=len(logs), mean=mean, variance=squares / (len(logs) - 1) if len(logs) > 1 else 0.0)
+
+
+def _gain(runs: Sequence[Mapping[str, Any]], part: str, anchor: Estimate | None) -> Gain | None:
+    without = [_without(run, part) for run in runs]
+    factors = [
+        min(MOST_GAIN, run["if_step_s"] / max(seconds, run["if_step_s"] / MOST_GAIN))
+        for run, seconds in zip(runs, without, strict=True)
+        if seconds is not None and run["if_step_s"] > 0
+    ]
+    made = geometric_mean(log_sample([max(1.0, factor) for factor in factors])) if len(factors) == len(runs) else None
+    if anchor is None:
+        return None if made is None else Gain(factor=made)
+    return Gain(factor=anchor, is_anchor=True, estimated=made)
+
+
+def _without(run: Mapping[str, Any], part: str) -> float | None:
+    """Return the step without a part. Beside a GPU the host also costs what the GPU idles in the computing of the step: its looks tell how
+    much it idles in all, and what it waits for batches, copies and between the parts is known."""
+    seconds: float | None = run[PARTS[part]]
+    if part != "host" or run["gpu_busy_ratio"] is None:
+        return seconds
+    step_s = run["if_step_s"]
+    waits = math.fsum(step_s - (run[PARTS[one]] if run[PARTS[one]] is not None else step_s) for one in ("input", "copy", "host"))
+    idle_s = max(0.0, (1 - run["gpu_busy_ratio"]) * step_s - waits)
+    without: float = max(0.0, (step_s if seconds is None else seconds) - idle_s)
+    return without
+
+
+def _compute(run: Mapping[str, Any]) -> float:
+    """Return the share of forward, backward and optimizer, mean over ranks; where they are not told, of what is none of the parts."""
+    told = [run[name] for name in COMPUTE]
+    if all(seconds is not None for seconds in told) and run["part_step_s"]:
+        return _most_one(math.fsum(told) / run["part_step_s"]) or 0.0
+    shares = [share_of(run["if_step_s"] / max(seconds, 1e-12)) for part in PARTS if (seconds := _without(run, part)) is not None]
+    return max(0.0, 1 - math.fsum(shares))
+
+
+def _most_one(value: float | None) -> float | None:
+    return None if value is None else min(1.0, value)
+
+
+def _why_not_known(runs: Sequence[Mapping[str, Any]]) -> str:
+    if not runs:
+        return "no run was measured"
+    if any(run["num_processes"] > 1 and run["mode"] != "infer" for run in runs):
+        return "a rank does not tell how long it waits for the others (exchange_s), or a record is of an earlier version"
+    return "its program tells no part of a step, or a record is of an earlier version"
+
+
+# What is said beside a verdict: who is slow, whether the disk is the cause, and what is nearly as large.
+
+
+def _cause(runs: Sequence[Mapping[str, Any]]) -> Any:
+    """Return in which part most of the runs have their straggler."""
+    ((part, count),) = Counter(run["slow_part"] for run in runs).most_common(1)
+    return part if 2 * count > len(runs) else None
+
+
+def _who(runs: Sequence[Mapping[str, Any]], verdict: str) -> tuple[str, ...]:
+    """Name the rank and the host that the others wait for, and by which part of its work."""
+    found = Counter((run["straggler_rank"], _host(run), run["slow_part"]) for run in runs if run["straggler_rank"] is not None)
+    if not found:
+        return ("ranks are slow in turn",) if verdict == "stragglers" else ()
+    (((rank, host, part), count),) = found.most_common(1)
+    by = f", by its {part}" if part else ""
+    return (f"the others wait for rank {rank}{f' on {host}' if host else ''} in {count} of {len(runs)} runs{by}",)
+
+
+def _host(run: Mapping[str, Any]) -> str:
+    hosts = (run["hosts"] or "").split(",")
+    place = run["straggler_rank"] // max(1, run["gpus_per_node"])
+    return hosts[place] if place < len(hosts) else ""
+
+
+def _disk(runs: Sequence[Mapping[str, Any]], verdict: str, share: float) -> tuple[str, ...]:
+    if verdict != "input":
+        return ()
+    waits = [run["io_wait_ratio"] for run in runs if run["io_wait_ratio"] is not None]
+    if len(waits) < len(runs):
+        return ("whether the disk or decoding is slow is not known: the load of a node does not tell of waits for its disk",)
+    waited = math.fsum(waits) / len(waits)
+    faults = [run["faults_per_s"] for run in runs if run["faults_per_s"] is not None]
+    pages = f", {significant(math.fsum(faults) / len(faults))} pages/s were read for it" if faults else ""
+    if waited >= OF_DISK * share:
+        return (f"its disk is slow: it was waited for in {percent(waited, 0)} of the time{pages}",)
+    return (f"not its disk, which was waited for in {percent(waited, 0)} of the time: decoding, or the reader",)
+
+
+def _doubts(gains: Mapping[str, Gain], best: str | None, share: float) -> tuple[str, ...]:
+    """Name the part that may be as large as the bound, by the ends of the intervals, and an anchor that disagrees with its estimate."""
+    high = {part: share_of(one.factor.high or one.factor.value) for part, one in gains.items() if one.factor.high is not None}
+    chosen = gains[best].factor if best is not None else None
+    low = share if chosen is None or chosen.low is None or share == LEAST else share_of(chosen.low)
+    near = max((part for part in high if part != best or share == LEAST), key=high.__getitem__, default=None)
+    found = [f"{near} may be as large: its share is up to {percent(high[near], 0)}"] if near and high[near] >= max(low, LEAST) else []
+    for part, one in gains.items():
+        other = one.estimated
+        if other is not None and None not in (one.factor.low, one.factor.high, other.low, other.high):
+            apart = (one.factor.low or 0) > (other.high or 0) or (one.factor.high or 0) < (other.low or 0)
+            found += [f"{part}: the anchor measures {factor_text(one.factor)}, the parts alone say {factor_text(other)}"] * apart
+    return tuple(found)
+
+
+# The cells of an analysis, their anchors, and the table.
+
+
+def anchors_of(cells: Sequence[CellResult]) -> dict[int, dict[str, Estimate]]:
+    """Return, by the id of a cell, what its anchors measured: a cell of the same source that agrees in all keys but one is an anchor."""
+    found: dict[int, dict[str, Estimate]] = {}
+    for part, (key, value) in ANCHORS.items():
+        measured = [cell for cell in cells if cell.rate is not None]
+        if not any(getattr(cell.cell, key) == value for cell in measured):
+            continue
+        rest = {id(cell): _all_but(cell, key) for cell in measured}
+        gone = {rest[id(cell)]: cell for cell in measured if getattr(cell.cell, key) == value}
+        for cell in measured:
+            anchor = gone.get(rest[id(cell)])
+            if anchor is not None and anchor is not cell and anchor.rate and cell.rate:
+                found.setdefault(id(cell), {})[part] = ratio(anchor.rate, cell.rate)
+    return found
+
+
+def _all_but(cell: CellResult, key: str) -> tuple[str, bytes]:
+    keys = {name: value for name, value in cell.cell.to_json().items() if name not in ("cell_id", key)}
+    return cell.source, canonical_json(keys)
+
+
+def is_anchor(cell: CellResult) -> bool:
+    """Return True if the cell is there to measure what a part costs, and trains nothing of use."""
+    return any(getattr(cell.cell, key) == value for key, value in ANCHORS.values())
+
+
+class Judged(NamedTuple):
+    """A cell and what bounds it."""
+
+    cell: CellResult
+    bound: Bound
+
+
+OF_A_RUN: Final = (
+    *("if_step_s", *PARTS.values(), *COMPUTE, "part_step_s", "slow_part", "straggler_rank", "hosts", "gpus_per_node", "num_processes"),
+    *("mode", "io_wait_ratio", "faults_per_s", "gpu_busy_ratio"),
+)
+
+
+def judged(analysis: Analysis) -> list[Judged]:
+    """Return what bounds each cell with a measured run; nothing where no record tells of it."""
+    frame = analysis.frame.filter(MEASURED)
+    if frame["if_step_s"].count() == 0:
+        return []
+    anchors = anchors_of(analysis.cells)
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in frame.select("source", "cell_id", pl.col(*OF_A_RUN)).iter_rows(named=True):
+        rows.setdefault((row["source"], row["cell_id"]), []).append(row)
+    cells = [(cell, rows.get((cell.source, cell.cell_id))) for cell in analysis.cells]
+    return [Judged(cell, bound_of(found, anchors.get(id(cell)))) for cell, found in cells if found]
+
+
+TITLES: Final[dict[str, str]] = {
+    "input": "No input wait",
+    "copy": "No copy",
+    "communication": "No exposed communication",
+    "stragglers": "No stragglers",
+    "host": "No host",
+}
+
+
+def bounds(analysis: Analysis) -> Table:
+    """Build the table of what bounds each cell, and of what the removal of each part would bring."""
+    found = judged(analysis)
+    cells, made = [one.cell for one in found], [one.bound for one in found]
+    without = [_rate_without(one) for one in found]
+    basis = [_basis(one) for one in made]
+    columns = [
+        *key_columns(analysis, cells),
+        *size_columns(cells),
+        words("bound", "Bound by", [one.verdict for one in made]),
+        numbers("share", "Share of the step", _share_text, made, raw=lambda one: one.share),
+        Column(key="share_low", title="From", values=[one.low for one in made], show=percent, stated=True),
+        Column(key="share_high", title="To", values=[one.high for one in made], show=percent, stated=True),
+        *[
+            numbers(f"no_{part}_factor", title, factor_text, [_factor(one, part) for one in made], raw=value_of)
+            for part, title in TITLES.items()
+        ],
+        numbers("rate_without_per_s", "Rate without it", factor_text, without, raw=value_of),
+        words("basis", "Basis", basis),
+        words("note", "Note", ["; ".join(one.notes) for one in made], wrap=True),
+    ]
+    return Table(
+        name="bounds",
+        title="What bounds it",
+        caption=sentence(
+            f"Bound by: the part of a step with the largest share, if that is {percent(LEAST, 0)} or more, else compute. No ...: how many "
+            "times as fast the cell would be at most without that part, made of the parts of its steps (estimate), or measured by a cell "
+            "of the study that has none of it (anchor). [from, to] is the 95 % confidence interval over runs",
+            analysis.shared,
+        ),
+        columns=linked(analysis, columns, cells),
+        empty="No record tells what its steps are made of.",
+    )
+
+
+def factor_text(factor: Estimate | None) -> str:
+    """Format a factor, such as `1.12 [1.08, 1.16]`."""
+    if factor is None:
+        return NONE
+    return f"{significant(factor.value)}{_ends(factor.low, factor.high, significant)}"
+
+
+def _share_text(one: Bound) -> str:
+    if one is None or one.share is None:
+        return NONE
+    return f"{percent(one.share, 0)}{_ends(one.low, one.high, lambda share: significant(100 * share, 2))}"
+
+
+def _ends(low: float | None, high: float | None, show: Any) -> str:
+    return "" if low is None or high is None else f" [{show(low)}, {show(high)}]"
+
+
+def _factor(one: Bound, part: str) -> Estimate | None:
+    return one.gains[part].factor if part in one.gains else None
+
+
+def _rate_without(one: Judged) -> Estimate | None:
+    gain, rate = one.bound.gains.get(one.bound.verdict), one.cell.rate_per_s
+    return None if gain is None or rate is None else gain.factor.scaled(rate.value)
+
+
+def _basis(one: Bound) -> str:
+    by_anchor = [part for part, gain in one.gains.items() if gain.is_anchor]
+    return "" if not one.gains else f"anchor ({', '.join(by_anchor)}), else estimate" if by_anchor else "estimate"
+
+
+# One sentence for each series, by which somebody can act.
+
+
+REMEDIES: Final[dict[str, str]] = {
+    "input": "Input that is never waited for",
+    "copy": "Copies that are never waited for",
+    "communication": "A faster network",
+    "stragglers": "Ranks that are all as fast as the others",
+    "host": "A host that is never waited for",
+}
+TWICE: Final = "Processors twice as fast"
+
+
+def advice(analysis: Analysis) -> list[str]:
+    """Return for each line of the study what bounds it at its largest size, what can be gained there, and where the bound changes."""
+    found = {id(one.cell): one for one in judged(analysis) if not is_anchor(one.cell)}
+    sentences = []
+    for line, comparisons in analysis.lines.items():
+        known = sorted((one for one in comparisons if id(one.cell) in found), key=lambda one: one.cell.shape)
+        if known:
+            label = line_label(analysis, known[-1], line)
+            sentences.append(printable(f"{label}: {_advice(analysis, known, [found[id(one.cell)].bound for one in known])}"))
+    return list(dict.fromkeys(sentences))
+
+
+def _advice(analysis: Analysis, known: Sequence[Comparison], bounds: Sequence[Bound]) -> str:
+    last, where = bounds[-1], f"at {counted_shape(analysis, known[-1].cell)}"
+    if last.share is None:
+        return f"what bounds it {where} is not known: {'; '.join(last.notes)}."
+    share = _share_text(last)
+    if last.verdict == "compute":
+        rest = sorted(last.gains, key=lambda part: -last.gains[part].factor.value)[:2]
+        twice = f"{TWICE} would bring at most +{percent(1 / (1 - last.share / 2) - 1, 0)}"
+        said = [twice, *(f"{REMEDIES[part][0].lower()}{REMEDIES[part][1:]} {_gain_text(last.gains[part])}" for part in rest)]
+        text = f"compute bounds it {where}, with {share} of the step. {', '.join(said)}"
+    else:
+        text = f"{last.verdict} bounds it {where}, with {share} of the step. {REMEDIES[last.verdict]} would bring "
+        text += _gain_text(last.gains[last.verdict])
+    changes = [
+        f"{counted_shape(analysis, one.cell)}: {bound.verdict}"
+        for one, bound, before in zip(known, bounds, [None, *bounds], strict=False)
+        if before is None or bound.verdict != before.verdict
+    ]
+    more = f" The bound changes: {', '.join(changes)}." if len(changes) > 1 else ""
+    return f"{text}.{more}{_noted(last.notes)}"
+
+
+def _noted(notes: Iterable[str]) -> str:
+    return "".join(f" {note[0].upper()}{note[1:]}." for note in notes)
+
+
+def _gain_text(gain: Gain) -> str:
+    """Format a gain, such as `at most +12 % [8, 16]`, or `+12 % [8, 16], as measured without it`."""
+    ends = _ends(gain.factor.low, gain.factor.high, lambda end: f"{100 * (end - 1):.0f}")
+    text = f"+{100 * (gain.factor.value - 1):.0f} %{ends}"
+    return f"{text}, as measured without it" if gain.is_anchor else f"at most {text}"
