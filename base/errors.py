@@ -167,6 +167,18 @@ class LineCut(RemoteError):
     """The line was lost, or the host is not reached now; what was asked may have been done, and the same again goes on."""
 
 
+class Slower(SlipwayError):
+    """What was compared is slower than the margin allows."""
+
+    exit_code = 29
+
+
+class Undecided(SlipwayError):
+    """The runs are too few, or differ too much, to tell whether a margin is kept."""
+
+    exit_code = 30
+
+
 def error_of_exit(code: int, default: type[SlipwayError]) -> type[SlipwayError]:
     """Return the class of this tree that has this exit code, or `default`."""
     found = (kind for kind in SlipwayError.__subclasses__() if kind.exit_code == code != SlipwayError.exit_code)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 COMMANDS = (
     "build --images 20 --times 1 --jobs 1",
     "busy --seconds 1 --pairs 1",
+    "compare --trials 20",
     "dry_run --runs 100 --repeats 1",
     "helper_overhead --pairs 1 --steps 100 --only helper",
     "marks --trials 20 --only curves",

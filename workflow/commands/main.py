@@ -70,6 +70,7 @@ COMMANDS: Final = (
     DeferredCommand("status", "workflow.commands.status:main", "How each run of a study stands, with reason and log."),
     DeferredCommand("logs", "workflow.commands.logs:main", "The logs of a run: supervisor, nodes and ranks."),
     DeferredCommand("tables", "workflow.commands.tables:main", "Make the tables from the records, or print one."),
+    DeferredCommand("compare", "extras.compare.command:main", "Which cells of two studies differ, and in what."),
     DeferredCommand("verify", "extras.verify.command:main", "Check records, pushed files and numbers again."),
     DeferredCommand("export", "extras.export.command:main", "The runs of a study for another tool, such as TensorBoard."),
     DeferredCommand("notify", "workflow.commands.notify:main", "Who is told of a study's end; --test tells them now."),

@@ -1,0 +1,74 @@
+"""Find what differs between the records of two groups of runs: every field, each value once. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from workflow.run.record.columns import FIELDS, MACHINES
+
+Facts = Mapping[str, frozenset[str]]
+"""Field, such as `nodes[].gpus[].model`, -> its values as JSON. What is null, empty or not there has none."""
+
+OUTCOMES: Final = (
+    *("schema", "run_id", "repeat", "attempt", "result_number", "status", "kind", "status_reason", "failed_rank", "failed_nodes"),
+    *("time", "run_s", "steps_s", "job_id", "restart_count", "busy", "preflight", "performance", "training", "window_seen"),
+    *("resumed_from", "checkpoint", "warnings", "files", "seal", "nodes[].stage", "nodes[].image_s", "nodes[].load", "cell.cell_id"),
+)
+"""What a run came to, and its own names: two runs of one cell differ in these. All other fields say what a run was made of."""
+OF_NODES: Final = ("hosts", "machine", "hardware", "gpu_models", "memory_per_node_bytes")
+"""What records.parquet has of all nodes together; it has none of them one by one."""
+
+
+def facts_of(record: Mapping[str, Any]) -> Facts:
+    """Return all fields of a record; those of the entries of a list are put together."""
+    found: dict[str, set[str]] = {}
+    for path, value in _leaves(record, ""):
+        found.setdefault(path, set()).add(value)
+    return {path: frozenset(values) for path, values in found.items()}
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple) and any(isinstance(entry, Mapping) for entry in value):
+        for entry in value:
+            yield from _leaves(entry, f"{path}[]")
+    elif value is not None and value not in ([], ()):
+        yield path, json.dumps(value)
+
+
+def facts_of_row(row: Mapping[str, Any]) -> Facts:
+    """Return what a row of records.parquet has of a record, under the names that the record has for it."""
+    of_record = {stored.path: row[name] for name, stored in FIELDS.items() if name in row and not stored.path.startswith("cell.")}
+    of_nodes = {f"nodes: {name}": row[name] for name in OF_NODES if name in MACHINES and name in row}
+    return facts_of({**of_record, **of_nodes, "cell": msgspec.json.decode(row["cell"])})
+
+
+def together(facts: Iterable[Facts]) -> Facts:
+    """Put the values of several runs together."""
+    found: dict[str, frozenset[str]] = {}
+    for one in facts:
+        for path, values in one.items():
+            found[path] = found.get(path, frozenset()) | values
+    return found
+
+
+def differing(one: Facts, other: Facts, *, outcomes: bool = False) -> list[str]:
+    """Return the fields that do not have the same values in both; `outcomes`: also what the runs came to."""
+    paths = dict.fromkeys((*one, *other))
+    return [path for path in paths if one.get(path) != other.get(path) and (outcomes or not is_outcome(path))]
+
+
+def is_outcome(path: str) -> bool:
+    """Return True if two runs of one cell may differ in this field."""
+    return any(path == prefix or path.startswith((f"{prefix}.", f"{prefix}[")) for prefix in OUTCOMES)
+
+
+def shown(values: Iterable[str]) -> list[str]:
+    """Return values for people: strings without quotes."""
+    return sorted(json.loads(value) if value.startswith('"') else value for value in values)
