@@ -73,6 +73,7 @@ COMMANDS: Final = (
     DeferredCommand("compare", "extras.compare.command:main", "Which cells of two studies differ, and in what."),
     DeferredCommand("verify", "extras.verify.command:main", "Check records, pushed files and numbers again."),
     DeferredCommand("export", "extras.export.command:main", "The runs of a study for another tool, such as TensorBoard."),
+    DeferredCommand("profile", "extras.profile.command:main", "Where the time of a training step goes, from a profiler's trace."),
     DeferredCommand("notify", "workflow.commands.notify:main", "Who is told of a study's end; --test tells them now."),
     DeferredCommand("check-frameworks", "workflow.commands.check_frameworks:main", "Whether frameworks train the same networks."),
     DeferredCommand("report", "workflow.commands.tables:report", "Tables, plots and one page that opens without network."),

@@ -1,0 +1,1 @@
+"""Say where the time of a training step goes: `slipway profile`."""

@@ -1,0 +1,37 @@
+"""Say where the time of a step goes, from a trace of torch.profiler, for `slipway profile`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workflow.commands.options import JsonOption
+from workflow.report.files import without_garbage_collection
+
+
+@without_garbage_collection()
+def main(
+    trace: Annotated[Path, typer.Option("--trace", metavar="FILE", help="A trace of torch.profiler, .json or .json.gz.")],
+    step_ms: Annotated[
+        float | None, typer.Option("--step-ms", help="Milliseconds of a step without profiler: shares are given of it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Where the time of a step goes: layers forward and backward, the rest, copies, and why nothing is computed meanwhile."""
+    if step_ms is not None and not (0 < step_ms < math.inf):
+        raise typer.BadParameter("--step-ms takes milliseconds above 0")
+    from extras.profile.profile import profile_json, profile_of
+    from extras.profile.trace import read_trace
+
+    found = profile_of(read_trace(trace), step_ms)
+    if as_json:
+        from workflow.commands.watching import output
+
+        output.json_value(profile_json(found))
+    else:
+        from extras.profile.tables import print_profile
+
+        print_profile(found)

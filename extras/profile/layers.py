@@ -1,0 +1,338 @@
+"""Attribute the work in a trace, kernels or operators of a processor, to layers, optimizer, loss and what else a step does.
+
+Pure. A kernel belongs where its launch lies, by the correlation id. On a processor an operator belongs where it lies itself, with the time
+that is not in operators below it, and what is left of a range that decides belongs to the range. There the innermost of these decides:
+
+- a range `layer:<name>`: this layer's forward; below a backward operator it is computed again (checkpointing);
+- `autograd::engine::evaluate_function`: the backward of what made the node, by its sequence number; a sum of gradients (AccumulateGrad)
+  has none, and follows the node before it;
+- the ranges of optimizers, data loaders, collectives and DDP's reducer.
+
+Else the outermost operator decides: a loss, an optimizer's by its name, or functional, between the layers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from extras.profile.trace import Activity, Span, Step, Trace
+
+Phase = Literal["forward", "backward", "recomputed"]
+Thread = tuple[str, str]
+EVALUATE: Final = "autograd::engine::evaluate_function"
+LAYER: Final = "layer:"
+BEGINNINGS: Final = (
+    ("Optimizer.", "optimizer"),
+    ("enumerate(DataLoader)", "input"),
+    ("gloo:", "communication"),
+    ("nccl:", "communication"),
+    ("mpi:", "communication"),
+    ("ucc:", "communication"),
+    ("c10d::", "communication"),
+    ("record_param_comms", "communication"),
+    ("torch::distributed::reducer", "communication"),
+)
+"""What a name begins with -> the row of `other` that it belongs to, wherever it lies."""
+OPTIMIZERS: Final = ("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd", "aten::_fused_adagrad", "aten::_amp_")
+LOSSES: Final = ("_loss", "cross_entropy", "kl_div", "LossForward", "LossBackward")
+
+
+MOST_ALIKE: Final = 100
+"""So many operators with one sequence number are looked at: there are a handful, one for each thread with a graph."""
+
+
+class Owner(NamedTuple):
+    """What work belongs to: a layer, an operator between layers (`functional`), or a row of `other`."""
+
+    kind: Literal["layer", "functional", "other"]
+    name: str
+    phase: Phase = "forward"
+
+
+UNKNOWN: Final = Owner("other", "unattributed")
+
+
+class Node(Struct, frozen=True, gc=False):
+    """An autograd node in its backward, of which the owner is looked up when all threads are read."""
+
+    sequence: int
+    forward_thread: int | None
+    start: float
+
+
+class Work(Struct, frozen=True, gc=False):
+    """One activity of a GPU, or one operator or range of a processor with the time that is its own."""
+
+    owner: Owner
+    kind: str
+    """`operator` or `range`; `kernel`, `copy` or `set`."""
+    name: str
+    step: int
+    start: float
+    end: float
+    own: float
+    """Microseconds that count; of an operator those without the operators below it."""
+    num_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attributed:
+    """The work of all steps, and what else was busy meanwhile."""
+
+    work: Sequence[Work]
+    windows: Sequence[tuple[float, float]]
+    """When the steps were on their way; they do not overlap."""
+    busy: Sequence[tuple[float, float]]
+    """When any of the steps' work was done; they do not overlap."""
+    elsewhere: float
+    """Microseconds in the windows in which only work of no step was done."""
+    calls: Mapping[str, int]
+    """Layer -> the number of its forward calls in the steps."""
+    launched: Mapping[int, float]
+    """Place in `work` -> when the activity was launched, where that is known."""
+
+
+def attribute(trace: Trace) -> Attributed:
+    """Attribute all work of the steps; where no range is a step, the whole trace is taken for one."""
+    found = _Owners(trace)
+    steps = _Steps(trace.steps or (_whole(trace),))
+    work: list[Work] = []
+    launched: dict[int, float] = {}
+    elsewhere: list[tuple[float, float]] = []
+    for one, launch in _activities(trace, found) if has_activities(trace) else found.operators():
+        step = steps.at(one.start if launch is None else launch)
+        if step is None:
+            elsewhere.append((one.start, one.end))
+            continue
+        if launch is not None:
+            launched[len(work)] = launch
+        work.append(_in_step(one, step, steps.steps[step].end))
+    busy = merged((one.start, one.end) for one in work)
+    windows = steps.windows(work)
+    return Attributed(
+        work=work,
+        windows=windows,
+        busy=busy,
+        elsewhere=max(0.0, total(within(merged([*busy, *elsewhere]), windows)) - total(busy)),
+        calls=found.calls(steps),
+        launched=launched,
+    )
+
+
+def has_activities(trace: Trace) -> bool:
+    """Return True if a GPU worked in this trace: then kernels count, and operators do not."""
+    return any(one.kind != "sync" for one in trace.activities)
+
+
+def merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the union of intervals as sorted intervals that do not touch."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            if end > found[-1][1]:
+                found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def within(intervals: Sequence[tuple[float, float]], windows: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the parts of `intervals` that lie in `windows`; neither overlap among themselves."""
+    found = []
+    place = 0
+    for start, end in intervals:
+        while place < len(windows) and windows[place][1] <= start:
+            place += 1
+        at = place
+        while at < len(windows) and windows[at][0] < end:
+            found.append((max(start, windows[at][0]), min(end, windows[at][1])))
+            at += 1
+    return found
+
+
+def total(intervals: Sequence[tuple[float, float]]) -> float:
+    """Return the length of intervals that do not overlap."""
+    return sum(end - start for start, end in intervals)
+
+
+def _whole(trace: Trace) -> Step:
+    starts = [spans[0].start for spans in trace.threads.values()] + [one.start for one in trace.activities[:1]]
+    ends = [max(span.end for span in spans) for spans in trace.threads.values()] + [one.end for one in trace.activities]
+    return Step("", min(starts, default=0.0), max(ends, default=0.0))
+
+
+def _in_step(work: Work, step: int, end: float) -> Work:
+    """Return `work` as work of this step. An operator that goes on after it, on another thread, counts until the step ends."""
+    late = max(0.0, work.end - end) if work.kind in ("operator", "range") else 0.0
+    return msgspec.structs.replace(work, step=step, end=work.end - late, own=max(0.0, work.own - late))
+
+
+class _Steps:
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self.starts = [step.start for step in steps]
+
+    def at(self, moment: float) -> int | None:
+        """Return the place of the step in which `moment` is."""
+        place = bisect_right(self.starts, moment) - 1
+        return place if place >= 0 and moment <= self.steps[place].end else None
+
+    def windows(self, work: Sequence[Work]) -> list[tuple[float, float]]:
+        """Return the union of the steps, each until the end of its last work: a GPU works on after the range has ended."""
+        ends = [step.end for step in self.steps]
+        for one in work:
+            ends[one.step] = max(ends[one.step], one.end)
+        return merged(zip(self.starts, ends, strict=True))
+
+
+def _activities(trace: Trace, found: _Owners) -> Iterator[tuple[Work, float | None]]:
+    for one in trace.activities:
+        if one.kind == "sync":
+            continue
+        launch, owner = found.launch_of(one)
+        yield Work(owner, one.kind, one.name, 0, one.start, one.end, one.end - one.start, one.num_bytes), launch
+
+
+class _Owners:
+    """The owners of all spans of a trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.own: dict[str, Owner | None] = {}
+        self.forward: dict[int, list[tuple[float, Thread, Owner | Node | None]]] = {}
+        self.launches: dict[int, list[tuple[float | None, Owner | Node | None]]] = {}
+        self.by_external: dict[int, Owner | Node | None] = {}
+        self.ranges: list[tuple[float, str]] = []
+        self.work: list[tuple[Span, Owner | Node | None, float]] = []
+        self.votes: dict[int, dict[Thread, int]] = {}
+        self.on_gpu = has_activities(trace)
+        for thread, spans in trace.threads.items():
+            self._sweep(thread, spans, trace.forward_of)
+        self.threads = {number: max(votes, key=lambda one: votes[one]) for number, votes in self.votes.items()}
+        for made in self.forward.values():
+            made.sort(key=_start)
+        for launched in self.launches.values():
+            launched.sort(key=_start)
+
+    def _sweep(self, thread: Thread, spans: Sequence[Span], forward_of: Mapping[tuple[Thread, float], Thread]) -> None:
+        """Go through the spans of one thread with a stack of those that are open."""
+        stack: list[tuple[float, Owner | Node | None, bool, int | None]] = []  # end, owner, in a backward, place of the work
+        node: Node | None = None
+        own: list[float] = []
+        first = len(self.work)
+        for span in spans:
+            while stack and stack[-1][0] <= span.start:
+                stack.pop()
+            end, parent, in_backward, above = stack[-1] if stack else (span.end, None, False, None)
+            owner: Owner | Node | None
+            if span.name.startswith(EVALUATE):
+                if span.sequence is not None:
+                    node = Node(span.sequence, span.forward_thread, span.start)
+                owner, in_backward = node or UNKNOWN, True
+            else:
+                owner = self._owner(span, parent, in_backward)
+            self._note(thread, span, owner, forward_of)
+            place = above
+            if not self.on_gpu and owner is not None:
+                place = len(own)
+                length = max(0.0, min(span.end, end) - span.start)
+                own.append(length)
+                if above is not None:
+                    own[above] -= length
+                self.work.append((span, owner, 0.0))
+            stack.append((min(span.end, end), owner, in_backward, place))
+        self.work[first:] = [(span, owner, max(0.0, spent)) for (span, owner, _), spent in zip(self.work[first:], own, strict=True)]
+
+    def _owner(self, span: Span, parent: Owner | Node | None, in_backward: bool) -> Owner | Node | None:
+        if span.name not in self.own:
+            self.own[span.name] = _named(span.name)
+        found = self.own[span.name]
+        if found is not None:
+            return found._replace(phase="recomputed") if in_backward and found.kind == "layer" else found
+        return parent if parent is not None or span.kind != "operator" else _outermost(span.name)
+
+    def _note(self, thread: Thread, span: Span, owner: Owner | Node | None, forward_of: Mapping[tuple[Thread, float], Thread]) -> None:
+        if span.kind == "launch":
+            if span.link is not None:
+                self.launches.setdefault(span.link, []).append((span.start, owner))
+            return
+        if span.external is not None and self.on_gpu:
+            self.by_external[span.external] = owner
+        if span.name.startswith(LAYER):
+            self.ranges.append((span.start, span.name.removeprefix(LAYER)))
+        elif span.forward_thread is not None:
+            if (forward := forward_of.get((thread, span.start))) is not None:
+                votes = self.votes.setdefault(span.forward_thread, {})
+                votes[forward] = votes.get(forward, 0) + 1
+        elif span.sequence is not None:
+            self.forward.setdefault(span.sequence, []).append((span.start, thread, owner))
+
+    def launch_of(self, activity: Activity) -> tuple[float | None, Owner]:
+        """Return when an activity was launched, if that is known, and the owner of it."""
+        known = self.launches.get(activity.link, []) if activity.link is not None else []
+        place = bisect_right(known, activity.end, key=_start)
+        launch, owner = known[place - 1] if place else (None, self.by_external.get(activity.external or -1))
+        found = self._resolved(owner)
+        if activity.kind == "copy" and found.kind != "layer" and found.name not in ("optimizer", "communication"):
+            return launch, COPIES
+        return launch, found
+
+    def operators(self) -> Iterator[tuple[Work, float | None]]:
+        """Yield the operators with the time of their own, and the ranges that decide with the time between the operators in them."""
+        for span, owner, own in self.work:
+            yield Work(self._resolved(owner), span.kind, span.name, 0, span.start, span.end, own), None
+
+    def calls(self, steps: _Steps) -> dict[str, int]:
+        """Return how often each layer was called in the steps, in the order of their first calls."""
+        calls: dict[str, int] = {}
+        for start, name in sorted(self.ranges):
+            if steps.at(start) is not None:
+                calls[name] = calls.get(name, 0) + 1
+        return calls
+
+    def _resolved(self, owner: Owner | Node | None) -> Owner:
+        is_backward = False
+        while isinstance(owner, Node):  # of a backward of a backward more than once; each time the start is earlier
+            is_backward = True
+            owner = self._forward(owner)
+        if owner is None:
+            return UNKNOWN
+        return owner._replace(phase="backward") if is_backward else owner
+
+    def _forward(self, node: Node) -> Owner | Node | None:
+        """Return the owner of the forward operator that made a node: of those with its sequence number the last one that began before."""
+        thread = self.threads.get(node.forward_thread or -1)
+        made = self.forward.get(node.sequence, [])
+        place = bisect_left(made, node.start, key=_start)
+        near = made[max(0, place - MOST_ALIKE) : place][::-1]
+        return next((one for one in near if one[1] == thread), near[0])[2] if near else None
+
+
+COMMUNICATION: Final = Owner("other", "communication")
+COPIES: Final = Owner("other", "copies")
+
+
+def _start(one: tuple[Any, ...]) -> float:
+    found: float = one[0]
+    return found
+
+
+def _named(name: str) -> Owner | None:
+    """Return the owner that a name alone decides."""
+    if name.startswith(LAYER):
+        return Owner("layer", name.removeprefix(LAYER))
+    return next((Owner("other", row) for beginning, row in BEGINNINGS if name.startswith(beginning)), None)
+
+
+def _outermost(name: str) -> Owner:
+    """Return the owner of an operator that lies in nothing which decides."""
+    if any(word in name for word in LOSSES):
+        return Owner("other", "loss")
+    if name.startswith(OPTIMIZERS):
+        return Owner("other", "optimizer")
+    return Owner("functional", name)

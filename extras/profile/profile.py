@@ -1,0 +1,332 @@
+"""What a trace says of the steps in it, `slipway.profile/1`: layers, the rest of the step, copies, idle time. Pure.
+
+Times are milliseconds of a mean step. A profiled step may be twice as long as a real one, because the processor is slower: the times of
+kernels are right, the gaps between them are not. So shares are those of a step that was measured without a profiler, where it is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from base.humanize import counted
+from extras.profile.breakdown import Breakdown, holistic, idle_causes, type_of
+from extras.profile.layers import Attributed, Work, attribute, has_activities, total
+from extras.profile.trace import Trace
+
+SCHEMA: Final = "slipway.profile/1"
+MOST_KERNELS: Final = 50
+DATA: Final = re.compile("dgrad|backward_input|backward_data", re.IGNORECASE)
+WEIGHTS: Final = re.compile("wgrad|backward_weight|grad_weight", re.IGNORECASE)
+TOLD: Final = 0.8
+"""The names must say of so much of a backward whether it is of data or of weights; the rest are sums of biases and changes of layout."""
+ALWAYS: Final = ("optimizer", "loss", "functional")
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """One layer in a mean step. A layer with others in it has what is in none of those."""
+
+    name: str
+    forward_ms: float
+    backward_ms: float
+    backward_data_ms: float | None
+    """Of the gradient of its input, where most of the kernels say by their names of what they are (dgrad, wgrad); else null."""
+    backward_weights_ms: float | None
+    """Of the gradient of its weights, likewise."""
+    recomputed_ms: float
+    """Of the forward computed again in the backward (checkpointing); in none of the two above."""
+    calls: float
+    kernels: float
+    forward_kernel: str | None
+    """The kernel, or the operator of a processor, that took most of the forward."""
+    backward_kernel: str | None
+    algorithm: str | None
+    """Of a convolution's forward, as its kernel's name says: winograd, fft, implicit gemm, gemm, direct."""
+
+
+class Functional(Struct, frozen=True, kw_only=True):
+    """An operator between layers, in a mean step."""
+
+    name: str
+    forward_ms: float
+    backward_ms: float
+
+
+class Copy(Struct, frozen=True, kw_only=True):
+    """Copies of one kind, in a mean step."""
+
+    kind: str
+    """HtoD, DtoH, DtoD, PtoP, as the profiler names it."""
+    memory: str
+    """From where to where, such as `Pageable -> Device`."""
+    pinned: bool | None
+    """Whether the memory of the host is pinned; null where it is not told, or none of the host's."""
+    invocations: float
+    bytes: float
+    ms: float
+    gb_per_s: float | None
+    total_invocations: int
+    total_bytes: int
+
+
+class Idle(Struct, frozen=True, kw_only=True):
+    """The part of a mean step in which nothing was done. The causes are null on a processor."""
+
+    ms: float
+    host_wait_ms: float | None
+    kernel_wait_ms: float | None
+    other_ms: float | None
+    edges_ms: float | None
+    """Before the first and after the last kernel."""
+    host_wait_share: float | None
+    """Of the gaps between kernels."""
+
+
+class Kernel(Struct, frozen=True, kw_only=True):
+    """Kernels, or operators of a processor, of one name in a mean step."""
+
+    name: str
+    type: str
+    calls: float
+    ms: float
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """What a trace says of a mean step."""
+
+    schema: Literal["slipway.profile/1"] = SCHEMA
+    device: str
+    """The GPU, or `cpu`."""
+    steps: int
+    """0: no range is a step, and all times are those of the whole trace."""
+    step_ms: float
+    """A step in this trace, until its last kernel has ended."""
+    unprofiled_step_ms: float | None
+    """A step without a profiler, where it was given."""
+    kernel_ms: float
+    """All kernels and memsets, or all operators of a processor; those at the same time are each counted."""
+    layers: tuple[Layer, ...]
+    other: dict[str, float]
+    """optimizer, loss, functional; where there are such: copies, communication, input, unattributed."""
+    functional: tuple[Functional, ...]
+    copies: tuple[Copy, ...]
+    idle: Idle
+    overlap_ms: float
+    """Work that was done while other work of these steps was done; counted in layers and other."""
+    elsewhere_ms: float
+    """Only work of no step was done."""
+    sum_ms: float
+    """layers + other - overlap + elsewhere + not computing."""
+    not_computing_ms: float
+    """idle.ms, or with unprofiled_step_ms what this step is longer than the work in it."""
+    missing_ms: float
+    """The step, as shares are given of it, less sum_ms."""
+    kernels: tuple[Kernel, ...]
+    breakdown: Breakdown | None
+    """As HolisticTraceAnalysis defines it; null without a GPU."""
+    notes: tuple[str, ...]
+
+    @property
+    def whole_ms(self) -> float:
+        """Return the step that shares are given of."""
+        return self.unprofiled_step_ms or self.step_ms
+
+
+def profile_of(trace: Trace, unprofiled_step_ms: float | None = None) -> Profile:
+    """Return what a trace says of a mean step of it."""
+    found = attribute(trace)
+    per_step = _PerStep(max(1, len(trace.steps)))
+    layers, other, functional = _rows(found, per_step)
+    on_gpu = has_activities(trace)
+    step, busy, elsewhere = per_step.ms(total(found.windows)), per_step.ms(total(found.busy)), per_step.ms(found.elsewhere)
+    worked = sum(one.forward_ms + one.backward_ms + one.recomputed_ms for one in layers) + sum(other.values())
+    overlap = max(0.0, per_step.ms(sum(one.own for one in found.work)) - busy)
+    causes = {cause: per_step.ms(spent) for cause, spent in idle_causes(found).items()}
+    idle = max(0.0, step - busy - elsewhere)
+    not_computing = idle if unprofiled_step_ms is None else max(0.0, unprofiled_step_ms - worked + overlap)
+    whole = step if unprofiled_step_ms is None else unprofiled_step_ms
+    summed = worked - overlap + not_computing + (elsewhere if unprofiled_step_ms is None else 0.0)
+    gaps = causes["host_wait"] + causes["kernel_wait"] + causes["other"]
+    return Profile(
+        device=", ".join(trace.devices) or "gpu" if on_gpu else "cpu",
+        steps=len(trace.steps),
+        step_ms=round(step, 6),
+        unprofiled_step_ms=unprofiled_step_ms,
+        kernel_ms=round(per_step.ms(sum(one.own for one in found.work if one.kind not in ("copy", "range"))), 6),
+        layers=layers,
+        other=other,
+        functional=functional,
+        copies=_copies(found.work, per_step),
+        idle=Idle(
+            ms=round(idle, 6),
+            host_wait_ms=round(causes["host_wait"], 6) if on_gpu else None,
+            kernel_wait_ms=round(causes["kernel_wait"], 6) if on_gpu else None,
+            other_ms=round(causes["other"], 6) if on_gpu else None,
+            edges_ms=round(causes["edges"], 6) if on_gpu else None,
+            host_wait_share=round(causes["host_wait"] / gaps, 6) if on_gpu and gaps > 0 else None,
+        ),
+        overlap_ms=round(overlap, 6),
+        elsewhere_ms=round(elsewhere, 6),
+        sum_ms=round(summed, 6),
+        not_computing_ms=round(not_computing, 6),
+        missing_ms=round(whole - summed, 6),
+        kernels=_kernels(found.work, per_step),
+        breakdown=holistic(trace),
+        notes=tuple(_notes(trace, found, other, whole)),
+    )
+
+
+def profile_json(profile: Profile) -> dict[str, Any]:
+    """Return a profile as plain values of JSON."""
+    found: dict[str, Any] = msgspec.to_builtins(profile)
+    return found
+
+
+class _PerStep:
+    def __init__(self, num_steps: int) -> None:
+        self.num_steps = num_steps
+
+    def ms(self, microseconds: float) -> float:
+        return microseconds / 1000 / self.num_steps
+
+
+def _rows(found: Attributed, per_step: _PerStep) -> tuple[tuple[Layer, ...], dict[str, float], tuple[Functional, ...]]:
+    by_layer: dict[str, list[Work]] = {name: [] for name in found.calls}
+    by_operator: dict[str, list[Work]] = {}
+    other = dict.fromkeys(ALWAYS, 0.0)
+    for one in found.work:
+        if one.owner.kind == "layer":
+            by_layer.setdefault(one.owner.name, []).append(one)
+            continue
+        row = one.owner.name if one.owner.kind == "other" else "functional"
+        other[row] = other.get(row, 0.0) + per_step.ms(one.own)
+        if one.owner.kind == "functional":
+            by_operator.setdefault(one.owner.name, []).append(one)
+    functional = [
+        Functional(
+            name=name,
+            forward_ms=_spent(work, per_step, "forward"),
+            backward_ms=_spent(work, per_step, "backward"),
+        )
+        for name, work in by_operator.items()
+    ]
+    return (
+        tuple(_layer(name, work, found.calls.get(name, 0), per_step) for name, work in by_layer.items()),
+        {row: round(spent, 6) for row, spent in other.items()},
+        tuple(sorted(functional, key=lambda one: one.forward_ms + one.backward_ms, reverse=True)),
+    )
+
+
+def _layer(name: str, work: Sequence[Work], calls: int, per_step: _PerStep) -> Layer:
+    backward = [one for one in work if one.owner.phase == "backward"]
+    data = _spent([one for one in backward if DATA.search(one.name)], per_step, "backward")
+    weights = _spent([one for one in backward if WEIGHTS.search(one.name)], per_step, "backward")
+    spent = _spent(backward, per_step, "backward")
+    is_told = data + weights > 0 and data + weights >= TOLD * spent
+    forward_kernel = _longest([one for one in work if one.owner.phase == "forward"])
+    return Layer(
+        name=name,
+        forward_ms=_spent(work, per_step, "forward"),
+        backward_ms=spent,
+        backward_data_ms=data if is_told else None,
+        backward_weights_ms=weights if is_told else None,
+        recomputed_ms=_spent(work, per_step, "recomputed"),
+        calls=calls / per_step.num_steps,
+        kernels=sum(one.kind != "range" for one in work) / per_step.num_steps,
+        forward_kernel=forward_kernel,
+        backward_kernel=_longest(backward),
+        algorithm=algorithm_of(forward_kernel or ""),
+    )
+
+
+def _spent(work: Sequence[Work], per_step: _PerStep, phase: str) -> float:
+    return round(per_step.ms(sum(one.own for one in work if one.owner.phase == phase)), 6)
+
+
+def _longest(work: Sequence[Work]) -> str | None:
+    spent: dict[str, float] = {}
+    for one in work:
+        if one.kind != "range":
+            spent[one.name] = spent.get(one.name, 0.0) + one.own
+    return max(spent, key=lambda name: spent[name], default=None)
+
+
+ALGORITHMS: Final = (
+    ("winograd", re.compile("winograd", re.IGNORECASE)),
+    ("fft", re.compile("fft|flip_filter", re.IGNORECASE)),
+    ("implicit gemm", re.compile("implicit|fprop|dgrad|wgrad|convolve", re.IGNORECASE)),
+    ("direct", re.compile("depthwise|direct|conv.*2d_.*kernel", re.IGNORECASE)),
+    ("gemm", re.compile("gemm|gemv|cutlass", re.IGNORECASE)),
+)
+
+
+def algorithm_of(kernel: str) -> str | None:
+    """Return the algorithm that the name of a kernel tells, if it does."""
+    return next((word for word, pattern in ALGORITHMS if pattern.search(kernel)), None)
+
+
+COPY: Final = re.compile(r"Memcpy (\w+)(?: \((.*)\))?")
+
+
+def _copies(work: Sequence[Work], per_step: _PerStep) -> tuple[Copy, ...]:
+    by_name: dict[str, list[Work]] = {}
+    for one in work:
+        if one.kind == "copy":
+            by_name.setdefault(one.name, []).append(one)
+    found = []
+    for name, copies in sorted(by_name.items()):
+        match = COPY.fullmatch(name)
+        memory = (match[2] or "") if match else ""
+        total_bytes, spent = sum(one.num_bytes or 0 for one in copies), sum(one.own for one in copies)
+        found.append(
+            Copy(
+                kind=match[1] if match else name,
+                memory=memory,
+                pinned=False if "Pageable" in memory else True if "Pinned" in memory else None,
+                invocations=len(copies) / per_step.num_steps,
+                bytes=total_bytes / per_step.num_steps,
+                ms=round(per_step.ms(spent), 6),
+                gb_per_s=round(total_bytes / spent / 1000, 6) if spent > 0 else None,
+                total_invocations=len(copies),
+                total_bytes=total_bytes,
+            )
+        )
+    return tuple(found)
+
+
+def _kernels(work: Sequence[Work], per_step: _PerStep) -> tuple[Kernel, ...]:
+    spent: dict[str, tuple[int, float, str]] = {}
+    for one in work:
+        if one.kind == "range":
+            continue
+        calls, before, _ = spent.get(one.name, (0, 0.0, ""))
+        spent[one.name] = (calls + 1, before + one.own, one.kind)
+    longest = sorted(spent.items(), key=lambda item: item[1][1], reverse=True)[:MOST_KERNELS]
+    return tuple(
+        Kernel(
+            name=name,
+            type="operator" if kind == "operator" else type_of(name),
+            calls=calls / per_step.num_steps,
+            ms=round(per_step.ms(total_us), 6),
+        )
+        for name, (calls, total_us, kind) in longest
+    )
+
+
+def _notes(trace: Trace, found: Attributed, other: dict[str, float], whole: float) -> list[str]:
+    notes = []
+    if not trace.steps:
+        notes.append("no range is called step:<n> or ProfilerStep#<n>: all times are those of the whole trace")
+    if not found.calls:
+        notes.append("no range is called layer:<name>: there are no layers to tell apart")
+    if not found.work:
+        notes.append("there are no kernels and no operators in the steps")
+    if (lost := other.get("unattributed", 0.0)) > 0.02 * whole:
+        notes.append(f"{lost:.3g} ms of a step belong to nothing that is in the trace, such as a forward before it begins")
+    if trace.num_left_out:
+        notes.append(f"{counted(trace.num_left_out, 'event')} without a valid time or of another form left out")
+    return notes

@@ -1,0 +1,296 @@
+"""Read the trace that torch.profiler (Kineto) exports: ranges of processor threads, activities of GPUs, steps.
+
+Everything in a trace is foreign: an event of another form is left out and counted, a file of another form refused. Moments are in
+microseconds from an origin that nobody knows. The bounds: a trace of 1 GB of text needs about 2 GB of memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from base.errors import RecordError
+from base.sanitize import ascii_int, number, text, whole
+from base.untrusted import open_plain
+
+MAX_TEXT_BYTES: Final = 2 << 30
+PIECE: Final = 4 << 20
+MAX_NAME: Final = 500
+STEP: Final = re.compile(r"(step:|ProfilerStep#) ?(\d{1,18})")
+
+Kind = Literal["operator", "range", "launch"]
+KINDS: Final[Mapping[str, Kind]] = {
+    "cpu_op": "operator",
+    "user_annotation": "range",
+    "cuda_runtime": "launch",
+    "cuda_driver": "launch",
+    "xpu_runtime": "launch",
+    "privateuse1_runtime": "launch",
+    "privateuse1_driver": "launch",
+    "Operator": "operator",  # until PyTorch 1.11
+    "Runtime": "launch",
+}
+ACTIVITIES: Final = {
+    "kernel": "kernel",
+    "gpu_memcpy": "copy",
+    "gpu_memset": "set",
+    "cuda_sync": "sync",
+    "Kernel": "kernel",
+    "Memcpy": "copy",
+    "Memset": "set",
+}
+
+
+class Span(Struct, frozen=True, gc=False):
+    """What one thread of a processor did from `start` to `end`: an operator, a range, or a call that starts an activity of a GPU."""
+
+    kind: Kind
+    name: str
+    start: float
+    end: float
+    sequence: int | None
+    """Of the autograd node that a forward operator made, or that a backward operator is."""
+    forward_thread: int | None
+    """Of a backward operator: the profiler's own number of the thread whose node this is."""
+    link: int | None
+    """Of a launch: the correlation id of its activities."""
+    external: int | None
+
+
+class Activity(Struct, frozen=True, gc=False):
+    """What a GPU did: a kernel, a copy, a memset, or (`sync`) a wait, which is none."""
+
+    kind: str
+    name: str
+    start: float
+    end: float
+    device: int
+    stream: int
+    link: int | None
+    external: int | None
+    num_bytes: int | None
+
+
+class Step(Struct, frozen=True):
+    """A range `step:<n>` or `ProfilerStep#<n>`."""
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One trace, read and sorted."""
+
+    threads: Mapping[tuple[str, str], Sequence[Span]]
+    """(process, thread) -> its spans by their starts, of equal ones the longest first."""
+    activities: Sequence[Activity]
+    steps: tuple[Step, ...]
+    forward_of: Mapping[tuple[tuple[str, str], float], tuple[str, str]]
+    """Thread and start of a backward operator -> the thread of its forward operator, where the profiler has drawn that arrow."""
+    devices: tuple[str, ...]
+    num_left_out: int
+    """Events without a valid time, or of another form."""
+    last_step_start: float | None = None
+    """Of the last ProfilerStep, where there are several: HolisticTraceAnalysis leaves it out."""
+
+
+_Number = int | float | str | None
+
+
+class _Args(Struct, gc=False):
+    sequence: _Number = field(default=None, name="Sequence number")
+    forward_thread: _Number = field(default=None, name="Fwd thread id")
+    external: _Number = field(default=None, name="External id")
+    old_external: _Number = field(default=None, name="external id")
+    correlation: _Number = None
+    stream: _Number = None
+    device: _Number = None
+    bytes: _Number = None
+
+
+class _Event(Struct, gc=False):
+    ph: str = ""
+    cat: str | None = None
+    name: str | None = None
+    pid: _Number = None
+    tid: _Number = None
+    ts: _Number = None
+    dur: _Number = None
+    id: _Number = None
+    args: _Args | None = None
+
+
+class _Device(Struct):
+    name: str = ""
+
+
+class _File(Struct):
+    trace_events: list[msgspec.Raw] | UnsetType = field(default=UNSET, name="traceEvents")
+    devices: list[_Device] = field(default_factory=list, name="deviceProperties")
+
+
+def read_trace(path: Path, max_bytes: int = MAX_TEXT_BYTES) -> Trace:
+    """Read a trace, plain or gzipped. Raises RecordError where it cannot be read, is none, or has more than `max_bytes` of text."""
+    try:
+        content = _content(path, max_bytes)
+        return trace_of(content, path)
+    except MemoryError as error:
+        raise RecordError(f"{path}: this trace is too large for the memory of this machine; profile fewer steps") from error
+
+
+def _content(path: Path, max_bytes: int) -> bytearray:
+    content = bytearray()
+    try:
+        with os.fdopen(open_plain(path), "rb") as plain, _unpacked(plain) as file:
+            while piece := file.read(PIECE):
+                if not content and piece.lstrip()[:1] not in (b"{", b"["):
+                    raise RecordError(f"{path} is no trace: it does not begin as JSON")
+                content += piece
+                if len(content) > max_bytes:
+                    raise RecordError(f"{path} has more than {max_bytes >> 20} MiB of text; profile fewer steps")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordError(f"{path} cannot be unpacked ({error}): it was cut or damaged") from error
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    return content
+
+
+def _unpacked(file: IO[bytes]) -> IO[bytes]:
+    packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if packed else file  # type: ignore[return-value]
+
+
+def trace_of(content: bytes | bytearray, where: Path | str) -> Trace:
+    """Return the trace that a text is. Raises RecordError, which begins with `where`, where it is none."""
+    try:
+        if content[:PIECE].lstrip()[:1] == b"[":  # the other form of the format: the events alone
+            found = _File(msgspec.json.decode(content, type=list[msgspec.Raw]), [])
+        else:
+            found = msgspec.json.decode(content, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordError(f"{where} is no trace ({error})") from error
+    if isinstance(found.trace_events, UnsetType):
+        raise RecordError(f"{where} is no trace: it has no traceEvents; export it by `prof.export_chrome_trace(...)`")
+    devices = tuple(dict.fromkeys(text(one.name, 100) for one in found.devices[:64]))
+    reading = _Reading()
+    reading.take(found.trace_events)
+    return reading.trace(devices)
+
+
+class _Reading:
+    """What was read of the events so far."""
+
+    def __init__(self) -> None:
+        self.threads: dict[tuple[str, str], list[Span]] = {}
+        self.activities: list[Activity] = []
+        self.steps: list[tuple[tuple[str, str], Step]] = []
+        self.starts: dict[object, tuple[str, str]] = {}
+        self.ends: dict[object, tuple[tuple[str, str], float]] = {}
+        self.profiler_steps: dict[str, float] = {}
+        self.names: dict[str, str] = {}
+        self.num_left_out = 0
+
+    def take(self, events: Sequence[msgspec.Raw]) -> None:
+        decode = msgspec.json.Decoder(_Event).decode
+        for raw in events:
+            try:
+                event = decode(raw)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                self.num_left_out += 1
+                continue
+            category = event.cat or ""
+            if event.ph == "X" and (category in KINDS or category in ACTIVITIES or category == "gpu_user_annotation"):
+                self._complete(event, category, event.args or _Args())
+            elif event.ph in ("s", "f") and category == "fwdbwd":
+                self._arrow(event)
+
+    def _complete(self, event: _Event, category: str, args: _Args) -> None:
+        start, duration = _moment(event.ts), _moment(event.dur)
+        if start is None or duration is None or duration < 0:
+            self.num_left_out += 1
+            return
+        name = self._name(event.name)
+        if "ProfilerStep" in name:
+            self.profiler_steps[name] = max(start, self.profiler_steps.get(name, start))
+        external = whole(args.external if args.external is not None else args.old_external)
+        if category in ACTIVITIES:
+            self._activity(name, start, start + duration, ACTIVITIES[category], external, args)
+        elif category in KINDS:
+            thread = (str(event.pid), str(event.tid))
+            if STEP.fullmatch(name):
+                self.steps.append((thread, Step(name, start, start + duration)))
+            sequence, forward_thread = whole(args.sequence), whole(args.forward_thread)
+            link = whole(args.correlation)
+            span = Span(KINDS[category], name, start, start + duration, sequence, forward_thread or None, link, external)
+            self.threads.setdefault(thread, []).append(span)
+
+    def _activity(self, name: str, start: float, end: float, kind: str, external: int | None, args: _Args) -> None:
+        stream = ascii_int(args.stream) if isinstance(args.stream, str) else whole(args.stream)
+        if stream is None:
+            self.num_left_out += kind != "sync"  # a wait for a whole device or an event has no stream
+            return
+        self.activities.append(
+            Activity(kind, name, start, end, whole(args.device) or 0, stream, whole(args.correlation), external, whole(args.bytes))
+        )
+
+    def _arrow(self, event: _Event) -> None:
+        thread, start = (str(event.pid), str(event.tid)), _moment(event.ts)
+        if event.ph == "s":
+            self.starts[event.id] = thread
+        elif start is not None:
+            self.ends[event.id] = (thread, start)
+
+    def _name(self, name: str | None) -> str:
+        known = self.names.get(name or "")
+        if known is None:
+            known = self.names[name or ""] = text(name or "", MAX_NAME).replace("\n", " ").replace("\t", " ")
+        return known
+
+    def trace(self, devices: tuple[str, ...]) -> Trace:
+        for spans in self.threads.values():
+            spans.sort(key=lambda span: (span.start, -span.end))
+        self.activities.sort(key=lambda one: (one.start, one.end))
+        forward_of = {end: self.starts[arrow] for arrow, end in self.ends.items() if arrow in self.starts}
+        last = max(self.profiler_steps.values()) if len(self.profiler_steps) > 1 else None
+        return Trace(
+            threads=self.threads,
+            activities=self.activities,
+            steps=tuple(_chosen(self.steps)),
+            forward_of=forward_of,
+            devices=devices,
+            num_left_out=self.num_left_out,
+            last_step_start=last,
+        )
+
+
+def _moment(value: _Number) -> float | None:
+    found = number(value)
+    return found if found is not None and math.isfinite(found) and abs(found) < 2**53 else None
+
+
+def _chosen(found: list[tuple[tuple[str, str], Step]]) -> Iterator[Step]:
+    """Yield the steps: where both forms are there those of the program, of several threads those of the one with most, of nested ones the
+    outer ones."""
+    own = [(thread, step) for thread, step in found if step.name.startswith("step:")] or found
+    counts: dict[tuple[str, str], int] = {}
+    for thread, _ in own:
+        counts[thread] = counts.get(thread, 0) + 1
+    chosen = max(counts, key=lambda thread: counts[thread], default=None)
+    end = -math.inf
+    for step in sorted((step for thread, step in own if thread == chosen), key=lambda step: (step.start, -step.end)):
+        if step.end > end:
+            end = step.end
+            yield step

@@ -1,0 +1,120 @@
+"""Traces from a GPU: what a profile by hand and HolisticTraceAnalysis 0.5 say of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from extras.profile.profile import Profile, profile_of
+from extras.profile.trace import read_trace
+
+CAPTURED = Path(__file__).parents[2] / "captured" / "gpu"
+
+
+@cache
+def profile(name: str) -> Profile:
+    return profile_of(read_trace(CAPTURED / f"{name}.json.gz"))
+
+
+@pytest.mark.parametrize(
+    ("layer", "forward_ms", "backward_ms"),
+    [
+        ("features.0", 0.914, 0.915),
+        ("features.3", 0.356, 0.621),
+        ("features.6", 0.418, 1.297),
+        ("features.8", 0.496, 1.720),
+        ("features.10", 0.354, 1.172),
+        ("classifier.1", 0.296, 0.476),
+        ("classifier.4", 0.168, 0.207),
+        ("classifier.6", 0.088, 0.064),
+    ],
+)
+def test_layers_of_alexnet(layer: str, forward_ms: float, backward_ms: float) -> None:
+    (found,) = (one for one in profile("alexnet-fp32-nchw").layers if one.name == layer)
+    assert found.forward_ms == pytest.approx(forward_ms, rel=0.01)
+    assert found.backward_ms == pytest.approx(backward_ms, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_ms", "layers_ms", "optimizer_ms", "functional_ms"),
+    [("alexnet-fp32-nchw", 11.67, 10.95, 0.706, 0.001), ("resnet50-bf16-nhwc", 17.68, 16.66, 0.354, 0.650)],
+)
+def test_sums(name: str, kernel_ms: float, layers_ms: float, optimizer_ms: float, functional_ms: float) -> None:
+    found = profile(name)
+    assert found.kernel_ms == pytest.approx(kernel_ms, rel=0.001)
+    layers = sum(one.forward_ms + one.backward_ms for one in found.layers)
+    assert layers == pytest.approx(layers_ms, rel=0.001)
+    assert found.other["optimizer"] == pytest.approx(optimizer_ms, rel=0.01)
+    assert found.other["functional"] == pytest.approx(functional_ms, abs=0.001)
+    assert layers + sum(found.other.values()) == pytest.approx(found.kernel_ms, rel=0.001)
+    assert set(found.other) <= {"optimizer", "loss", "functional", "copies"}  # nothing is left that belongs to nothing
+    assert found.missing_ms == pytest.approx(0, abs=0.001 * found.step_ms)
+
+
+@pytest.mark.parametrize(("name", "pinned", "gb_per_s"), [("alexnet-h2d-pageable", False, 7.1), ("alexnet-h2d-pinned", True, 55.2)])
+def test_copies(name: str, pinned: bool, gb_per_s: float) -> None:
+    back, there = profile(name).copies
+    assert (back.kind, back.bytes, back.pinned) == ("DtoH", 4, True)
+    assert (there.kind, there.pinned, there.invocations, there.total_invocations) == ("HtoD", pinned, 1, 2)
+    assert there.total_bytes == 2 * there.bytes == round(73.5 * 2**20)
+    assert there.gb_per_s == pytest.approx(gb_per_s, rel=0.01)
+    assert there.bytes / there.ms == pytest.approx(there.gb_per_s * 1e6, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "span", "idle", "compute", "non_compute", "waits"),
+    [
+        ("resnet50-bf16-nhwc", 34.457, 17.747, 16.696, 0.014, [(7, 16.323, 1.400, 0.0)]),
+        (
+            "alexnet-fp32-nchw",
+            39.794,
+            5.481,
+            34.309,
+            0.004,
+            [(7, 4.361, 1.321, 0.723), (13, 26.411, 0, 2.648), (30, 7.861, 0.014, 19.034)],
+        ),
+        (
+            "alexnet-h2d-pageable",
+            29.984,
+            6.798,
+            12.325,
+            10.861,
+            [(7, 6.332, 0.529, 0.221), (13, 16.374, 0, 0), (29, 15.164, 0.049, 0)],
+        ),
+    ],
+)
+def test_breakdown_is_the_one_of_holistic_trace_analysis(
+    name: str, span: float, idle: float, compute: float, non_compute: float, waits: list[tuple[float, ...]]
+) -> None:
+    found = profile(name).breakdown
+    assert found is not None
+    assert msgspec.structs.astuple(found.temporal) == pytest.approx((span, idle, compute, non_compute), abs=1e-6)
+    streams = [(one.stream, one.host_wait_ms, one.kernel_wait_ms, one.other_ms) for one in found.idle]
+    assert streams == [pytest.approx(one, abs=1e-6) for one in waits]
+
+
+def test_the_processor_is_late_in_a_profiled_step_of_resnet() -> None:
+    found = profile("resnet50-bf16-nhwc")
+    assert found.breakdown is not None
+    assert found.breakdown.idle[0].host_wait_share == pytest.approx(0.92, rel=0.01)  # with times rounded to microseconds
+    assert found.idle.host_wait_share == pytest.approx(0.945, rel=0.001)
+    idle = found.idle
+    assert idle.ms == pytest.approx(sum(one or 0 for one in (idle.host_wait_ms, idle.kernel_wait_ms, idle.other_ms, idle.edges_ms)))
+
+
+def test_a_measured_step_decides_what_is_not_computing() -> None:
+    found = profile_of(read_trace(CAPTURED / "resnet50-bf16-nhwc.json.gz"), 18.96)
+    assert found.not_computing_ms == pytest.approx(18.96 - found.kernel_ms + found.overlap_ms, abs=0.01)
+    assert found.sum_ms == pytest.approx(18.96, rel=1e-6)
+    assert found.idle == profile("resnet50-bf16-nhwc").idle
+
+
+def test_algorithms_are_those_that_the_kernels_name() -> None:
+    layers = {one.name: one for one in profile("resnet50-bf16-nhwc").layers}
+    assert layers["layer1.0.conv2"].algorithm == "implicit gemm"
+    assert layers["layer1.0.conv2"].backward_data_ms == pytest.approx(0.0430, rel=0.01)
+    assert layers["layer1.0.conv2"].backward_weights_ms == pytest.approx(0.0502, rel=0.01)
+    assert layers["fc"].backward_data_ms is None
