@@ -52,7 +52,7 @@ class StreamIdle(Struct, frozen=True, kw_only=True):
     kernel_wait_ms: float
     other_ms: float
     host_wait_share: float | None
-    """Of the three."""
+    """The share of the three."""
 
 
 class KernelTypes(Struct, frozen=True, kw_only=True):

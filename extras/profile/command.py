@@ -20,7 +20,7 @@ def main(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Where the time of a step goes: layers forward and backward, the rest, copies, and why nothing is computed meanwhile."""
+    """Say where the time of a step goes: layers forward and backward, the rest, copies, and why nothing is computed meanwhile."""
     if step_ms is not None and not (0 < step_ms < math.inf):
         raise typer.BadParameter("--step-ms takes milliseconds above 0")
     from extras.profile.profile import profile_json, profile_of

@@ -43,7 +43,7 @@ OPTIMIZERS: Final = ("aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd",
 LOSSES: Final = ("_loss", "cross_entropy", "kl_div", "LossForward", "LossBackward")
 
 
-MOST_ALIKE: Final = 100
+MOST_CANDIDATES: Final = 100
 """So many operators with one sequence number are looked at: there are a handful, one for each thread with a graph."""
 
 
@@ -99,7 +99,7 @@ class Attributed:
 
 
 def attribute(trace: Trace) -> Attributed:
-    """Attribute all work of the steps; where no range is a step, the whole trace is taken for one."""
+    """Return all work of the steps with its owners; where no range is a step, the whole trace is taken for one."""
     found = _Owners(trace)
     steps = _Steps(trace.steps or (_whole(trace),))
     work: list[Work] = []
@@ -220,7 +220,7 @@ class _Owners:
             launched.sort(key=_start)
 
     def _sweep(self, thread: Thread, spans: Sequence[Span], forward_of: Mapping[tuple[Thread, float], Thread]) -> None:
-        """Go through the spans of one thread with a stack of those that are open."""
+        """Note the owners of the spans of one thread, with a stack of those that are open."""
         stack: list[tuple[float, Owner | Node | None, bool, int | None]] = []  # end, owner, in a backward, place of the work
         node: Node | None = None
         own: list[float] = []
@@ -309,7 +309,7 @@ class _Owners:
         thread = self.threads.get(node.forward_thread or -1)
         made = self.forward.get(node.sequence, [])
         place = bisect_left(made, node.start, key=_start)
-        near = made[max(0, place - MOST_ALIKE) : place][::-1]
+        near = made[max(0, place - MOST_CANDIDATES) : place][::-1]
         return next((one for one in near if one[1] == thread), near[0])[2] if near else None
 
 

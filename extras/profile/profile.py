@@ -22,7 +22,7 @@ SCHEMA: Final = "slipway.profile/1"
 MOST_KERNELS: Final = 50
 DATA: Final = re.compile("dgrad|backward_input|backward_data", re.IGNORECASE)
 WEIGHTS: Final = re.compile("wgrad|backward_weight|grad_weight", re.IGNORECASE)
-TOLD: Final = 0.8
+NAMED_SHARE: Final = 0.8
 """The names must say of so much of a backward whether it is of data or of weights; the rest are sums of biases and changes of layout."""
 ALWAYS: Final = ("optimizer", "loss", "functional")
 
@@ -34,18 +34,18 @@ class Layer(Struct, frozen=True, kw_only=True):
     forward_ms: float
     backward_ms: float
     backward_data_ms: float | None
-    """Of the gradient of its input, where most of the kernels say by their names of what they are (dgrad, wgrad); else null."""
+    """The gradient of its input, where most of the kernels say by their names of what they are (dgrad, wgrad); else null."""
     backward_weights_ms: float | None
-    """Of the gradient of its weights, likewise."""
+    """The gradient of its weights, likewise."""
     recomputed_ms: float
-    """Of the forward computed again in the backward (checkpointing); in none of the two above."""
+    """The forward that the backward computes again (checkpointing); in none of the others."""
     calls: float
     kernels: float
     forward_kernel: str | None
     """The kernel, or the operator of a processor, that took most of the forward."""
     backward_kernel: str | None
     algorithm: str | None
-    """Of a convolution's forward, as its kernel's name says: winograd, fft, implicit gemm, gemm, direct."""
+    """How the forward is computed, as its kernel's name says: winograd, fft, implicit gemm, gemm, direct."""
 
 
 class Functional(Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class Idle(Struct, frozen=True, kw_only=True):
     edges_ms: float | None
     """Before the first and after the last kernel."""
     host_wait_share: float | None
-    """Of the gaps between kernels."""
+    """The share of the gaps between kernels."""
 
 
 class Kernel(Struct, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """The step, as shares are given of it, less sum_ms."""
     kernels: tuple[Kernel, ...]
     breakdown: Breakdown | None
-    """As HolisticTraceAnalysis defines it; null without a GPU."""
+    """The figures of HolisticTraceAnalysis; null without a GPU."""
     notes: tuple[str, ...]
 
     @property
@@ -226,7 +226,7 @@ def _layer(name: str, work: Sequence[Work], calls: int, per_step: _PerStep) -> L
     data = _spent([one for one in backward if DATA.search(one.name)], per_step, "backward")
     weights = _spent([one for one in backward if WEIGHTS.search(one.name)], per_step, "backward")
     spent = _spent(backward, per_step, "backward")
-    is_told = data + weights > 0 and data + weights >= TOLD * spent
+    is_told = data + weights > 0 and data + weights >= NAMED_SHARE * spent
     forward_kernel = _longest([one for one in work if one.owner.phase == "forward"])
     return Layer(
         name=name,

@@ -59,11 +59,11 @@ class Span(Struct, frozen=True, gc=False):
     start: float
     end: float
     sequence: int | None
-    """Of the autograd node that a forward operator made, or that a backward operator is."""
+    """The number of the autograd node that a forward operator made, or that a backward operator is."""
     forward_thread: int | None
-    """Of a backward operator: the profiler's own number of the thread whose node this is."""
+    """The profiler's own number of the thread that made the node; backward operators alone have it."""
     link: int | None
-    """Of a launch: the correlation id of its activities."""
+    """The correlation id; launches alone have it."""
     external: int | None
 
 
@@ -103,7 +103,7 @@ class Trace:
     num_left_out: int
     """Events without a valid time, or of another form."""
     last_step_start: float | None = None
-    """Of the last ProfilerStep, where there are several: HolisticTraceAnalysis leaves it out."""
+    """When the last of several ProfilerSteps starts, which HolisticTraceAnalysis leaves out."""
 
 
 _Number = int | float | str | None
