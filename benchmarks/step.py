@@ -4,6 +4,12 @@
 
 The two take turns on the same cores, so that what else the machine does hits both; the ratio is that of each pair, and the median pair
 counts. Aim: 0.99 to 1.01, or less.
+
+    python -m benchmarks.step --parts [--batch 64] [--steps 1200]
+
+What telling the parts of a step adds to it: in one process, blocks of 25 steps of our program with its parts and 25 without take turns, and
+the median difference counts, of wall time and of processor time. Aim: at most 1 % of a step of 5 ms by one of them. The parts of the mean
+step are printed with their residual. Aim: at most 5 %.
 """
 
 from __future__ import annotations
@@ -25,9 +31,12 @@ from containers.renderings import fill
 from data_prep.build.dataset import build_dataset
 from data_prep.spec import parse_spec
 from workflow.run.node.workdir import copy_library
+from workflow.run.record.events import read_events
+from workflow.run.record.step_parts import parts_of
 
 ROOT = Path(__file__).parents[1]
 WARMUP = 20
+BLOCK = 25
 
 
 def main() -> None:
@@ -35,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("batch", 64), ("world", 1), ("steps", 120), ("repeats", 5)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--parts", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
@@ -42,6 +52,9 @@ def main() -> None:
         copy_library(work / "lib")
         spec = parse_spec({"source": "sklearn-digits", "size": 32, "shards": 2, "splits": {}}, work)
         data = work / build_dataset(spec, "digits", work, jobs=1).path
+        if options.parts:
+            sys.stdout.write(told_parts(work, data, options))
+            return
         ratios, quiet = [], []
         for pair in range(options.repeats):
             turns = [("ours", ours), ("bare", bare)]
@@ -88,6 +101,74 @@ def bare(work: Path, data: Path, options: argparse.Namespace) -> list[float]:
     subprocess.run([*torchrun, *script], env=environment(work), check=True)
     found: list[float] = json.loads(times.read_text())
     return found[WARMUP:]
+
+
+PARTS = """
+import json, os, random, statistics, sys, time
+from pathlib import Path
+import slipway_reader, torch
+from slipway_program.events import Events
+from slipway_program.loop import Around, HostClock, Laps, run_steps
+from slipway_program.plan import Steps
+from slipway_program.torch_group import join_group
+from slipway_pytorch.steps import make_network, make_training_step
+
+BLOCK = 25
+own, nothing = (Laps.begin, Laps.end, Laps.end_backward), (lambda self, *_: None,) * 3
+
+class Never:
+    def is_there(self):
+        return False
+
+torch.set_num_threads(1)
+cell = json.load(open(os.environ["SLIPWAY_CELL"]))
+dataset = slipway_reader.open_dataset(os.environ["SLIPWAY_DATA"])
+device = join_group(cell)
+step, _ = make_training_step(cell, dataset, make_network(cell, dataset, device), device)
+images, labels = dataset.split("train").read_many(range(cell["batch_size"]))
+batch = torch.from_numpy(images), torch.from_numpy(labels)
+events = Events(Path(os.environ["SLIPWAY_OUT"], "events-0.jsonl"))
+around = Around(HostClock(), lambda: None, events, Never())
+
+def block(first, way):
+    Laps.begin, Laps.end, Laps.end_backward = way
+    steps = Steps(first + BLOCK, first, first + BLOCK, first)
+    wall, cpu = time.perf_counter(), time.thread_time()
+    run_steps(steps, step, iter([batch] * BLOCK), around)
+    return (time.perf_counter() - wall) / BLOCK, (time.thread_time() - cpu) / BLOCK
+
+random.seed(0)
+pairs, plain = [], []
+for number in range(int(sys.argv[1]) // (2 * BLOCK)):
+    turns = [("told", own), ("plain", nothing)]
+    random.shuffle(turns)
+    took = {name: block(2 * number * BLOCK + place * BLOCK, way) for place, (name, way) in enumerate(turns)}
+    if number:
+        pairs.append([told - without for told, without in zip(took["told"], took["plain"])])
+        plain.append(took["plain"])
+for name, place in (("wall", 0), ("processor", 1)):
+    middle, more = (statistics.median(row[place] for row in rows) for rows in (plain, pairs))
+    print("%s time: a step of %.3f ms, told parts add %+.1f us, %+.2f %% of it, %+.2f %% of 5 ms"
+          % (name, middle * 1e3, more * 1e6, more / middle * 100, more / 5e-3 * 100))
+"""
+
+
+def told_parts(work: Path, data: Path, options: argparse.Namespace) -> str:
+    """Return what telling the parts adds to a step, and the parts of the mean step with their residual."""
+    (work / "cell.json").write_text(json.dumps(cell(options)))
+    places = {"SLIPWAY_CELL": work / "cell.json", "SLIPWAY_DATA": data, "SLIPWAY_OUT": work}
+    sizes = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    paths = os.pathsep.join([str(work / "lib"), str(load_framework("pytorch").folder)])
+    words = {name: str(place) for name, place in places.items()}
+    own = {**environment(work), **words, **sizes, "MASTER_PORT": str(free_port()), "PYTHONPATH": paths}
+    argv = [sys.executable, "-c", PARTS, str(options.steps)]
+    told = subprocess.run(argv, env=own, check=True, stdout=subprocess.PIPE, text=True).stdout
+    steps = [step for step in read_events(work, 1)[0].steps.values() if step.forward_s is not None]
+    found = parts_of([dict(enumerate(steps[BLOCK:]))], range(len(steps) - BLOCK))
+    assert found is not None
+    names = ("input_s", "copy_s", "forward_s", "backward_s", "exposed_s", "skew_s", "optimizer_s", "other_s")
+    rows = [f"{name[:-2]} {(getattr(found, name) or 0) * 1e3:.3f} ms" for name in names]
+    return f"{told}{', '.join(rows)} of {found.step_s * 1e3:.3f} ms: residual {found.other_s / found.step_s:.1%}\n"
 
 
 def cell(options: argparse.Namespace) -> dict[str, Any]:
