@@ -512,6 +512,7 @@ PLOT_TITLES: Final = {
     "throughput": "Throughput over processes",
     "efficiency": "Efficiency over processes",
     "budget": "Seconds of the steps of a run, per cell",
+    "step_parts": "Parts of a step, per cell",
     "step_time": "Distribution of step times, per cell",
     "loss": "Training loss",
 }
@@ -540,6 +541,7 @@ class Section:
 PLACED: Final = (
     "speedup",
     "bounds",
+    "parts",
     "failures",
     "times",
     "budget",
@@ -603,10 +605,15 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     def tables(*names: str) -> tuple[str, ...]:
         return drawn(*(TABLES[name](analysis) for name in names))
 
-    bounded = TABLES["bounds"](analysis)
+    bounded, parted = TABLES["bounds"](analysis), TABLES["parts"](analysis)
     return [
         Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
         *([Section(id="bounds", title="What bounds it", items=advice(analysis), tables=drawn(bounded))] if bounded.num_rows else []),
+        *(
+            [Section(id="parts", title="What happens in a step", tables=drawn(parted), plots=plots("step_parts"))]
+            if parted.num_rows
+            else []
+        ),
         Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),

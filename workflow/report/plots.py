@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.derive import Comparison
 from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, line_label
+from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
 from workflow.run.record.reading import read_record
@@ -326,6 +327,8 @@ MOST_BARS: Final = 40
 MOST_CURVES: Final = len(SERIES)
 BAR: Final = 21
 LINE: Final = 14
+PART_COLOURS: Final = dict(zip(STEP_PARTS.values(), [*(SERIES[place] for place in (4, 3, 0, 5, 1, 7, 2)), STEPS["assign"]], strict=True))
+"""Computing in cold colours, what is waited for in warm ones."""
 
 
 def budget(analysis: Analysis) -> dict[str, Any]:
@@ -340,18 +343,41 @@ def budget(analysis: Analysis) -> dict[str, Any]:
     if not values:
         return nothing("Where the time of a run goes", NOTHING)
     order = [label for label, _ in cells[:MOST_BARS]]
+    title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(cells)))
+    return _stacked(values, order, {step: STEPS[step] for step in SHOWN_STEPS}, "seconds, mean over runs", title)
+
+
+def step_parts(analysis: Analysis) -> dict[str, Any]:
+    """Draw the parts of a step, stacked, one bar per cell that tells them."""
+    told = mean_parts(analysis)
+    cells = [(label, row) for label, one in _labelled(analysis) if (row := told.get((one.cell.source, one.cell.cell_id))) is not None]
+    values = [
+        {"cell": label, "step": title, "order": order, "seconds": seconds / MILLI}
+        for label, row in cells[:MOST_BARS]
+        for order, (name, title) in enumerate(STEP_PARTS.items())
+        if (seconds := row[name]) is not None and seconds > 0
+    ]
+    if not values:
+        return nothing("What happens in a step", "no program told parts of its steps")
+    title = titled("What happens in a step", _of_many("mean over processes, steps and runs; other: what no part tells of", len(cells)))
+    return _stacked(values, [label for label, _ in cells[:MOST_BARS]], PART_COLOURS, "milliseconds", title)
+
+
+def _stacked(
+    values: Sequence[dict[str, Any]], order: Sequence[str], colours: Mapping[str, str], x_title: str, title: dict[str, Any]
+) -> dict[str, Any]:
+    """Draw a bar for each label of `order`, of `values` that are stacked in the order of `colours`."""
     colour = alt.Color(
         "step:N",
-        scale=alt.Scale(domain=list(SHOWN_STEPS), range=[STEPS[step] for step in SHOWN_STEPS]),
-        legend=alt.Legend(title=None, orient="bottom", columns=6),
+        scale=alt.Scale(domain=list(colours), range=list(colours.values())),
+        legend=alt.Legend(title=None, orient="bottom", columns=6 if len(colours) == len(SHOWN_STEPS) else 4),
     )
     bars = alt.Chart(alt.InlineData(values=values)).mark_bar(height=BAR - 7).encode(
         y=alt.Y("cell:N", sort=order, title=None, axis=alt.Axis(**wrapped_labels(order))),
-        x=alt.X("seconds:Q", title="seconds, mean over runs"),
+        x=alt.X("seconds:Q", title=x_title),
         color=colour,
         order="order:Q",
     )  # fmt: skip
-    title = titled("Where the time of a run goes", _of_many("assign comes from the scheduler; the other five are the run", len(cells)))
     return finished(bars.properties(width=WIDTH, height=alt.Step(_bar(order)), title=alt.TitleParams(**title)))
 
 
@@ -433,6 +459,7 @@ PLOTS: Final[dict[str, Callable[[Analysis], dict[str, Any]]]] = {
     "throughput": throughput,
     "efficiency": efficiency,
     "budget": budget,
+    "step_parts": step_parts,
     "step_time": step_time,
     "loss": loss,
 }

@@ -1,0 +1,89 @@
+"""The table of what happens in a step: means that close, by hand, and nothing where no program tells anything."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.report.builder import make_cell, make_record, write_records, write_study
+from workflow.report.analysis import Analysis, analyse
+from workflow.report.collect import collect
+from workflow.report.formats import to_csv
+from workflow.report.page import page
+from workflow.report.plots import PART_COLOURS, PLOTS
+from workflow.report.step_parts import STEP_PARTS
+from workflow.report.tables import TABLES
+
+ONE = {
+    **{"input_s": 0.01, "copy_s": 0.002, "forward_s": 0.02, "backward_s": 0.04, "exposed_s": 0.006, "skew_s": 0.015},
+    **{"optimizer_s": 0.005, "other_s": 0.002, "step_s": 0.1},
+}
+OTHER = {
+    **{"input_s": 0.03, "copy_s": None, "forward_s": 0.03, "backward_s": 0.04, "exposed_s": 0.004, "skew_s": 0.005},
+    **{"optimizer_s": 0.007, "other_s": 0.004, "step_s": 0.12},
+}
+
+
+def analysed(path: Path, *runs: dict[str, Any] | None) -> Analysis:
+    """One cell on two nodes with a run for each of `runs`."""
+    cell = make_cell(nodes=2, batch_size=8)
+    write_study(path, [cell], repeats=len(runs))
+    write_records(path, [make_record(cell, number, **{"performance.parts": parts}) for number, parts in enumerate(runs, 1)])
+    return analyse(collect([path]))
+
+
+def row(analysis: Analysis) -> dict[str, str]:
+    (found,) = csv.DictReader(io.StringIO(to_csv(TABLES["parts"](analysis))))
+    return found
+
+
+def test_the_parts_of_two_runs_are_means_that_close(tmp_path: Path) -> None:
+    """The copy of one of the runs is not told, so that it is in the rest of both: 0.11 - 0.02 - 0.025 - 0.04 - 0.005 - 0.01 - 0.006."""
+    found = row(analysed(tmp_path, ONE, OTHER))
+    expected = {"input_s": 0.02, "forward_s": 0.025, "backward_s": 0.04, "exposed_s": 0.005, "skew_s": 0.01, "optimizer_s": 0.006}
+    assert {name: float(found[name]) for name in expected} == {name: pytest.approx(value) for name, value in expected.items()}
+    assert found["copy_s"] == ""
+    assert (float(found["other_s"]), float(found["step_s"])) == (pytest.approx(0.004), pytest.approx(0.11))
+    assert float(found["residual_ratio"]) == pytest.approx(0.004 / 0.11)
+
+
+def test_a_part_is_shown_in_milliseconds_and_as_its_share(tmp_path: Path) -> None:
+    table = TABLES["parts"](analysed(tmp_path, ONE))
+    shown = {column.title: value.text for column, value in zip(table.columns, table.rows[0], strict=True)}
+    assert (shown["Forward [ms]"], shown["Skew [ms]"], shown["Step [ms]"]) == ("20.0 (20.0 %)", "15.0 (15.0 %)", "100")
+    assert shown["Residual"] == "2.0 %"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_parts_and_the_rest_add_up_whatever_is_told(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    runs = [
+        {name: None if value is None or rng.random() < 0.2 else value * rng.uniform(0.5, 2) for name, value in one.items()}
+        for one in (ONE, OTHER)
+    ]
+    runs = [{**run, "other_s": 0.0, "step_s": 0.2} for run in runs]
+    found = row(analysed(tmp_path, *runs))
+    assert sum(float(found[name] or 0) for name in STEP_PARTS) == pytest.approx(0.2)
+
+
+def test_where_nobody_tells_anything_there_is_no_row_no_picture_and_no_chapter(tmp_path: Path) -> None:
+    analysis = analysed(tmp_path, None)
+    assert TABLES["parts"](analysis).num_rows == 0
+    assert "no program told parts" in str(PLOTS["step_parts"](analysis))
+    assert 'id="parts"' not in page(analysis, {"step_parts": "<svg ></svg>"})
+    told = analysed(tmp_path / "told", ONE)
+    assert "What happens in a step" in page(told, {"step_parts": "<svg ></svg>"})
+
+
+def test_the_picture_stacks_what_the_table_has(tmp_path: Path) -> None:
+    spec = PLOTS["step_parts"](analysed(tmp_path, ONE, OTHER))
+    (values,) = spec["datasets"].values()
+    assert {value["step"]: pytest.approx(value["seconds"]) for value in values} == {
+        **{"Input wait": 20, "Forward": 25, "Backward": 40, "Exposed communication": 5, "Skew": 10, "Optimizer": 6, "Other": 4}
+    }
+    assert len(set(PART_COLOURS.values())) == len(STEP_PARTS)
