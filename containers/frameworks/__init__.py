@@ -43,6 +43,7 @@ SUPPORTED: Final = {
     "backend": "backends",
     "augmentation": "augmentation",
     "reader": "readers",
+    "conv_algorithm": "conv_algorithm",
     "device": "devices",
 }
 

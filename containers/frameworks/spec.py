@@ -134,6 +134,7 @@ Strategy = Literal["ddp", "fsdp2", "horovod"]
 Backend = Literal["auto", "tensorflow", "jax", "torch"]
 Augmentation = Literal["none", "flip", "crop", "crop-flip"]
 Reader = Literal["slipway", "native"]
+ConvAlgorithm = Literal["auto", "heuristic", "measured", "deterministic"]
 Optimizer = Literal["sgd", "adamw"]
 PLACEHOLDERS: Final = ("{python}", "{folder}", *(f"{{{name}}}" for name in NETWORK_PLACES))
 PORT_PLACEHOLDER: Final = re.compile(r"{port\.[a-z0-9_]+}")
@@ -175,6 +176,7 @@ class DeviceOnly(Closed):
     comm_hook: Annotated[tuple[CommHook, ...], SHORT] = ()
     backends: Annotated[tuple[Backend, ...], SHORT] = ()
     strategies: Annotated[tuple[Strategy, ...], SHORT] = ()
+    conv_algorithm: Annotated[tuple[ConvAlgorithm, ...], SHORT] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,10 +195,13 @@ class Supports(Closed):
     cpu_only: DeviceOnly = DeviceOnly()
     augmentation: Annotated[tuple[Augmentation, ...], SHORT] = ("none",)
     readers: Annotated[tuple[Reader, ...], SHORT] = ("slipway",)
+    conv_algorithm: Annotated[tuple[ConvAlgorithm, ...], SHORT] = ("auto",)
     optimizers: Annotated[tuple[Optimizer, ...], SHORT] = ("sgd",)
     clipping: bool = False
     parameters: bool = False
     """Whether its program starts from a file of parameters, where a cell names one."""
+    input_gradient: bool = False
+    """Whether its program computes the gradient of the images, where a cell asks for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -589,7 +589,7 @@ def _series_rows(series: Sequence[Series]) -> list[Sequence[object]]:
 
 def _labels(series: Sequence[Series]) -> list[str]:
     """Return a name for each series: model and dataset, and whatever else differs between the series."""
-    keys = [one.cells[0].to_json() for one in series]
+    keys = [one.cells[0].all_keys() for one in series]
     for key in NOT_SERIES + ("dataset_spec",):
         for one in keys:
             one.pop(key)

@@ -563,7 +563,7 @@ DETAILS: Final = ("dataset_spec", "optimizer", "steps", "args")
 def flat_keys(cell: Cell) -> dict[str, Any]:
     """Return the keys that make a series, nested ones as `optimizer.learning_rate`; the best known first."""
     flat = {}
-    keys = cell.to_json()
+    keys = cell.all_keys()
     for key in (*WORDS, *sorted(keys.keys() - set(WORDS) - set(NOT_SERIES) - set(IMPLIED_BY_FRAMEWORK))):
         value = keys[key]
         if key in DETAILS and isinstance(value, Mapping):

@@ -17,6 +17,7 @@ from containers.models.facts import PUBLISHED, count, depth, usual
 from containers.models.memory import estimate_memory
 from data_prep.spec import DatasetSpec
 from workflow.report.analysis import Analysis
+from workflow.report.cells import detail_title
 from workflow.report.collect import FLOP_PER_MAC, PASSES
 from workflow.report.table import NONE, Column, Table, numbers, scaled, words
 from workflow.study.cell import Cell
@@ -39,6 +40,7 @@ class _Use:
     batch_size: int
     mode: str = "train"
     precision: str = "fp32"
+    input_gradient: bool = False
     as_published: bool = False
     """Whether its input is that of the publications, since what the study trains on is not known."""
 
@@ -74,9 +76,10 @@ def _uses(analysis: Analysis) -> list[_Use]:
                 batch_size=cell.batch_size,
                 mode=cell.mode,
                 precision=cell.precision,
+                input_gradient=cell.input_gradient,
                 as_published=model is None,
             )
-            found.setdefault((cell.model, use.input, use.batch_size, use.mode, use.precision), use)
+            found.setdefault((cell.model, use.input, use.batch_size, use.mode, use.precision, use.input_gradient), use)
     return list(found.values())
 
 
@@ -153,9 +156,9 @@ def _facts(uses: Sequence[_Use]) -> Table:
         title="Facts of the networks",
         caption="Counted from the layers that are trained, of one sample or token: convolutions in all, and in depth the most that lie one "
         "behind the other; multiply-adds forward. FLOP per step: 2 for each multiply-add forward and, in training, as many backward for "
-        "weights and for inputs, without those of the images; of the batch of one process. Activations: what the backward pass keeps of "
-        "it. Memory: with weights, gradients, momentum and buckets, without workspace. As published: what the study trains on is not "
-        "known until a run has ended",
+        "weights and for inputs, without those of the images unless they are asked for; of the batch of one process. Activations: what "
+        "the backward pass keeps of it. Memory: with weights, gradients, momentum and buckets, without workspace. As published: what the "
+        "study trains on is not known until a run has ended",
         columns=tuple(columns),
         empty="No network of Slipway's.",
     )
@@ -163,10 +166,10 @@ def _facts(uses: Sequence[_Use]) -> Table:
 
 def _batch_columns(uses: Sequence[_Use]) -> Iterator[Column]:
     yield numbers("batch_size", "Batch", str, [use.batch_size for use in uses])
-    for key in ("mode", "precision"):
+    for key in ("mode", "precision", "input_gradient"):
         values = [getattr(use, key) for use in uses]
         if len(set(values)) > 1:
-            yield words(key, key.capitalize(), values)
+            yield words(key, detail_title(key).capitalize(), values)
 
 
 def _step_flop(use: _Use) -> int:
@@ -174,7 +177,8 @@ def _step_flop(use: _Use) -> int:
     pass of a convolution in groups (pytorch/pytorch#183405)."""
     model = use.model
     units = use.batch_size * (model.layers[0]["shape_out"][0] if reads_tokens(model.name) else 1)
-    return units * FLOP_PER_MAC * (model.macs if use.mode == "infer" else PASSES * model.macs - model.first_macs)
+    without = 0 if use.input_gradient else model.first_macs
+    return units * FLOP_PER_MAC * (model.macs if use.mode == "infer" else PASSES * model.macs - without)
 
 
 def _counts(key: str, title: str, values: Sequence[int | None]) -> Column:

@@ -117,6 +117,10 @@ class Cell:
     """false: the network is trained without its dropout layers."""
     reader: str = "slipway"
     """native: the framework reads what it trains on by itself, in an order of its own."""
+    conv_algorithm: Word = "auto"
+    """How the algorithms of convolutions are chosen: auto (as the framework does), heuristic, measured, deterministic."""
+    input_gradient: bool = False
+    """true: the gradient of the images is computed too, which training does not need."""
     parameters: str = SEED
     """The parameters that a run starts from, as the study has them: the seed, a file, or a run that has trained them."""
     parameters_file: Annotated[Mapping[str, Any], Like(ParametersFile)] | None = None
@@ -149,13 +153,17 @@ class Cell:
         """Return what the rate of the cell counts: `samples` or `tokens`."""
         return unit_of({"program": self.program, "dataset_spec": self.dataset_spec})
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the cell as JSON-able values, under the study's own names.
+    def all_keys(self) -> dict[str, Any]:
+        """Return the cell as values under the study's own names, to tell it from others.
 
         Keys of programs or of a file of parameters are there only where the cell has one.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if value is not None or name not in OPTIONAL}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cell as JSON-able values, as it is written: without the keys of LEFT_OUT that have their default."""
+        return {name: value for name, value in self.all_keys().items() if name not in LEFT_OUT or value != LEFT_OUT[name]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Cell:
@@ -179,6 +187,8 @@ ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
 OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file")
+LEFT_OUT: Final[Mapping[str, Any]] = {"conv_algorithm": "auto", "input_gradient": False}
+"""Keys that are written only where a cell has another value, so that a study without them has the files that earlier versions wrote."""
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")
 """The keys of a program that are no part of a cell's identity, as the path of a framework's folder is none: where it and what it reads
 are, and what its interpreter has."""

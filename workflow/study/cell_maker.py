@@ -348,6 +348,20 @@ def _check_parameters(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     return None
 
 
+def _check_input_gradient(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
+    if not keys["input_gradient"]:
+        return None
+    if keys["program"] is not None:
+        return "input_gradient", f"found true, and what gradients {keys['program']!r} computes is up to the program; valid: false"
+    if keys["mode"] != "train":
+        return "input_gradient", f"found true, and with mode {keys['mode']} there are no gradients; valid: false, or exclude these cells"
+    if not maker.datasets[keys["dataset"]].has_images:
+        return "input_gradient", f"found true, and dataset {keys['dataset']!r} has no images; token ids have no gradient; valid: false"
+    if not load_framework(keys["framework"]).supports.input_gradient:
+        return "input_gradient", f"found true, which framework {keys['framework']} does not support; valid: false, or framework pytorch"
+    return None
+
+
 def _check_site(maker: CellMaker, keys: Mapping[str, Any]) -> Verdict:
     most = maker.site.gpus_per_node
     if most is None or keys["gpus_per_node"] <= most or device_of(keys["device"], maker.site) != "cuda":
@@ -368,6 +382,7 @@ _CHECKS: Final[tuple[tuple[Callable[[CellMaker, Mapping[str, Any]], Verdict], tu
     (_check_training, ("mode", "augmentation", "dataset", "program")),
     (_check_reader, ("reader", "program", "framework", "mode", "augmentation", "dataset")),
     (_check_parameters, ("parameters", "framework", "program")),
+    (_check_input_gradient, ("input_gradient", "program", "mode", "dataset", "framework")),
     (_check_site, ("gpus_per_node", "device")),
 )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_type
 
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, create_model, model_validator
 
-from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
+from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgorithm, Layout, Mode, Precision, Reader, Strategy
 from data_prep.spec import DatasetSpec
 from workflow.study.cell import ARGS, SEED, RunLimits
 from workflow.study.keys import ABSENT, Count, Flag, Name, NotifyKeys, NotNegative, Part, Seconds, Several, TextLine, wrong
@@ -125,6 +125,10 @@ class CellKeys(Part):
     reader: Reader = Field(
         default="slipway", description="who reads what is trained on: native, the framework itself in an order of its own"
     )
+    conv_algorithm: ConvAlgorithm = Field(
+        default="auto", description="how cuDNN's algorithms for convolutions are chosen; auto: as the framework does by itself"
+    )
+    input_gradient: Flag = Field(default=False, description="true: the backward pass also computes the gradient of the images")
     device: Device = Field(default="site", description="cuda, cpu, or what the site file says")
     threads: Threads = Field(default="auto", description="CPU threads per process; auto = cores of the node / processes")
     seed: Seed = Field(default=0, description="of weights and sample order")

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from base.errors import ConfigError, SlipwayError
 from base.humanize import absolute_path, choices, some
 from containers.frameworks import NAMES
-from containers.frameworks.spec import Augmentation, Backend, CommHook, Layout, Mode, Precision, Reader, Strategy
+from containers.frameworks.spec import Augmentation, Backend, CommHook, ConvAlgorithm, Layout, Mode, Precision, Reader, Strategy
 from containers.program_folder import check
 from containers.renderings import (
     CELL_PLACES,
@@ -201,6 +201,7 @@ class Supports(Part):
     backends: Several[Backend] = Field(default=ABSENT, description="valid for `backend`")
     augmentation: Several[Augmentation] = Field(default=ABSENT, description="valid for `augmentation`")
     readers: Several[Reader] = Field(default=ABSENT, description="valid for `reader`")
+    conv_algorithm: Several[ConvAlgorithm] = Field(default=ABSENT, description="valid for `conv_algorithm`")
     cuda_only: CudaOnly = Field(default=CudaOnly(), description="words of these that need a GPU")
 
 

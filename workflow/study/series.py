@@ -98,7 +98,7 @@ def comparable(cell: Cell, baseline: Keys) -> dict[str, object]:
     named = {*flat(baseline)}
     if "program" in named:
         named |= {PROGRAM_STARTED, "framework", *(["model"] if cell.model == value_at(cell, "program") else [])}
-    found = {key: value for key, value in flat(cell.to_json()).items() if key not in NOT_SERIES and key not in named}
+    found = {key: value for key, value in flat(cell.all_keys()).items() if key not in NOT_SERIES and key not in named}
     return {**found, "unit": cell.unit} if "program" in named else found  # samples/s of one are never compared with tokens/s of another
 
 
@@ -259,7 +259,7 @@ _NAMED: Final = ("comm_hook", "augmentation")
 
 def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run], str]:
     """Return a function that tells a run from the others of its study: model, batch, size, and every other key that differs in `cells`."""
-    flats = {cell.cell_id: flat(cell.to_json()) for cell in cells}
+    flats = {cell.cell_id: flat(cell.all_keys()) for cell in cells}
     names = _differing(flats)
 
     def words(run: Run) -> str:
@@ -276,7 +276,7 @@ def keys_not_in_ids(cells: Iterable[Cell]) -> Mapping[str, str]:
 
     It is empty where ids tell all: they are names of results, and stay what they are when a key is added.
     """
-    flats = {cell.cell_id: flat(cell.to_json()) for cell in cells}
+    flats = {cell.cell_id: flat(cell.all_keys()) for cell in cells}
     names = [name for name in _differing(flats) if name not in WORDS or name == "dataset"]
     return {cell_id: ", ".join(_value(name, keys.get(name)) for name in names) for cell_id, keys in flats.items()} if names else {}
 

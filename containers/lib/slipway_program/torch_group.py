@@ -30,6 +30,10 @@ def join_group(cell: Cell) -> torch.device:
     tf32 = cell["precision"] == "tf32"  # said in either case: images differ in their default
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
+    algorithm = cell.get("conv_algorithm", "auto")
+    if algorithm != "auto":
+        torch.backends.cudnn.benchmark = algorithm == "measured"
+        torch.backends.cudnn.deterministic = algorithm == "deterministic"
     dist.init_process_group("nccl", device_id=device, **meeting())
     return device
 

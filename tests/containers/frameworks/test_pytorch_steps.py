@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from containers.frameworks import load_framework
+from containers.models import build
 from workflow.run.record.rate import skew, straggler
 
 pytestmark = pytest.mark.slow
@@ -66,6 +67,56 @@ def test_the_rank_that_others_wait_for_is_told_apart(lib: Path, slow: int) -> No
     assert straggler(work) == slow
     assert (ratio := skew(work)) is not None
     assert ratio > 1.2, "slowest rank over the middle of the two: 1.8 on an idle machine"
+
+
+INPUTS = """
+import dataclasses, json, os
+import torch
+import torch.distributed as dist
+from slipway_pytorch.network import Network
+from slipway_pytorch.steps import make_forward, make_training_step
+
+layers = json.load(open(os.environ["LAYERS"]))
+torch.set_num_threads(1)
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+os.environ["RANK"] = "0"
+
+@dataclasses.dataclass
+class Pixels:
+    mean = (100.0,)
+    std = (50.0,)
+
+found = {}
+for asked in (False, True):
+    cell = {"seed": 0, "precision": "fp32", "layout": "nchw", "strategy": "ddp", "comm_hook": "none", "model_layers": layers,
+            "optimizer": {"name": "sgd", "learning_rate": 0.002, "momentum": 0.9, "weight_decay": 0.01}}
+    if asked:
+        cell["input_gradient"] = True
+    net = Network(layers, 0)
+    seen = []
+    net.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    step, state = make_training_step(cell, Pixels(), net, torch.device("cpu"))
+    images = torch.randint(0, 256, (4, 28, 28, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    losses = [step(number, images, torch.arange(4))[0].item() for number in range(4)]
+    found[str(asked)] = {
+        "losses": losses,
+        "weights": [float(parameter.detach().double().abs().sum()) for parameter in net.parameters()],
+        "gradients": [one.grad is not None and bool(one.grad.abs().sum() > 0) for one in seen],
+    }
+print(json.dumps(found))
+"""
+
+
+def test_the_gradient_of_the_images_is_computed_and_changes_nothing(lib: Path, tmp_path: Path) -> None:
+    layers = tmp_path / "layers.json"
+    layers.write_text(json.dumps(build("lenet", 1, (28, 28), 4).layers))
+    process = python(lib, INPUTS, LAYERS=str(layers))
+    out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    without, with_gradient = json.loads(out)["False"], json.loads(out)["True"]
+    assert (without["gradients"], with_gradient["gradients"]) == ([False] * 4, [True] * 4)
+    assert (with_gradient["losses"], with_gradient["weights"]) == (without["losses"], without["weights"])
+    assert without["losses"][-1] < without["losses"][0]
 
 
 SCALED = """

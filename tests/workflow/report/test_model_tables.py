@@ -55,6 +55,21 @@ def test_a_study_has_the_networks_that_it_trains_with_its_own_input(tmp_path: Pa
     ]  # fmt: skip
 
 
+def test_the_gradient_of_the_images_is_counted_where_it_is_asked_for(tmp_path: Path) -> None:
+    model = build("lenet", 1, (32, 32), 10)
+    cells = [make_cell(), make_cell(input_gradient=True)]
+    records = [
+        make_record(cell, model_macs=model.macs, model_first_macs=first) for cell, first in zip(cells, (model.first_macs, 0), strict=True)
+    ]
+    analysis = collected(tmp_path / "inputs", records, cells)
+    found = rows(TABLES["model-facts"](analysis))
+    assert [(row["input_gradient"], row["flop_per_step"]) for row in found] == [
+        (False, 32 * 2 * (3 * model.macs - model.first_macs)), (True, 32 * 6 * model.macs),
+    ]  # fmt: skip
+    assert [row["flop_per_unit"] for row in rows(TABLES["utilisation"](analysis))] == [row["flop_per_step"] / 32 for row in found]
+    assert [row["input_gradient"] for row in rows(TABLES["times"](analysis))] == ["False", "True"]
+
+
 @pytest.mark.parametrize("macs", [1, 10**15 + 1, None])
 def test_multiply_adds_of_another_network_tell_of_no_input(tmp_path: Path, macs: int | None) -> None:
     cell = make_cell(dataset_spec={**DATASET, "size": [32, 32]})

@@ -57,6 +57,22 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"limits": {"walltime": "24:00:00"}}, ["limits.walltime", "did you mean 24h?"]),
         ({"base": {"precision": "fp23"}}, ["base.precision", "fp23", "did you mean 'fp32'"]),
         ({"base": {"layout": "nhcw"}}, ["base.layout", "nchw, nhwc"]),
+        ({"base": {"conv_algorithm": "fastest"}}, ["base.conv_algorithm", "valid: auto, deterministic, heuristic, measured"]),
+        (
+            {"base": {"conv_algorithm": "measured", "device": "cpu"}},
+            ["base.conv_algorithm", "supports conv_algorithm 'measured' on GPUs only, and the device is the CPU; valid: auto"],
+        ),
+        (
+            {"base": {"conv_algorithm": "measured", "framework": "jax"}},
+            ["base.conv_algorithm", "framework 'jax' does not support conv_algorithm 'measured'; valid: auto"],
+        ),
+        ({"base": {"input_gradient": "on"}}, ["base.input_gradient", "true or false"]),
+        ({"base": {"input_gradient": True, "mode": "infer"}}, ["base.input_gradient", "with mode infer there are no gradients"]),
+        ({"base": {"input_gradient": True, "framework": "jax"}}, ["base.input_gradient", "framework jax does not support; valid: false"]),
+        (
+            {"base": {"input_gradient": True, "dataset": "text", "model": "lstm"}, "axes": {"model": None}, "datasets": {"text": TEXT}},
+            ["base.input_gradient", "token ids have no gradient"],
+        ),
         ({"base": {"augmentation": "crop-flop"}}, ["base.augmentation", "did you mean 'crop-flip'"]),
         ({"base": {"dropout": "off"}}, ["base.dropout", "true or false"]),
         ({"base": {"mode": "infer", "augmentation": "flip"}}, ["base.augmentation", "found 'flip'", "nothing is trained", "valid: none"]),

@@ -564,7 +564,8 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """object | the cell, under the [study file's](study-file.md) names: `cell_id`, `framework`, `mode`, `model`, `dataset`,
     `dataset_spec`, `batch_size`, `global_batch_size`, `nodes`, `gpus_per_node`, `precision`, `layout`, `comm_hook`, `strategy`,
     `backend`, `augmentation`, `dropout`, `reader`, `device`, `threads`, `seed`, `optimizer`, `steps`, `epochs`, `parameters`,
-    `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file"""
+    `save_parameters`; `parameters_file` {path, bytes, blake3} where it starts from a file; `conv_algorithm` and `input_gradient` where they
+    have not their default"""
     repeat: Annotated[FromOne, Column()]
     """from 1 | which repeat of the cell"""
     attempt: Annotated[FromOne, Column()]
@@ -639,8 +640,8 @@ class RunRecord(Part, frozen=True, kw_only=True):
     """number or null | multiply-adds forward of one image, or of one token, of the network of the cell, with `buckets` the mean over the
     tokens of the window; null where it is none of Slipway's, or these lengths were not told"""
     model_first_macs: Annotated[Whole | None, Column()] = None
-    """number or null | of them, those of the layers that read the images, the gradient of which no framework computes; 0 of a network
-    that reads tokens"""
+    """number or null | of them, those of the layers that read the images, the gradient of which no framework computes unless
+    `input_gradient` asks for it; 0 where it does, and of a network that reads tokens"""
     provenance: Provenance
     """object | below"""
     warnings: Annotated[Texts | None, Column()] = None

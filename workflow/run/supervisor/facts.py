@@ -62,7 +62,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
         dataset=None if dataset is None else msgspec.convert(dataset, model.Dataset, from_attributes=True),
         splits=None if dataset is None else dataset.splits,
         model_macs=None if work.model is None else work.model.macs,
-        model_first_macs=None if work.model is None else work.model.first_macs,
+        model_first_macs=None if work.model is None else 0 if run.cell.input_gradient else work.model.first_macs,
         macs_by_length=work.macs_by_length,
         provenance={
             "slipway_version": VERSION,

@@ -64,10 +64,12 @@ def make_forward(cell: Cell, dataset: Any, module: torch.nn.Module, device: torc
     mean = torch.tensor(dataset.mean, dtype=torch.float32, device=device).view(-1, 1, 1)
     scale = 1 / torch.tensor(dataset.std, dtype=torch.float32, device=device).clamp(min=1).view(-1, 1, 1)
     layout = memory_format(cell)
+    input_gradient = cell.get("input_gradient", False)  # which nobody reads; evaluation computes no gradient in any case
 
     def forward(images: torch.Tensor) -> torch.Tensor:
         pixels = images.permute(0, 3, 1, 2)
-        return computed(pixels.to(torch.float32, memory_format=layout).sub_(mean).mul_(scale))
+        inputs = pixels.to(torch.float32, memory_format=layout).sub_(mean).mul_(scale)
+        return computed(inputs.requires_grad_() if input_gradient else inputs)
 
     return forward
 
