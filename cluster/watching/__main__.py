@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from base.jsonfile import json_line
+from cluster.gpus.energy import EnergyCounters
 from cluster.limits import GPU_WATCH_EVERY_S, LOAD_WATCH_EVERY_S
-from cluster.watching.readers import Gpus, Processors, Reader, kernel_seen, machine_readers
+from cluster.watching.readers import Gpus, Processors, Rapl, Reader, kernel_seen, machine_readers
 
 SCHEMA: Final = "slipway.load/1"
 PARTS: Final = 900
@@ -56,10 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = sys.stdout.fileno()
     roots = [os.getppid(), *arguments.ours]
     if arguments.gpus:
-        watch(out, [(Gpus(arguments.gpus, Processors(arguments.cores, roots, arguments.mark)), 1.0)], GPU_WATCH_EVERY_S)
+        watch(out, [(Gpus(arguments.gpus, Processors(arguments.cores, roots, arguments.mark), EnergyCounters()), 1.0)], GPU_WATCH_EVERY_S)
     else:
-        os.write(out, json_line({"schema": SCHEMA, "cores": len(arguments.cores), "kernel_seen": kernel_seen()}))
-        watch(out, machine_readers(arguments.cores, roots, arguments.mark))
+        rapl = Rapl()
+        os.write(out, json_line({"schema": SCHEMA, "cores": len(arguments.cores), "kernel_seen": kernel_seen(), "rapl": rapl.state}))
+        watch(out, machine_readers(arguments.cores, roots, arguments.mark, rapl))
     return 0
 
 

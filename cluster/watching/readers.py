@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from base.errors import SlipwayError
 from base.sanitize import ascii_int, printable
 from base.system import machine_number, machine_text
+from cluster.gpus.energy import EnergyCounters
 from cluster.gpus.listing import ECC, THROTTLE, App, query_apps, query_fields
 from cluster.limits import GPU_WATCH_ANSWER_S, GPU_WATCH_EVERY_S
 from cluster.processes import TICKS_PER_S, ProcessState, all_pids, all_processes, owner_of, state_of
@@ -306,10 +307,51 @@ class Clocks:
         return found | ({"throttled": sum(counts)} if counts else {})
 
 
-def machine_readers(cores: Collection[int], roots: Collection[int], mark: str) -> tuple[tuple[Reader, float], ...]:
+POWERCAP: Final = Path("/sys/class/powercap")
+WHOLE: Final = "package"
+MEMORY: Final = "dram"
+MICRO: Final = 1e-6
+
+
+class Rapl:
+    """The energy of the machine's processors and their memory, in joules since the first look, by RAPL (Intel and AMD).
+
+    A zone is a counter of microjoules that begins again beyond its range (Documentation/power/powercap in the kernel's sources); a socket
+    has the zone `package-N`, and on servers `dram` beside the cores in it. Since CVE-2020-8694 most machines let only root read them.
+    """
+
+    def __init__(self, root: Path = POWERCAP) -> None:
+        zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if _is_counted(zone)]
+        self._counters = {zone / "energy_uj": machine_number(zone / "max_energy_range_uj") for zone in zones}
+        self._before = {path: machine_number(path) for path in self._counters}
+        self._sum = 0
+        self.state = "none" if not zones else "not permitted" if None in self._before.values() else "read"
+
+    def __call__(self, now: float) -> Found:  # noqa: ARG002 - as all
+        if self.state != "read":
+            return {}
+        found = {path: machine_number(path) for path in self._counters}
+        for path, after in found.items():
+            before, most = self._before[path], self._counters[path]
+            if after is None or before is None or (after < before and not most):
+                self.state = "none"
+                return {}
+            self._sum += after - before if after >= before else after - before + (most or 0)
+        self._before = found
+        return {"package_j": round(self._sum * MICRO, 3)}
+
+
+def _is_counted(zone: Path) -> bool:
+    """Return True for a socket, and for the memory in one. Cores and graphics are parts of their socket; `psys` holds all of it."""
+    name = machine_text(zone / "name")
+    return name.startswith(WHOLE) if zone.name.count(":") == 1 else name == MEMORY
+
+
+def machine_readers(cores: Collection[int], roots: Collection[int], mark: str, rapl: Rapl) -> tuple[tuple[Reader, float], ...]:
     """Return the readers of every node, and how much of one core each may cost."""
     processors = Processors(cores, roots, mark)
-    cheap = (Switches(processors), read_memory, read_pressure, Clocks(cores))
+    clocks = Clocks(cores)
+    cheap = (Switches(processors), read_memory, read_pressure, lambda now: {**clocks(now), **rapl(now)})
     return (processors.read_own, OWN_SHARE), (processors.read_all, ALL_SHARE), *((reader, CHEAP_SHARE) for reader in cheap)
 
 
@@ -376,8 +418,8 @@ def with_others(
 class Gpus:
     """A reader that waits for nvidia-smi, so it is the only one of its process. Its moment is that of the answer."""
 
-    def __init__(self, uuids: Collection[str], processors: Processors) -> None:
-        self._uuids, self._processors = frozenset(uuids), processors
+    def __init__(self, uuids: Collection[str], processors: Processors, energy: EnergyCounters) -> None:
+        self._uuids, self._processors, self._energy = frozenset(uuids), processors, energy
         self._asked = dict(LOOK_FIELDS)
         self._failures = 0
         self._next = 0.0
@@ -388,11 +430,13 @@ class Gpus:
         self._processors.read_all(now)
         began = time.monotonic()
         looks = self._look()
-        answered = time.monotonic()
         if looks is None:
             self._failures += 1
             return {}
         self._failures = 0
+        for look in looks:
+            look["joules"] = self._energy.joules(look["uuid"]) if look["uuid"] in self._uuids else None
+        answered = time.monotonic()
         found = with_others(looks, self._uuids, self._apps(), self._processors.trees.ours)
         self._next = now + max(GPU_WATCH_EVERY_S, TIMES_TOOK * (time.monotonic() - began)) - GPU_WATCH_EVERY_S / 2
         return {"t": round(answered, 6), "gpus": found} if found else {}

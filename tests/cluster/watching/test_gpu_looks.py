@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cluster.gpus.energy import EnergyCounters
 from cluster.gpus.listing import App, parse_fields
 from cluster.watching.readers import LOOK_FIELDS, MOST_FAILURES, Gpus, Processors, look_of, with_others
 from tests.cluster.smi import answer, install
@@ -49,7 +50,7 @@ def test_a_driver_is_asked_by_the_name_that_it_knows(
 ) -> None:
     install(tmp_path, names)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    reader = Gpus([ONE], Processors([0], [os.getpid()], ""))
+    reader = Gpus([ONE], Processors([0], [os.getpid()], ""), EnergyCounters(object()))
     asked = time.monotonic()
     found = reader(asked)
     (look,) = found["gpus"]
@@ -61,7 +62,7 @@ def test_a_driver_is_asked_by_the_name_that_it_knows(
 @pytest.mark.processes
 def test_without_nvidia_smi_there_is_nothing_and_nobody_asks_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    reader = Gpus([ONE], Processors([0], [os.getpid()], ""))
+    reader = Gpus([ONE], Processors([0], [os.getpid()], ""), EnergyCounters(object()))
     assert [reader(float(now)) for now in range(MOST_FAILURES)] == [{}] * MOST_FAILURES
     install(tmp_path, ["load", "compute-apps"])
     assert reader(100.0) == {}

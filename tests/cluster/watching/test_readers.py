@@ -14,6 +14,7 @@ from cluster.watching.readers import (
     PAGE_BYTES,
     Clocks,
     Processors,
+    Rapl,
     kernel_seen,
     own_seconds,
     parse_counts,
@@ -172,3 +173,56 @@ def test_the_kernel_s_threads_are_told_only_where_they_can_be_seen(tmp_path: Pat
             (tmp_path / "2" / "comm").write_text(name)
         assert kernel_seen(tmp_path) is seen
         assert ("kernel" in Processors([0], [1], "", tmp_path).read_all(0.0)) is seen
+
+
+def powercap(root: Path, zones: dict[str, tuple[str, int, int]]) -> Path:
+    """As /sys/class/powercap lies: zone -> name, counter and range in microjoules."""
+    for zone, (name, counter, most) in zones.items():
+        (root / zone).mkdir(parents=True, exist_ok=True)
+        for file, text in {"name": name, "energy_uj": str(counter), "max_energy_range_uj": str(most)}.items():
+            (root / zone / file).write_text(f"{text}\n")
+    return root
+
+
+def test_sockets_and_their_memory_count_once(tmp_path: Path) -> None:
+    """Two sockets of a server: the cores are a part of their socket, and psys holds all."""
+    zones = {
+        "intel-rapl:0": ("package-0", 1_000_000, 262_143_328_850),
+        "intel-rapl:0:0": ("core", 500_000, 262_143_328_850),
+        "intel-rapl:0:1": ("dram", 200_000, 65_712_999_613),
+        "intel-rapl:1": ("package-1", 3_000_000, 262_143_328_850),
+        "intel-rapl:2": ("psys", 9_000_000, 262_143_328_850),
+    }
+    rapl = Rapl(powercap(tmp_path, zones))
+    assert rapl.state == "read"
+    assert rapl(0.0) == {"package_j": 0.0}
+    powercap(tmp_path, {**zones, "intel-rapl:0": ("package-0", 11_000_000, 262_143_328_850), "intel-rapl:0:0": ("core", 9_500_000, 0)})
+    assert rapl(1.0) == {"package_j": 10.0}
+    powercap(tmp_path, {"intel-rapl:0:1": ("dram", 1_200_000, 65_712_999_613), "intel-rapl:1": ("package-1", 5_000_000, 262_143_328_850)})
+    assert rapl(2.0) == {"package_j": 13.0}, "a joule of memory, two of the other socket"
+
+
+def test_a_counter_that_begins_again_goes_on(tmp_path: Path) -> None:
+    most = 262_143_328_850
+    rapl = Rapl(powercap(tmp_path, {"intel-rapl:0": ("package-0", most - 2_000_000, most)}))
+    powercap(tmp_path, {"intel-rapl:0": ("package-0", 3_000_000, most)})
+    assert rapl(1.0) == {"package_j": 5.0}
+    powercap(tmp_path, {"intel-rapl:0": ("package-0", 4_500_000, most)})
+    assert rapl(2.0) == {"package_j": 6.5}
+
+
+@pytest.mark.parametrize("text", ["", "-5", "nonsense"])
+def test_a_counter_that_cannot_be_read_ends_it(tmp_path: Path, text: str) -> None:
+    rapl = Rapl(powercap(tmp_path, {"intel-rapl:0": ("package-0", 5, 100)}))
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text(text)
+    assert rapl(1.0) == {}
+    assert rapl(2.0) == {}
+
+
+def test_why_there_is_no_energy_of_processors(tmp_path: Path) -> None:
+    assert Rapl(tmp_path / "nothing").state == "none"
+    place = powercap(tmp_path, {"intel-rapl:0": ("package-0", 5, 100)})
+    (place / "intel-rapl:0" / "energy_uj").unlink()
+    (place / "intel-rapl:0" / "energy_uj").symlink_to("nowhere")  # root, as whom tests may run, is refused nothing
+    rapl = Rapl(place)
+    assert (rapl.state, rapl(1.0)) == ("not permitted", {})

@@ -16,6 +16,7 @@ import msgspec
 import polars as pl
 from msgspec import UnsetType
 
+from workflow.run.record.energy import energy_of_nodes
 from workflow.run.record.machine_load import beyond
 from workflow.run.record.model import (
     Column,
@@ -59,6 +60,14 @@ class Machines(Part, frozen=True, kw_only=True):
     busy_of_cores: Annotated[Whole | None, Column()]
     others_unseen: Annotated[bool | None, Column()]
     """Whether on a node nobody knows what others used while it measured; None of a version that did not watch."""
+    energy_gpu_j: Annotated[Real | None, Column()]
+    """Joules of all GPUs of the run in the measured window; None unless each is known."""
+    energy_node_j: Annotated[Real | None, Column()]
+    """Joules of the processors and memory of all machines of the run, whoever used them, each machine once; likewise."""
+    energy_method: Annotated[Long | None, Column()]
+    """How both were measured, such as `nvml_counter, rapl`."""
+    energy_note: Annotated[Long | None, Column()]
+    """Why one of them is not known."""
     io_wait_ratio: Annotated[Share | None, Column()]
     """Part of the window in which some task waited for a disk; pages read from one in a second: each of the node with most."""
     faults_per_s: Annotated[Real | None, Column()]
@@ -85,6 +94,7 @@ def machines_of(nodes: Sequence[Node]) -> Machines:
     stages = [node.stage for node in nodes]
     during = [load.during for load in loads if load.during is not None]
     gpus_busy = [gpu.busy_ratio_mean for part in during for gpu in part.gpus or () if gpu.busy_ratio_mean is not None]
+    energy = energy_of_nodes(nodes)
     return Machines(
         hosts=",".join([node.hostname for node in nodes]) or None,
         hardware=" + ".join(sorted(names)) or None,
@@ -103,6 +113,10 @@ def machines_of(nodes: Sequence[Node]) -> Machines:
             (part.major_faults / part.seconds for part in during if part.major_faults is not None and part.seconds), default=None
         ),
         gpu_busy_ratio=sum(gpus_busy) / len(gpus_busy) if gpus_busy else None,
+        energy_gpu_j=energy.gpu_j,
+        energy_node_j=energy.node_j,
+        energy_method=energy.method,
+        energy_note=energy.note,
     )
 
 

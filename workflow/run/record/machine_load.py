@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from base.sanitize import text
 from base.untrusted import Unusable, open_file
+from workflow.run.record.energy import LEAST_LOOKS, energy_of
 from workflow.run.record.events import RankEvents, bounded_lines, telling
-from workflow.run.record.model import Busiest, GpuLoad, Load, LoadOf, Node
+from workflow.run.record.model import Busiest, GpuLoad, Load, LoadOf, Node, Rapl
 from workflow.run.record.rate import moments, window_of
 from workflow.study.cell import Cell
 
@@ -50,6 +51,8 @@ class GpuSample(Struct, frozen=True):
     busy_ratio: Amount | None
     ecc_errors: Amount | None
     others: Amount | None
+    joules: Amount | None = None
+    """used since its driver was loaded"""
 
 
 class Sample(Struct, frozen=True):
@@ -75,12 +78,14 @@ class Sample(Struct, frozen=True):
     mhz: tuple[Amount, Amount] | UnsetType = UNSET
     throttled: Seen = UNSET
     gpus: list[GpuSample] | UnsetType = UNSET
+    package_j: Seen = UNSET
 
 
 class _Head(Struct, frozen=True):
     schema: Literal["slipway.load/1"]
     cores: Annotated[int, Meta(gt=0, lt=1 << 20)]
     kernel_seen: bool = True
+    rapl: Rapl | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,7 @@ class Watched:
     cores: int
     lines: tuple[Sample, ...]
     kernel_seen: bool = True
+    rapl: Rapl | None = None
 
 
 def file_name(index: int) -> str:
@@ -130,7 +136,7 @@ def parse_watched(lines: Iterable[bytes]) -> Watched | None:
     if head is None:
         return None
     found.sort(key=lambda sample: sample.t)
-    return Watched(cores=head.cores, lines=tuple(found), kernel_seen=head.kernel_seen)
+    return Watched(cores=head.cores, lines=tuple(found), kernel_seen=head.kernel_seen, rapl=head.rapl)
 
 
 _HEAD: Final = msgspec.json.Decoder(_Head)
@@ -182,7 +188,7 @@ def whole_span(spans: Sequence[Span | None]) -> Span | None:
 
 def load_of(watched: Watched, window: Span | None) -> Load:
     """Build the `load` of a node for its record."""
-    load = Load(cores=watched.cores, kernel_seen=watched.kernel_seen)
+    load = Load(cores=watched.cores, kernel_seen=watched.kernel_seen, rapl=watched.rapl)
     if not watched.lines:
         return load
     first, last = watched.lines[0].t, watched.lines[-1].t
@@ -226,7 +232,10 @@ def _between(watched: Watched, begin: float, end: float, *, inner: bool) -> Load
         mhz_mean=_round(sum(mean for mean, _ in mhz) / len(mhz)) if mhz else None,
         mhz_min=_round(min((least for _, least in mhz), default=None)),
         throttle_events=_count(cut.change("throttled")),
-        gpus=_gpus(cut.having("gpus"), (begin if inner else begin + GPU_MEAN_S, end)),
+        gpus=_gpus(cut.having("gpus"), (begin, end), inner=inner),
+        package_j=None
+        if inner
+        else energy_of([(line.t, line.package_j) for line in cut.having("package_j") if line.package_j is not UNSET], begin, end),
     )
 
 
@@ -290,18 +299,19 @@ def _busiest(lines: Sequence[Sample], seconds: float) -> tuple[Busiest, ...]:
     return tuple(Busiest(name=name, cores=round(used[name] / span, 4)) for name in ordered) if span > 0 else ()
 
 
-def _gpus(lines: Sequence[Sample], inside: Span) -> tuple[GpuLoad, ...] | None:
-    """Describe what each GPU did, or return None where nobody looked. `inside`: the time in which a look covers only the window."""
+def _gpus(lines: Sequence[Sample], span: Span, *, inner: bool) -> tuple[GpuLoad, ...] | None:
+    """Describe what each GPU did, or return None where nobody looked. `inner`: beside a window, of which alone the energy is told."""
     seen: dict[str, list[tuple[float, GpuSample]]] = {}
     for line in lines:
         for gpu in line.gpus or ():
             seen.setdefault(text(gpu.uuid, MAX_NAME), []).append((line.t, gpu))
-    return tuple(_gpu(uuid, looks, inside) for uuid, looks in seen.items()) or None
+    return tuple(_gpu(uuid, looks, span, inner) for uuid, looks in seen.items()) or None
 
 
-def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], inside: Span) -> GpuLoad:
+def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], span: Span, inner: bool) -> GpuLoad:
+    begin, end = span
     looks = [look for _, look in timed]
-    in_time = [look for t, look in timed if inside[0] <= t <= inside[1]]
+    in_time = [look for t, look in timed if begin + (0.0 if inner else GPU_MEAN_S) <= t <= end]  # a look tells of the second before it
 
     def known(key: str, of: Sequence[GpuSample] = looks) -> list[Any]:
         return [value for look in of if (value := getattr(look, key)) is not None]
@@ -311,6 +321,9 @@ def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], inside: Span) -> G
         values = known(key, in_time)
         return _round(sum(values) / len(values)) if values else None
 
+    energy_j = None if inner else energy_of([(t, look.joules) for t, look in timed if look.joules is not None], begin, end)
+    watts = known("watts", in_time)
+    sampled = len(watts) >= LEAST_LOOKS and not inner and energy_j is None
     reasons = known("reasons")
     ecc = known("ecc_errors")
     return GpuLoad(
@@ -324,6 +337,8 @@ def _gpu(uuid: str, timed: Sequence[tuple[float, GpuSample]], inside: Span) -> G
         throttled=tuple(name for name, bit in REASONS.items() if any(bits & bit for bits in reasons)) if reasons else None,
         ecc_errors=_count(ecc[-1] - ecc[0]) if ecc and ecc[-1] >= ecc[0] else None,
         others_max=_count(max(known("others"), default=None)),
+        energy_j=round(sum(watts) / len(watts) * (end - begin), 3) if sampled else energy_j,
+        energy_method="nvml_sampled" if sampled else None if energy_j is None else "nvml_counter",
     )
 
 

@@ -51,6 +51,7 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Texts = tuple[Long, ...]
 Pairs = tuple[tuple[Whole, Signed], ...]
 SlowPart = Literal["input", "copy", "compute", "host"]
+Rapl = Literal["read", "not permitted", "none"]
 UnevenCause = Literal["input", "stalls", "stragglers", "gaps"]
 Reported = Text | int | float | bool
 """What a program tells of itself; a column has its text."""
@@ -167,6 +168,11 @@ class GpuLoad(Part, frozen=True, kw_only=True):
     """number | uncorrected errors of its memory, new since the first look"""
     others_max: Whole | None = None
     """number or null | processes on it that are not ours, at most; null where nvidia-smi lists none"""
+    energy_j: Real | None = None
+    """J or null, word or null | used in the window: mean power over the looks in it, times its length; null where they cover less than
+    half of it. `nvml_counter`: by the GPU's own counter; `nvml_sampled`: the mean of at least 10 values of its power, where it has none.
+    Both null for MIG instances, and in records of earlier versions"""
+    energy_method: Literal["nvml_counter", "nvml_sampled"] | None = None
 
 
 class LoadOf(Part, frozen=True, kw_only=True):
@@ -211,6 +217,8 @@ class LoadOf(Part, frozen=True, kw_only=True):
     """number | times that heat slowed a core down (`core_throttle_count`)"""
     gpus: tuple[GpuLoad, ...] | None = None
     """list or null | of the run; null without GPUs, or where nvidia-smi told nothing"""
+    package_j: Real | None = None
+    """J or null | used in the window by all processors of the machine and their memory, whoever worked on them: by RAPL, likewise"""
 
 
 class Load(Part, frozen=True, kw_only=True):
@@ -218,6 +226,9 @@ class Load(Part, frozen=True, kw_only=True):
 
     cores: FromOne
     kernel_seen: bool = True
+    rapl: Rapl | None = None
+    """word or null | whether the energy of the processors could be read: `read`, `not permitted` (most machines let only root), `none`;
+    null in records of earlier versions"""
     before: LoadOf | None = None
     during: LoadOf | None = None
 
@@ -515,6 +526,9 @@ class Dataset(Part, frozen=True, kw_only=True):
     digest: Annotated[Digest | None, Column("dataset_digest")] = None
     samples: Annotated[Whole | None, Column("dataset_samples")] = None
     bytes: Annotated[Whole | None, Column("dataset_bytes")] = None
+    train_samples: Annotated[Whole | None, Column()] = None
+    """number or null | of `dataset.samples`, those of an epoch: its split `train`. Null of a tree of files, and in records of earlier
+    versions"""
 
 
 class Provenance(Part, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from base import VERSION
 from base.errors import SlipwayError
@@ -19,7 +19,7 @@ from workflow.run.plan import at_site, threads_per_rank
 from workflow.run.record import model
 from workflow.run.record.run_record import Granted, RunFacts, RunTimes
 from workflow.run.record.step_clock import Clock, run_s
-from workflow.run.storage.description import Work
+from workflow.run.storage.description import PublishedDataset, Work
 from workflow.run.supervisor.nodes import NodeHandle
 from workflow.run.supervisor.running_attempt import GitState, RunningAttempt
 from workflow.study.site import Site
@@ -59,7 +59,7 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
         exclusive=allocation.exclusive,
         warnings=tuple(attempt.warnings),
         windows_seen=tuple(attempt.windows),
-        dataset=None if dataset is None else msgspec.convert(dataset, model.Dataset, from_attributes=True),
+        dataset=None if dataset is None else _dataset_record(work, dataset),
         splits=None if dataset is None else dataset.splits,
         model_macs=None if work.model is None else work.model.macs,
         model_first_macs=None if work.model is None else 0 if run.cell.input_gradient else work.model.first_macs,
@@ -75,6 +75,11 @@ def run_facts(attempt: RunningAttempt, work: Work) -> RunFacts:
             **_site_provenance(run.site),
         },
     )
+
+
+def _dataset_record(work: Work, dataset: PublishedDataset) -> model.Dataset:
+    found = msgspec.convert(dataset, model.Dataset, from_attributes=True)
+    return replace(found, train_samples=work.train_samples or None)
 
 
 def _driver(nodes: Sequence[NodeHandle]) -> str | None:

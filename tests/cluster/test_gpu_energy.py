@@ -1,0 +1,64 @@
+"""NVML's counter of energy, asked of a library that stands for the driver's: no GPU is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.gpus import energy
+from cluster.gpus.energy import EnergyCounters
+
+ONE, TWO = "GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e1", "GPU-1c3b7a5e-9d21-4f60-8e07-5a1f0c27d9e2"
+SOURCE = f"""
+#include <string.h>
+static unsigned long long used = 1500;
+static int one, two;
+int nvmlInit_v2(void) {{ return INIT; }}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {{
+    if (!strcmp(uuid, "{ONE}")) {{ *device = &one; return 0; }}
+    if (!strcmp(uuid, "{TWO}")) {{ *device = &two; return 0; }}
+    return 6; /* NVML_ERROR_NOT_FOUND */
+}}
+#ifdef COUNTS
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *energy) {{
+    if (device != &one) return 3; /* NVML_ERROR_NOT_SUPPORTED */
+    *energy = used += 250 + (1ULL << 33);
+    return 0;
+}}
+#endif
+"""
+
+
+def library(folder: Path, *flags: str) -> Any:
+    (folder / "nvml.c").write_text(SOURCE)
+    subprocess.run(["cc", "-shared", "-fPIC", *flags, "-o", folder / "nvml.so", folder / "nvml.c"], check=True)
+    return ctypes.CDLL(str(folder / "nvml.so"))
+
+
+@pytest.mark.processes
+def test_the_counter_is_read_in_joules_beyond_32_bits(tmp_path: Path) -> None:
+    counters = EnergyCounters(library(tmp_path, "-DINIT=0", "-DCOUNTS"))
+    first, second = counters.joules(ONE), counters.joules(ONE)
+    assert first == pytest.approx((1500 + 250 + 2**33) / 1000)
+    assert second == pytest.approx(first + (250 + 2**33) / 1000)
+    assert counters.joules(TWO) is None, "a card without a counter"
+    assert counters.joules("GPU-of-another-machine") is None
+    assert counters.joules(f"MIG-{ONE}") is None
+    assert counters.joules("GPU-\u0665") is None
+    assert counters.joules(ONE) is not None, "what one card cannot do is not held against another"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("flags", [("-DINIT=9", "-DCOUNTS"), ("-DINIT=0",)], ids=["no driver", "an old driver"])
+def test_a_library_that_says_no_is_no_error(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    counters = EnergyCounters(library(tmp_path, *flags))
+    assert [counters.joules(ONE) for _ in range(2)] == [None, None]
+
+
+def test_without_a_library_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "LIBRARY", "libnothing-of-the-kind.so.1")
+    assert EnergyCounters().joules(ONE) is None
