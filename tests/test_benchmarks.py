@@ -18,6 +18,7 @@ COMMANDS = (
     "helper_overhead --pairs 1 --steps 100 --only helper",
     "marks --trials 20 --only curves",
     "overhead --repeats 1",
+    "prediction --series benchmarks/series/deeplearningexamples-16.json --gpus-per-node 16",
     "rate --steps 50 --ranks 3",
     "reader --samples 64 --side 16 --repeats 1",
     "report --records 20 --shape models",

@@ -38,8 +38,9 @@ from containers.engines import get_engine, in_container
 from containers.models import MODELS
 from containers.program_folder import look_at
 from containers.spec import EnginePlan, Owner
-from workflow.commands.chosen_study import load_chosen_study
+from workflow.commands.chosen_study import load_chosen_study, results_as_they_are
 from workflow.commands.options import DEFAULT_STUDY, JsonOption, SiteOption, StudyArgument
+from workflow.commands.tables import analysis_of, output_table
 from workflow.commands.watching import output
 from workflow.commands.watching.watch import STATES, RunState, counts, study_states
 from workflow.dag.execution import jobs_at
@@ -398,16 +399,25 @@ def _series_notes(series: Sequence[Series]) -> list[str]:
 
 MAX_ROWS: Final = 60
 INDENT: Final = "  "
+LONGEST_SIZE: Final = 7  # digits
+MOST_SAMPLES: Final = 1e18
 LEAST_SHOWN_S: Final = 1.0  # reading from storage that takes less is not worth a word
 
 
 def main(
     study: StudyArgument = DEFAULT_STUDY,
     cell: Annotated[str | None, typer.Option("--cell", help="Show one cell in full: argv, containers, cell.json, copy list.")] = None,
+    predict: Annotated[
+        str | None, typer.Option("--predict", metavar="N[,N...]", help="From its results: what so many GPUs (processes) would bring.")
+    ] = None,
+    samples: Annotated[float, typer.Option("--samples", help="With --predict: the samples or tokens that hours are of.")] = 1e6,
     site: SiteOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a study will run, need and cost. Nothing is written."""
+    """Show what a study will run, need and cost, or with --predict what more nodes would bring. Nothing is written."""
+    if predict is not None:
+        _print_prediction(study, site, sizes_of(predict), samples, as_json)
+        return
     loaded = load_chosen_study(study, site)
     if cell is not None:
         refuse_other_scheduler(loaded.site, os.environ)
@@ -422,6 +432,25 @@ def main(
     refuse_site(loaded, os.environ)
     refuse_results_of_others(loaded)
     refuse_runs(loaded, plan.to_run, os.environ, ask_scheduler=True)
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Parse `16,32`. Raises ConfigError for what is no number of processes."""
+    words = [word.strip() for word in text.split(",")]
+    wrong = [word for word in words if not (word.isascii() and word.isdecimal() and len(word) <= LONGEST_SIZE and int(word) > 0)]
+    if wrong:
+        raise ConfigError(f"--predict {text}: {wrong[0]!r} is no number of GPUs or processes; valid: such as 16,32")
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def _print_prediction(path: Path, site: str | None, sizes: Sequence[int], samples: float, as_json: bool) -> None:
+    """Print table `prediction` for these numbers of processes, of the results that are there."""
+    if not 1 <= samples <= MOST_SAMPLES:
+        raise ConfigError(f"--samples {samples:g}: valid: 1 to {MOST_SAMPLES:g}")
+    analysis = analysis_of(results_as_they_are(path, site, []))
+    from workflow.report.prediction_table import prediction
+
+    output_table(prediction(analysis, sizes, samples), None, as_json)
 
 
 def to_json(plan: StudyPlan) -> dict[str, Any]:

@@ -52,11 +52,11 @@ def main(  # noqa: PLR0913 - its options
         _show_networks(name, networks, out, as_json)
         return
     if name is not None:
-        analysis = _analyse(results_as_they_are(study, site, rest))
+        analysis = analysis_of(results_as_they_are(study, site, rest))
         _show_table(analysis, name, out, as_json)
     elif show or as_json:
         results = results_as_they_are(study, site, rest)
-        analysis = _analyse(results)
+        analysis = analysis_of(results)
         _print(analysis, out or results[0], as_json)
     else:
         analysis = _write(study, site, rest, out)
@@ -91,7 +91,7 @@ def _show_facts(places: Sequence[Path], out: Path | None, as_json: bool) -> None
 
     table = facts_table()
     if out is not None or as_json:
-        _output_table(table, out, as_json)
+        output_table(table, out, as_json)
         return
     for part in in_parts(table):
         print_table(part)
@@ -114,16 +114,17 @@ def _show_networks(name: str, networks: Sequence[str], out: Path | None, as_json
     report_outputs()
     from workflow.report.model_tables import CONVOLUTIONS, convolutions, model_facts
 
-    _output_table((convolutions if name == CONVOLUTIONS else model_facts)(networks), out, as_json)
+    output_table((convolutions if name == CONVOLUTIONS else model_facts)(networks), out, as_json)
 
 
 def _show_table(analysis: Analysis, name: str, out: Path | None, as_json: bool) -> None:
     from workflow.report.tables import TABLES
 
-    _output_table(TABLES[name](analysis), out, as_json)
+    output_table(TABLES[name](analysis), out, as_json)
 
 
-def _output_table(table: Table, out: Path | None, as_json: bool) -> None:
+def output_table(table: Table, out: Path | None, as_json: bool) -> None:
+    """Print a table, as JSON for programs; with `out` write its files there."""
     from workflow.report.formats import to_values
     from workflow.report.terminal import print_table
 
@@ -151,7 +152,7 @@ def _write(study: Path, site: str | None, places: Sequence[Path], out: Path | No
     return analysis
 
 
-def _analyse(results: Sequence[Path]) -> Analysis:
+def analysis_of(results: Sequence[Path]) -> Analysis:
     """Compute the analysis of the records as they are now, in memory: files that snakemake made stay as new as it left them."""
     report_outputs()
     from workflow.report.analysis import analyse

@@ -19,6 +19,7 @@ TABLE_NAMES: Final = (
     "utilisation",
     "bounds",
     "parts",
+    "prediction",
     "dlbench",
     "frameworks",
     "framework-facts",

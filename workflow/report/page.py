@@ -23,6 +23,7 @@ from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, mar
 from workflow.report.derive import Comparison
 from workflow.report.formats import CSP, STYLE, html_table
 from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shares
+from workflow.report.prediction_table import prediction_words
 from workflow.report.provenance import Block, provenance, reproduction
 from workflow.report.table import NONE, Column, Table, estimate_text, explained, numbers, percent, significant, with_error, words
 from workflow.report.tables import RUN_AGAIN, SLOWED, TABLES, baseline_text, last_lines, reason_of, short
@@ -542,6 +543,7 @@ PLACED: Final = (
     "speedup",
     "bounds",
     "parts",
+    "prediction",
     "failures",
     "times",
     "budget",
@@ -614,6 +616,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
             if parted.num_rows
             else []
         ),
+        *_prediction(analysis, tables),
         Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
@@ -625,6 +628,12 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         Section(id="provenance", title="Provenance", blocks=provenance(analysis)),
         Section(id="reproduce", title="How to reproduce", blocks=reproduction(analysis)),
     ]
+
+
+def _prediction(analysis: Analysis, tables: Callable[[str], tuple[str, ...]]) -> Iterator[Section]:
+    """Yield what more nodes would bring, where a line has cells of several sizes."""
+    if any(len({one.cell.shape for one in line if one.cell.num_measured}) > 1 for line in analysis.lines.values()):
+        yield Section(id="prediction", title="Prediction", items=prediction_words(analysis), tables=tables("prediction"))
 
 
 def _marked(section: Section) -> dict[str, Any]:

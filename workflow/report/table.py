@@ -42,8 +42,8 @@ class Column:
     """One column of a table. `key` heads it in CSV, where values are in SI units; `title` everywhere else.
 
     `show` makes the text of a value, of None too, and `raw` what CSV has. `marks` are empty, or one set for each value; `links` may end
-    before the values do. `wrap`: sentences, which may be broken. `stated`: the caption has the one value of all rows, and only CSV has
-    the column.
+    before the values do. `wrap`: sentences, which may be broken. `stated`: the caption, or another column, has the values too, and only
+    CSV has the column.
     """
 
     key: str
