@@ -1,0 +1,1 @@
+"""Check the numbers of a table against each other, for `slipway lint-table`."""

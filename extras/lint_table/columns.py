@@ -1,0 +1,333 @@
+"""Find out what the columns of a table are, by the words and units of their heads and the units in their cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from extras.lint_table.numbers import BYTES, SECONDS, Interval, Printed, canonical_unit, has_decimal_comma, is_ambiguous, parse_cell
+from extras.lint_table.reading import Row, TextTable
+
+
+class Kind(StrEnum):
+    """What a column is; the value is how `--explain` calls it."""
+
+    GPUS = "number of GPUs or processes"
+    NODES = "number of nodes"
+    GPUS_PER_NODE = "GPUs per node"
+    BATCH = "batch, of a GPU or of all is not said"
+    MICRO_BATCH = "batch per GPU"
+    REPLICAS = "data-parallel replicas"
+    RANK_BATCH = "batch per GPU with accumulation"
+    GLOBAL_BATCH = "global batch"
+    ACCUMULATION = "accumulation steps"
+    THROUGHPUT = "throughput"
+    GPU_THROUGHPUT = "throughput per GPU"
+    TOTAL_TIME = "time in all"
+    EPOCH_TIME = "time of an epoch"
+    STEP_TIME = "time of a step"
+    EPOCHS = "epochs"
+    STEPS = "steps"
+    EPOCH_STEPS = "steps of an epoch"
+    BYTES = "bytes"
+    BYTE_TIME = "time of a copy"
+    BYTE_RATE = "bytes per second"
+    SPEEDUP = "speed-up"
+    EFFICIENCY = "efficiency"
+    HARDWARE = "hardware or software that has to be the same"
+    LABEL = "weak or strong"
+    IDENTITY = "name of the row"
+    PARTNER = "name of the base row"
+    PARAMETER = "what tells series apart"
+
+
+_COUNTED: Final = r"(?:gpus?|devices?|accelerators?|process(?:es)?|procs|ranks?|workers?|tpus?|cores?|threads?|cpus?)"
+_SAMPLES: Final = (
+    r"(?:samples?|images?|imgs?|sequences?|seqs?|sentences?|sents?|tokens?|toks?|words?|mels|items?|frames?|examples?|records?|inferences?"
+    r"|molecules?|mol|rows?|edges?|nodes?|utterances?|queries|videos?|clips?)"
+)
+_TIME: Final = r"(?:time|s|ms|us|µs|ns|d|days|secs?|seconds?|mins?|minutes?|h|hrs?|hours?)"
+_S: Final = r"(?:s|secs?|seconds?|ms)\b"
+_WHOLE: Final = r"(?:number of |num |total |no |count of |total number of )?"
+_HEADS: Final[Sequence[tuple[Kind | None, Sequence[str]]]] = (
+    (None, (r"\b(?:low|high|ci|std|stdev|stddev|dev|deviation|p\d\d|percentile|tolerance|interval)\b|\d\d ?%",)),
+    (
+        None,
+        (r"\b(?:rtf|utili[sz]ation|memory|power|energy|parameters|median|minimum|maximum|expected|ideal|predicted|seed|accuracy|loss)\b",),
+    ),
+    (
+        None,
+        (r"\b(?:perplexity|inference time|latency|overhead)\b", r"\bhours?\b(?!.*\b(?:train|speed|total)\b)(?<!^hours)", "^(?:min|max)$"),
+    ),
+    (Kind.REPLICAS, (r"\bdata parallel", "^dp$")),
+    (Kind.PARAMETER, (r"\b(?:tensor|pipeline|model|context|expert)(?: model)? parallel",)),
+    (Kind.EFFICIENCY, (r"\beffic", r"\bscaling factor", "^e(?: [np])?$")),
+    (Kind.SPEEDUP, (r"\bspeed ?ups?\b", r"\bscal(?:ing|ability)\b", r"\bacceleration\b", "^s(?: [np])?$")),
+    (
+        Kind.STEP_TIME,
+        (r"\b(?:step|iteration|iter|batch|mini batch) ?time\b", rf"\b{_TIME} ?(?:per|/|of an?|for an?) ?(?:step|iter\w*|batch)\b"),
+    ),
+    (Kind.EPOCH_TIME, (r"\bepoch (?:time|duration)\b", rf"\b{_TIME} ?(?:per|/|of an?|for an?) ?epoch\b")),
+    (Kind.EPOCH_STEPS, (r"\b(?:steps|iterations|iters|batches) ?(?:/|per) ?epoch\b",)),
+    (Kind.GPUS_PER_NODE, (rf"\b{_COUNTED} ?(?:num )?(?:/|per) ?(?:node|server|machine|host)\b",)),
+    (Kind.ACCUMULATION, (r"\b(?:grad\w* )?accumulation\b(?!.*batch)", r"\baccum\w* steps\b", "^gas?$")),
+    (Kind.RANK_BATCH, (r"\baccumulated batch\b",)),
+    (Kind.GLOBAL_BATCH, (r"\b(?:global|total|effective|overall) (?:mini )?(?:batch|bs\b|bsz)", "^gbs$")),
+    (Kind.MICRO_BATCH, (rf"\b(?:batch|bs|bsz)\b.*(?:/|\bper\b) ?{_COUNTED}", rf"\bbatch\w* ?(?:per|/) ?{_COUNTED}")),
+    (Kind.MICRO_BATCH, (r"\b(?:micro|local|per gpu|per device|per process) ?(?:batch|bs\b)", "^mbs$")),
+    (Kind.GPU_THROUGHPUT, (rf"(?:throughput|/ ?{_S}|per {_S}).*(?:/|\bper\b) ?{_COUNTED}",)),
+    (Kind.THROUGHPUT, (r"\bthro?ugh?t?put\b", rf"\b{_SAMPLES} ?(?:/|per) ?{_S}", "^(?:rate|ips|speed)$")),
+    (Kind.BATCH, (r"^(?:mini ?)?batch(?: ?sizes?)?\b(?!.*\btime)", "^(?:bs|bsz)$")),
+    (Kind.BYTE_RATE, (r"\b(?:bandwidth|algbw|transfer rate)\b", r"\b[kmgt]?i?b ?/ ?s\b")),
+    (Kind.TOTAL_TIME, (r"\btime to (?:train|solution|accuracy|target|convergence)", r"\btrain(?:ing)? time", r"\btotal (?:\w+ )?time")),
+    (Kind.TOTAL_TIME, (r"\bwall|\brun ?time\b|\belapsed|\bduration", "^(?:minutes|min|hours|seconds)$")),
+    (Kind.TOTAL_TIME, (rf"^(?:t(?: [np])?|time|(?:average |avg |mean )?time in|(?:average |avg |mean )time|total)(?: {_TIME})?$",)),
+    (Kind.EPOCHS, (rf"^{_WHOLE}epochs?$",)),
+    (Kind.STEPS, (rf"^{_WHOLE}(?:training )?(?:steps|iterations|iters)$",)),
+    (Kind.GPUS, (rf"^{_WHOLE}(?:\w+ )?{_COUNTED}(?: num| number| count)?$", r"\bworld size\b", "^(?:n|p|np)$")),
+    (Kind.BYTES, (r"\b(?:bytes|transferred|volume|size|copied|data)\b",)),
+    (Kind.NODES, (r"\bnodes?\b(?! sets)|\bhosts?\b$|\bmachines\b|\bservers\b",)),
+    (
+        Kind.HARDWARE,
+        (r"\b(?:hardware|system|machine|device name|platform|cluster|interconnect|instance)\b", r"\bgpus? (?:model|type|name)\b"),
+    ),
+    (Kind.HARDWARE, (r"\b(?:image|container)$", r"\b(?:digest|driver|nccl|cuda)\b")),
+    (Kind.PARTNER, ("^(?:partner|baseline|base row|reference)$",)),
+    (Kind.IDENTITY, ("^(?:cell|id|run|run id|job|job id|date|hosts?|comments?|notes?|marks?|link|log|reason|interval)$",)),
+)
+"""The first that is found in the words of a head says what the column is; None: nothing that is judged."""
+_PARAMETERS: Final = re.compile(
+    "length|dim|image size|resolution|classes|layers|hidden|heads|vocab|depth|width|beam|epochs|seed|threads|degree|parallel|warmup|repeat"
+)
+_VARIANT: Final = re.compile(
+    r"fp32|tf32|fp64|fp16|bf16|bfloat16|fp8|int8|\bamp\b|mixed[ -]precision|\bmixed\b|mid precision|\bhalf\b|full precision"
+)
+_FULL: Final = ("fp32", "tf32", "fp64", "full precision")
+NUMERIC: Final = frozenset(Kind) - {Kind.HARDWARE, Kind.LABEL, Kind.IDENTITY, Kind.PARTNER, Kind.PARAMETER}
+_COUNTS: Final = frozenset({Kind.GPUS, Kind.NODES, Kind.GPUS_PER_NODE})
+_BATCHES: Final = frozenset({Kind.BATCH, Kind.MICRO_BATCH, Kind.RANK_BATCH, Kind.GLOBAL_BATCH})
+TIMES: Final = frozenset({Kind.TOTAL_TIME, Kind.EPOCH_TIME, Kind.STEP_TIME, Kind.BYTE_TIME})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column that is understood. `unit`: a key of SECONDS or BYTES, or what its head says; `variants`: the precisions that its head
+    names, `full` or `low`, in their order; `cells`: the numbers of each row, in the unit of the column; empty where there is none."""
+
+    index: int
+    title: str
+    kind: Kind
+    unit: str = ""
+    variants: tuple[str, ...] = ()
+    cells: tuple[tuple[Printed, ...], ...] = ()
+
+    @property
+    def variant(self) -> str | None:
+        """Return the one precision that it is about."""
+        return self.variants[0] if len(set(self.variants)) == 1 else None
+
+    def number(self, row: int, variant: str | None = None) -> Printed | None:
+        """Return the number of a row; of a list such as `16 and 8` that of the precision `variant`."""
+        found = self.cells[row]
+        if len(found) <= 1:
+            return found[0] if found else None
+        names = tuple(dict.fromkeys(self.variants))
+        return found[names.index(variant)] if variant in names and len(names) == len(found) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Understood:
+    """A table, and those of its columns that are understood."""
+
+    table: TextTable
+    columns: tuple[Column, ...]
+
+    def of(self, *kinds: Kind) -> list[Column]:
+        return [column for column in self.columns if column.kind in kinds]
+
+    def first(self, *kinds: Kind) -> Column | None:
+        """Return the first column of the first kind that there is."""
+        return next((column for kind in kinds for column in self.of(kind)), None)
+
+    def text(self, row: int, column: Column) -> str:
+        return self.table.rows[row].cells[column.index]
+
+    def line(self, row: int) -> int:
+        return self.table.rows[row].line
+
+    def whole(self, row: int, kind: Kind, variant: str | None = None) -> int | None:
+        """Return a count; None where the cell has none, or one that is abbreviated or no whole number above 0."""
+        found = [one for column in self.of(kind) if (one := column.number(row, variant))][:1]
+        return int(found[0].value) if found and found[0].value >= 1 and found[0].value % 1 == 0 and found[0].unit != "k" else None
+
+    def processes(self, row: int) -> int | None:
+        """Return the number that the speed-up of a row is over: GPUs, nodes times GPUs per node, or nodes."""
+        gpus, nodes, each = (self.whole(row, kind) for kind in (Kind.GPUS, Kind.NODES, Kind.GPUS_PER_NODE))
+        return gpus or (nodes and nodes * (each or 1)) or each
+
+    def global_batch(self, row: int, variant: str | None = None) -> int | None:
+        """Return the global batch of a row (in multiples of the GPUs of a node, where only nodes are told), or None."""
+        whole = self.whole(row, Kind.GLOBAL_BATCH, variant)
+        if whole or self.first(Kind.GLOBAL_BATCH):
+            return whole
+        rank, replicas = self.rank_batch(row, variant), self.replicas(row)
+        return rank * replicas if rank and replicas else None
+
+    def replicas(self, row: int) -> int | None:
+        """Return how many batches of a GPU make a global one: where a model is split over GPUs only a column of its own tells that."""
+        if self.first(Kind.REPLICAS):
+            return self.whole(row, Kind.REPLICAS)
+        split = any(re.search(r"\b(?:tensor|pipeline|model)\b.*parallel", head_words(title)) for title in self.table.header)
+        return None if split else self.processes(row)
+
+    def rank_batch(self, row: int, variant: str | None = None) -> int | None:
+        """Return what one GPU contributes to an update: its batch times its accumulation steps."""
+        if self.first(Kind.RANK_BATCH):
+            return self.whole(row, Kind.RANK_BATCH, variant)
+        batch, steps = self.whole(row, Kind.MICRO_BATCH, variant), self.whole(row, Kind.ACCUMULATION, variant)
+        return (batch and steps and batch * steps) if self.first(Kind.ACCUMULATION) else batch
+
+    def batch_words(self, row: int, variant: str | None = None) -> str:
+        """Return the batch of a row as its own columns tell it."""
+        kinds = {Kind.MICRO_BATCH: "{} per GPU", Kind.RANK_BATCH: "{} per GPU", Kind.GLOBAL_BATCH: "global {}", Kind.BATCH: "{}"}
+        return ", ".join(form.format(value) for kind, form in kinds.items() if (value := self.whole(row, kind, variant))) or "unknown"
+
+
+def understand(table: TextTable) -> Understood:
+    """Return what is understood of a table; a column that no rule knows, or whose cells are not what its head says, is left out."""
+    comma = has_decimal_comma(cell for row in table.rows for cell in row.cells)
+    unclear = table.delimiter == ";" and not comma and any(map(is_ambiguous, (cell for row in table.rows for cell in row.cells)))
+    found = [column for index, title in enumerate(table.header) if (column := _column(index, title, table.rows, comma))]
+    if unclear:
+        found = [replace(one, cells=()) for one in found if one.kind not in NUMERIC]
+    return Understood(table=table, columns=tuple(_second_look(found)))
+
+
+def head_words(title: str) -> str:
+    """Return a head in lower case, with blanks for underscores, hyphens and brackets, and a blank between words such as numGpus."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", title).lower().replace("speed-up", "speedup")
+    return re.sub(r"\s+", " ", re.sub(r"[_\-\[\](){}:,]", " ", spaced.replace("#", "number of "))).strip()
+
+
+def _column(index: int, title: str, rows: Sequence[Row], comma: bool) -> Column | None:
+    texts = [row.cells[index] for row in rows]
+    filled = [text for text in texts if text]
+    if not filled:
+        return None
+    words = head_words(title)
+    variants = tuple("full" if name in _FULL else "low" for name in _VARIANT.findall(words.replace("bfloat16", "bf16")))
+    kind, matched = next(((kind, True) for kind, heads in _HEADS if any(re.search(head, words) for head in heads)), (None, False))
+    if matched and kind is None:
+        return None
+    column = Column(index=index, title=title, kind=kind or Kind.PARAMETER, variants=variants)
+    if all(text.lower() in ("weak", "strong", "baseline", "base") for text in filled):
+        return replace(column, kind=Kind.LABEL)
+    cells = tuple(_counted(text) if kind in _COUNTS else parse_cell(text, comma) for text in texts)
+    numeric = sum(map(bool, cells)) * 2 >= len(filled)
+    in_cells = {canonical_unit(cell[0].unit) for cell in cells if cell and cell[0].unit}
+    if not matched:
+        return _unknown(column, words, cells if numeric else (), in_cells)
+    if kind == Kind.THROUGHPUT:
+        cells = _coarsened(cells)
+    if kind in NUMERIC and not numeric:
+        named = kind == Kind.GPUS and any(re.search("[a-zA-Z]{2}", text) for text in filled)
+        return replace(column, kind=Kind.HARDWARE if named else Kind.PARAMETER) if named or kind in _BATCHES else None
+    if kind == Kind.THROUGHPUT and _is_of_bytes(title, in_cells):
+        column = replace(column, kind=Kind.BYTE_RATE)
+    found = _with_units(replace(column, cells=cells), in_cells)
+    return found or (column if _PARAMETERS.search(words) else None)
+
+
+def _is_of_bytes(title: str, in_cells: set[str]) -> bool:
+    units = {canonical_unit(word) for word in _units(title)} | in_cells
+    return any(unit.endswith("/s") and unit[:-2] in BYTES and unit != "b/s" for unit in units)
+
+
+def _counted(text: str) -> tuple[Printed, ...]:
+    """Return the count of a cell such as `8`, `8x V100` or `4 x 8`."""
+    found = re.fullmatch(r"(\d{1,7})(?:\s*[x×*]\s*(\d{1,7})|\s*[x×]?\s*[A-Za-z][\w\s-]{0,40})?", text)
+    return (Printed(float(int(found[1]) * int(found[2] or 1)), 1.0),) if found else parse_cell(text)
+
+
+def _coarsened(cells: tuple[tuple[Printed, ...], ...]) -> tuple[tuple[Printed, ...], ...]:
+    """Return numbers that all end with zeros as rounded to tens or hundreds, where that is at most half a percent of the least."""
+    values = [one.value for cell in cells for one in cell]
+    if len(values) < 2 or not all(value % 1 == 0 and value > 0 for value in values):
+        return cells
+    steps = [step for step in (10.0, 100.0, 1e3) if step <= 0.005 * min(values) and not any(value % step for value in values)]
+    return tuple(tuple(one._replace(step=max([one.step, *steps])) for one in cell) for cell in cells)
+
+
+def _unknown(column: Column, words: str, cells: Sequence[tuple[Printed, ...]], in_cells: set[str]) -> Column | None:
+    rates = [unit for unit in in_cells if unit.endswith("/s")]
+    if cells and rates and not in_cells - set(rates):
+        kind = Kind.BYTE_RATE if rates[0][:-2] in BYTES else Kind.THROUGHPUT
+        return _with_units(replace(column, kind=kind, cells=tuple(cells)), in_cells)
+    if cells and in_cells and in_cells <= set(BYTES) - {"b"}:
+        return _with_units(replace(column, kind=Kind.BYTES, cells=tuple(cells)), in_cells)
+    if cells and column.variants and not _VARIANT.sub("", words).strip(" +/"):
+        return replace(column, kind=Kind.PARAMETER, title=column.title, cells=tuple(cells))
+    return None if cells and not _PARAMETERS.search(words) else column
+
+
+def _with_units(column: Column, in_cells: set[str]) -> Column | None:
+    """Return the column with its numbers in one unit: bytes and seconds in the larger of head or first cell."""
+    known: Mapping[str, float] = {}
+    if column.kind in TIMES:
+        known = SECONDS
+    elif column.kind in (Kind.BYTES, Kind.BYTE_RATE):
+        known = {unit + ("/s" if column.kind == Kind.BYTE_RATE else ""): factor for unit, factor in BYTES.items()}
+    if not known:
+        unit = next((canonical_unit(word) for word in _rates(column.title)), next(iter(sorted(in_cells)), ""))
+        return replace(column, unit=unit)
+    unit = next((one for word in _units(column.title) if (one := canonical_unit(word)) in known), next(iter(sorted(in_cells)), ""))
+    if unit not in known or not in_cells <= set(known):
+        return None if known is not SECONDS or in_cells else replace(column, unit="")
+    factors = [[known[canonical_unit(one.unit)] / known[unit] if one.unit else 1.0 for one in cell] for cell in column.cells]
+    cells = [tuple(one.scaled(f) for one, f in zip(cell, row, strict=True)) for cell, row in zip(column.cells, factors, strict=True)]
+    return replace(column, unit=unit, cells=tuple(cells))
+
+
+def _units(title: str) -> Iterator[str]:
+    yield from re.findall(r"[\[(]\s*([^\[\]()]+?)\s*[\])]", title)
+    yield from re.findall(r"[A-Za-zµμ]+\s*(?:/|per)\s*[A-Za-z]+", title)
+    yield from re.split(r"[\s_,]+", title)
+
+
+def _rates(title: str) -> list[str]:
+    return re.findall(r"[A-Za-z]+\s*(?:/|per)\s*(?:s|ms|sec|second)\b", title)
+
+
+def _second_look(columns: Sequence[Column]) -> Iterator[Column]:
+    """Settle what a column is by its neighbours: FP32 beside a throughput of mixed precision is one too, a time beside bytes a copy's."""
+    kinds = {column.kind for column in columns}
+    rates = [column for column in columns if column.kind == Kind.THROUGHPUT]
+    for column in columns:
+        if column.kind == Kind.PARAMETER and column.cells and column.variants:
+            if rates:
+                yield replace(column, kind=Kind.THROUGHPUT)
+        elif column.kind == Kind.BATCH and {Kind.IDENTITY, Kind.PARTNER} <= kinds:
+            yield replace(column, kind=Kind.MICRO_BATCH)  # as Slipway's own scaling.csv has it
+        elif column.kind == Kind.TOTAL_TIME and {Kind.BYTES, Kind.BYTE_RATE} <= kinds:
+            yield replace(column, kind=Kind.BYTE_TIME)
+        elif column.kind == Kind.GPUS and {Kind.GPUS, Kind.NODES} <= kinds and _is_per_node(column, columns):
+            yield replace(column, kind=Kind.GPUS_PER_NODE)
+        else:
+            yield column
+
+
+def _is_per_node(gpus: Column, columns: Sequence[Column]) -> bool:
+    """Return True if the number of GPUs stays where that of the nodes grows."""
+    nodes = next(column for column in columns if column.kind == Kind.NODES)
+    pairs = [(one[0].value, other[0].value) for one, other in zip(nodes.cells, gpus.cells, strict=True) if one and other]
+    nodes_, each = ({pair[at] for pair in pairs} for at in (0, 1))
+    return len(nodes_) > 1 and (len(each) == 1 or any(node > gpu for node, gpu in pairs))
+
+
+def rounded(column: Column, row: int, variant: str | None = None) -> Interval | None:
+    """Return what the number of a cell may stand for, above 0."""
+    found = column.number(row, variant)
+    return found.rounded if found and found.rounded.low > 0 else None

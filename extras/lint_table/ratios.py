@@ -1,0 +1,125 @@
+"""Find out what a column of speed-ups, efficiencies or ratios is relative to: by the meaning that most of its rows agree with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Final
+
+from extras.lint_table.columns import Column, Kind, Understood, rounded
+from extras.lint_table.numbers import Interval
+from extras.lint_table.series import Series, find_series
+
+DURATIONS: Final = (Kind.TOTAL_TIME, Kind.EPOCH_TIME, Kind.STEP_TIME)
+_MEASURES: Final = (Kind.THROUGHPUT, Kind.GPU_THROUGHPUT, *DURATIONS)
+LABEL: Final = re.compile(r"\b(weak|strong)(?:ly)?[\s_-]+scal|\bscal\w*[\s(:,-]+(weak|strong)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a column of speed-up, efficiency or ratio is taken to be: `measure` over that of the base row (`other` is None), or over the
+    column `other` of the same row. `per_gpu`: divided by the ratio of the GPUs. `scale`: 100 for percent. `from_one`: the base is 1,
+    whatever its row prints."""
+
+    column: Column
+    measure: Column
+    other: Column | None = None
+    per_gpu: bool = False
+    scale: float = 1.0
+    from_one: bool = True
+    series: tuple[Series, ...] = ()
+    holds: frozenset[int] = frozenset()
+    fails: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        if self.other:
+            return f"{self.measure.title!r} against {self.other.title!r}"
+        return f"{self.measure.title!r} against that of the base row" + (", per GPU" if self.per_gpu else "")
+
+    @property
+    def variant(self) -> str | None:
+        return self.measure.variant
+
+    def expected(self, row: int, series: Series | None = None, base: int | None = None) -> Interval | None:
+        """Return between what bounds the value of a row is; None where a number for it is missing."""
+        own = rounded(self.measure, row, self.variant)
+        if self.other:
+            reference = rounded(self.other, row, self.other.variant)
+        else:
+            reference = rounded(self.measure, base if base is not None else series.base if series else row, self.variant)
+        if not own or not reference:
+            return None
+        ratio = reference.over(own) if self.measure.kind in DURATIONS else own.over(reference)
+        if not ratio or not series or self.other:
+            return ratio and ratio.scaled(self.scale)
+        factor = self.scale
+        if self.per_gpu != (self.measure.kind == Kind.GPU_THROUGHPUT):
+            factor *= 1 / series.ratio(row) if self.per_gpu else series.ratio(row)
+        printed = self.column.number(series.base, self.variant)
+        if not self.from_one and printed:
+            ratio = ratio.times(printed.rounded.scaled(1 / self.scale))
+        return ratio.scaled(factor)
+
+
+def meanings(found: Understood) -> list[Meaning]:
+    """Return for each column of speed-up, efficiency or ratio the meaning that most of its rows agree with, if there is one."""
+    candidates = {column.index: list(_candidates(found, column)) for column in found.of(Kind.SPEEDUP, Kind.EFFICIENCY)}
+    return [best for column in candidates.values() if (best := _best(column))]
+
+
+def _candidates(found: Understood, column: Column) -> Iterator[Meaning]:
+    measures = sorted(found.of(*_MEASURES), key=lambda one: _distance(column, one))
+    fitting = [one for one in measures if not column.variant or one.variant in (None, column.variant)] or measures
+    percent = column.unit == "%" or any(cell and cell[0].value > 5 for cell in column.cells if column.kind == Kind.EFFICIENCY)
+    for measure in fitting if len(set(column.variants)) < 2 else ():
+        series = tuple(find_series(found, column, measure.variant))
+        if series:
+            for per_gpu in (True,) if column.kind == Kind.EFFICIENCY else (False, True):
+                scale = 100.0 if percent and per_gpu else 1.0
+                bases = [column.number(one.base, measure.variant) for one in series]
+                for from_one in (True,) if all(one and one.value == scale for one in bases) else (True, False):
+                    yield _judged(Meaning(column=column, measure=measure, per_gpu=per_gpu, scale=scale, from_one=from_one, series=series))
+    for one, other in permutations(measures, 2):
+        if column.kind == Kind.SPEEDUP and one.kind == other.kind and one.variant != other.variant:
+            yield _judged(Meaning(column=column, measure=one, other=other, scale=100.0 if column.unit == "%" else 1.0))
+
+
+def _distance(column: Column, measure: Column) -> tuple[int, int, int]:
+    """Order measures by how likely a column is about them: the kind that its head names, the same precision, the nearest to its left."""
+    title = column.title.lower()
+    named = "time" in title if measure.kind in DURATIONS else "time" not in title
+    away = column.index - measure.index
+    return (not named, column.variant != measure.variant, away if away > 0 else 100 - away)
+
+
+def _judged(meaning: Meaning) -> Meaning:
+    """Return the meaning with the rows that agree with it and those that do not; a base row agrees with anything."""
+    holds: set[int] = set()
+    fails: set[int] = set()
+    checked: list[tuple[int, Series | None]] = [(row, series) for series in meaning.series for row in series.others]
+    if meaning.other:
+        checked = [(row, None) for row in range(len(meaning.column.cells))]
+    for row, series in checked:
+        printed = meaning.column.number(row, meaning.variant)
+        expected = meaning.expected(row, series)
+        if printed and expected:
+            (holds if printed.rounded_or_cut.meets(expected) else fails).add(row)
+    return replace(meaning, holds=frozenset(holds), fails=frozenset(fails))
+
+
+def _best(candidates: Sequence[Meaning]) -> Meaning | None:
+    """Return the first of the meanings that most rows agree with, if at least as many agree as not; else one by its base rows: they print
+    1, and the head says scaling."""
+    if not candidates:
+        return None
+    best = max(candidates, key=lambda one: (len(one.holds), -len(one.fails)))
+    if best.holds and len(best.holds) >= len(best.fails):
+        return best
+    first = candidates[0]
+    bases = [first.column.number(series.base, first.variant) for series in first.series]
+    plain = bool(first.series) and not first.other and len(set(first.column.variants)) < 2
+    is_scaling = bool(LABEL.search(first.column.title))
+    starts = plain and all(one.value in (1, first.scale) if one else is_scaling for one in bases)
+    return first if starts and first.fails else None

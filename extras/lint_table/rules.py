@@ -1,0 +1,416 @@
+"""The rules by which the numbers of a table are checked against each other. All bounds are those of printed digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Final
+
+from extras.lint_table.columns import Column, Kind, Understood, rounded
+from extras.lint_table.findings import Finding, Rule
+from extras.lint_table.numbers import BYTES, SECONDS, Interval
+from extras.lint_table.ratios import DURATIONS, LABEL, Meaning
+from extras.lint_table.series import Series, find_series
+
+MOST_EFFICIENCY: Final = 1.03
+MOST_RISE: Final = 0.03
+STEP_SLACK: Final = 0.05
+TOTAL_SLACK: Final = 0.1
+SAME_BATCH: Final = 0.01
+"""Global batches that differ less are rounded to whole accumulation steps."""
+_COUNTS: Final = (
+    *(Kind.GPUS, Kind.NODES, Kind.GPUS_PER_NODE, Kind.REPLICAS),
+    *(Kind.MICRO_BATCH, Kind.RANK_BATCH, Kind.GLOBAL_BATCH, Kind.ACCUMULATION),
+)
+_BATCH_WORDS: Final = re.compile(r"batch|\bbsz?\b|bsz|\bbs ?=|\bb\d{2,}\b", re.IGNORECASE)
+_BATCH_NUMBER: Final = re.compile(r"batch\D{0,30}\d", re.IGNORECASE)
+
+
+def check_table(found: Understood, understood: Sequence[Meaning]) -> list[Finding]:
+    """Return all that does not hold in a table, by lines; `understood`: the meanings of its columns."""
+    findings = [
+        *(one for meaning in understood for one in _ratios(found, meaning)),
+        *_bases(found, understood),
+        *_labels(found, understood),
+        *_missing_batch(found, understood),
+        *_integers(found),
+        *_curves(found, understood),
+        *_mixed(found, understood),
+        *_rates(found),
+        *_step_throughputs(found),
+        *_epochs(found),
+    ]
+    return sorted(dict.fromkeys(findings), key=lambda one: (one.line, one.rule, one.column))
+
+
+def _finding(found: Understood, rule: Rule, row: int | None, column: Column, right: str, reason: str) -> Finding:
+    """Return a finding in a row; None: in the head."""
+    return Finding(
+        rule=rule,
+        path=found.table.path,
+        table=found.table.line,
+        line=found.table.line if row is None else found.line(row),
+        column=column.title,
+        printed=column.title if row is None else found.text(row, column),
+        right=right,
+        reason=reason,
+    )
+
+
+def shown(value: float, step: float = 0.0) -> str:
+    """Return a number with the digits of the one beside it (`step`: one unit of its last digit), or four significant ones."""
+    if step and abs(value) < 1e15:
+        places = max(0, -round_down(step))
+        return f"{value:.{places}f}"
+    return f"{value:.4g}"
+
+
+def round_down(step: float) -> int:
+    """Return the power of ten of a step."""
+    return int(f"{step:e}".partition("e")[2])
+
+
+def _ratios(found: Understood, meaning: Meaning) -> Iterator[Finding]:
+    """Yield the rows whose speed-up, efficiency or ratio does not follow from their columns."""
+    column, variant = meaning.column, meaning.variant
+    rule = Rule.RATIO if meaning.other else Rule.EFFICIENCY if column.kind == Kind.EFFICIENCY else Rule.SPEEDUP
+    where = {row: series for series in meaning.series for row in series.rows}
+    for row in sorted(meaning.fails):
+        printed, expected, series = column.number(row, variant), meaning.expected(row, where.get(row)), where.get(row)
+        if not printed or not expected:
+            continue
+        right = shown(expected.middle, printed.step)
+        head = f"{column.title!r} prints {found.text(row, column)}, "
+        if meaning.other:
+            yield _finding(found, rule, row, column, right, f"{head}and {_quotient(found, meaning, row, row)} is {right}")
+            continue
+        if series and (other := _other_base(found, meaning, row, series)) is not None:
+            used, own = (f"line {found.line(one)} (batch {found.batch_words(one, variant)})" for one in (other, series.base))
+            yield _finding(found, Rule.BASE_ROW, row, column, right, f"{head}which is relative to {used}, not to {own}: {right}")
+        elif series:
+            gpus = f", over {series.ratio(row):g} times the GPUs," if meaning.per_gpu else ""
+            yield _finding(found, rule, row, column, right, f"{head}and {_quotient(found, meaning, row, series.base)}{gpus} is {right}")
+    for series in meaning.series:
+        printed = column.number(series.base, variant)
+        if (
+            printed
+            and meaning.from_one
+            and set(series.others) & meaning.holds
+            and not printed.rounded_or_cut.meets(Interval(meaning.scale, meaning.scale))
+        ):
+            right = shown(meaning.scale, printed.step)
+            reason = f"{column.title!r} prints {found.text(series.base, column)} in the base row, and the other rows follow from {right}"
+            yield _finding(found, rule, series.base, column, right, reason)
+
+
+def _quotient(found: Understood, meaning: Meaning, row: int, base: int) -> str:
+    own = found.text(row, meaning.measure)
+    reference = found.text(base, meaning.other or meaning.measure)
+    return f"{reference} / {own}" if meaning.measure.kind in DURATIONS else f"{own} / {reference}"
+
+
+def _other_base(found: Understood, meaning: Meaning, row: int, series: Series) -> int | None:
+    """Return the row of another batch that the printed value is relative to."""
+    printed = meaning.column.number(row, meaning.variant)
+    count = found.processes(series.base)
+    for other in range(len(found.table.rows)):
+        if other in series.rows or found.processes(other) != count or not printed:
+            continue
+        expected = meaning.expected(row, series, base=other)
+        if expected and printed.rounded_or_cut.meets(expected):
+            return other
+    return None
+
+
+def _claimed(understood: Sequence[Meaning]) -> list[tuple[Series, Meaning]]:
+    """Return the series that the table states a speed-up or an efficiency of."""
+    return [(series, meaning) for meaning in understood if not meaning.other for series in meaning.series]
+
+
+def design_of(found: Understood, variant: str | None, rows: Sequence[int]) -> str | None:
+    """Return `strong` where the global batch of the rows is constant, `weak` where that of a GPU is, `neither`; None: not known."""
+    counts = [found.processes(row) or 0 for row in rows]
+    batches = [found.global_batch(row, variant) or 0 for row in rows]
+    unnamed = [found.whole(row, Kind.BATCH, variant) or 0 for row in rows]
+    if len(set(counts)) < 2 or not all(counts):
+        return None
+    if not all(batches) and all(unnamed) and not _constant(unnamed):  # a batch that moves tells what it is of
+        moves = [batch * count for batch, count in zip(unnamed, counts, strict=True)]
+        batches = moves if _constant(moves) else unnamed
+    if not all(batches):
+        return None
+    if _constant(batches):
+        return "strong"
+    return "weak" if _constant([batch / count for batch, count in zip(batches, counts, strict=True)]) else "neither"
+
+
+def _constant(values: Sequence[float]) -> bool:
+    return max(values) <= min(values) * (1 + SAME_BATCH)
+
+
+def _bases(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding]:
+    """Yield base rows of another batch than the rows that are compared with them, and series in which the batch goes its own ways."""
+    batch = found.first(Kind.GLOBAL_BATCH, Kind.RANK_BATCH, Kind.MICRO_BATCH)
+    for series, meaning in _claimed(understood):
+        variant = meaning.variant
+        if not batch or design_of(found, variant, series.rows) != "neither":
+            continue
+        without = design_of(found, variant, series.others)
+        base, first = found.global_batch(series.base, variant), found.global_batch(series.others[0], variant)
+        if without in ("weak", "strong"):
+            told = (found.processes(series.others[0]) or 1, found.processes(series.base) or 1)
+            right = first if without == "strong" else (first or 0) * told[1] / told[0]
+            form = (
+                f"the global batch of all other rows is {first}"
+                if without == "strong"
+                else f"batch over GPUs is the same in all other rows: {right:g}"
+            )
+            reason = f"the base row has another batch: its global batch is {base}, and {form}"
+            yield _finding(found, Rule.BASE_ROW, series.base, batch, f"{right:g}", reason)
+        else:
+            all_of = ", ".join(str(found.global_batch(row, variant)) for row in series.rows)
+            counts = ", ".join(map(str, series.counts))
+            reason = (
+                f"the global batch ({all_of}) is neither constant nor in proportion to {counts} GPUs: the speed-up compares different work"
+            )
+            yield _finding(found, Rule.BATCH, series.base, batch, "", reason)
+
+
+def label_of(found: Understood, column: Column) -> str | None:
+    """Return `weak` or `strong` where the head of a column, the caption or a heading says one of them, the nearest that says any."""
+    for text in (column.title, found.table.near, *reversed(found.table.headings)):
+        words = {(one or other).lower() for one, other in LABEL.findall(text)}
+        if words:
+            return words.pop() if len(words) == 1 else None
+    return None
+
+
+def _labels(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding]:
+    """Yield labels, weak or strong, that contradict the batches: one of each row, or one of a table."""
+    per_row = found.first(Kind.LABEL)
+    reported: set[object] = set()
+    for series, meaning in _claimed(understood):
+        row = series.others[0]
+        design = design_of(found, meaning.variant, series.rows)
+        label = found.text(row, per_row).lower() if per_row else label_of(found, meaning.column)
+        key = row if per_row else design
+        if label not in ("weak", "strong") or design not in ("weak", "strong") or label == design or key in reported:
+            continue
+        reported.add(key)
+        batch = found.batch_words(series.base, meaning.variant)
+        grows = f"grows with the GPUs ({batch} in line {found.line(series.base)})"
+        batches = {found.global_batch(one, meaning.variant) for one in series.rows}
+        stays = "stays" if len(batches) > 1 or None in batches else f"is {batches.pop()} in every row"
+        reason = f"labelled {label} scaling, and the global batch {grows if design == 'weak' else stays}: that is {design} scaling"
+        yield _finding(found, Rule.LABEL, row if per_row else None, per_row or meaning.column, design, reason)
+
+
+def _missing_batch(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding]:
+    """Yield tables that state a speed-up over GPUs and do not say the batch anywhere."""
+    table = found.table
+    cells = (cell for row in table.rows for cell in row.cells)
+    if any(map(_BATCH_WORDS.search, (*table.header, *table.headings, table.near, *cells))) or _BATCH_NUMBER.search(table.around):
+        return
+    for _, meaning in _claimed(understood)[:1]:
+        reason = "a speed-up over GPUs, and neither columns nor heading nor text say the batch: nobody can tell weak from strong scaling"
+        yield _finding(found, Rule.MISSING_BATCH, None, meaning.column, "", reason)
+
+
+def _integers(found: Understood) -> Iterator[Finding]:
+    """Yield counts that are none, and products that do not hold: batch x accumulation x GPUs, nodes x GPUs per node."""
+    for column in found.of(*_COUNTS):
+        for row, cell in enumerate(column.cells):
+            if bad := [one for one in cell if one.value < 0 or (one.value % 1 and one.unit != "k")]:
+                yield _finding(found, Rule.INTEGERS, row, column, "", f"{column.title!r} is {bad[0].value:g}: not a whole number")
+    nodes, each, gpus = (found.first(kind) for kind in (Kind.NODES, Kind.GPUS_PER_NODE, Kind.GPUS))
+    if nodes and each and gpus:
+        yield from _products(found, (nodes, each), gpus, None)
+    batch, steps, rank, whole = (found.first(kind) for kind in (Kind.MICRO_BATCH, Kind.ACCUMULATION, Kind.RANK_BATCH, Kind.GLOBAL_BATCH))
+    if not batch:
+        return
+    factors = (batch, steps) if steps else (batch,)
+    for variant in dict.fromkeys(batch.variants) or [None]:
+        if steps and rank:
+            yield from _products(found, factors, rank, variant)
+        elif whole:
+            yield from _products(found, factors, whole, variant, replicas=True)
+
+
+def _rows(found: Understood) -> range:
+    return range(len(found.table.rows))
+
+
+def _products(
+    found: Understood, factors: Sequence[Column], result: Column, variant: str | None, *, replicas: bool = False
+) -> Iterator[Finding]:
+    """Yield the rows whose product is not the result. With `replicas`, all rows may lack the same factor: steps of accumulation, or the
+    GPUs of a node."""
+    known: list[tuple[int, list[int], int]] = []
+    for row in _rows(found):
+        numbers: list[int | None] = [
+            *(found.whole(row, factor.kind, variant) for factor in factors),
+            *([found.replicas(row)] if replicas else []),
+        ]
+        whole = found.whole(row, result.kind, variant)
+        if whole and all(numbers):
+            known.append((row, [one for one in numbers if one], whole))
+    quotients = [whole / prod(parts) for _, parts, whole in known]
+    lacking = _lacking(quotients) if replicas else 1
+    for (row, parts, whole), quotient in zip(known, quotients, strict=True):
+        if lacking and quotient != lacking:
+            value = prod(parts) * lacking
+            product = " x ".join(map(str, [*parts, *([lacking] if lacking > 1 else [])]))
+            reason = f"{product} = {value}, and {result.title!r} prints {found.text(row, result)}{_mend(parts, factors, whole / lacking)}"
+            yield _finding(found, Rule.INTEGERS, row, result, str(value), reason)
+
+
+def _lacking(quotients: Sequence[float]) -> int | None:
+    """Return the whole factor that most rows lack, 1 where some lack none; None where each lacks another one, as accumulation may be."""
+    often = max(sorted(set(quotients)), key=quotients.count, default=1.0)
+    if often % 1 == 0 and quotients.count(often) > 1 and 2 * quotients.count(often) >= len(quotients):
+        return int(often)
+    return None if 1.0 not in quotients and all(one % 1 == 0 for one in quotients) else 1
+
+
+def _mend(numbers: Sequence[int], factors: Sequence[Column], whole: float) -> str:
+    """Return with which other number of one column the product would hold."""
+    fits = [(factor.title, whole * one / prod(numbers)) for one, factor in zip(numbers, factors, strict=False)]
+    return "".join(f"; {value:g} in {title!r} would hold" for title, value in fits if value >= 1 and value % 1 == 0)
+
+
+def _curves(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding]:
+    """Yield series whose efficiency is above 103 % of the base row's, or rises by more than 3 points with more GPUs."""
+    measures = found.of(Kind.THROUGHPUT, Kind.GPU_THROUGHPUT)
+    used = [meaning.measure for meaning in understood if not meaning.other and meaning.measure not in measures]
+    claimed = {meaning.measure.index: meaning.column for meaning in understood if not meaning.other}
+    for measure in dict.fromkeys((*measures, *used)):
+        for series in find_series(found, claimed.get(measure.index), measure.variant):
+            if design_of(found, measure.variant, series.rows) != "neither":
+                yield from _curve(found, measure, series)
+
+
+def _curve(found: Understood, measure: Column, series: Series) -> Iterator[Finding]:
+    meaning = Meaning(column=measure, measure=measure, per_gpu=True)
+    points = [(row, count, one) for row, count in zip(series.rows, series.counts, strict=True) if (one := meaning.expected(row, series))]
+    above = [(row, count, one) for row, count, one in points if one.low > MOST_EFFICIENCY and count > found.processes(series.base)]  # type: ignore[operator]
+    if above:
+        row, count, one = max(above, key=lambda point: point[2].middle)
+        base = f"what the base row (line {found.line(series.base)}) gives for as many"
+        reason = f"{measure.title!r} on {count} GPUs is {100 * one.middle:.1f} % of {base}: more than 103 %"
+        yield _finding(found, Rule.SUPERLINEAR, row, measure, "", reason)
+        return
+    rises = [
+        (after[2].low - before[2].high, before, after) for before, after in pairwise(points) if after[2].low - before[2].high > MOST_RISE
+    ]
+    if rises:
+        _, before, after = max(rises)
+        low, high = (f"{100 * one.middle:.1f} % on {count}" for _, count, one in (before, after))
+        reason = f"the efficiency of {measure.title!r} rises from {low} to {high} GPUs"
+        yield _finding(found, Rule.RISING, after[0], measure, "", reason)
+
+
+def _mixed(found: Understood, understood: Sequence[Meaning]) -> Iterator[Finding]:
+    """Yield the rows of a series that ran on other hardware, or with another image or driver, than its base row."""
+    for series, _ in _claimed(understood):
+        for column in found.of(Kind.HARDWARE):
+            texts = {row: re.sub(r"^\d+\s*[x×]?\s*", "", found.text(row, column)).lower() for row in series.rows}
+            for row in series.others:
+                if texts[row] and texts[series.base] and texts[row] != texts[series.base]:
+                    base = f"{found.text(series.base, column)!r} of the base row (line {found.line(series.base)})"
+                    reason = (
+                        f"{column.title!r} is {found.text(row, column)!r}, and {base} is another: the speed-up is not that of GPUs alone"
+                    )
+                    yield _finding(found, Rule.MIXED, row, column, found.text(series.base, column), reason)
+
+
+def _rates(found: Understood) -> Iterator[Finding]:
+    """Yield rates of bytes that do not follow from bytes and time; units of 1000 may mean 1024, and the other way round."""
+    size, time, rate = found.first(Kind.BYTES), found.first(Kind.BYTE_TIME, Kind.STEP_TIME), found.first(Kind.BYTE_RATE)
+    if not size or not time or not rate or not all((size.unit, time.unit, rate.unit)):
+        return
+    per_s, unit = 1 / SECONDS[time.unit], rate.unit.removesuffix("/s")
+    for row in _rows(found):
+        taken, copied, printed = rounded(time, row), rounded(size, row), rate.number(row)
+        exact = copied.over(taken) if taken and copied else None
+        if not printed or not exact:
+            continue
+        expected = {one: [exact.scaled(per_s * a / b) for a in _readings(size.unit) for b in _readings(one)] for one in BYTES}
+        fitting = [one for one, values in expected.items() if any(map(printed.rounded_or_cut.meets, values))]
+        if unit in fitting:
+            continue
+        right = shown(expected[unit][0].middle)
+        other = f": the unit is {_spelled(fitting[0])}/s" if fitting else ""
+        transfer = f"{_with_unit(found, row, size, _spelled(size.unit))} in {_with_unit(found, row, time, time.unit)}"
+        reason = f"{transfer} are {right} {_spelled(unit)}/s, and {rate.title!r} prints {found.text(row, rate)}{other}"
+        yield _finding(found, Rule.RATE, row, rate, right, reason)
+
+
+def _with_unit(found: Understood, row: int, column: Column, unit: str) -> str:
+    text, number = found.text(row, column), column.number(row)
+    return text if number and number.unit else f"{text} {unit}"
+
+
+def _readings(unit: str) -> tuple[float, float]:
+    """Return what a unit of bytes is by its name, and what it is as often."""
+    return BYTES[unit], BYTES[unit.replace("i", "") if "i" in unit else unit if unit == "b" else f"{unit[0]}ib"]
+
+
+def _spelled(unit: str) -> str:
+    return (unit[:-1] if unit[0] == "k" else unit[:1].upper() + unit[1:-1]) + "B" if len(unit) > 1 else "B"
+
+
+def _step_throughputs(found: Understood) -> Iterator[Finding]:
+    """Yield throughputs that are more than 5 % from global batch over time of a step."""
+    time, rates = found.first(Kind.STEP_TIME), found.of(Kind.THROUGHPUT)
+    if not time or len(rates) != 1 or not time.unit:
+        return
+    for row in _rows(found):
+        batch, taken, printed = found.global_batch(row), rounded(time, row), rates[0].number(row)
+        if not batch or not taken or not printed:
+            continue
+        expected = Interval(batch / taken.high, batch / taken.low).scaled(1 / SECONDS[time.unit])
+        if not printed.rounded.meets(expected, STEP_SLACK):
+            right = shown(expected.middle)
+            step = f"a global batch of {batch} in {_with_unit(found, row, time, time.unit)}"
+            reason = f"{step} is {right} per second, and {rates[0].title!r} prints {found.text(row, rates[0])}"
+            yield _finding(found, Rule.THROUGHPUT, row, rates[0], right, reason)
+
+
+_SUMS: Final = (
+    (Kind.TOTAL_TIME, Kind.EPOCHS, Kind.EPOCH_TIME),
+    (Kind.TOTAL_TIME, Kind.STEPS, Kind.STEP_TIME),
+    (Kind.EPOCH_TIME, Kind.EPOCH_STEPS, Kind.STEP_TIME),
+    (Kind.STEPS, Kind.EPOCHS, Kind.EPOCH_STEPS),
+)
+"""What is how many times what."""
+
+
+def _epochs(found: Understood) -> Iterator[Finding]:
+    """Yield epochs and steps that do not follow from the times: that in all may have up to a tenth of something else."""
+    for kinds in _SUMS:
+        whole, count, one = (found.first(kind) for kind in kinds)
+        if not whole or not count or not one or any(column.kind in DURATIONS and not column.unit for column in (whole, one)):
+            continue
+        for row in _rows(found):
+            total, times, each = (_in_seconds(column, row) for column in (whole, count, one))
+            if not total or not times or not each:
+                continue
+            product = times.times(each)
+            is_time = whole.kind in DURATIONS
+            if product.low * (1 - 0.02 * is_time) <= total.high and total.low <= product.high * (1 + TOTAL_SLACK * is_time):
+                continue
+            right = shown(total.middle / each.middle)
+            printed = [f"{column.title!r} {found.text(row, column)}" for column in (count, one, whole)]
+            reason = f"{printed[0]} x {printed[1]} is not {printed[2]}, from which {right} would follow"
+            yield _finding(found, Rule.EPOCHS, row, count, right, reason)
+
+
+def _in_seconds(column: Column, row: int) -> Interval | None:
+    """Return a time in seconds, and a count as it is."""
+    number = column.number(row)
+    if column.kind in DURATIONS:
+        found = rounded(column, row)
+        return found.scaled(SECONDS[column.unit]) if found else None
+    return number.exact if number and number.value > 0 else None

@@ -1,0 +1,144 @@
+"""Files as people write them, and files that are no tables: each is read, or refused in one sentence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from base.errors import ConfigError
+from extras.lint_table.columns import understand
+from extras.lint_table.numbers import Interval, parse_cell
+from extras.lint_table.ratios import meanings
+from extras.lint_table.reading import MAX_BYTES, MAX_COLUMNS, TextTable, read_tables
+from extras.lint_table.rules import check_table
+from workflow.commands.main import run
+
+
+def read(path: Path, text: str | bytes) -> list[TextTable]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_tables(path)
+
+
+def judged(path: Path, text: str | bytes) -> list[str]:
+    tables = [understand(table) for table in read(path, text)]
+    return [one.reason for table in tables for one in check_table(table, meanings(table))]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("3.56", [(3.56, 0.01, "")]),
+        ("1,234.5 img/s", [(1234.5, 0.1, "img/s")]),
+        ("77.4 %", [(77.4, 0.1, "%")]),
+        ("1.547×", [(1.547, 0.001, "x")]),
+        ("~14 hours", [(14, 1, "hours")]),
+        ("64 , 32", [(64, 1, ""), (32, 1, "")]),
+        ("126 and 256", [(126, 1, ""), (256, 1, "")]),
+        ("32/32", [(32, 1, ""), (32, 1, "")]),
+        ("01:02:03", [(3723, 1, "s")]),
+        ("1.2e3", [(1200, 100, "")]),
+        ("2.88M", [(2.88e6, 1e4, "k")]),
+        ("76.88 +/- 0.16", [(76.88, 0.32, "")]),
+        *[(text, []) for text in ("-", "N/A", "OOM", "nan", "inf", "1e999", "< 3", "a/b", "", "١٢", "9" * 300, "1.2.3", "--5")],
+    ],
+)
+def test_a_cell_is_a_number_a_list_or_nothing(text: str, numbers: list[tuple[float, float, str]]) -> None:
+    found = parse_cell(text)
+    assert [(one.value, pytest.approx(one.step), one.unit) for one in found] == numbers
+
+
+def test_printed_digits_are_bounds() -> None:
+    (printed,), (rate,), (one) = parse_cell("3.56"), parse_cell("92.68"), parse_cell("26.04")[0]
+    quotient = rate.rounded.over(one.rounded)
+    assert quotient is not None
+    assert printed.rounded_or_cut.meets(quotient)
+    assert not parse_cell("3.57")[0].rounded_or_cut.meets(quotient)
+    assert rate.rounded.over(Interval(0.0, 1.0)) is None
+
+
+def test_german_numbers(tmp_path: Path) -> None:
+    text = "GPUs;Batch pro GPU batch per GPU;Bilder/s images/s;Speedup\n1;32;1.024,5;1,00\n4;32;3.990,1;{}\n"
+    assert judged(tmp_path / "t.csv", text.format("3,89")) == []
+    assert judged(tmp_path / "t.csv", text.format("3,98")) == ["'Speedup' prints 3,98, and 3.990,1 / 1.024,5 is 3.89"]
+
+
+def test_a_sign_for_thousands_or_decimals_that_nothing_settles_is_not_judged(tmp_path: Path) -> None:
+    assert judged(tmp_path / "t.csv", "GPUs;images/s;Speedup\n1;1,024;1\n4;3,990;7\n") == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_encodings(encoding: str, tmp_path: Path) -> None:
+    text = "größe;GPUs;batch per GPU;images/s;speedup\r\nx;1;8;100;1\r\nx;4;8;300;4\r\n"
+    assert judged(tmp_path / "t.csv", text.encode(encoding)) == ["'speedup' prints 4, and 300 / 100 is 3"]
+
+
+def test_several_tables_in_markdown_with_what_stands_around(tmp_path: Path) -> None:
+    text = (
+        "# A\n\nabout A\n\n## B\nbatch 3\n\n| a | b |\n|---|:-:|\n| 1 | `x\\|y` |\n\nTable 1: weak scaling\n\n"
+        "### C\n```\n# no heading\n```\n"
+        "a | b\n--|--\n[l](http://x) | <b>c</b><br>d &amp; e\nend\n"
+    )
+    first, second = read(tmp_path / "t.md", text)
+    assert (first.line, first.headings, first.near, first.around) == (8, ("A", "B"), "batch 3\nTable 1: weak scaling", "\nabout A\nbatch 3")
+    assert (first.rows[0].line, first.rows[0].cells) == (10, ("1", "x|y"))
+    assert (second.line, second.headings, second.rows[0].cells) == (18, ("A", "B", "C"), ("l", "c d & e"))
+
+
+def test_merged_cells_of_html_stand_in_each_place(tmp_path: Path) -> None:
+    text = (
+        "<h2>T</h2>\n<table><caption>weak</caption>\n<tr><th rowspan=2>GPUs</th><th colspan='2'>images/s</th></tr>\n"
+        "<tr><th>a</th><th>b</th></tr>\n"
+        "<tr><td>1<td>2<td>3\n</table> text <table><tr><th>x<th>y<tr><td>&lt;4</td></tr></table>\n"
+    )
+    first, second = read(tmp_path / "t.md", text)
+    assert first.header == ("GPUs", "images/s", "images/s")
+    assert [(row.line, row.cells) for row in first.rows] == [(4, ("GPUs", "a", "b")), (5, ("1", "2", "3"))]
+    assert (first.headings, first.near) == (("T",), "weak")
+    assert (second.line, second.header, second.rows[0].cells) == (6, ("x", "y"), ("<4", ""))
+
+
+def test_separated_values_with_titles_quotes_and_a_second_table(tmp_path: Path) -> None:
+    text = '# a title, of two parts\na,b,c\n1,"x\ny",3\n4,5,6\n\nsecond\n#GPUs,d,e\n7,8,9\n10\n'
+    first, second = read(tmp_path / "t.csv", text)
+    assert (first.near, first.header) == ("a title, of two parts", ("a", "b", "c"))
+    assert [(row.line, row.cells) for row in first.rows] == [(3, ("1", "x\ny", "3")), (5, ("4", "5", "6"))]
+    assert (second.near, second.line, second.header, second.rows[1].cells) == ("second", 8, ("#GPUs", "d", "e"), ("10", "", ""))
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    for content in (b"\x7fELF\0\0", b"\x89PNG\r\n\x1a\n", b"\xff\xfe\0", bytes(range(256))):
+        with pytest.raises(ConfigError, match="not a text file"):
+            read(tmp_path / "t.csv", content)
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory"):
+        read_tables(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_tables(tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"t.csv:1: .* field larger than field limit"):
+        read(tmp_path / "t.csv", "a,b\n" + "x" * 200_000 + ",1\n")
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(ConfigError, match="nobody has written"):
+        read_tables(tmp_path / "fifo")
+
+
+def test_a_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "t.csv").open("wb") as file:
+        file.truncate(2 * 2**30)
+    with pytest.raises(ConfigError, match=f"larger than {MAX_BYTES // 2**20} MiB"):
+        read_tables(tmp_path / "t.csv")
+
+
+def test_tables_of_odd_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = MAX_COLUMNS + 1
+    assert read(tmp_path / "t.md", "|a" * wide + "|\n" + "|-" * wide + "|\n" + "|1" * wide + "|\n") == []
+    assert read(tmp_path / "t.csv", ",".join("a" * 100_000) + "\n" + ",".join("1" * 100_000)) == []
+    for text in ("", "\n\n", "a,b\n", "| a | b |\n|--|--|\n", "|--|--|\n|--|--|\n", "<table></table>", "<table><tr><td>1", "<table>" * 500):
+        assert read(tmp_path / "t.md", text) == []
+    huge = "<table>" + "<tr>" + "<td rowspan=99999 colspan=9999999999>x" * 50 + "<tr><td>1" * 20 + "</table>"
+    assert all(len(table.header) <= MAX_COLUMNS for table in read(tmp_path / "t.md", huge))
+    odd = "GPUs,batch per GPU,images/s,speedup\n1,8,nan,1\n2,8,inf,2\n-4,8,1e308,\n0,0,0,0\n8,8,1e-320,1e300\n\x1b[31m,,,\n"
+    path = tmp_path / "odd.csv"
+    path.write_text(odd)
+    assert run(["lint-table", str(path)]) in (0, 19)
+    assert "\x1b" not in capsys.readouterr().out
