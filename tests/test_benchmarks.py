@@ -16,6 +16,7 @@ COMMANDS = (
     "compare --trials 20",
     "dry_run --runs 100 --repeats 1",
     "helper_overhead --pairs 1 --steps 100 --only helper",
+    "lint_table --seeds 6 --changed 1",
     "marks --trials 20 --only curves",
     "overhead --repeats 1",
     "prediction --series benchmarks/series/deeplearningexamples-16.json --gpus-per-node 16",

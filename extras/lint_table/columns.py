@@ -302,7 +302,7 @@ def _rates(title: str) -> list[str]:
 
 
 def _second_look(columns: Sequence[Column]) -> Iterator[Column]:
-    """Settle what a column is by its neighbours: FP32 beside a throughput of mixed precision is one too, a time beside bytes a copy's."""
+    """Decide what a column is by its neighbours: FP32 beside a throughput of mixed precision is one too, a time beside bytes a copy's."""
     kinds = {column.kind for column in columns}
     rates = [column for column in columns if column.kind == Kind.THROUGHPUT]
     for column in columns:

@@ -26,21 +26,21 @@ def found_in(path: Path) -> list[tuple[int, Rule, str]]:
 
 
 KNOWN = {
-    "pytorch-bert.md": [
+    "pytorch-bert.txt": [
         *[(line, Rule.INTEGERS, str(126 * steps)) for line, steps in zip(range(22, 25), (64, 32, 16), strict=True)],
         (24, Rule.INTEGERS, "4608"),
         *[(line, Rule.INTEGERS, str(126 * steps)) for line, steps in zip(range(25, 28), (8, 4, 2), strict=True)],
     ],
-    "pytorch-bert-2019.md": [(13, Rule.SPEEDUP, "3.56"), (15, Rule.RATIO, "2.88")],
-    "pytorch-resnet50.md": [(12, Rule.MISSING_BATCH, "")],
-    "tensorflow-bert.md": [
+    "pytorch-bert-2019.txt": [(13, Rule.SPEEDUP, "3.56"), (15, Rule.RATIO, "2.88")],
+    "pytorch-resnet50.txt": [(12, Rule.MISSING_BATCH, "")],
+    "tensorflow-bert.txt": [
         (7, Rule.LABEL, "strong"),
         *[(line, Rule.SUPERLINEAR, "") for line in (10, 10, 14)],
         *[(line, Rule.LABEL, "strong") for line in (26, 41)],
         (47, Rule.BASE_ROW, "65536"),
         *[(line, Rule.INTEGERS, "32768") for line in (48, 49, 50)],
     ],
-    "tensorflow2-bert.md": [
+    "tensorflow2-bert.txt": [
         (7, Rule.LABEL, "strong"),
         (13, Rule.INTEGERS, "16384"),
         (14, Rule.INTEGERS, "61440"),
@@ -48,19 +48,19 @@ KNOWN = {
         (15, Rule.INTEGERS, "61440"),
         (16, Rule.RISING, ""),
     ],
-    "tensorflow2-maskrcnn.md": [
+    "tensorflow2-maskrcnn.txt": [
         (12, Rule.RATIO, "1.20"),
         (12, Rule.SPEEDUP, "5.89"),
         (13, Rule.BASE_ROW, "5.94"),
         (13, Rule.BASE_ROW, "3.01"),
     ],
-    "pytorch-nnunet.md": [
+    "pytorch-nnunet.txt": [
         *[(line, Rule.SPEEDUP, right) for line, right in ((15, "7.63"), (16, "7.83"), (17, "7.91"))],
         *[(line, Rule.SPEEDUP, right) for line, right in ((21, "7.60"), (22, "8.04"), (23, "7.83"))],
     ],
-    "dlperf-mxnet-bert.md": [],
-    "dlperf-tensorflow-bert.md": [],
-    "pytorch-transformer-xl.md": [],
+    "dlperf-mxnet-bert.txt": [],
+    "dlperf-tensorflow-bert.txt": [],
+    "pytorch-transformer-xl.txt": [],
 }
 """Of each captured file what is wrong in it, looked at by hand."""
 
@@ -102,7 +102,7 @@ def test_our_own_tables_hold_and_a_changed_one_does_not(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_file_line_and_the_right_value_and_exits_with_19(capsys: pytest.CaptureFixture[str]) -> None:
-    path = PUBLISHED / "pytorch-bert-2019.md"
+    path = PUBLISHED / "pytorch-bert-2019.txt"
     assert run(["lint-table", str(path)]) == 19
     printed, errors = capsys.readouterr()
     assert printed.splitlines() == [
@@ -116,7 +116,7 @@ def test_the_command_prints_file_line_and_the_right_value_and_exits_with_19(caps
 
 
 def test_json_has_what_was_understood_and_found(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["lint-table", "--json", str(PUBLISHED / "pytorch-bert-2019.md")]) == 19
+    assert run(["lint-table", "--json", str(PUBLISHED / "pytorch-bert-2019.txt")]) == 19
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "slipway.lint/1"
     assert found["findings"][0] | {"path": ""} == {
@@ -150,7 +150,7 @@ def test_a_table_that_is_not_understood_has_no_finding(tmp_path: Path) -> None:
 
 
 def test_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copy(PUBLISHED / "pytorch-nnunet.md", tmp_path / "a.md")
+    shutil.copy(PUBLISHED / "pytorch-nnunet.txt", tmp_path / "a.md")
     (tmp_path / "b.md").write_text("no table\n")
     assert run(["lint-table", str(tmp_path / "a.md"), str(tmp_path / "b.md")]) == 19
     assert capsys.readouterr().out.count(f"{tmp_path / 'a.md'}:") == 6
