@@ -118,7 +118,7 @@ def called(cell: Cell) -> str:
     """Name what trains a cell: `pytorch`, `pytorch (fsdp2)`, `keras (jax)`, `caffe (native reader)`."""
     more = [cell.backend] if cell.backend != "auto" else []
     more += [cell.strategy] if cell.strategy != "ddp" else []
-    more += ["native reader"] if cell.reader == "native" else []
+    more += [f"{cell.reader} reader"] if cell.reader != "slipway" else []
     return f"{cell.framework} ({', '.join(more)})" if more else cell.framework
 
 
@@ -128,8 +128,8 @@ def compared_steps(*cells: Cell) -> int:
 
 
 def has_own_order(cell: Cell) -> bool:
-    """Return True if its framework chooses the order of its samples by itself, always or because it reads them itself."""
-    if cell.reader == "native":
+    """Return True if its framework chooses the order of its samples by itself, always or by its reader."""
+    if cell.reader != "slipway":
         return True
     try:
         return load_framework(cell.framework).own_order

@@ -116,7 +116,7 @@ class Cell:
     dropout: bool = True
     """false: the network is trained without its dropout layers."""
     reader: str = "slipway"
-    """native: the framework reads what it trains on by itself, in an order of its own."""
+    """native: the framework reads what it trains on by itself, in an order of its own; memory: each rank keeps its first batch."""
     conv_algorithm: Word = "auto"
     """How the algorithms of convolutions are chosen: auto (as the framework does), heuristic, measured, deterministic."""
     input_gradient: bool = False

@@ -123,7 +123,8 @@ class CellKeys(Part):
     )
     dropout: Flag = Field(default=True, description="false: the network without its dropout, whose numbers each framework draws itself")
     reader: Reader = Field(
-        default="slipway", description="who reads what is trained on: native, the framework itself in an order of its own"
+        default="slipway",
+        description="who reads what is trained on: native, the framework in its own order; memory: the first batch, again and again",
     )
     conv_algorithm: ConvAlgorithm = Field(
         default="auto", description="how cuDNN's algorithms for convolutions are chosen; auto: as the framework does by itself"

@@ -12,7 +12,7 @@ from . import checkpoint
 from .checkpoint import CheckpointRequested, Request
 from .evaluation import evaluate, mean_loss
 from .events import Events, common_provenance
-from .feed import follow_native, start_reading
+from .feed import follow_native, repeat_first, start_reading
 from .loop import Around, HostClock, Moments, run_steps
 from .parameters import (
     FILE_NAME,
@@ -43,8 +43,9 @@ def run(cell: Cell, data: Path, out: Path, events: Events, make_trainer: MakeTra
     dataset = slipway_reader.open_dataset(str(data))
     resumed = checkpoint.find_checkpoint(cell)
     steps, plan = make_plan(cell, dataset, rank, world_size, resumed.step if resumed else 0)
-    native = cell.get("reader", "slipway") == "native"
-    batches = iter(()) if native else start_reading(dataset, plan, threads=1)
+    reader = cell.get("reader", "slipway")
+    native = reader == "native"
+    batches = iter(()) if native else repeat_first(dataset, plan) if reader == "memory" else start_reading(dataset, plan, threads=1)
 
     trainer = make_trainer(cell, dataset, first_parameters(cell, dataset))
     events.emit(

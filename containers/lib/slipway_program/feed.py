@@ -49,6 +49,15 @@ def follow_native(dataset: Any, plan: Plan, native: Batches, alive: Callable[[],
     yield from start_reading(dataset, plan._replace(first=plan.steps), threads=1)
 
 
+def repeat_first(dataset: Any, plan: Plan) -> Batches:
+    """Yield the first batch of this rank for every step that is left, from memory: what a step takes without input. What is evaluated is
+    read as always."""
+    first = list(start_reading(dataset, plan._replace(steps=plan.first + 1, eval_split=None, eval_groups=()), threads=1))
+    for _ in range(plan.first, plan.steps):
+        yield first[0]
+    yield from start_reading(dataset, plan._replace(first=plan.steps), threads=1)
+
+
 def inputs_and_targets(rows: Any) -> Tuple[Any, Any]:
     """Split rows of token ids, [batch, tokens + 1]: what a network is given, and what shall follow each of these, -1 where nothing does.
     Where an input is no token it is 0, which no target depends on."""

@@ -363,6 +363,20 @@ def test_batches_come_in_order_each_in_memory_of_its_own(part: Any, datasets: An
 
 @pytest.mark.processes
 @pytest.mark.parametrize("first", [0, 3])
+def test_the_first_batch_is_repeated_from_memory_and_what_is_evaluated_is_read(part: Any, datasets: Any, first: int) -> None:
+    dataset = part("driver").slipway_reader.open_dataset(str(datasets("digits")))
+    _, plan = part("plan").make_plan(cell(batch_size=8, global_batch_size=16), dataset, 1, 2, first=first)
+    found = list(part("feed").repeat_first(dataset, plan))
+    ours = list(part("feed").start_reading(dataset, plan, 1))
+    assert len(found) == len(ours) > plan.steps - first
+    trained = plan.steps - first
+    assert all(one is found[0] for one in found[:trained])
+    for one, other in zip(found[:1] + found[trained:], ours[:1] + ours[trained:], strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("first", [0, 3])
 def test_native_batches_begin_at_step_1_and_after_a_resume_where_they_were(part: Any, datasets: Any, first: int) -> None:
     """Step 0 is the cell's own, and what is evaluated too."""
     dataset = part("driver").slipway_reader.open_dataset(str(datasets("digits")))

@@ -105,6 +105,17 @@ def test_the_parameters_are_named_by_layer(run_program: Run) -> None:
     assert trainable == done.of("run_start")[0]["parameters"]
 
 
+@pytest.mark.parametrize("data", ["digits", "text"])
+def test_input_from_memory_is_the_first_batch_of_each_rank(run_program: Run, data: str) -> None:
+    keys: dict[str, Any] = {"model": "lenet" if data == "digits" else "gpt2-tiny", "global_batch_size": 8}
+    read, kept = (run_program(2, data, reader=reader, steps={"warmup": 1, "measured": 9}, **keys) for reader in ("slipway", "memory"))
+    assert kept.exit_codes == [0, 0], kept.stderr
+    assert kept.losses()[0] == read.losses()[0]
+    assert kept.losses()[1] != pytest.approx(read.losses()[1], rel=1e-6)
+    assert sorted(kept.losses(), reverse=True) == kept.losses(), "one batch is learned by heart"
+    assert [one["samples"] for one in kept.of("eval")] == [one["samples"] for one in read.of("eval")]
+
+
 LIKE_ANOTHER = {"fcn5-synthetic", "fcn8", "inception-v1", "resnet34", "resnet50-v1", "resnet101", "resnet152"}
 """Made of the same layers, by the same code, as a smaller one: CI leaves them out."""
 

@@ -82,7 +82,7 @@ NATIVE = {"framework": "caffe", "reader": "native"}
         ({"base": {"backend": "pytorch"}}, ["base.backend", "auto, jax, tensorflow, torch"]),
         ({"base": {"backend": "jax"}}, ["base.backend", "'pytorch' does not support backend 'jax'; valid: auto"]),
         ({"base": {"strategy": "fsdp"}}, ["base.strategy", "ddp, fsdp2, horovod", "did you mean 'fsdp2'"]),
-        ({"base": {"reader": "native"}}, ["base.reader", "'pytorch' does not support reader 'native'; valid: slipway"]),
+        ({"base": {"reader": "native"}}, ["base.reader", "'pytorch' does not support reader 'native'; valid: memory, slipway"]),
         ({"base": NATIVE}, ["base.reader", "layout hwc, which caffe does not read; valid: layout: caffe"]),
         (
             {"base": {**NATIVE, "augmentation": "flip"}, **PLANES},

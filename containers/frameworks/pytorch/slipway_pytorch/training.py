@@ -20,7 +20,7 @@ from slipway_program.torch_group import join_group, leave_group, provenance_of
 
 from .checkpoint import State, gathered, give_parts, load_checkpoint, not_carried, save_checkpoint, whole
 from .clock import make_clock
-from .feed import computing_threads, loader_processes, start_reading
+from .feed import computing_threads, from_memory, loader_processes, start_reading
 from .network import Network, count_parameters
 from .steps import evaluate, make_forward, make_inference_step, make_network, make_training_step
 
@@ -37,7 +37,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
     local_size = int(os.environ["LOCAL_WORLD_SIZE"])
     workers = loader_processes(cell["device"], local_size)
     torch.set_num_threads(computing_threads(cell["device"], cell["threads"], local_size, workers))
-    batches = start_reading(dataset, plan, workers)
+    batches = from_memory(dataset, plan) if cell.get("reader") == "memory" else start_reading(dataset, plan, workers)
 
     device = join_group(cell)
     net = make_network(cell, dataset, device)
