@@ -198,6 +198,8 @@ class Supports(Closed):
     conv_algorithm: Annotated[tuple[ConvAlgorithm, ...], SHORT] = ("auto",)
     optimizers: Annotated[tuple[Optimizer, ...], SHORT] = ("sgd",)
     clipping: bool = False
+    profile: bool = False
+    """Whether its program traces the layers of a step, in a profile run."""
     parameters: bool = False
     """Whether its program starts from a file of parameters, where a cell names one."""
     input_gradient: bool = False

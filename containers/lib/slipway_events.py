@@ -386,11 +386,26 @@ class Run:
         self.plan = plan_steps(self.cell, self.step)
         self.clock = make_clock(self.cell.get("device"))
         self.tell_start()
+        if self.cell.get("profile") is not None:
+            self.follow_profile()
         self.begun = time.monotonic()
         if self.step < self.plan[1]:
             self.go_on_to("warmup")
         self.clock.begin()
         self.at_mark()
+
+    def follow_profile(self) -> None:
+        """Begin the profile of the steps of this run."""
+        torch = sys.modules.get("torch")
+        if torch is None or not hasattr(torch, "profiler"):
+            self.warning("no profile: it is made by the profiler of PyTorch, which this program has not imported")
+            return
+        import slipway_profile
+
+        layers = self.model if hasattr(self.model, "named_modules") else None
+        if layers is None:
+            self.warning("the profile tells no layers: call slipway_events.start(model=...) with the network")
+        slipway_profile.Profiler(torch, layers, self.cell, self.out, self.rank, self.totals()[1:]).follow(self.clock, self.step)
 
     def tell_start(self) -> None:
         if not self.told:
@@ -516,6 +531,10 @@ def start(model: Any = None, **facts: Any) -> Run:
     run.model = model
     STARTED.append(run)
     if run.active:
+        if run.cell.get("profile") is not None:
+            import slipway_profile
+
+            slipway_profile.log_nccl(run.cell, run.out, run.rank)
         before = sys.excepthook
 
         def hook(kind: Any, value: Any, trace: Any) -> None:

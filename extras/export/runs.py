@@ -37,8 +37,8 @@ class ExportedRun:
 
 
 def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = None) -> Iterator[ExportedRun]:
-    """Yield all runs in a results directory that have a record, in order of their names; `marks`: of run ids. Raises RecordError for a
-    record that cannot be believed."""
+    """Yield all runs in a results directory that have a record, in order of their names, without profiles, whose steps are no measurement;
+    `marks`: of run ids. Raises RecordError for a record that cannot be believed."""
     runs = results / "runs"
     for run_id in sorted(names(str(runs))):
         found = find_record(str(runs), run_id)
@@ -49,6 +49,8 @@ def exported_runs(results: Path, marks: Mapping[str, tuple[str, ...]] | None = N
             record = read_value(found.content)
         except NotBelieved as error:
             raise RecordError(f"{runs / str(found.path)} cannot be exported: {error}; `slipway verify {results}` tells more") from error
+        if record["cell"].get("profile") is not None:
+            continue
         attempt = attempts_dir(results, run_id) / str(number)
         yield ExportedRun(run_id=run_id, record=record, attempt=attempt, marks=(marks or {}).get(run_id, ()))
 

@@ -150,7 +150,9 @@ def read_study_runs(results: Path) -> tuple[StudyRuns, list[str]]:
         findings.append(f"{results / STUDY_SOURCE}: {found}")
     if not _is_as_written(results / STUDY_FILE):
         findings.append(f"{results / STUDY_FILE}: it was changed: its content is not that of the last line of its history")
-    return StudyRuns(study=study.study, cells={name: cell.to_json() for name, cell in study.cells.items()}, runs=study.runs), findings
+    cells = {cell.cell_id: cell.to_json() for cell in (*study.cells.values(), *study.profiles.values())}
+    runs = {**study.runs, **{run_id: (cell.cell_id, 1) for run_id, cell in study.profiles.items()}}
+    return StudyRuns(study=study.study, cells=cells, runs=runs), findings
 
 
 def _is_as_written(path: Path) -> bool:

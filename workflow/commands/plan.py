@@ -209,7 +209,7 @@ def plan_study(study: Study) -> StudyPlan:
     """Look at storage and this machine, and put the plan together."""
     found = study_states(study)
     states = found.states
-    by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in study.cells}
+    by_cell: dict[str, list[RunState]] = {cell.cell_id: [] for cell in (*study.cells, *study.profiles)}
     for state in states:
         by_cell[state.run.cell.cell_id].append(state)
     datasets = {name: requirements_of(study, name) for name in datasets_of(study.cells)}
@@ -521,7 +521,9 @@ def _seconds_to_read(plan: StudyPlan, needs: DatasetRequirements) -> float | Non
 
 def _print(plan: StudyPlan) -> None:
     study = plan.study
-    product = f"{counted(len(study.cells), 'cell')} x {counted(study.repeats, 'repeat')} = {counted(len(study.runs), 'run')}"
+    measured = counted(len(study.runs) - len(study.profiles), "run")
+    product = f"{counted(len(study.cells), 'cell')} x {counted(study.repeats, 'repeat')} = {measured}"
+    product += f", and {counted(len(study.profiles), 'profile')}" if study.profiles else ""
     output.prose(f"{study.name}: {product}  ({study.path})", INDENT)
     site = study.site
     output.prose(f"site {study.site_words}: scheduler {site.scheduler}, engine {site.engine}, device {site.device}", INDENT)

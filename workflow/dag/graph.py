@@ -51,7 +51,7 @@ def resources_of_runs(study: Study, way: Way) -> dict[str, object]:
     if way == "local":
         return {}
     of_cell = {cell.cell_id: _of_cell(study, way, cell) for cell in study.cells}
-    of_run = {run.run_id: of_cell[run.cell.cell_id] for run in study.runs}
+    of_run = {run.run_id: of_cell[run.cell.measured_id] for run in study.runs}
     names = next(iter(of_cell.values()))
     found: dict[str, object] = {}
     for name in names:

@@ -345,7 +345,7 @@ def _of_study(results: Path, keys_of_cells: Collection[Mapping[str, object]]) ->
         study = read_resolved(results)
     except RecordError:
         return
-    cells = {cell.cell_id: cell for cell in study.cells if comparable_keys(cell) in keys_of_cells}
+    cells = {cell.cell_id: cell for cell in study.cells if cell.profile is None and comparable_keys(cell) in keys_of_cells}
     read = dict.fromkeys(cells, 0)
     for run in study.runs:
         cell = cells.get(run.cell_id)
@@ -418,7 +418,7 @@ def estimate_of(cell: Cell, device: str, pasts: Iterable[PastRun]) -> Estimate |
 
 def forecast_of(runs: Sequence[Run], site: Site, estimates: dict[str, Estimate | None]) -> Forecast:
     """Sum the estimates of `runs`; runs without an estimate are counted, and are not in the sums."""
-    known = [(run, found) for run in runs if (found := estimates[run.cell.cell_id]) is not None]
+    known = [(run, found) for run in runs if (found := estimates.get(run.cell.cell_id)) is not None]
     hours = {"cuda": 0.0, "cpu": 0.0}
     for run, found in known:
         hours[device_of(run.cell.device, site)] += found.seconds * run.cell.world_size / 3600

@@ -31,7 +31,7 @@ from workflow.run.record.columns import MISSING, RECORD_CELL, UNREADABLE
 from workflow.run.record.continuation import STATUS as WAITING
 from workflow.run.record.reading import names
 from workflow.run.storage.results import waiting_runs
-from workflow.study.cell import SIZES, WORDS, Cell
+from workflow.study.cell import SIZES, WORDS, Cell, profile_run
 from workflow.study.publishing import SCHEMA, last_version
 from workflow.study.series import NOT_SERIES
 
@@ -117,7 +117,8 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFile:
-    """The part of study.json that tables need. `runs`: run id -> (cell id, repeat)."""
+    """The part of study.json that tables need. `runs`: run id -> (cell id, repeat). No profile is among `cells` and `runs`, which give
+    rates; `profiles`: run id -> cell of those that are asked for."""
 
     study: str
     site: str | None
@@ -125,6 +126,7 @@ class StudyFile:
     baseline: Mapping[str, Any]
     cells: Mapping[str, Cell]
     runs: Mapping[str, tuple[str, int]]
+    profiles: Mapping[str, Cell] = field(default_factory=dict)
     file_path: str | None = None
     file_sha256: str | None = None
     """SHA-256 of the study file when it last ran; None from an older version."""
@@ -142,10 +144,11 @@ def read_study(directory: Path) -> StudyFile:
     try:
         if content["schema"] != SCHEMA:
             raise RecordError(f"{path}: found schema {content['schema']!r}, expected {SCHEMA!r}")
-        cells = {cell.cell_id: cell for cell in msgspec.convert(content["cells"], tuple[Cell, ...])}
-        runs = {run["run_id"]: (run["cell_id"], run["repeat"]) for run in content["runs"]}
-        if unknown := {cell_id for cell_id, _ in runs.values()} - cells.keys():
+        every = {cell.cell_id: cell for cell in msgspec.convert(content["cells"], tuple[Cell, ...])}
+        listed = {run["run_id"]: (run["cell_id"], run["repeat"]) for run in content["runs"]}
+        if unknown := {cell_id for cell_id, _ in listed.values()} - every.keys():
             raise RecordError(f"{path}: its runs name cells that it does not hold, such as {min(unknown)!r}")
+        cells = {cell_id: cell for cell_id, cell in every.items() if cell.profile is None}
         site = content.get("site") or {}
         last = last_version(content.get("history"))
         digest = last.get("file_sha256")
@@ -155,13 +158,19 @@ def read_study(directory: Path) -> StudyFile:
             site_keys=dict(site),
             baseline=content.get("baseline") or {},
             cells=cells,
-            runs=runs,
+            runs={run_id: run for run_id, run in listed.items() if run[0] in cells},
+            profiles={run_id: every[cell_id] for run_id, (cell_id, _) in listed.items() if cell_id not in cells},
             file_path=last["path"] if isinstance(last.get("path"), str) else None,
             file_sha256=digest if isinstance(digest, str) else None,
         )
     except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
         problem = f"{path} is no resolved study ({type(error).__name__}: {error})"
         raise RecordError(f"{problem}; remove it, and `slipway run STUDY` writes it anew") from error
+
+
+def profile_runs(study: StudyFile) -> set[str]:
+    """Return the profile runs of the study's cells, also where the study does not ask for them now."""
+    return {*study.profiles, *(profile_run(cell).run_id for cell in study.cells.values())}
 
 
 def check_directory(directory: Path) -> None:
@@ -295,7 +304,7 @@ def _collect_one(directory: Path) -> tuple[Source, pl.DataFrame]:
         **{name: getattr(study, name) for name in ("study", "site", "site_keys", "baseline", "file_sha256")},
         label=study.study,
         path=str(directory),
-        left_out=len({name for name in names(str(directory / "runs")) if is_name(name)} - set(runs)),
+        left_out=len({name for name in names(str(directory / "runs")) if is_name(name)} - set(runs) - profile_runs(study)),
     )
     frame = _joined(_in_place(read_runs(directory / "runs", runs)), study)
     missing = frame.filter(pl.col("status") == MISSING)["run_id"]

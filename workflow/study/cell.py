@@ -61,6 +61,15 @@ class ParametersFile(TypedDict):
     blake3: Digest
 
 
+class ProfileWords(TypedDict):
+    """What a profile run is a profile of, as its cell has it."""
+
+    of: Name
+    """The id of the measured cell."""
+    logged: FromOne
+    """The last steps of the warm-up, in which DistributedDataParallel keeps its log of the exchange of gradients."""
+
+
 class ProgramWords(TypedDict):
     """A program of the study, as a cell has it: absolute paths, and all keys that have a default."""
 
@@ -129,6 +138,13 @@ class Cell:
     """All that the study says of the cell's own program, with its name, defaults and absolute paths; None: `framework` is Slipway's."""
     args: Mapping[str, bool | int | float | str] | None = None
     """The arguments of a program."""
+    profile: Annotated[Mapping[str, Any], Like(ProfileWords)] | None = None
+    """The measured cell, of a profile run alone. Its own measured steps are traced, so that they are slower, and give no rate."""
+
+    @property
+    def measured_id(self) -> str:
+        """Return the id of the cell that gives rates: of a profile that of the cell which it is of."""
+        return self.cell_id if self.profile is None else str(self.profile["of"])
 
     @property
     def has_dataset(self) -> bool:
@@ -186,7 +202,7 @@ def unit_of(keys: Mapping[str, Any]) -> str:
 ARGS: Final = "args."
 """Beginning of the name of an argument, where it stands beside other keys."""
 OF_PROGRAMS: Final = ("program", "args")
-OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file")
+OPTIONAL: Final = (*OF_PROGRAMS, "parameters_file", "profile")
 LEFT_OUT: Final[Mapping[str, Any]] = {"conv_algorithm": "auto", "input_gradient": False}
 """Keys that are written only where a cell has another value, so that a study without them has the files that earlier versions wrote."""
 PROGRAM_PLACES: Final = ("folder", "image", "python", "packages", "mounts", "checkpoint")
@@ -210,6 +226,31 @@ class Run:
     def run_id(self) -> str:
         """Return `<cell_id>-r<repeat>`, the name of the run's directory, and the only wildcard of its rule."""
         return f"{self.cell.cell_id}-r{self.repeat}"
+
+
+PROFILE_WARMUP: Final = 5
+PROFILE_LOGGED: Final = 10
+PROFILED: Final = 5
+"""The steps of a profile run: first as many that nobody looks at, then with the log of the exchange, at last with the trace, whose size
+grows with them."""
+
+
+def profile_of(cell: Cell) -> Cell:
+    """Return the cell of the profile of `cell`: the same work in few steps, under an id of its own."""
+    warmup = PROFILE_WARMUP + PROFILE_LOGGED
+    return dataclasses.replace(
+        cell,
+        cell_id=f"{cell.cell_id}-profile",
+        steps={"warmup": warmup, "measured": PROFILED, "total": warmup + PROFILED},
+        epochs=None,
+        save_parameters=False,
+        profile={"of": cell.cell_id, "logged": PROFILE_LOGGED},
+    )
+
+
+def profile_run(cell: Cell) -> Run:
+    """Return the profile run of a measured cell, the only one."""
+    return Run(cell=profile_of(cell), repeat=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,6 +196,9 @@ class StudyFile(Part):
         default=ABSENT, description="speed-up is relative to the cells with these values; default: the fewest nodes and GPUs"
     )
     limits: LimitKeys = Field(default=LimitKeys(), description="walltime of a run, GPU hours of the study")
+    profile: Flag = Field(
+        default=False, description="true: per cell one short run more, which tells where a step's time goes, and is in no rate"
+    )
     notify: NotifyKeys = Field(default=ABSENT, description="who is told of its end; instead of the site's")
 
 

@@ -260,7 +260,7 @@ def resolved_study(study: Study) -> dict[str, object]:
         "limits": {"walltime_s": study.limits.walltime_s, "gpu_hours": study.limits.gpu_hours, "init_s": study.limits.init_s},
         "site": study.site.to_json(),
         "datasets": {name: study.build_dir(name).name for name in datasets_of(study.cells)},
-        "cells": [cell.to_json() for cell in study.cells],
+        "cells": [cell.to_json() for cell in (*study.cells, *study.profiles)],
         "repeats": study.repeats,
         "runs": [{"run_id": run.run_id, "cell_id": run.cell.cell_id, "repeat": run.repeat} for run in study.runs],
     }

@@ -263,9 +263,9 @@ def words_of(cells: Iterable[Cell], site: Site, repeats: int) -> Callable[[Run],
     names = _differing(flats)
 
     def words(run: Run) -> str:
-        cell, keys = run.cell, flats[run.cell.cell_id]
+        cell, keys = run.cell, flats[run.cell.measured_id]
         values = [_value(name, keys.get(name)) for name in names]
-        repeat = [f"repeat {run.repeat}"] if repeats > 1 else []
+        repeat = ["profile"] if cell.profile is not None else [f"repeat {run.repeat}"] if repeats > 1 else []
         return ", ".join([cell.model, *values, f"batch {cell.batch_size}", _size(cell, site), *repeat])
 
     return words

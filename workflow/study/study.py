@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from base.humanize import choices, counted, format_duration
 from containers.frameworks import load_framework
 from data_prep.spec import DatasetSpec, spec12
 from workflow.study import paths
-from workflow.study.cell import NO_DATASET, Cell, ParametersFile, Run, RunLimits
+from workflow.study.cell import NO_DATASET, Cell, ParametersFile, Run, RunLimits, profile_run
 from workflow.study.cell_maker import CellMaker, find_parameters, identities, size_faults
 from workflow.study.explain import Fault, fault_error, first_names, validation_error
 from workflow.study.loader import Document, read_document
@@ -145,6 +145,11 @@ class Study:
         """Return the directory of published datasets on storage."""
         return paths.datasets_dir(self.site.storage)
 
+    @property
+    def profiles(self) -> tuple[Cell, ...]:
+        """Return the cells of the profile runs."""
+        return tuple(run.cell for run in self.runs if run.cell.profile is not None)
+
     def build_dir(self, dataset: str) -> Path:
         """Return the directory in which the dataset of that name is built."""
         return paths.build_dir(self.site.storage, dataset, spec12(self.datasets[dataset]))
@@ -170,8 +175,10 @@ class Study:
         raise ConfigError(f"study {self.name!r} has no {kind} {name!r}; {_near(name, list(known))}")
 
 
-def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] = os.environ) -> Study:
+def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] = os.environ, *, profile: bool = False) -> Study:
     """Load the study in the file `path`, on the site named or lying at `site` (None: the site that is chosen otherwise).
+
+    `profile`: with the profile runs, also where the file does not ask for them.
 
     Without `site` it is $SLIPWAY_SITE, default.yaml, the study's neighbour site.yaml, or local. Raises ConfigError, in which what is
     wrong is said together where one thing does not hide the other; StorageError where a dataset has a relative path and storage does not
@@ -184,6 +191,7 @@ def load_study(path: Path, site: str | None = None, environ: Mapping[str, str] =
         raise validation_error(document, error, StudyFile, HINTS) from error
     beside = site_beside(Path(path), site, environ)
     choice = site if beside is None else str(beside.absolute())
+    keys = keys.model_copy(update={"profile": keys.profile or profile})
     study = _study(document, keys, load_site(choice, environ), chosen_site(choice, environ))
     return study if beside is None else replace(study, site_beside=beside)
 
@@ -216,6 +224,8 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
     baseline = baseline_of(document, keys, cells)
     limits = Limits(walltime_s=keys.limits.walltime, gpu_hours=keys.limits.gpu_hours, init_s=keys.limits.init)
     repeats = keys.base.repeats
+    profiled, told = _profiled(document, cells) if keys.profile else ([], [])
+    notes += told
     notes += _check_limits(document, site, limits, cells, repeats)
     unused = sorted(set(keys.datasets) - {cell.dataset for cell in cells})
     if unused:
@@ -230,7 +240,7 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
         site=site,
         datasets=datasets,
         cells=tuple(cells),
-        runs=order_runs(keys.study, cells, repeats),
+        runs=(*order_runs(keys.study, cells, repeats), *map(profile_run, profiled)),
         repeats=repeats,
         baseline=baseline,
         limits=limits,
@@ -240,6 +250,30 @@ def _study(document: Document, keys: StudyFile, site: Site, chosen: str | None) 
         chosen_site=chosen,
         own_notify=own_notify,
     )
+
+
+def _profiled(document: Document, cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """Return the cells that have a profile run, and a note on those that have none. Raises ConfigError where none has one."""
+    without: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if (reason := no_profile(cell)) is not None:
+            without.setdefault(reason, []).append(cell)
+    notes = [f"profile: {counted(len(of), 'cell has', 'cells have')} none: {reason}" for reason, of in without.items()]
+    found = [cell for cell in cells if no_profile(cell) is None]
+    if not found:
+        message = f"found true, and no cell can have a profile: {'; '.join(without)}; valid: false, or framework pytorch"
+        raise fault_error(document, [Fault(place=("profile",), message=message)])
+    return found, notes
+
+
+def no_profile(cell: Cell) -> str | None:
+    """Explain why the program of a cell cannot be profiled; None where it can, as far as is known before it runs."""
+    if cell.program is not None:
+        told = cell.program.get("events") is None
+        return None if told else f"program {cell.framework} does not tell of its steps by slipway_events, which profiles them"
+    if load_framework(cell.framework).supports.profile:
+        return None
+    return f"not for framework {PurePath(cell.framework).name}, whose program traces no layers"
 
 
 def _cells(

@@ -226,8 +226,9 @@ def test_thousands_of_cells(tmp_path: Path) -> None:
 
 def test_a_cell_holds_every_key_of_the_study_file() -> None:
     fields = {field.name: field.default for field in dataclasses.fields(Cell)}
-    assert set(fields) == {"cell_id", "dataset_spec", "parameters_file", *CellKeys.model_fields}
-    given = {name: default for name, default in fields.items() if default is not dataclasses.MISSING and name != "parameters_file"}
+    assert set(fields) == {"cell_id", "dataset_spec", "parameters_file", "profile", *CellKeys.model_fields}
+    own = ("parameters_file", "profile")
+    given = {name: default for name, default in fields.items() if default is not dataclasses.MISSING and name not in own}
     assert given == {name: CellKeys.model_fields[name].default for name in given}
 
 

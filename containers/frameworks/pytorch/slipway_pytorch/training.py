@@ -7,6 +7,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import slipway_profile
 import slipway_reader
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from slipway_program.checkpoint import CheckpointRequested, Request, Resumed, fi
 from slipway_program.events import Events, common_provenance
 from slipway_program.loop import Around, run_steps
 from slipway_program.parameters import FILE_NAME, Cell, checksum_of, write_parameters
-from slipway_program.plan import make_plan
+from slipway_program.plan import Steps, make_plan
 from slipway_program.torch_group import join_group, leave_group, provenance_of
 
 from .checkpoint import State, gathered, give_parts, load_checkpoint, not_carried, save_checkpoint, whole
@@ -39,6 +40,7 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
     torch.set_num_threads(computing_threads(cell["device"], cell["threads"], local_size, workers))
     batches = from_memory(dataset, plan) if cell.get("reader") == "memory" else start_reading(dataset, plan, workers)
 
+    slipway_profile.log_nccl(cell, str(out), rank)
     device = join_group(cell)
     net = make_network(cell, dataset, device)
     events.emit(
@@ -63,7 +65,9 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
         request = SharedRequest(rank, device)
     eval_s = None
     try:
-        around = Around(clock=make_clock(device, steps.total), barrier=dist.barrier, events=events, request=request)
+        clock = make_clock(device, steps.total)
+        follow_profile(cell, net, steps, clock, out)
+        around = Around(clock=clock, barrier=dist.barrier, events=events, request=request)
         times = run_steps(steps, step, batches, around)
         if plan.eval_split is not None:
             rest = request.watch(as_many_for_all(batches, plan, dataset) if sharded else batches, steps.total)
@@ -90,6 +94,13 @@ def run(cell: Cell, data: Path, out: Path, events: Events) -> int:
         leave()
     leave_group(device)
     return 0
+
+
+def follow_profile(cell: Cell, net: Network, steps: Steps, clock: Any, out: Path) -> None:
+    """Let a profile run trace and log its steps, as `clock` begins and ends them."""
+    if cell.get("profile") is not None:
+        traced = steps.first_measured, steps.end_measured
+        slipway_profile.Profiler(torch, net, cell, str(out), int(os.environ["RANK"]), traced).follow(clock, steps.first)
 
 
 def resume(cell: Cell, resumed: Resumed, state: State, events: Events) -> None:

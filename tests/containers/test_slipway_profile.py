@@ -1,0 +1,115 @@
+"""slipway_profile.py: what is traced and logged in which step, and what is made of that."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.containers.specs import library
+
+MODULE: Any = library("slipway_profile")
+OF_2_24 = """
+node1:11:22 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+node1:11:22 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/7/GDRDMA
+node1:11:22 [0] NCCL INFO AllReduce: 4096 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}
+node1:11:22 [0] NCCL INFO AllReduce: 26214400 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}
+node1:11:22 [0] NCCL INFO AllReduce: 8388608 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}
+node1:11:22 [0] NCCL INFO Broadcast: 32768 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..0}
+"""
+OLDER = """
+[0] h100:497888:497888 [0] NCCL INFO 4 Bytes -> Algo 0 proto 0 time 25.200462
+[0] h100:497888:497888 [0] NCCL INFO 805306368 Bytes -> Algo 1 proto 2 time 3970.683594
+[0] h100:497888:498087 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "algorithms", "transports"),
+    [
+        (OF_2_24, {"TREE/LL": (1, 4096), "RING/SIMPLE": (2, 26214400)}, ["NET/IBext_v8", "P2P/CUMEM"]),
+        (OLDER, {"TREE/LL": (1, 4), "RING/SIMPLE": (1, 805306368)}, ["SHM/direct/direct"]),
+        ("", {}, []),
+    ],
+)
+def test_the_log_of_nccl_tells_algorithms_of_all_reduces_and_transports(
+    log: str, algorithms: dict[str, tuple[int, int]], transports: list[str]
+) -> None:
+    found = MODULE.nccl_choices(log)
+    assert {name: (one["times"], one["most_bytes"]) for name, one in found["algorithms"].items()} == algorithms
+    assert found["transports"] == transports
+
+
+def of_step(exposed: float) -> dict[str, float]:
+    own = {"before_s": 1.0, "forward_s": 2.0, "backward_s": 3.0, "optimizer_s": 0.5}
+    return {**own, "exchange_s": exposed + 1.5, "overlap_s": 1.5, "own_exposed_s": exposed, "step_s": 6.75 + exposed}
+
+
+def test_what_a_rank_waits_longer_than_the_others_is_skew() -> None:
+    found = MODULE.mean_parts([[of_step(0.5), of_step(2.5), of_step(9.0)], [of_step(1.5), of_step(0.5)]])
+    assert (found["steps"], found["ranks"]) == (2, 2)
+    assert (found["exposed_s"], found["skew_s"]) == (0.5, 0.75)
+    assert found["other_s"] == 0.25
+    assert math.isclose(found["closing_ratio"], 7.75 / 8.0)
+    assert MODULE.mean_parts([[of_step(1.0)], []]) == {"steps": 0, "ranks": 2}
+
+
+class Module:
+    def __init__(self, *children: Module) -> None:
+        self._children = children
+
+    def children(self) -> Any:
+        return iter(self._children)
+
+
+def test_layers_are_named_as_in_the_code_of_the_network() -> None:
+    class Network:
+        def named_modules(self) -> list[tuple[str, Module]]:
+            names = ("module._orig_mod.features.0", "module._orig_mod.fc1", "block1/conv")
+            return [("", Module(Module())), *((name, Module()) for name in names), ("module.features", Module(Module()))]
+
+    assert list(MODULE.layer_names(Network())) == ["features.0", "fc1", "block1.conv"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def begin(self) -> None:
+        self.done.append("begin")
+
+    def end(self, number: int, loss: str) -> str:
+        self.done.append(f"end {number}")
+        return loss
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_steps_are_logged_then_traced_by_rank_0(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    clock = Clock()
+
+    class Trace:
+        def __init__(self, *_: Any) -> None:
+            clock.done.append("trace")
+
+        def begin(self, number: int) -> None:
+            clock.done.append(f"range {number}")
+
+        def write(self, path: str) -> None:
+            clock.done.append(path)
+
+    monkeypatch.setattr(MODULE, "Trace", Trace)
+    cell = {"mode": "train", "device": "cpu", "profile": {"of": "x", "logged": 2}}
+    profiler = MODULE.Profiler(None, None, cell, "out", rank, (3, 5))
+    monkeypatch.setattr(profiler, "start_log", lambda: clock.done.append("log"))
+    monkeypatch.setattr(profiler, "write_log", lambda: clock.done.append("gather"))
+    monkeypatch.setattr(profiler, "meets_others", lambda: False)
+    profiler.follow(clock, 0)
+    clock.begin()
+    for number in range(5):
+        if number == 3:
+            clock.begin()
+        assert clock.end(number, "loss") == "loss"
+    before = ["begin", "end 0", "log", "end 1", "end 2", "gather"]
+    traced = ["trace", "range 3", "begin", "end 3", "range 4", "end 4", "out/trace.json.gz"]
+    assert clock.done == [*before, *(traced if rank == 0 else ["begin", "end 3", "end 4"])]
