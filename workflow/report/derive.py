@@ -198,7 +198,7 @@ def _no_partner(cell: CellResult, has_baseline: bool, why: str, baseline: Mappin
 def _comparison(cell: CellResult, partner: CellResult, scaling: str, *, primary: bool) -> Comparison:
     if cell.rate is None:
         return Comparison(cell=cell, scaling=scaling, partner=partner, primary=primary, reason=cell.reason)
-    marks = cell.marks | _mixed(cell, partner)
+    marks = cell.marks | mixed_marks(cell, partner)
     if partner.rate is None:
         reason = f"baseline {partner.cell_id}: {partner.reason}"
         return Comparison(cell=cell, scaling=scaling, partner=partner, primary=primary, reason=reason, marks=marks)
@@ -220,7 +220,7 @@ def _other_lengths(cell: Cell, other: Cell) -> bool:
     return several and cell.global_batch_size != other.global_batch_size
 
 
-def _mixed(cell: CellResult, partner: CellResult) -> set[str]:
+def mixed_marks(cell: CellResult, partner: CellResult) -> set[str]:
     """Return marks of what must not differ; settings of arithmetic may where the cells ask for different arithmetic."""
     own, others = cell.distinct, partner.distinct
     found = mixed(own if own is others else {name: own[name] | others[name] for name in own})

@@ -20,6 +20,7 @@ TABLE_NAMES: Final = (
     "bounds",
     "parts",
     "prediction",
+    "precision",
     "dlbench",
     "frameworks",
     "framework-facts",

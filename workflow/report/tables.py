@@ -31,6 +31,7 @@ from workflow.report.keys import (
     size_columns,
 )
 from workflow.report.model_tables import CONVOLUTIONS, MODEL_FACTS, convolutions_of_study, facts_of_models
+from workflow.report.precision_table import PRECISION, precision
 from workflow.report.prediction_table import prediction
 from workflow.report.step_parts import parts
 from workflow.report.table import (
@@ -544,6 +545,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "bounds": bounds,
     "parts": parts,
     "prediction": prediction,
+    PRECISION: precision,
     "dlbench": dlbench,
     "frameworks": frameworks,
     FACTS: facts_of_study,
