@@ -18,6 +18,7 @@ TABLE_NAMES: Final = (
     "hours",
     "utilisation",
     "bounds",
+    "cost",
     "parts",
     "prediction",
     "precision",

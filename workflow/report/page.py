@@ -20,6 +20,7 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import advice
 from workflow.report.cells import END, MARKS, MEASURED, RUN_MARKS, Estimate, marks_as_columns, series_words
+from workflow.report.cost import has_cost
 from workflow.report.derive import Comparison
 from workflow.report.formats import CSP, STYLE, html_table
 from workflow.report.keys import cell_anchor, counted_shape, file_links, line_label, not_compared, sentence, shares
@@ -548,6 +549,7 @@ PLACED: Final = (
     "times",
     "budget",
     "hours",
+    "cost",
     "utilisation",
     "dlbench",
     "frameworks",
@@ -607,6 +609,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
     def tables(*names: str) -> tuple[str, ...]:
         return drawn(*(TABLES[name](analysis) for name in names))
 
+    costs = ("cost",) if has_cost(analysis) else ()
     bounded, parted = TABLES["bounds"](analysis), TABLES["parts"](analysis)
     return [
         Section(id="speedup", title="Speed-up", tables=tables("speedup"), plots=plots("throughput", "efficiency")),
@@ -620,7 +623,7 @@ def _sections(analysis: Analysis, svgs: Mapping[str, str], page_dir: Path | None
         Section(id="failures", title="Failures", text=f"{analysis.summary.closing_line()}.", tables=drawn(failed.table)),
         *([Section(id="warnings", title="Warnings", tables=drawn(noted.table))] if noted.table.num_rows else []),
         Section(id="times", title="Times", tables=tables("times"), plots=plots("step_time", "loss")),
-        Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", "utilisation")),
+        Section(id="budget", title="The steps of a run", plots=plots("budget"), tables=tables("budget", "hours", *costs, "utilisation")),
         Section(id="dlbench", title="dlbench view", tables=tables("dlbench", "frameworks")),
         Section(id="frameworks", title="Frameworks and networks", tables=tables("framework-facts", "model-facts")),
         *([Section(id="further", title="Further tables", tables=drawn(*further))] if further else []),

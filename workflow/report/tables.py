@@ -15,6 +15,7 @@ from base.logs import printable
 from workflow.report.analysis import Analysis
 from workflow.report.bounds import bounds
 from workflow.report.cells import ENDED_WELL, MARKS, MEASURED, MEASURING, CellResult, Estimate
+from workflow.report.cost import cost
 from workflow.report.derive import Comparison, has_several_baselines
 from workflow.report.framework_tables import FACTS, NOT_IN_STUDY, facts_of_study, frameworks, marked_words
 from workflow.report.keys import (
@@ -543,6 +544,7 @@ TABLES: Final[dict[str, Callable[[Analysis], Table]]] = {
     "hours": hours,
     "utilisation": utilisation,
     "bounds": bounds,
+    "cost": cost,
     "parts": parts,
     "prediction": prediction,
     PRECISION: precision,

@@ -37,6 +37,7 @@ class Notify:
 
 
 Device = Annotated[str, Check("cpu or cuda", lambda value: value in ("cpu", "cuda"))]
+MAX_PRICE: Final = 1e9
 DEADLINE_MARGIN_S: Final = 120.0
 KEYS_OF_FILE: Final = {"memory_per_node_bytes": "memory_per_node", "walltime_s": "walltime", "deadline_margin_s": "deadline_margin"}
 """Fields of a site whose key in the site file is another: there values have units."""
@@ -61,6 +62,19 @@ class StorageLimit:
 
     bytes_per_s: Count | None = None
     readers: Count | None = None
+
+
+Price = Annotated[float, Check("a price of 0 or more", lambda value: 0 <= value <= MAX_PRICE), msgspec.Meta(ge=0, le=MAX_PRICE)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What hours and energy cost, in `currency`; None: not stated. An hour of a GPU, of a node, and a kilowatt hour."""
+
+    currency: Annotated[str, msgspec.Meta(max_length=16)]
+    gpu_hour: Price | None = None
+    node_hour: Price | None = None
+    kwh: Price | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +113,7 @@ class Site:
     gpu_health: str = "record"
     shared: str = "user"
     notify: Notify | None = None
+    prices: Prices | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the site as JSON-able values; paths as text, tuples as lists."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationError, WithJsonSchema
 
 from base.errors import ConfigError
 from base.humanize import absolute_path, choices, expanded, parse_size, variables_of
@@ -24,7 +24,7 @@ from workflow.study.explain import Fault, fault_error, validation_error
 from workflow.study.keys import ABSENT, Count, Flag, Name, NotifyKeys, Part, Seconds, TextLine, amount, wrong
 from workflow.study.loader import Document, read_document
 from workflow.study.programs import Source, Target, Variable, VariableText
-from workflow.study.site import DEADLINE_MARGIN_S, KEYS_OF_FILE, Cache, Site, StorageLimit, local_site, why_no_storage
+from workflow.study.site import DEADLINE_MARGIN_S, KEYS_OF_FILE, MAX_PRICE, Cache, Prices, Site, StorageLimit, local_site, why_no_storage
 
 SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)? ?[kKMGTP]?i?B?$"
 HINTS = {
@@ -72,6 +72,18 @@ class StorageLimitKeys(Part):
 
     bytes_per_s: Size = Field(default=ABSENT, description="bytes per second of all staging together")
     readers: Count = Field(default=ABSENT, description="nodes that read at the same time")
+
+
+Price = Annotated[float, Strict(), Field(ge=0, le=MAX_PRICE, allow_inf_nan=False)]
+
+
+class PriceKeys(Part):
+    """What hours and energy cost here, for the table `cost`."""
+
+    currency: TextLine = Field(description="its name, such as EUR", max_length=16)
+    gpu_hour: Price = Field(default=ABSENT, description="an hour of one GPU")
+    node_hour: Price = Field(default=ABSENT, description="an hour of one node, with all that is in it; both given: both are paid")
+    kwh: Price = Field(default=ABSENT, description="a kilowatt hour of energy")
 
 
 class SiteMount(Part):
@@ -126,6 +138,7 @@ class SiteFile(Part):
     )
     shared: Literal["user", "group"] = Field(default="user", description="who may read what we write: only you, or your group")
     notify: NotifyKeys = Field(default=ABSENT, description="who is told of the end of a study, unless that says it itself")
+    prices: PriceKeys = Field(default=ABSENT, description="what hours and energy cost, for the table `cost`")
 
 
 def load_site(
@@ -206,6 +219,8 @@ def _site(keys: SiteFile, document: Document, environ: Mapping[str, str]) -> Sit
             values["notify"] = keys.notify.resolved(folder)
     if "storage_limit" in values:
         values["storage_limit"] = StorageLimit(bytes_per_s=keys.storage_limit.bytes_per_s, readers=keys.storage_limit.readers)
+    if "prices" in values:
+        values["prices"] = Prices(**keys.prices.model_dump())
     return Site(name=document.path.stem, **values)
 
 

@@ -26,7 +26,7 @@ from workflow.run.node.caches import cache_here, caches_here
 from workflow.run.node.workdir import with_own_cache
 from workflow.run.plan import Framework, at_site
 from workflow.study import site_file
-from workflow.study.site import Cache, Site, StorageLimit, device_of, local_site, refuse_other_scheduler
+from workflow.study.site import Cache, Prices, Site, StorageLimit, device_of, local_site, refuse_other_scheduler
 from workflow.study.site_file import load_site, read_site, site_beside
 
 FULL = """
@@ -52,6 +52,7 @@ network_interface: ib0
 storage_limit: {bytes_per_s: 5GB, readers: 16}
 foreign_gpu: refuse
 shared: group
+prices: {currency: EUR, gpu_hour: 2, kwh: 0.31}
 """
 
 
@@ -84,6 +85,7 @@ def test_every_key(tmp_path: Path) -> None:
         storage_limit=StorageLimit(bytes_per_s=5 * 10**9, readers=16),
         foreign_gpu="refuse",
         shared="group",
+        prices=Prices(currency="EUR", gpu_hour=2.0, kwh=0.31),
     )
     assert Site.from_json(json.loads(json.dumps(site.to_json()))) == site
 
@@ -129,6 +131,11 @@ def test_a_cluster_has_gpus_unless_it_says_otherwise(tmp_path: Path) -> None:
         ("cache: {path: c}", ["storage", "missing"]),
         ("storage: s", ["cache", "missing"]),
         ("storage: s\ncache: {}", ["2: cache.path", "missing"]),
+        ("storage: s\ncache: {path: c}\nprices: {gpu_hour: 2}", ["3: prices.currency", "missing"]),
+        ("storage: s\ncache: {path: c}\nprices: {currency: EUR, gpu_hour: -2}", ["3: prices.gpu_hour", "-2"]),
+        ("storage: s\ncache: {path: c}\nprices: {currency: EUR, kwh: .nan}", ["3: prices.kwh"]),
+        ("storage: s\ncache: {path: c}\nprices: {currency: EUR, node_hour: '2'}", ["3: prices.node_hour", "'2'"]),
+        ("storage: s\ncache: {path: c}\nprices: {currency: EUR, gpu_hours: 2}", ["3: prices.gpu_hours", "gpu_hour"]),
         ("storage: ~nosuchuser/x\ncache: {path: c}", ["1: storage", "~nosuchuser has no home directory"]),
         ("storage: s\ncache: {path: ~nosuchuser/x}", ["2: cache.path", "~nosuchuser"]),
         ('storage: "s\\ud800"\ncache: {path: c}', ["1", "character"]),
