@@ -22,6 +22,7 @@ from workflow.report.cells import MEASURED, CellResult, Estimate
 from workflow.report.derive import Comparison
 from workflow.report.formats import GRID, IDEAL, INK, MUTED, SERIES, STEPS
 from workflow.report.keys import SEPARATOR, line_label
+from workflow.report.prediction_table import Range, Row, line_models, rows_of
 from workflow.report.step_parts import MILLI, STEP_PARTS, mean_parts
 from workflow.run.record.columns import SHOWN_STEPS
 from workflow.run.record.model import NotBelieved
@@ -125,6 +126,7 @@ MOST_APART: Final = 0.45
 PART: Final = ["line:N", "part:N"]
 """What one stroke joins: cells that are measured against the same baseline, on the same line."""
 NOTHING: Final = "no run was measured"
+AHEAD: Final = "; band: predicted, 90 %"
 
 
 def throughput(analysis: Analysis) -> dict[str, Any]:
@@ -132,18 +134,17 @@ def throughput(analysis: Analysis) -> dict[str, Any]:
     points = _beside(_points(analysis, lambda comparison: comparison.cell.rate_per_s, by_unit=True))
     if not points:
         return nothing("Throughput", NOTHING)
-    ideal = _ideal(points)
-    dashes = "; dashed: ideal, from the baseline on" if ideal else ""
+    ideal, ahead = _ideal(points), _ahead(analysis, points, lambda row: row.rate)
+    dashes = ("; dashed: ideal, from the baseline on" if ideal else "") + (AHEAD if ahead else "")
     title = titled("Throughput", _subtitle(analysis, f"whiskers: 95 % confidence interval over runs{dashes}"))
     dashed = _layer("ideal").mark_line(strokeDash=[4, 4], strokeWidth=1.2, color=IDEAL, clip=True).encode(detail=PART)
     shown: dict[str, list[float]] = {}
-    for point in [*points, *ideal]:
+    for point in [*points, *ideal, *ahead]:
         shown.setdefault(point["panel"], []).extend(value for value in (point["value"], point["low"], point["high"]) if value)
     y_title = f"{analysis.units[0]} / s" if len(analysis.units) == 1 else "per second"
     y_axis = alt.Y("value:Q", title=y_title, **log_scale(*shown.values(), own_per_panel=points[0]["panel"] != ""))
-    return _panels(
-        alt.layer(dashed.encode(x=_x(analysis, points), y=y_axis), *_measured(analysis, points, y_axis)), [*points, *ideal], title
-    )
+    dashed = dashed.encode(x=_x(analysis, [*points, *ahead]), y=y_axis)
+    return _panels(alt.layer(dashed, *_measured(analysis, points, y_axis, ahead)), [*points, *ideal, *ahead], title)
 
 
 def efficiency(analysis: Analysis) -> dict[str, Any]:
@@ -151,7 +152,8 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     points = _beside(_points(analysis, lambda comparison: comparison.efficiency))
     if not points:
         return nothing("Efficiency", "no comparison with a baseline")
-    top = max(1.05, *(point["high"] or point["value"] for point in points)) * 1.02
+    ahead = _ahead(analysis, points, lambda row: row.efficiency)
+    top = max(1.05, *(point["high"] or point["value"] for point in [*points, *ahead])) * 1.02
     step = 0.25 if top < 2 else 0.5 if top < 4 else math.ceil(top / 8)
     ticks = [step * index for index in range(int(top / step) + 1)]
     scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(format=".0%", values=ticks)
@@ -159,8 +161,9 @@ def efficiency(analysis: Analysis) -> dict[str, Any]:
     limit = _layer("limit").mark_rule(strokeDash=[4, 4], color=IDEAL, strokeWidth=1.2).encode(y=y_axis)
     labels = sorted({point["panel"] for point in points})
     limits = [{"kind": "limit", "panel": panel, "value": GOOD_EFFICIENCY} for panel in labels]
-    subtitle = _subtitle(analysis, "speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %")
-    return _panels(alt.layer(limit, *_measured(analysis, points, y_axis)), [*points, *limits], titled("Efficiency", subtitle))
+    text = f"speed-up over growth in processes; whiskers: 95 % confidence interval; dashed: 75 %{AHEAD if ahead else ''}"
+    layers = alt.layer(limit, *_measured(analysis, points, y_axis, ahead))
+    return _panels(layers, [*points, *limits, *ahead], titled("Efficiency", _subtitle(analysis, text)))
 
 
 def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None], *, by_unit: bool = False) -> list[dict[str, Any]]:
@@ -179,6 +182,7 @@ def _points(analysis: Analysis, quantity: Callable[[Comparison], Estimate | None
             "line": " ".join(map(str, line)),
             "part": comparison.partner.cell_id if comparison.partner else "",
             "processes": comparison.cell.num_processes,
+            "shape": comparison.cell.shape[1:],
             "value": estimate.value,
             "low": estimate.low,
             "high": estimate.high,
@@ -238,6 +242,21 @@ def _ideal(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def _ahead(analysis: Analysis, points: Sequence[dict[str, Any]], quantity: Callable[[Row], Range | None]) -> list[dict[str, Any]]:
+    """Return for each line that is predicted its largest measured point, and that of twice the nodes with its interval."""
+    found = []
+    for model in line_models(analysis):
+        own = [point for point in points if point["line"] == " ".join(map(str, model.line))]
+        last = next((point for point in own if point["shape"] == (model.largest, model.per_node)), None)
+        row = next(rows_of([model]))
+        values = quantity(row)
+        if last is not None and values is not None and row.processes is not None:
+            begin = {**last, "kind": "ahead", "low": last["value"], "high": last["value"]}
+            end = {"value": values.value, "low": values.low, "high": values.high, "processes": row.processes}
+            found += [begin, {**begin, **end, "x": last["x"] * row.processes / last["processes"]}]
+    return found
+
+
 def _layer(kind: str) -> Any:
     return alt.Chart().transform_filter(f"datum.kind == '{kind}'")
 
@@ -251,18 +270,24 @@ def _x(analysis: Analysis, points: Sequence[dict[str, Any]]) -> Any:
     )
 
 
-def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any) -> list[Any]:
+def _measured(analysis: Analysis, points: Sequence[dict[str, Any]], y_axis: Any, ahead: Sequence[dict[str, Any]]) -> list[Any]:
     labels = list(dict.fromkeys(point["label"] for point in points))
-    x_axis = _x(analysis, points)
+    x_axis = _x(analysis, [*points, *ahead])
     scheme = {} if len(labels) <= len(SERIES) else {"scheme": "tableau20"}
     legend = alt.Legend(title=None, orient="bottom", columns=legend_columns(labels), **wrapped_labels(labels))
     colour = alt.Color("label:N", sort=labels, scale=alt.Scale(domain=labels, **scheme), legend=legend)
     shape = alt.Shape("label:N", sort=labels, scale=alt.Scale(domain=labels, range=list(SHAPES)), legend=legend)
     base = _layer("measured").encode(x=x_axis, color=colour)
+    predicted = _layer("ahead").encode(x=x_axis, color=colour)
+    continued = [
+        predicted.mark_area(opacity=0.18, clip=True).encode(y=alt.Y("low:Q"), y2="high:Q", detail=PART),
+        predicted.mark_line(strokeWidth=1.8, strokeDash=[2, 3], clip=True).encode(y=y_axis, detail=PART),
+    ]
     return [
         base.mark_line(strokeWidth=2.2, clip=True).encode(y=y_axis, detail=PART),
         base.transform_filter("datum.low != null").mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_point(filled=True, size=62, opacity=1).encode(y=y_axis, shape=shape),
+        *(continued if ahead else []),
     ]
 
 

@@ -126,6 +126,10 @@ class Row:
         return self.found if isinstance(self.found, Prediction) else None
 
     @property
+    def rate(self) -> Range | None:
+        return Range(self.found.rate, self.found.low, self.found.high) if isinstance(self.found, Prediction) else None
+
+    @property
     def efficiency(self) -> Range | None:
         """Return the efficiency against the line's baseline; None without one that was measured."""
         base, one = self.model.comparison.partner, self.prediction
@@ -160,9 +164,7 @@ def prediction(analysis: Analysis, sizes: Sequence[int] = (), samples: float = M
         words("batch", "Batch", [batch_text(*row.model.line[2:]) for row in rows]),
         numbers("processes", f"{analysis.processes[0].upper()}{analysis.processes[1:]}", _whole, [row.processes for row in rows]),
         numbers("nodes", "Nodes", _whole, [one and one.nodes for one in found]),
-        *_with_interval(
-            "rate_per_s", analysis.rate_words.capitalize(), significant, [one and Range(*one[1:4]) for one in found], _marks(rows)
-        ),
+        *_with_interval("rate_per_s", analysis.rate_words.capitalize(), significant, [row.rate for row in rows], _marks(rows)),
         *_with_interval("efficiency", "Efficiency", percent, [row.efficiency for row in rows]),
         *_with_interval("hours", "Hours", significant, hours),
         *_with_interval("process_hours", {"GPU": "GPU hours"}.get(analysis.process_name, "Process hours"), significant, process_hours),
@@ -193,7 +195,7 @@ def prediction_words(analysis: Analysis) -> list[str]:
         for row in rows_of([model]):
             one, efficiency = row.prediction, row.efficiency
             if one is not None and one.factor <= 2:
-                reach = _interval_words(significant, Range(*one[1:4]))
+                reach = _interval_words(significant, Range(one.rate, one.low, one.high))
                 share = f", {_interval_words(percent, efficiency)} efficiency" if efficiency else ""
                 texts.append(
                     f"{line_label(analysis, model.comparison, model.line)} on {row.processes} {analysis.processes} would reach {reach} "

@@ -66,8 +66,8 @@ def test_a_ring_is_predicted_exactly(nodes: Sequence[int], constant: float, exch
 
 def test_nodes_that_get_faster_go_on_as_the_mean_of_their_times() -> None:
     """Neither more exchange nor less than none: relative least squares of a constant is sum(1/t) / sum(1/t^2)."""
-    points = (Point(1, 100.0), Point(2, 220.0))
-    times = [1 / 100, 2 / 220]
+    points = (Point(1, 100.0), Point(2, 205.0))
+    times = [1 / 100, 2 / 205]
     constant = sum(1 / t for t in times) / sum(1 / t**2 for t in times)
     assert exchange_fit(points) == pytest.approx(Fit(constant, 0.0))
     assert predicted(points, 4).rate == pytest.approx(4 / constant)
@@ -101,12 +101,23 @@ def test_what_is_refused(nodes: Sequence[int], target: int, reason: str) -> None
     assert found.startswith(reason)
 
 
+def test_points_that_follow_no_ring_are_refused_unless_their_runs_vary_that_much() -> None:
+    """Exchange that grows with the nodes: t(n) = 1 + n / 10."""
+    points = [Point(n, n / (1 + n / 10)) for n in (1, 2, 4, 8)]
+    found = predict(points, 16)
+    assert isinstance(found, str)
+    assert found.startswith("c + b (1 - 1/n) misses the measured rate of 4 nodes by 8%")
+    assert isinstance(predict([point._replace(error=0.2) for point in points], 16), Prediction)
+    faster = predict((Point(1, 100.0), Point(2, 300.0)), 4)
+    assert isinstance(faster, str), "three times as fast on two nodes is no weak scaling"
+
+
 def test_a_table_of_errors_without_the_factor_refuses() -> None:
     assert isinstance(predict(ring((1, 2)), 4, NONE), str)
 
 
 def test_units_and_the_order_of_points_change_no_relative_prediction() -> None:
-    points = [Point(1, 100.0, 0.01), Point(2, 190.0, 0.02), Point(4, 340.0, 0.0), Point(8, 610.0, 0.03)]
+    points = [Point(1, 100.0, 0.01), Point(2, 190.0, 0.02), Point(4, 350.0, 0.0), Point(8, 670.0, 0.03)]
     expected = predicted(merged(points), 16)
     for order in itertools.permutations(points):
         assert predicted(merged(order), 16) == expected
@@ -223,7 +234,12 @@ def test_foreign_files_are_counted_or_refused(tmp_path: Path, capsys: pytest.Cap
     assert run(json.dumps([ties, ["b", "one point", [[4, 1]]], 5, [1, 2, 3], ["c", "x", None], ["d", "none", [[4, float("nan")]]]])) == 0
     assert "6 series, nodes of 8 GPUs: 0 predicted, 6 refused" in capsys.readouterr().out
     assert run(json.dumps([ties, ["b", "up", [[4, 1], [8, 3], [16, 9], [32, 30]]]]), "--gpus-per-node", "4") == 0
-    assert "x2: 3 predictions (2 series, 2 documents)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "refused 1: c + b (1 - 1/n) misses the measured rate of 2 nodes by 47%" in said
+    assert "2 series, nodes of 4 GPUs: 0 predicted, 2 refused" in said
+    rings = [[name, "", [[4 * point.nodes, point.rate] for point in ring((1, 2, 4), 1.0, cost)]] for name, cost in (("a", 0.1), ("b", 0.3))]
+    assert run(json.dumps(rings), "--gpus-per-node", "4") == 0
+    assert "x2: 2 predictions (2 series, 2 documents): error median 0.0%" in capsys.readouterr().out
     for content in ("", "{", "[" * 10**5, '{"a": 1}'):
         assert run(content) == 2
         assert "series.json: no " in capsys.readouterr().err
