@@ -23,8 +23,8 @@ def main(
     """Say where the time of a step goes: layers forward and backward, the rest, copies, and why nothing is computed meanwhile."""
     if step_ms is not None and not (0 < step_ms < math.inf):
         raise typer.BadParameter("--step-ms takes milliseconds above 0")
-    from extras.profile.profile import profile_json, profile_of
-    from extras.profile.trace import read_trace
+    from workflow.report.profile.profile import profile_json, profile_of
+    from workflow.report.profile.trace import read_trace
 
     found = profile_of(read_trace(trace), step_ms)
     if as_json:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from base.humanize import counted, format_size
-from extras.profile.profile import Copy, Layer, Profile
 from workflow.commands.watching import output
+from workflow.report.profile.profile import Copy, Layer, Profile
 from workflow.report.table import percent, significant
 
 MOST_NAME: Final = 48

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from extras.profile.profile import Profile, profile_of
-from extras.profile.trace import read_trace
+from workflow.report.profile.profile import Profile, profile_of
+from workflow.report.profile.trace import read_trace
 
 CAPTURED = Path(__file__).parents[2] / "captured" / "gpu"
 

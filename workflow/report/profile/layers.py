@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from extras.profile.trace import Activity, Span, Step, Trace
+from workflow.report.profile.trace import Activity, Span, Step, Trace
 
 Phase = Literal["forward", "backward", "recomputed"]
 Thread = tuple[str, str]

@@ -17,8 +17,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from extras.profile.layers import Attributed, merged, total, within
-from extras.profile.trace import Activity, Trace
+from workflow.report.profile.layers import Attributed, merged, total, within
+from workflow.report.profile.trace import Activity, Trace
 
 KERNEL_WAIT_US: Final = 30
 """A gap between two kernels that is shorter, and for which the processor is not to blame, is the time that a GPU needs to start one."""

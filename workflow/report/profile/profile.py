@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from base.humanize import counted
-from extras.profile.breakdown import Breakdown, holistic, idle_causes, type_of
-from extras.profile.layers import Attributed, Work, attribute, has_activities, total
-from extras.profile.trace import Trace
+from workflow.report.profile.breakdown import Breakdown, holistic, idle_causes, type_of
+from workflow.report.profile.layers import Attributed, Work, attribute, has_activities, total
+from workflow.report.profile.trace import Trace
 
 SCHEMA: Final = "slipway.profile/1"
 MOST_KERNELS: Final = 50
