@@ -48,10 +48,13 @@ from data_prep.staging.table import ChunkTable, Journal
 from data_prep.tree.manifest import Place, parse_place
 from extras.doctor.slurm import judge_partitions
 from extras.remote import asking
+from tests.extras.profile.test_layers import gpu
 from tests.fuzz.running import Kind, run_cases
 from tests.workflow.report.builder import make_cell, make_record, unsealed_bytes
 from tests.workflow.run.cells import ended_note
 from workflow.dag.graph import result_at
+from workflow.report.profile.profile import profile_json, profile_of
+from workflow.report.profile.trace import trace_of
 from workflow.run.images import image_of, read_pinned, references
 from workflow.run.node.ranks import RankEvents
 from workflow.run.plan import allocation_request
@@ -80,6 +83,13 @@ def _json(value: Any) -> bytes:
 
 def _lines(values: Iterable[Any]) -> bytes:
     return b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+
+def _read_trace(content: bytes, _directory: Path) -> None:
+    found = profile_of(trace_of(content, "trace.json"))
+    assert found.step_ms >= 0
+    assert found.idle.ms >= 0
+    canonical_json(profile_json(found))
 
 
 def _written(content: bytes, path: Path) -> Path:
@@ -691,6 +701,7 @@ KINDS: Final[dict[str, Kind]] = {
         _sample(*KERNEL),
         _files({"a": cpu_model, "b": memory_bytes, "c": os_name, "d": oom_counters, "e": read_oom_kills, "f": memory_limit}),
     ),
+    "trace of a profiler": Kind("json", _sample(gpu().text()), _read_trace, "trace.json"),
     "allocation": Kind(
         "json",
         _sample(_json(ALLOCATION)),

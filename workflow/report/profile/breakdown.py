@@ -17,12 +17,11 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from workflow.report.profile.layers import Attributed, merged, total, within
+from workflow.report.profile.layers import COLLECTIVE, Attributed, merged, total, within
 from workflow.report.profile.trace import Activity, Trace
 
 KERNEL_WAIT_US: Final = 30
 """A gap between two kernels that is shorter, and for which the processor is not to blame, is the time that a GPU needs to start one."""
-COMMUNICATION: Final = re.compile(r"nccl.*Kernel")
 MEMORY: Final = re.compile(r"Memcpy|Memset|dma")
 NOT_COMPUTING: Final = re.compile(r"nccl.*Kernel|.*Memcpy|Memset|.*Sync")
 
@@ -79,7 +78,7 @@ class Breakdown(Struct, frozen=True, kw_only=True):
 
 def type_of(name: str) -> Type:
     """Return the type of a kernel by its name."""
-    if COMMUNICATION.match(name):
+    if COLLECTIVE.match(name):
         return "communication"
     if MEMORY.match(name):
         return "memory"
@@ -115,7 +114,7 @@ def holistic(trace: Trace) -> Breakdown | None:
             kernel_time_ms=_ms(span),
             idle_ms=_ms(span - total(busy)),
             compute_ms=_ms(compute),
-            non_compute_ms=_ms(total(busy) - compute),
+            non_compute_ms=_ms(max(0.0, total(busy) - compute)),
         ),
         idle=_streams(chosen, times, launches, is_rounded=is_rounded),
         kernels=_types(unions["computation"], unions["communication"], unions["memory"]),

@@ -13,6 +13,7 @@ Else the outermost operator decides: a loss, an optimizer's by its name, or func
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from workflow.report.profile.trace import Activity, Span, Step, Trace
 
 Phase = Literal["forward", "backward", "recomputed"]
 Thread = tuple[str, str]
+COLLECTIVE: Final = re.compile("nccl.*Kernel")
 EVALUATE: Final = "autograd::engine::evaluate_function"
 LAYER: Final = "layer:"
 BEGINNINGS: Final = (
@@ -105,8 +107,8 @@ def attribute(trace: Trace) -> Attributed:
     work: list[Work] = []
     launched: dict[int, float] = {}
     elsewhere: list[tuple[float, float]] = []
-    for one, launch in _activities(trace, found) if has_activities(trace) else found.operators():
-        step = steps.at(one.start if launch is None else launch)
+    for one, asked, launch in _activities(trace, found) if has_activities(trace) else found.operators():
+        step = steps.at(asked)
         if step is None:
             elsewhere.append((one.start, one.end))
             continue
@@ -191,12 +193,13 @@ class _Steps:
         return merged(zip(self.starts, ends, strict=True))
 
 
-def _activities(trace: Trace, found: _Owners) -> Iterator[tuple[Work, float | None]]:
+def _activities(trace: Trace, found: _Owners) -> Iterator[tuple[Work, float, float | None]]:
+    """Yield the activities of GPUs, when the processor asked for each, and when it launched it, if that is known."""
     for one in trace.activities:
         if one.kind == "sync":
             continue
-        launch, owner = found.launch_of(one)
-        yield Work(owner, one.kind, one.name, 0, one.start, one.end, one.end - one.start, one.num_bytes), launch
+        launch, asked, owner = found.launch_of(one)
+        yield Work(owner, one.kind, one.name, 0, one.start, one.end, one.end - one.start, one.num_bytes), asked, launch
 
 
 class _Owners:
@@ -205,8 +208,8 @@ class _Owners:
     def __init__(self, trace: Trace) -> None:
         self.own: dict[str, Owner | None] = {}
         self.forward: dict[int, list[tuple[float, Thread, Owner | Node | None]]] = {}
-        self.launches: dict[int, list[tuple[float | None, Owner | Node | None]]] = {}
-        self.by_external: dict[int, Owner | Node | None] = {}
+        self.launches: dict[int, list[tuple[float, Owner | Node | None]]] = {}
+        self.by_external: dict[int, tuple[float, Owner | Node | None]] = {}
         self.ranges: list[tuple[float, str]] = []
         self.work: list[tuple[Span, Owner | Node | None, float]] = []
         self.votes: dict[int, dict[Thread, int]] = {}
@@ -262,7 +265,7 @@ class _Owners:
                 self.launches.setdefault(span.link, []).append((span.start, owner))
             return
         if span.external is not None and self.on_gpu:
-            self.by_external[span.external] = owner
+            self.by_external[span.external] = (span.start, owner)
         if span.name.startswith(LAYER):
             self.ranges.append((span.start, span.name.removeprefix(LAYER)))
         elif span.forward_thread is not None:
@@ -272,20 +275,22 @@ class _Owners:
         elif span.sequence is not None:
             self.forward.setdefault(span.sequence, []).append((span.start, thread, owner))
 
-    def launch_of(self, activity: Activity) -> tuple[float | None, Owner]:
-        """Return when an activity was launched, if that is known, and the owner of it."""
+    def launch_of(self, activity: Activity) -> tuple[float | None, float, Owner]:
+        """Return when an activity was launched, if that is known, when the processor was at it, and the owner of it."""
         known = self.launches.get(activity.link, []) if activity.link is not None else []
         place = bisect_right(known, activity.end, key=_start)
-        launch, owner = known[place - 1] if place else (None, self.by_external.get(activity.external or -1))
+        asked, owner = known[place - 1] if place else self.by_external.get(activity.external or -1, (activity.start, None))
         found = self._resolved(owner)
-        if activity.kind == "copy" and found.kind != "layer" and found.name not in ("optimizer", "communication"):
-            return launch, COPIES
-        return launch, found
+        if COLLECTIVE.match(activity.name):
+            found = COMMUNICATION
+        elif activity.kind == "copy" and found.kind != "layer" and found.name not in ("optimizer", "communication"):
+            found = COPIES
+        return asked if place else None, asked, found
 
-    def operators(self) -> Iterator[tuple[Work, float | None]]:
+    def operators(self) -> Iterator[tuple[Work, float, float | None]]:
         """Yield the operators with the time of their own, and the ranges that decide with the time between the operators in them."""
         for span, owner, own in self.work:
-            yield Work(self._resolved(owner), span.kind, span.name, 0, span.start, span.end, own), None
+            yield Work(self._resolved(owner), span.kind, span.name, 0, span.start, span.end, own), span.start, None
 
     def calls(self, steps: _Steps) -> dict[str, int]:
         """Return how often each layer was called in the steps, in the order of their first calls."""

@@ -24,8 +24,16 @@ from base.sanitize import ascii_int, number, text, whole
 from base.untrusted import open_plain
 
 MAX_TEXT_BYTES: Final = 2 << 30
+MAX_EVENTS: Final = 8_000_000
+MAX_BRACES: Final = 5 * MAX_EVENTS
+"""An event has two, and names of kernels have some."""
+MAX_COMMAS: Final = 100
+"""An event has 5 to 30; what has many more for each brace is a list of numbers, which would need 40 times its size."""
+MAX_RATIO: Final = 300
+"""A packed trace unpacks to 10 to 60 times its size; a run of zeros to 1,000 times."""
 PIECE: Final = 4 << 20
 MAX_NAME: Final = 500
+BEGINNING: Final = re.compile(rb"\s*(\{|\[\s*[{\]])")
 STEP: Final = re.compile(r"(step:|ProfilerStep#) ?(\d{1,18})")
 
 Kind = Literal["operator", "range", "launch"]
@@ -155,11 +163,13 @@ def _content(path: Path, max_bytes: int) -> bytearray:
     try:
         with os.fdopen(open_plain(path), "rb") as plain, _unpacked(plain) as file:
             while piece := file.read(PIECE):
-                if not content and piece.lstrip()[:1] not in (b"{", b"["):
-                    raise RecordError(f"{path} is no trace: it does not begin as JSON")
+                if not content and not BEGINNING.match(piece):
+                    raise RecordError(f"{path} is no trace: it does not begin as one")
                 content += piece
                 if len(content) > max_bytes:
                     raise RecordError(f"{path} has more than {max_bytes >> 20} MiB of text; profile fewer steps")
+                if len(content) > MAX_RATIO * max(64 << 10, plain.tell()):
+                    raise RecordError(f"{path} unpacks to more than {MAX_RATIO} times its size: it is no trace")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RecordError(f"{path} cannot be unpacked ({error}): it was cut or damaged") from error
     except (OSError, ValueError) as error:
@@ -176,7 +186,12 @@ def _unpacked(file: IO[bytes]) -> IO[bytes]:
 def trace_of(content: bytes | bytearray, where: Path | str) -> Trace:
     """Return the trace that a text is. Raises RecordError, which begins with `where`, where it is none."""
     try:
-        if content[:PIECE].lstrip()[:1] == b"[":  # the other form of the format: the events alone
+        braces = content.count(b"{")
+        if content.count(b",") > MAX_COMMAS * braces + MAX_EVENTS:
+            raise RecordError(f"{where} is no trace: it is a list of something else")
+        if braces > MAX_BRACES:
+            raise RecordError(f"{where} has too many events; profile fewer steps")
+        if content[: content.find(b"{")].strip() == b"[":  # the other form of the format: the events alone
             found = _File(msgspec.json.decode(content, type=list[msgspec.Raw]), [])
         else:
             found = msgspec.json.decode(content, type=_File)
@@ -184,9 +199,13 @@ def trace_of(content: bytes | bytearray, where: Path | str) -> Trace:
         raise RecordError(f"{where} is no trace ({error})") from error
     if isinstance(found.trace_events, UnsetType):
         raise RecordError(f"{where} is no trace: it has no traceEvents; export it by `prof.export_chrome_trace(...)`")
+    if len(found.trace_events) > MAX_EVENTS:
+        raise RecordError(f"{where} has {len(found.trace_events)} events, more than {MAX_EVENTS}; profile fewer steps")
     devices = tuple(dict.fromkeys(text(one.name, 100) for one in found.devices[:64]))
     reading = _Reading()
     reading.take(found.trace_events)
+    if not reading.threads and not reading.activities:
+        raise RecordError(f"{where} has no operators and no kernels: it is no trace of torch.profiler, or of no work")
     return reading.trace(devices)
 
 

@@ -1,0 +1,120 @@
+"""`slipway profile --trace`: what is printed, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from base.errors import RecordError
+from extras.profile.tables import short_kernel
+from tests.extras.profile.test_layers import gpu
+from tests.extras.profile.traces import Events
+from workflow.commands.main import run
+from workflow.report.profile.trace import MAX_EVENTS, read_trace
+
+REFUSED = {
+    "cut": (b'{"traceEvents": [{"ph": "X"', "truncated"),
+    "empty": (b"", "truncated"),
+    "nothing": (b'{"traceEvents": []}', "no operators and no kernels"),
+    "another file": (b'{"a": 1}', "no traceEvents"),
+    "text": (b"hello", "does not begin as one"),
+    "numbers": (b"[1, 2, 3]", "does not begin as one"),
+    "many numbers": (b'{"traceEvents": [' + b"1," * (MAX_EVENTS + 1000) + b"1]}", "a list of something else"),
+    "deep": (b'{"a": ' + b"[" * 100_000, "recursion"),
+    "nan": (b'{"traceEvents": [{"ts": NaN}]}', "malformed"),
+    "cut gzip": (gzip.compress(b'{"traceEvents": []}' * 1000)[:-20], "cut or damaged"),
+    "bomb": (gzip.compress(b'{"traceEvents": [' + b"1," * (20 << 20)), "times its size"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_trace_is_refused_in_a_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, reason = REFUSED[name]
+    (tmp_path / "trace").write_bytes(content)
+    assert run(["profile", "--trace", str(tmp_path / "trace")]) == RecordError.exit_code
+    said = capsys.readouterr().err
+    assert reason in said
+    assert said.count("\n") == 1
+
+
+def test_a_trace_of_too_much_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_bytes(gpu().text())
+    with pytest.raises(RecordError, match="more than 0 MiB of text; profile fewer steps"):
+        read_trace(tmp_path / "trace", max_bytes=1000)
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_trace(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ts": 1},
+        {"ts": 1, "dur": -1},
+        {"ts": 1, "dur": None},
+        {"ts": 1e300, "dur": 1},
+        {"ts": "1", "dur": 1},
+        {"ts": 1, "dur": 1, "name": 5},
+        {"ts": 1, "dur": 1, "args": []},
+        {"ts": 1, "dur": 1, "cat": "kernel", "args": {"stream": "x"}},
+        5,
+        None,
+    ],
+)
+def test_an_event_of_another_form_is_left_out_and_told(event: object) -> None:
+    events = gpu()
+    before = events.profile()
+    events.events.append({"ph": "X", "cat": "cpu_op", "name": "a", **event} if isinstance(event, dict) else event)  # type: ignore[arg-type]
+    found = events.profile()
+    assert found.notes == (*before.notes, "1 event without a valid time or of another form left out")
+    assert found.layers == before.layers
+
+
+def test_names_can_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = Events()
+    events.range("step:0", 0, 100)
+    events.range("layer:\x1b[31m\n\u202e" + "a" * 1000, 10, 20)
+    events.forward("aten::mm", 12, 10, 1)
+    (tmp_path / "trace.json").write_bytes(events.text())
+    assert run(["profile", "--trace", str(tmp_path / "trace.json")]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+    (layer,) = events.profile().layers
+    assert len(layer.name) < 500
+
+
+def test_the_table_and_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(gpu().text()))
+    assert run(["profile", "--trace", str(tmp_path / "trace.json.gz"), "--step-ms", "0.2"]) == 0
+    said = capsys.readouterr().out
+    assert "mean of 2 profiled steps, 0.108 ms, without profiler 0.200 ms; shares are of 0.200 ms" in said
+    assert [line.split() for line in said.splitlines() if line.startswith("a ")] == [
+        ["a", "0.0600", "0.0300", "0", "0.0300", "45.0", "%", "k", "/", "wgrad_kernel"]
+    ]
+    assert "-> from pinned memory they are several times as fast" in said
+    assert run(["profile", "--trace", str(tmp_path / "trace.json.gz"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "slipway.profile/1"
+    assert found["layers"][0]["forward_ms"] == pytest.approx(0.06)
+    assert {"optimizer", "loss", "functional"} <= set(found["other"])
+    assert found["copies"][0] | {"kind": "HtoD", "bytes": 1000, "pinned": False, "gb_per_s": 0.2} == found["copies"][0]
+    assert run(["profile", "--trace", str(tmp_path / "trace.json.gz"), "--step-ms", "0"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::(anonymous namespace)::max_pool_forward_nchw<float, int>(int, float const*)", "max_pool_forward_nchw"),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_tn_align1>(cutlass_80::Params)",
+            "cutlass_80_simt_sgemm_256x128_8x4_tn_align1",
+        ),
+        ("void a::b<c<d>, e>::run<f>(g::{lambda(int)#1})", "run"),
+        ("aten::mm", "aten::mm"),
+    ],
+)
+def test_a_kernel_is_shown_without_its_types(name: str, short: str) -> None:
+    assert short_kernel(name) == short
