@@ -40,6 +40,8 @@ ALLOWED: Final = (
     "JupyterLab is not installed here: SLIPWAY_SESSION_TOOLS names an environment that has it",
     "MLflow is not installed here: pip install mlflow-skinny",
     "Weights & Biases is not installed here: pip install wandb",
+    "MLPerf's logging is not installed here: pip install mlperf-logging",
+    "Extra-P is not installed here: pip install extrap",
     *(f"framework {name} is not installed here: make framework NAME={name}" for name in (*framework_folders(), *BESIDE)),
     "images take minutes to make: `python -m tests.images pytorch`",
     *(f"images take minutes to make: `python -m tests.images pytorch {name}`" for name in framework_folders()),

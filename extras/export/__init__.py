@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from extras.export import mlflow, tensorboard, wandb
+from extras.export import extrap, mlflow, mlperf, tensorboard, wandb
 from extras.export.runs import ExportedRun
 
 
@@ -21,4 +21,10 @@ class Format(Protocol):
         runs. Return the number of files. Raises UnsupportedRequest where a library is missing."""
 
 
-FORMATS: Final[dict[str, Format]] = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+FORMATS: Final[dict[str, Format]] = {
+    "tensorboard": tensorboard,
+    "mlflow": mlflow,
+    "wandb": wandb,
+    "mlperf": mlperf,
+    "extrap": extrap,
+}

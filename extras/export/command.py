@@ -20,7 +20,7 @@ from workflow.report.collect import collect
 
 
 def main(
-    name: Annotated[str, typer.Argument(metavar="FORMAT", help="tensorboard, mlflow or wandb.")],
+    name: Annotated[str, typer.Argument(metavar="FORMAT", help="tensorboard, mlflow, wandb, mlperf or extrap.")],
     places: PlacesArgument = None,
     study: StudyOption = DEFAULT_STUDY,
     site: SiteOption = None,
